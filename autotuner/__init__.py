@@ -1,1 +1,1 @@
-"""Choose how a model is trained: every legal layout predicted, a few tried for real, all ranked by MFU."""
+"""Choose how a model is trained: predict every legal layout, measure a few, and rank all of them by MFU."""

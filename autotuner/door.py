@@ -1,7 +1,7 @@
-"""The door: every question that the product answers, one method each.
+"""The door: every question that the product answers, with one method for each.
 
-The command line asks it in its own process, and the service answers REST and pages by it. A question that stores
-nothing touches no database, and importing this module imports none: SQLAlchemy comes with the store, when it is needed.
+The command line calls it in its own process, and the service answers REST and pages with it. A question that stores
+nothing uses no database, and importing this module imports none: SQLAlchemy comes with the store, when it is needed.
 """
 
 from __future__ import annotations
@@ -57,22 +57,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_WORLD_SIZE = 2**20
-"""Several times the largest cluster there is; a caller's slip must not keep the service counting its layouts."""
+"""Most accelerators of a cluster, several times the largest cluster that exists, so that a typing error cannot keep the
+service busy."""
 
 PROFILE = "profile:"
-"""Before the name of a profile, where a cluster's is expected."""
+"""Prefix of the name of a profile, where the name of a cluster is expected."""
 
 
 class NoNames:
-    """Nothing is stored under any name: what is in the catalog is all there is."""
+    """A store of names without any entry, so that only names of the catalog are known."""
 
     def get(self, cls: type[Described], name: str) -> Described:
-        """Nothing has that name."""
+        """Raise ``NotFound``, because no name is stored."""
         raise NotFound(KINDS[cls], name)
 
 
 def _no_store() -> Store:
-    raise AssertionError("what asks without a store needs none")
+    raise AssertionError("this question needs a store, but none was opened")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,16 +86,16 @@ class Autotuner:
     """
 
     stored_names: StoredNames | None = field(default_factory=NoNames)
-    """In the place of those that the store holds; None asks the store."""
+    """Names that replace those of the store; None: the store's."""
     open_store: Callable[[], Store] = _no_store
-    """Called once, when the store is first needed: a prediction needs none."""
+    """Function that opens the store. It is called once, when the store is first needed; a prediction needs none."""
     asides: Asides = field(default_factory=Inline)
-    """What may take long is computed by these."""
+    """Executor of computations that may take long."""
     _made: dict[str, Any] = field(default_factory=dict, init=False)
     _making: threading.RLock = field(default_factory=threading.RLock, init=False)  # one thing is made of another
 
     def _once(self, name: str, make: Callable[[], T]) -> T:
-        """The one thing of that name, made unless it is."""
+        """Return the object of that name, and make it on the first call."""
         with self._making:
             if name not in self._made:
                 self._made[name] = make()
@@ -102,34 +103,32 @@ class Autotuner:
 
     @property
     def store(self) -> Store:
-        """Sweeps, trials and whatever else is kept; opened unless it is."""
+        """The store of sweeps, trials and other records, opened on first use."""
         return self._once("store", self.open_store)
 
     @property
     def names(self) -> StoredNames:
-        """Models, clusters and profiles that were stored."""
+        """The stored models, clusters and profiles."""
         return self.stored_names or self.store.descriptions
 
     # ------------------------------------------------------------------ names
     def model(self, name: str) -> TransformerSpec:
-        """A stored model, else one of the catalog."""
+        """Return a stored model, or one of the catalog."""
         try:
             return self.names.get(TransformerSpec, name)
         except NotFound:
             return load(TransformerSpec, name)
 
     def cluster(self, name: str, *, is_measured: bool = True) -> Cluster:
-        """A stored cluster, this machine (``local``), else a catalog accelerator with a count (``h100:64``).
+        """Return a stored cluster, this machine (``local``), or accelerators of the catalog (``h100:64``).
 
-        This machine and stored clusters are described by their profiles, if they have one; ``profile:NAME`` is this
-        machine by a profile of another name.
-
-        Args:
-            name: Of the cluster.
-            is_measured: False: this machine's cores are not measured, which takes seconds the first time.
+        This machine and stored clusters are described by their profiles, if they have one. ``profile:NAME`` is this
+        machine by a profile of another name. Args:
+            name: Name of the cluster.
+            is_measured: Whether to measure this machine's cores, which takes seconds the first time.
 
         Raises:
-            InvalidInput: The profile of that name is a stored cluster's, which is no machine.
+            InvalidInput: The profile of that name belongs to a stored cluster, and not to a machine.
         """
         if name == LOCAL:
             own = self._own_profile()
@@ -148,7 +147,7 @@ class Autotuner:
         return stored if measured is None else profiled(stored, measured)
 
     def _would_measure(self, request: Any) -> bool:
-        """Return whether the request names this machine, whose cores neither a profile nor a run measured."""
+        """Return True if the request names this machine, whose cores neither a profile nor a run measured."""
         if not any(cls is Cluster and name == LOCAL for cls, name in names_in(request)):
             return False
         from autotuner.launch.this_machine import has_to_measure  # noqa: PLC0415  # only where this machine is asked about
@@ -156,7 +155,7 @@ class Autotuner:
         return has_to_measure() and self._own_profile() is None
 
     def _own_profile(self) -> DeviceProfile | None:
-        """The profile of this machine under its usual name, where it was taken on this host."""
+        """Return the profile of this machine under its usual name, if it was taken on this host."""
         from autotuner.host.facts import is_this_host  # noqa: PLC0415  # most predictions are of no measured machine
 
         try:
@@ -166,7 +165,7 @@ class Autotuner:
         return profile if is_this_host(profile.host) else None
 
     def trainer(self, name: str) -> Trainer:
-        """The trainer that an operator registered under that name; a service has some.
+        """Return the trainer that an operator registered under that name. Only a service has trainers.
 
         Raises:
             NotFound: With the nearest name.
@@ -174,17 +173,17 @@ class Autotuner:
         raise NotFound("trainer", name)
 
     def thing(self, cls: type[T], given: T | str, path: str, *, is_measured: bool = True) -> T:
-        """What has the given name, or what was given, held to what a request may hold.
+        """Return the object with the given name, or the given object, if a request may hold it.
 
         Args:
-            cls: What it is.
-            given: A name, or the thing.
-            path: Where a request has it.
-            is_measured: As ``cluster`` has it.
+            cls: Type of the object.
+            given: A name, or the object.
+            path: Path of the field in the request.
+            is_measured: Whether to measure this machine, as in ``cluster``.
 
         Raises:
-            InvalidInput: It is no name, or a cluster beyond what is counted.
-            NotFound: It is neither stored nor in the catalog.
+            InvalidInput: The text is not a name, or the cluster is larger than ``MAX_WORLD_SIZE``.
+            NotFound: The name is neither stored nor in the catalog.
         """
         found: Any = self._named(cls, given, is_measured=is_measured) if isinstance(given, str) else given
         if isinstance(found, Cluster):
@@ -201,29 +200,29 @@ class Autotuner:
         return load(cls, name) if cls is Stack else self.trainer(name)
 
     def resolve(self, request: T, *, is_measured: bool = True) -> T:
-        """Return a request with a thing for each name, stored or of the catalog, at all depths; errors as ``thing``."""
+        """Return a request with the named objects in place of its names, at all depths; raises as ``thing`` does."""
         return resolve(request, partial(self.thing, is_measured=is_measured))
 
     # ------------------------------------------------------------------ jobs
     @property
     def recollection(self) -> Recollection:
-        """What the stored trials teach."""
+        """The knowledge from stored trials."""
         from autotuner.runs.past_trials import Recollection  # noqa: PLC0415  # only beside a store
 
         return self._once("recollection", lambda: Recollection(self.store.history))
 
     def calibrated(self, job: Job, trainer: str | None = None) -> Job:
-        """The job with what the stored trials say of its speed; as it is where nothing is stored."""
+        """Return the job calibrated by stored trials; the same job if nothing is stored."""
         return job if self.stored_names is not None else self.recollection.calibrated(job, trainer)
 
     def job(self, request: JobQuestion) -> Job:
-        """The job that a question is about, with what measured runs and stored trials say of its cluster."""
+        """Return the job of a question, calibrated by measured runs and stored trials."""
         request = self.resolve(request)
         job = self.measured_job(request, resolved(request.stack))
         return self.calibrated(job) if request.uses_history else job
 
     def measured_job(self, request: PredictedJobRequest, stack: Stack) -> Job:
-        """The job of a request whose names were resolved, with what its measured runs say of its cluster."""
+        """Return the job of a request whose names were resolved, calibrated by its measured runs."""
         job, runs = request.job(stack), []
         for number, run in enumerate(request.measured):
             try:
@@ -236,16 +235,14 @@ class Autotuner:
 
     # ------------------------------------------------------------------ what is stored of a request: it names nothing
     def sweep(self, request: SweepCreate, check: Callable[[SweepRequest], None] = lambda sweep: None) -> SweepRequest:
-        """The sweep that is asked for; its trials run PyTorch itself, or the trainer.
+        """Return the sweep of a request. Its trials run PyTorch itself, or the trainer.
 
-        What is wrong is refused before this machine is measured, which takes seconds.
-
-        Args:
-            request: With names.
-            check: Refuses what is not wanted, also before that.
+        Mistakes are refused before this machine is measured, which takes seconds. Args:
+            request: Request with names.
+            check: Function that refuses unwanted requests, also before the measurement.
 
         Raises:
-            InvalidInput: The trainer cannot be told what the space asks for.
+            InvalidInput: The trainer does not support a value of the space.
             NotFound: No trainer is registered under that name.
         """
         if self._would_measure(request):
@@ -269,7 +266,7 @@ class Autotuner:
         )
 
     def clone(self, request: SweepClone, original: SweepRequest) -> SweepRequest:
-        """The sweep that is asked for as another was; what a retune or an MFU gate compares is none of it.
+        """Return the sweep of a request to clone another one, without the comparisons of a retune or a gate.
 
         Raises:
             InvalidInput: A value breaks a rule together with those of the original.
@@ -292,7 +289,7 @@ class Autotuner:
         )
 
     def gate(self, request: GateCreate) -> MfuGateRequest:
-        """The gate that is asked for; errors as of a sweep.
+        """Return the gate of a request; raises as ``sweep`` does, too.
 
         Raises:
             InvalidDocument: Its layout cannot run, with every rule that it breaks.
@@ -305,7 +302,7 @@ class Autotuner:
         return extended(MfuGateRequest, request, sweep=sweep)
 
     def retune(self, request: RetuneCreate) -> RetuneRequest:
-        """The retune that is asked for; errors of its sweep as ``sweep`` has them."""
+        """Return the retune of a request; raises as ``sweep`` does for its sweep."""
         from autotuner.core.upkeep import RetuneRequest  # noqa: PLC0415  # predictions need none of it
 
         try:
@@ -315,7 +312,7 @@ class Autotuner:
         return extended(RetuneRequest, request, cron=" ".join(request.cron.split()), template=template)
 
     def study(self, request: OptimizerStudyCreate) -> OptimizerStudyRequest:
-        """The study that is asked for."""
+        """Return the optimizer study of a request."""
         from autotuner.core.study import OptimizerStudyRequest  # noqa: PLC0415  # predictions need none of it
 
         return extended(OptimizerStudyRequest, request, job=self.resolve(request).job(Stack()))
@@ -325,8 +322,8 @@ class Autotuner:
         """Predict the layout of the request, or the best of its space.
 
         Raises:
-            InvalidInput: The space holds no legal layout or too many, the format cannot say a value that was named, or
-                the cluster does not tell what layouts are to be compared by.
+            InvalidInput: The space has no legal layout or too many, the format cannot express a named value, or the
+                cluster lacks a value that the objective needs.
             InvalidDocument: The layout cannot run, with every rule that it breaks.
         """
         job = self.job(request)
@@ -337,16 +334,16 @@ class Autotuner:
         return self.asides.ask(prediction_of_layout, question, request.layout)
 
     def layers(self, request: LayersRequest) -> LayerReport:
-        """Search the layers of communication of a job one after the other; errors as of ``predict``."""
+        """Search the layers of communication of a job one after the other; raises as ``predict`` does."""
         from autotuner.search.explain.layers import layer_report  # noqa: PLC0415  # predictions need none of it
 
         return self.asides.search(layer_report, self.job(request))
 
     def phases(self, request: PhasesRequest) -> PhasesPlan:
-        """Predict the best layout for each phase of a job; errors as of ``predict``.
+        """Predict the best layout for each phase of a job; raises as ``predict`` does, too.
 
         Raises:
-            InvalidInput: The phases are none that a job can go through.
+            InvalidInput: A job cannot have these phases.
         """
         from autotuner.search.planning.phases import PhasesQuestion, plan_phases  # noqa: PLC0415  # predictions need none
 
@@ -355,7 +352,7 @@ class Autotuner:
         return self.asides.search(plan_phases, question)
 
     def export_job(self, request: ExportRequest) -> Job:
-        """The job that a layout is written down for, by default with the software of the format.
+        """Return the job of an export, by default with the software of the format.
 
         Raises:
             InvalidDocument: The layout cannot run, with every rule that it breaks.
@@ -368,11 +365,11 @@ class Autotuner:
         return job
 
     def plan(self, request: PlanRequest, hear: Callable[[int, int], None] = lambda done, known: None) -> PlanRun:
-        """Compare whole clusters for a training run; the run is complete and stored nowhere.
+        """Compare whole clusters for a training run. The run is complete and is not stored.
 
         Args:
-            request: Of clusters, with names still to be resolved.
-            hear: Hears how many pieces of work are done, and how many there are as far as is known.
+            request: Request of clusters, with names that are not resolved.
+            hear: Function that receives the numbers of finished and of known pieces of work.
 
         Raises:
             InvalidInput: There are no clusters to compare, or too many.
@@ -404,23 +401,23 @@ class Autotuner:
         )
 
     def close(self) -> None:
-        """Release what was opened."""
+        """Close everything that was opened."""
         if "store" in self._made:
             self.store.close()
 
 
 def as_described(cluster: Cluster) -> Cluster:
-    """A cluster that a caller wrote down: whatever its peaks are, nobody measured them on this machine just now."""
+    """Return a cluster that a caller described, without the mark that its peaks were measured on this machine."""
     return replace(cluster, accelerator=replace(cluster.accelerator, peak_is_measured=False))
 
 
 def is_this_machine(name: str) -> bool:
-    """Whether a cluster's name means the machine that is asked."""
+    """Return True if a cluster's name means the machine that answers."""
     return name == LOCAL or name.startswith(PROFILE)
 
 
 def _profiled_machine(profile: DeviceProfile) -> Cluster:
-    """This machine by a profile, which has the peaks that a measurement would give."""
+    """Return this machine by a profile, with the peaks that a measurement would give."""
     return profiled(_this_machine(is_measured=False), profile)
 
 

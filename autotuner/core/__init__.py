@@ -1,1 +1,1 @@
-"""What the project talks about: frozen values, standard library only, no clock, no network, no randomness."""
+"""Domain types of the project. They are frozen, and the core uses no clock, no network and no randomness."""

@@ -15,7 +15,7 @@ from autotuner.core.value import Count, NonNegative, Positive, PositiveShare, Se
 
 @value
 class PassTimes:
-    """Seconds of one micro-batch, either way."""
+    """Seconds of the forward and of the backward pass of one micro-batch."""
 
     forward_s: float
     backward_s: float
@@ -23,34 +23,35 @@ class PassTimes:
 
 @value
 class SplitTimes:
-    """What splitting a layer over tensor ranks adds: dispatch of distributed tensors, and waiting for each other."""
+    """Extra time of a layer that is split over tensor ranks: tensor dispatch, and the wait for other ranks."""
 
     num_ranks: int
-    """Tensor ranks."""
+    """Number of tensor ranks."""
     sequence_parallel: bool
     layer: PassTimes
-    """Of one layer, with the start of its collectives and the wait for the other ranks, without their bytes."""
+    """Times of one layer. They include the start of its collectives and the wait for other ranks, but not the transfer
+    of bytes."""
     ends: PassTimes
-    """Of embedding, last norm, output and loss together, in the same way."""
+    """Times of embedding, last norm, output and loss together, counted in the same way."""
     dispatch_s: float = 0.0
-    """What of the layer's forward pass is no waiting."""
+    """Part of the layer's forward time that is spent on dispatch and not on waiting."""
 
 
 @value
 class ShardTimes:
-    """What sharding a layer's parameters adds to each use of them: the start of collectives, without their bytes."""
+    """Extra time of a layer whose parameters are sharded: the start of its collectives, without their bytes."""
 
     num_ranks: int
-    """Shards; with others it grows with the steps of a ring."""
+    """Number of shards. With another number, the time grows with the number of steps of a ring."""
     gather_s: float
-    """Before use."""
+    """Time to gather the parameters before they are used."""
     reduce_s: float
-    """Of gradients, after it."""
+    """Time to reduce the gradients after the backward pass."""
 
 
 @value
 class CoreTimes:
-    """Seconds of a core's own for a micro-batch, as a profile measured them; all but the first two are further ones."""
+    """Extra seconds of a CPU core for a micro-batch, as a profile measured them."""
 
     layer: PassTimes
     """A layer that nothing splits."""
@@ -70,23 +71,23 @@ class CoreTimes:
 
 @value
 class MeasuredGemm:
-    """What this very device reached in matrix products of one precision (``profile``)."""
+    """Share of the peak that this device reached in matrix products of one precision, as ``profile`` measured it."""
 
     precision: Precision
     peak_share: PositiveShare
-    """What large products reach of the stated peak."""
+    """Share of the stated peak that large products reach."""
 
 
 @value
 class MeasuredAttention:
-    """What this very device reached in one attention kernel and precision."""
+    """Share of the peak that this device reached in one attention kernel and one precision."""
 
     kernel: AttentionKernel
     precision: Precision
     forward_share: Positive
-    """What two products reach of the stated peak, as if all pairs of tokens met, causal or not."""
+    """Share of the stated peak that two products reach, as if all pairs of tokens met, causal or not."""
     backward_share: Positive
-    """What the five products of a backward pass reach, which computes the scores again."""
+    """Share that the five products of a backward pass reach. The backward pass computes the scores again."""
 
 
 @value
@@ -94,13 +95,13 @@ class Accelerator:
     """One device that a rank runs on; for ``cpu`` it is one core."""
 
     name: str
-    """What answers call it; constants of the catalog are found by it."""
+    """Name of the accelerator. Its constants are found in the catalog by this name."""
     kind: Literal["cuda", "rocm", "cpu"]
-    """Who made it, by what PyTorch calls its devices: NVIDIA, AMD, or a core."""
+    """Device type in PyTorch's sense: ``cuda`` for NVIDIA, ``rocm`` for AMD, ``cpu`` for a core."""
     memory_bytes: Count
-    """What a rank may allocate."""
+    """Bytes that a rank may allocate."""
     memory_bandwidth_bytes_per_s: Positive
-    """Of its own memory, as the maker states it."""
+    """Bandwidth of the device's own memory, as its maker states it."""
     fp32_flop_per_s: Positive
     """Dense peak of matrix multiplication."""
     bf16_flop_per_s: NonNegative
@@ -110,33 +111,34 @@ class Accelerator:
     peak_source: str
     """Where the peaks come from: a data sheet with its date, or a measurement."""
     power_w: NonNegative
-    """At most, as the maker states it; 0 where it is not known."""
+    """Highest power draw, as its maker states it; 0 where it is not known."""
     sustained_share: PositiveShare = 0.9
-    """Share of its short-benchmark rate that it keeps through a training step, when power and heat limit the clock."""
+    """Share of its short-benchmark rate that it keeps through a training step, because power and heat
+    limit the clock."""
     kernel_launch_s: Seconds = 5e-6
-    """Time between two dependent kernels that do nothing; on a CPU, what dispatching one takes."""
+    """Time between two dependent kernels that do nothing. On a CPU it is the time to dispatch one operation."""
     attention_kernels: tuple[AttentionKernel, ...] = (AttentionKernel.MATH,)
     """Implementations that run on it."""
     peak_is_measured: bool = False
-    """The peaks are this very machine's GEMM rates, so a trial here need not measure its own."""
+    """True if the peaks are GEMM rates of this machine, so that a trial here need not measure them again."""
     host_bandwidth_bytes_per_s: Positive = 31.5e9
-    """Between its memory and the host's, one direction, as the maker states it."""
+    """Bandwidth between its memory and the host's, in one direction, as the maker states it."""
     measured_gemm: tuple[MeasuredGemm, ...] = ()
-    """What a profile of this device says, in the place of the catalog's; empty without one."""
+    """Results of a profile of this device, which replace those of the catalog; empty without a profile."""
     measured_attention: tuple[MeasuredAttention, ...] = ()
-    """What a profile says of attention on this device; empty without one."""
+    """Results of a profile for attention on this device; empty without a profile."""
     fp4_flop_per_s: NonNegative = 0.0
     """Dense peak of nvfp4; 0 where the format is missing."""
     fp8_sustained_share: PositiveShare | None = None
-    """The share that it keeps where products are in fp8; None: no less."""
+    """Share of the rate that it keeps where products are in fp8; None: the same as in other formats."""
     fp4_sustained_share: PositiveShare | None = None
-    """The share that it keeps where products are in nvfp4; None: no less."""
+    """Share of the rate that it keeps where products are in nvfp4; None: the same as in other formats."""
     fp8_recipes: tuple[Fp8Recipe, ...] = (Fp8Recipe.TENSORWISE, Fp8Recipe.ROWWISE, Fp8Recipe.DELAYED)
-    """Ways to scale fp8 values that it multiplies, where it multiplies fp8 at all."""
+    """Ways to scale fp8 values that the device supports, if it multiplies fp8 at all."""
     core: CoreTimes | None = None
-    """What a core spends beside the work itself; None for a device that a host launches kernels for."""
+    """Extra times of a CPU core; None for a device whose kernels are launched by a host."""
     idle_power_w: float | None = None
-    """Of a device that holds a job and waits; None: a share of what it draws at most."""
+    """Power draw of a device that waits while it holds a job; None: a share of its highest draw."""
 
     def __post_init__(self) -> None:
         if self.idle_power_w is not None and not 0 <= self.idle_power_w <= (self.power_w or self.idle_power_w):
@@ -146,7 +148,7 @@ class Accelerator:
             raise InvalidInput("attention_kernels", (), "must name at least one kernel", "math")
 
     def peak_flop_per_s(self, precision: Precision) -> float:
-        """Dense peak in that format; 0.0 where the hardware has none."""
+        """Return the dense peak of a number format, in FLOP/s; 0.0 if the hardware lacks the format."""
         match precision:
             case Precision.FP32:
                 return self.fp32_flop_per_s
@@ -161,14 +163,14 @@ class Accelerator:
 
     @property
     def applies_block_scales(self) -> bool:
-        """Whether its tensor cores multiply by the scales of blocks of values (Blackwell, CDNA 4).
+        """True if the tensor cores apply the scales of blocks of values (Blackwell, CDNA 4).
 
-        Those also add up in fp32 and read 8-bit factors along either dimension, which earlier ones do not.
+        Such tensor cores also add up in fp32 and read 8-bit factors along either dimension. Earlier ones do not.
         """
         return Fp8Recipe.MXFP8 in self.fp8_recipes
 
     def sustained_share_in(self, precision: Precision) -> float:
-        """Share of its short-benchmark rate that products in that format keep through a training step."""
+        """Return the share of its short-benchmark rate that products in that format keep through a training step."""
         match precision:
             case Precision.FP8:
                 own = self.fp8_sustained_share
@@ -180,19 +182,19 @@ class Accelerator:
 
     @property
     def reference_precision(self) -> Precision:
-        """Format whose peak MFU is a share of, whatever the precision of a layout, so that MFU ranks like tokens/s.
+        """The format whose peak MFU refers to, whatever the precision of a layout, so that MFU ranks like tokens/s.
 
-        A GPU's is bf16, or fp32 where it has no bf16. A core's is fp32: the one format that every core multiplies at
-        full speed, while some emulate bf16 slowly and others have units for it.
+        The format of a GPU is bf16, or fp32 if it has no bf16. The format of a core is fp32, because every core
+        multiplies fp32 at full speed, but some emulate bf16 slowly and others have units for it.
         """
         return Precision.FP32 if self.kind == "cpu" or not self.bf16_flop_per_s else Precision.BF16
 
     @property
     def reference_flop_per_s(self) -> float:
-        """Dense peak that MFU is a share of."""
+        """The dense peak that MFU is a share of, in FLOP/s."""
         return self.peak_flop_per_s(self.reference_precision)
 
     @property
     def precisions(self) -> tuple[Precision, ...]:
-        """Formats that the hardware multiplies in."""
+        """The number formats that the hardware multiplies."""
         return tuple(p for p in Precision if self.peak_flop_per_s(p) > 0)

@@ -13,11 +13,11 @@ from autotuner.core.errors import InvalidInput, NotYours, QuotaExceeded
 from autotuner.core.value import Count, Positive, Topic, value
 
 MAX_NAME = 128
-"""Characters of a caller's name."""
+"""Most characters of a caller's name."""
 
 
 def check_name(name: str) -> None:
-    """Return if a caller can have that name: an account, an address, what a CI job is called.
+    """Return if a caller may have that name, such as an account, an e-mail address or the name of a CI job.
 
     Raises:
         InvalidInput: It is empty or too long, does not print, or begins or ends with a space.
@@ -28,21 +28,21 @@ def check_name(name: str) -> None:
 
 
 class Scope(StrEnum):
-    """What a caller may do; each holds what stands before it."""
+    """The scopes of a caller. Each scope includes the scopes before it."""
 
     READ = "read"  # look, predict, explain, export
     RUN = "run"  # and start, change and end what takes accelerators, and store descriptions
     ADMIN = "admin"  # and what is other people's: tokens, webhooks, the audit log
 
     def covers(self, needed: Scope) -> bool:
-        """Whether a caller with this scope may do what needs the other."""
+        """Return True if this scope includes the needed scope."""
         ranks = list(Scope)
         return ranks.index(self) >= ranks.index(needed)
 
 
 @value
 class Quota:
-    """How much one caller may take; None: as much as there is."""
+    """Limits of one caller; None means no limit."""
 
     unfinished_sweeps: Count | None = None
     """Sweeps of the caller that wait, run or are paused, at once."""
@@ -53,33 +53,33 @@ class Quota:
 
     @property
     def is_limiting_sweeps(self) -> bool:
-        """Whether a new sweep has to be held to it."""
+        """True if the quota limits sweeps, so that each new sweep has to be checked."""
         return self.unfinished_sweeps is not None or self.accelerator_hours_per_day is not None
 
 
 @value
 class Usage:
-    """What a caller takes now."""
+    """The resources that a caller uses now."""
 
     unfinished_sweeps: int
-    """That wait, run or are paused."""
+    """Sweeps that wait, run or are paused."""
     accelerator_hours: float
-    """Of trials and loss gates over the last 24 hours, those that still run included."""
+    """Accelerator-hours of trials and loss gates over the last 24 hours, including those that still run."""
     promised_hours: float | None
-    """That unfinished sweeps may yet take by their budgets; None where one has no such budget."""
+    """Accelerator-hours that unfinished sweeps may still use by their budgets; None where one has no such budget."""
 
 
 DAY_S = 24 * 3600.0
-"""The day of a quota: the last 24 hours, at any time."""
+"""Length of a quota's day: the last 24 hours, at any time."""
 
 _LEAST_HOURS = 1e-6
-"""Below this nothing is left: sums of hours are off by as much as rounding makes them."""
+"""Hours below this count as none left, because sums of hours have rounding errors."""
 
 FreesIn = Callable[[float], float | None]
 
 
 def require_room_for_sweep(quota: Quota, usage: Usage) -> None:
-    """Return if one more sweep may wait beside those that do.
+    """Return if the caller may start one more sweep.
 
     Raises:
         QuotaExceeded: As many are unfinished as the quota has.
@@ -93,7 +93,7 @@ def require_room_for_sweep(quota: Quota, usage: Usage) -> None:
 
 
 def hours_allowed(quota: Quota, usage: Usage, asked: float | None, *, frees_in_s: FreesIn) -> float | None:
-    """Accelerator-hours that a new sweep may take; None: as many as it likes.
+    """Return the accelerator-hours that a new sweep may use; None means no limit.
 
     What was used, what unfinished sweeps were promised and what this one is promised stay within the quota together. A
     sweep that asks for no number is promised all that is left.
@@ -148,23 +148,26 @@ def _too_little(most: float, usage: Usage, asked: float | None, left: float, wai
 
 @value
 class Caller:
-    """Who a request comes from, as far as it was asked."""
+    """The caller of a request, as the service identified them."""
 
     name: str
-    """Owns what the caller makes; empty where the service asks nobody."""
+    """Owner of everything that the caller makes; empty if the service asks nobody to log in."""
     scope: Scope
     quota: Quota = field(default_factory=Quota)
     token_id: str | None = None
-    """Of the token that it showed; None: it showed none."""
+    """Id of the token that was shown; None if no token was shown."""
 
     def may_change(self, created_by: str) -> bool:
-        """Whether what the caller of that name made is theirs to change: by its maker, and by an admin."""
+        """Return True if the caller may change an object that ``created_by`` made.
+
+        An admin may change every object, and its maker may change it with scope ``run``.
+        """
         return self.scope.covers(Scope.ADMIN) or (
             self.scope.covers(Scope.RUN) and bool(self.name) and self.name == created_by
         )
 
     def require_own(self, kind: str, key: str, created_by: str) -> None:
-        """Return if the caller may change it.
+        """Return if the caller may change the object.
 
         Args:
             kind: What it is, for people: sweep, cluster.
@@ -179,17 +182,17 @@ class Caller:
 
 
 NOBODY_ASKED = Caller(name="", scope=Scope.ADMIN)
-"""Every caller of a service that has no login."""
+"""The caller of every request to a service without a login."""
 
 
 @value
 class Token:
-    """A token as it is stored and shown: all but its secret."""
+    """A token as it is stored and shown, without its secret."""
 
     id: str
-    """Part of the token's text, so that one row has to be read to judge it."""
+    """Part of the token's text, so that only one row is read to check a token."""
     name: str
-    """Of the person or program that has it; a name may have several tokens, and owns what they make."""
+    """Name of the person or program that holds the token. A name may have several tokens and owns what they make."""
     scope: Scope
     quota: Quota = field(default_factory=Quota)
     created_at: float
@@ -198,56 +201,57 @@ class Token:
     expires_at: float | None = None
     """Epoch seconds; None: never."""
     revoked_at: float | None = None
-    """When it was taken back."""
+    """Time when it was revoked, in epoch seconds; None: it was not revoked."""
     last_used_at: float | None = None
-    """To the minute."""
+    """Time of its last use, in epoch seconds, to the minute."""
 
     def is_valid(self, now: float) -> bool:
-        """Neither revoked nor expired."""
+        """Return True if the token is neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
 @value
 class TokenCreate:
-    """A request for a token: the person or program that shall be let in."""
+    """A request for a token for a person or a program."""
 
     name: Annotated[str, MinLen(1), MaxLen(MAX_NAME)]
     """Name of the person or program that uses it; a name may have several tokens, and owns what they make."""
     scope: Scope = Scope.RUN
-    """What they may do; each scope includes those before it: `read`, `run`, `admin`."""
+    """Scope of the token. Each scope includes those before it: `read`, `run`, `admin`."""
     quota: Annotated[Quota, Topic("Limits")] = field(default_factory=Quota)
-    """How much they may take; left out, as much as there is."""
+    """Limits of the token's holder; left out, no limits."""
     expires_at: float | None = None
-    """Epoch seconds; left out, never."""
+    """Time when the token expires, in epoch seconds; left out, it never expires."""
 
 
 @value
 class TokenCreated:
-    """A new token, and what to give to whom it is for."""
+    """A new token with its text, which must be given to its holder."""
 
     token: Token
     text: str
-    """What they show: `Authorization: Bearer` and this. It is kept nowhere and not shown again."""
+    """The token itself. Its holder sends `Authorization: Bearer` and this text. It is not stored and
+    not shown again."""
 
 
 @value
 class CallerUsage:
-    """The caller that the service sees in a request, with what they may do."""
+    """The caller that the service sees in a request, with their scope, limits and usage."""
 
     name: str
-    """What you make belongs to it; empty where the service asks nobody."""
+    """Your name. You own what you make. Empty if the service has no login."""
     scope: Scope
-    """What you may do."""
+    """Your scope."""
     quota: Quota
     token_id: str | None
-    """Of the token that let you in, also through a session; null: a proxy did, or nobody was asked."""
+    """Id of the token that let you in, also through a session; null if a proxy did, or if the service has no login."""
     usage: Usage
-    """What you take of your quota now; of accelerator-hours, in the last 24 hours."""
+    """Your usage now; accelerator-hours are those of the last 24 hours."""
 
 
 @value
 class Session:
-    """A browser that was let in by a token; it lasts no longer than the token does."""
+    """A session of a browser that logged in with a token. It ends with the token at the latest."""
 
     id: str
     """Digest of the cookie's secret."""
@@ -258,21 +262,21 @@ class Session:
 
 @value
 class AuditEntry:
-    """One request that changed something, or was refused for who asked."""
+    """One request that changed something, or that was refused because of its caller."""
 
     at: float
     """Epoch seconds."""
     caller: str
-    """Name of who asked; empty where nobody was asked or could be told."""
+    """Name of the caller; empty if the service has no login, or if the caller could not be identified."""
     token_id: str | None
-    """Of the token that was shown."""
+    """Id of the token that was shown."""
     action: str
-    """Operation of the REST API, such as ``cancel_run``; the method, of what was refused before."""
+    """Operation of the REST API, such as ``cancel_run``; the HTTP method if the request was refused before."""
     subject: str
-    """What it was done to: a path below the service, such as ``/api/v1/runs/sw-k3v7q2mxn5/cancel``."""
+    """Path that the request was for, such as ``/api/v1/runs/sw-k3v7q2mxn5/cancel``."""
     status: int
     """HTTP status of the answer."""
     request_id: str
-    """As in the log and in the answer's ``X-Request-ID``."""
+    """Id of the request, as in the log and in the answer's ``X-Request-ID``."""
     address: str
-    """Where the request came from."""
+    """Network address of the caller."""

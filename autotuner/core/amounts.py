@@ -10,7 +10,7 @@ from autotuner.core.errors import InvalidInput
 _GIGA = 1e9
 _MINUTE_S = 60.0
 _BINARY = {"k": 1024, "m": 1024**2}
-"""Tokens of a sequence by the letter behind a number, upper or lower case."""
+"""Factors of a number of tokens by the letter behind it, in upper or lower case."""
 
 _SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _UNITS_S = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
@@ -22,7 +22,7 @@ _PRICE = re.compile(rf"\s*([^\s=]+)\s*=\s*\$?({_NUMBER})\s*")
 
 
 def read_amount(field: str, text: str) -> float:
-    """A number, with a letter for thousands and more: ``15.6T``, ``2e12``, ``$3.5M``.
+    """Return the value of a number, with a letter for thousands and more: ``15.6T``, ``2e12``, ``$3.5M``.
 
     Raises:
         InvalidInput: It is none.
@@ -40,7 +40,7 @@ def written_amount(value: float) -> str:
 
 
 def read_duration_s(field: str, text: str) -> float:
-    """A time with its unit, in seconds: ``60d``, ``8 weeks``, ``36h``.
+    """Return a duration in seconds, written with its unit: ``60d``, ``8 weeks``, ``36h``.
 
     Raises:
         InvalidInput: It is none.
@@ -60,13 +60,13 @@ def written_duration(seconds: float) -> str:
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """The parts of a text: on a line each, or on one line with commas between."""
+    """Return the parts of a text, which has one part per line, or commas between them on one line."""
     parts = text.split("\n" if "\n" in text.strip() else ",")
     return tuple(part.strip() for part in parts if part.strip())
 
 
 def read_prices(field: str, text: str) -> dict[str, float]:
-    """US dollars per hour by accelerator: ``h100=2.1, b200=4``.
+    """Return US dollars per hour by accelerator: ``h100=2.1, b200=4``.
 
     Raises:
         InvalidInput: A part is no such price.
@@ -88,7 +88,7 @@ def written_prices(prices: Mapping[str, float]) -> str:
 
 
 def _nearest_price(text: str) -> str:
-    """What stands there, be it an accelerator or a number, with the other beside it."""
+    """Return a legal price that keeps the accelerator or the number of the text."""
     name = text.partition("=")[0].strip()
     return f"h100={name}" if re.fullmatch(_NUMBER, name) else f"{name or 'h100'}=2.1"
 
@@ -133,7 +133,7 @@ def read_giga(field: str, text: str) -> float:
 
 
 def read_gigabytes(field: str, text: str) -> int:
-    """Return bytes of a number of GB; errors as of ``read_giga``."""
+    """Return the bytes of a number of GB; raises as ``read_giga`` does."""
     return round(read_giga(field, text))
 
 

@@ -1,4 +1,4 @@
-"""Announcements: what webhooks and feeds are told, and their troubles."""
+"""Announcements: the outcomes that webhooks and feeds are told, and the state of their deliveries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def announce_end(sweep: SweepOverview) -> Announcement:
-    """What is told of a finished sweep: how it ended, and the best that it found; anew where it had ended before."""
+    """Return the announcement of a finished sweep, with its best result. A sweep that ends again gets a new id."""
     source, times = sweep.best_source, sweep.num_reopened
     best = "" if sweep.best_mfu is None else f", best MFU {100 * sweep.best_mfu:.1f} % {source}"
     return Announcement(
@@ -41,7 +41,7 @@ def announce_end(sweep: SweepOverview) -> Announcement:
 
 
 class AnnouncementKind(StrEnum):
-    """What there is to hear of."""
+    """The kinds of outcomes that webhooks and feeds announce."""
 
     RETUNE_UNCHANGED = "retune.unchanged"
     RETUNE_BETTER_FOUND = "retune.better_found"
@@ -76,26 +76,26 @@ ANNOUNCEMENT_MEANINGS: Mapping[AnnouncementKind, str] = {
 
 @value
 class Announcement:
-    """An outcome, as the feed and the webhooks tell it."""
+    """An outcome, as the feed and the webhooks announce it."""
 
     id: str
     at: float
     """Epoch seconds."""
     kind: AnnouncementKind
     title: str
-    """One line."""
+    """A title of one line."""
     text: str
-    """The outcome as its record says it."""
+    """The outcome in the words of its record."""
     path: str
-    """Where a browser finds it, below the service's address."""
+    """Path of its page, below the service's address."""
     subject_id: str
     """Id of the run, gate or sweep."""
     facts: dict[str, object]
-    """Numbers and names for a program, flat."""
+    """Numbers and names for programs, without nesting."""
 
 
 class PayloadFormat(StrEnum):
-    """What is posted."""
+    """The format of the posted body."""
 
     JSON = "json"
     SLACK = "slack"
@@ -103,14 +103,14 @@ class PayloadFormat(StrEnum):
 
 @value
 class Webhook:
-    """Where announcements go."""
+    """A webhook that announcements are posted to."""
 
     name: str
     url: str
     secret: str
     """Key of the signature; never shown again."""
     kinds: tuple[AnnouncementKind, ...] = ()
-    """Those that it wants; empty: all."""
+    """Kinds of announcements that it wants; empty: all."""
     format: PayloadFormat = PayloadFormat.JSON
     created_at: float = 0.0
     created_by: str = ""
@@ -119,29 +119,29 @@ class Webhook:
 
 @value
 class WebhookCreate:
-    """Where announcements shall go."""
+    """A request for a webhook."""
 
     name: Key
-    """Of the webhook, unique."""
+    """Unique name of the webhook."""
     url: str
-    """What is posted to."""
+    """Address that announcements are posted to."""
     kinds: tuple[AnnouncementKind, ...] = ()
-    """What it wants; empty: everything."""
+    """Kinds of announcements that it wants; empty: all."""
     format: PayloadFormat = PayloadFormat.JSON
-    """`json` for programs, `slack` for an incoming webhook of Slack or of what understands its messages."""
+    """`json` for programs, `slack` for an incoming webhook of Slack or of a service that understands its messages."""
     secret: str | None = None
     """Key of the signature, `whsec_` and base64; left out, one is made."""
 
 
 @value
 class WebhookStanding:
-    """A webhook, without what only its receiver may know."""
+    """A webhook, without its secrets."""
 
     name: str
     posts_to: str
-    """Scheme and host of its URL; the rest is often a credential."""
+    """Scheme and host of its URL. The rest of a URL is often a credential."""
     kinds: tuple[AnnouncementKind, ...]
-    """What it wants; empty: everything."""
+    """Kinds of announcements that it wants; empty: all."""
     format: PayloadFormat
     created_at: float
     num_pending: int
@@ -149,12 +149,12 @@ class WebhookStanding:
     num_dead: int
     """Deliveries that were given up."""
     created_by: str = ""
-    """Name of the caller who added it; empty where nobody was asked who they are."""
+    """Name of the caller who added it; empty if the service has no login."""
 
 
 @value
 class WebhookCreated:
-    """A new webhook."""
+    """A new webhook, with the secret of its signatures."""
 
     webhook: WebhookStanding
     secret: str
@@ -163,7 +163,7 @@ class WebhookCreated:
 
 @value
 class DeliveryProgress:
-    """What was tried of a delivery by now."""
+    """The attempts of a delivery so far."""
 
     num_attempts: int = 0
 
@@ -178,7 +178,7 @@ class DeliveryRun(Run):
 
 
 class DeliveryState(StrEnum):
-    """Where a delivery stands."""
+    """The state of a delivery."""
 
     PENDING = "pending"
     DELIVERED = "delivered"
@@ -194,34 +194,34 @@ class Delivery:
     announcement: Announcement
     state: DeliveryState
     attempts: int = 0
-    """How often it was posted."""
+    """Number of times it was posted."""
     created_at: float
     next_attempt_at: float | None = None
-    """When it may be posted (again), epoch seconds; while it is posted, when its sender counts as dead. None once it
+    """Epoch seconds of the next attempt. While an attempt runs, the time when its sender counts as dead. None once it
     has ended."""
     ended_at: float | None = None
     detail: str = ""
-    """What the receiver last answered, or why it could not be reached."""
+    """The last answer of the receiver, or the reason why it could not be reached."""
 
 
 @value
 class WebhookAnswer:
-    """How a post to a webhook ended."""
+    """The outcome of one post to a webhook."""
 
     status: int | None
-    """Of HTTP; None where no answer came."""
+    """HTTP status; None if no answer came."""
     detail: str
-    """What was answered, or why nothing was, on one line."""
+    """The answer, or the reason why none came, on one line."""
     retry_after_s: float | None = None
-    """How long the receiver wants to be left alone; None where it does not say."""
+    """Seconds that the receiver asks to wait; None if it does not say."""
 
     @property
     @derived
     def is_accepted(self) -> bool:
-        """The receiver has it."""
+        """True if the receiver accepted the post."""
         return self.status is not None and HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
 
     @property
     def is_gone(self) -> bool:
-        """The receiver wants no more of it, ever."""
+        """True if the receiver wants no more posts, ever."""
         return self.status == HTTPStatus.GONE

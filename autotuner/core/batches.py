@@ -1,8 +1,8 @@
-"""Batches of sequences that differ in length: how they are drawn, and which data-parallel rank trains on which.
+"""Batches of sequences of different lengths: their lengths, and their assignment to data-parallel ranks.
 
-Trials and predictions deal by the same functions. Every way hands out each sequence once and equally many to all
-ranks, so that a step learns from the same batch. After the sampler and the exchange within nodes of arXiv 2402.02447
-(MLPerf training v1.1 and v2.0, BERT).
+Trials and predictions assign sequences by the same functions. Every way assigns each sequence once and the same number
+to each rank, so that a step learns from the same batch. After the sampler and the exchange within nodes of arXiv
+2402.02447 (MLPerf training v1.1 and v2.0, BERT).
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from autotuner.core.layout import Layout
 from autotuner.core.workload import LengthDistribution
 
 NUM_STRATA = 4
-"""Ranges of lengths from none to the longest, as wide as each other: what the submissions used."""
+"""Number of equally wide ranges of lengths between zero and the longest, as in the MLPerf submissions."""
 
 _STRATIFIED = (BatchBalance.STRATIFIED, BatchBalance.STRATIFIED_SNAKE)
 
 Hands = tuple[tuple[int, ...], ...]
-"""Sequences of every rank, in the order in which it trains on them."""
+"""Sequences of every rank, in the order in which the rank trains on them."""
 
 
 def drawn(distribution: LengthDistribution, *, num_sequences: int, seed: int, step: int) -> tuple[int, ...]:
-    """Tokens of each sequence of a step's global batch, independent of each other, as of a shuffled corpus.
+    """Return the tokens of each sequence of a step's global batch, drawn independently as from a shuffled corpus.
 
-    Whatever deals them, the batch is the same: a prediction and a trial of it see the same lengths.
+    The batch does not depend on the assignment to ranks: a prediction and a trial of it see the same lengths.
     """
     generator = Random(f"{seed}/{step}")  # a string: its bytes are hashed alike in every process
     return distribution.at_each([generator.random() for _ in range(num_sequences)])
 
 
 def dealing_ranks(layout: Layout, devices_per_node: int) -> int:
-    """How many of them make a group: those that the layout names, or all of a node.
+    """Return the number of ranks that exchange sequences: the layout's own number, or the ranks of a node.
 
     Where nodes hold no whole part of the ranks, groups are those that lie whole in nodes.
     """
@@ -56,7 +56,7 @@ def dealt(
     num_dealing_ranks: int = 1,
     bounds: Sequence[int] | None = None,
 ) -> Hands:
-    """The sequences of each rank, as positions in ``lengths``.
+    """Return the sequences of each rank, as positions in ``lengths``.
 
     Args:
         lengths: Tokens of each sequence of a global batch, as they were drawn.
@@ -83,7 +83,7 @@ def dealt(
 
 
 def strata(longest: int) -> tuple[int, ...]:
-    """The longest sequence of each stratum."""
+    """Return the longest sequence of each stratum."""
     return tuple(longest * (i + 1) // NUM_STRATA for i in range(NUM_STRATA))
 
 
@@ -100,7 +100,7 @@ def _as_they_come(num_sequences: int, num_ranks: int) -> Hands:
 
 
 def _stratified(lengths: Sequence[int], num_ranks: int, bounds: Sequence[int]) -> Hands:
-    """As many sequences of each stratum to every rank, those of the longest first; of one, as they come.
+    """Return the same number of sequences of each stratum for every rank, the longest stratum first.
 
     A stratum ends at the nearest multiple of the ranks, so that a few at its bounds count to the next one.
     """
@@ -112,7 +112,7 @@ def _stratified(lengths: Sequence[int], num_ranks: int, bounds: Sequence[int]) -
 
 
 def _to_and_fro(hands: Hands, lengths: Sequence[int], group_size: int) -> Hands:
-    """Every group's sequences, longest first, to its first rank and on, and from its last one back.
+    """Assign the sequences of every group, longest first, to its ranks in order, then in reverse order, and so on.
 
     What one rank gets more in a round it gets less in the next.
     """

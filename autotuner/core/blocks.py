@@ -1,4 +1,4 @@
-"""Blocks of a transformer layer that not every model has: experts, latent attention, linear attention."""
+"""Blocks of a transformer layer that only some models have: experts, latent attention, linear attention."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.value import Count, CountFromZero, Positive, value
 
 _CHUNK = 64
-"""Tokens of a chunk of linear attention: as flash-linear-attention and transformers 5.23 take them."""
+"""Tokens of a chunk of linear attention, as in flash-linear-attention and transformers 5.23."""
 
 
 @value
@@ -16,29 +16,29 @@ class MixtureOfExperts:
     num_experts: Count
     """Routed experts per sparse layer."""
     experts_per_token: Count
-    """Routed experts that see each token (top-k)."""
+    """Number of routed experts that each token is sent to (top-k)."""
     expert_ffn_size: Count
     """Inner width of one expert."""
     num_shared_experts: CountFromZero = 0
-    """Experts that see every token."""
+    """Number of experts that see every token."""
     shared_expert_ffn_size: CountFromZero = 0
-    """Inner width of one of these; 0: as wide as a routed one."""
+    """Inner width of a shared expert; 0: as wide as a routed one."""
     shared_expert_gate: bool = False
-    """What they answer is weighed by a sigmoid of the token (Qwen2-MoE)."""
+    """True if a sigmoid of the token weighs the output of shared experts (Qwen2-MoE)."""
     num_dense_layers: CountFromZero = 0
-    """Leading layers with an ordinary feed-forward block."""
+    """Number of leading layers with an ordinary feed-forward block."""
     sparse_layer_interval: Count = 1
-    """Behind these, layers whose number, counted from 1, is a multiple of it are sparse, all others dense (2 in Llama 4
-    Maverick)."""
+    """After the leading dense layers, a layer is sparse if its number, counted from 1, is a multiple of this (2 in
+    Llama 4 Maverick)."""
     router_bias: bool = False
-    """The router has a bias per expert: for balance (DeepSeek-V3), or as linear modules have (GPT-OSS)."""
+    """True if the router has a bias per expert: for balance (DeepSeek-V3), or as linear modules have (GPT-OSS)."""
     expert_bias: bool = False
-    """Matrices of routed experts carry biases (GPT-OSS)."""
+    """True if the matrices of routed experts have biases (GPT-OSS)."""
     capacity_factor: Positive | None = None
-    """An expert takes at most so many times its even share of the tokens, the rest are dropped (Switch Transformer,
-    arXiv 2101.03961, section 2.2); None drops nothing."""
+    """Most tokens of an expert, as a multiple of its even share. Further tokens are dropped (Switch Transformer, arXiv
+    2101.03961, section 2.2). None drops no token."""
     pads_to_capacity: bool = False
-    """Experts with fewer tokens are filled up, so that all compute the same shapes."""
+    """True if experts with fewer tokens are padded, so that all experts compute the same shapes."""
 
     def __post_init__(self) -> None:
         if self.capacity_factor is None and self.pads_to_capacity:
@@ -49,15 +49,15 @@ class MixtureOfExperts:
 
     @property
     def shared_ffn_size(self) -> int:
-        """Inner width of all shared experts together; 0 without any."""
+        """The inner width of all shared experts together; 0 if there are none."""
         return self.num_shared_experts * (self.shared_expert_ffn_size or self.expert_ffn_size)
 
     def is_sparse(self, layer: int) -> bool:
-        """Whether the layer of this number, counted from 0, has experts."""
+        """Return True if the layer with this number, counted from 0, has experts."""
         return layer >= self.num_dense_layers and (layer + 1) % self.sparse_layer_interval == 0
 
     def num_sparse(self, num_layers: int) -> int:
-        """How many of the first layers have experts."""
+        """Return how many of the first ``num_layers`` layers have experts."""
         dense = min(self.num_dense_layers, num_layers)
         return num_layers // self.sparse_layer_interval - dense // self.sparse_layer_interval
 
@@ -67,17 +67,18 @@ class LatentAttention:
     """Ranks of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
 
     query_rank: Count | None = None
-    """Width of a compressed query; None where queries are not compressed (DeepSeek-V2-Lite)."""
+    """Width of a compressed query; None if queries are not compressed (DeepSeek-V2-Lite)."""
     key_value_rank: Count
-    """Width of what keys and values are made of."""
+    """Width of the compressed vector that keys and values are computed from."""
     rope_head_dim: Count
     """Rotary part of a query head, and of the one key that all heads share."""
     value_head_dim: Count
     """Width of one value head."""
     indexer_heads: CountFromZero = 0
-    """Heads of an indexer, which says which keys a query sees (DeepSeek-V3.2, arXiv 2512.02556); 0: it sees all."""
+    """Number of heads of an indexer, which selects the keys that a query sees (DeepSeek-V3.2, arXiv 2512.02556); 0: a
+    query sees all keys."""
     indexer_head_dim: CountFromZero = 0
-    """Width of one of these heads, and of the one key that they share."""
+    """Width of one indexer head, and of the one key that all of them share."""
 
     def __post_init__(self) -> None:
         if self.query_rank is None and self.indexer_heads:
@@ -85,12 +86,12 @@ class LatentAttention:
 
     @property
     def indexer_size(self) -> int:
-        """Width of all heads of the indexer."""
+        """The width of all heads of the indexer."""
         return self.indexer_heads * self.indexer_head_dim
 
     @property
     def indexer_key_size(self) -> int:
-        """Width of what the indexer makes of a hidden state: a key, and a weight for each head."""
+        """The width of the indexer's projection of a hidden state: a key, and a weight for each head."""
         return self.indexer_head_dim + self.indexer_heads if self.indexer_heads else 0
 
 
@@ -103,32 +104,32 @@ class LinearAttention:
     """
 
     num_key_heads: Count
-    """Heads of queries and keys."""
+    """Number of heads of queries and keys."""
     num_value_heads: Count
-    """Heads of values: each keeps a matrix."""
+    """Number of heads of values. Each head keeps a matrix."""
     key_head_dim: Count
     """Width of a query and a key."""
     value_head_dim: Count
     """Width of a value."""
     convolution_width: Count = 4
-    """Tokens that the convolution sees."""
+    """Number of tokens that the convolution sees."""
     gate_rank: CountFromZero = 0
-    """Width of what gates and rates of forgetting are made of, one for each element of a value (Kimi Linear, arXiv
-    2510.26692); 0: a gate from the token itself, and a rate per head."""
+    """Width of the vector that gates and forgetting rates are computed from, with one rate per element of a value (Kimi
+    Linear, arXiv 2510.26692); 0: a gate from the token itself, and one rate per head."""
 
     @property
     def convolved_size(self) -> int:
-        """Width of queries, keys and values, which the convolution mixes over neighbouring tokens."""
+        """The width of queries, keys and values, which the convolution mixes over neighbouring tokens."""
         return 2 * self.num_key_heads * self.key_head_dim + self.output_size
 
     @property
     def output_size(self) -> int:
-        """Width of all value heads, as the output projection reads them."""
+        """The width of all value heads, as the output projection reads them."""
         return self.num_value_heads * self.value_head_dim
 
     @property
     def projected_size(self) -> int:
-        """Width of all that a token is projected to: what is convolved, the gate, and two numbers per value head.
+        """The width of all projections of a token: the convolved part, the gate, and two numbers per value head.
 
         With a gate rank: one number per value head, and what gates and rates are made of.
         """
@@ -138,18 +139,18 @@ class LinearAttention:
 
     @property
     def gate_matrix_parameters(self) -> int:
-        """Elements of the matrices that make gates and rates of what has the gate rank."""
+        """The number of elements of the matrices that compute gates and rates from the vector of the gate rank."""
         return 2 * self.gate_rank * self.output_size
 
     @property
     def num_other_parameters(self) -> int:
-        """Elements beside the matrices: convolution, a rate per value head, biases of rates, the norm of a head."""
+        """The number of elements that are not in matrices: convolution, rates and their biases, the norm of a head."""
         biases = self.output_size if self.gate_rank else self.num_value_heads
         return self.convolution_width * self.convolved_size + self.num_value_heads + biases + self.value_head_dim
 
     @property
     def core_keys(self) -> float:
-        """Keys before a query of an attention core with as many FLOP as the recurrence in chunks of ``_CHUNK`` tokens.
+        """The number of keys that make the FLOP of an attention core equal to those of the recurrence, chunk by chunk.
 
         In a chunk keys meet keys, both factors of what is written are solved for, queries meet keys, and scores meet
         values; over chunks, the matrix of a head is read twice and written once (arXiv 2412.06464, section 3.3).
@@ -159,7 +160,7 @@ class LinearAttention:
 
     @property
     def core_flop_per_token(self) -> int:
-        """Forward FLOP of the recurrence: each head's matrix is read twice and written once.
+        """The forward FLOP of the recurrence per token: each head's matrix is read twice and written once.
 
         Source: arXiv 2412.06464, equation 10, token after token.
         """

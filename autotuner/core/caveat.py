@@ -10,7 +10,7 @@ from autotuner.core.value import value
 
 
 class CaveatKind(StrEnum):
-    """The thing that a reader should know."""
+    """The kinds of caveats."""
 
     COMPARED = "compared"  # predictions for models of a kind, with runs on this stack and device
     NEVER_COMPARED = "never_compared"  # predictions for them on this stack and device
@@ -38,22 +38,22 @@ class CaveatKind(StrEnum):
 
 @value
 class Caveat:
-    """One thing that a reader of predictions should know; its kind says which fields it has."""
+    """One thing that a reader of predictions should know. Its kind decides which fields it has."""
 
     kind: CaveatKind
     subjects: tuple[str, ...] = ()
-    """Names of things: a kind of model, choices of layouts, constants, the sources of links within and between nodes,
-    or the rule that a space breaks."""
+    """Names that the caveat is about: a kind of model, choices of layouts, constants, the sources of links within and
+    between nodes, or the rule that a space breaks."""
     stack: str = ""
     device: str = ""
-    """The accelerator; empty where no catalog has it."""
+    """Name of the accelerator; empty if no catalog has it."""
     cluster: str = ""
     count: int | None = None
-    """Runs, or layers."""
+    """Number of runs or of layers."""
     total: int | None = None
-    """Layers of the model, of which ``count`` are told of."""
+    """Number of layers of the model, of which ``count`` are concerned."""
     num_tokens: int | None = None
-    """Keys that a query sees, or the longest sequence."""
+    """Number of keys that a query sees, or length of the longest sequence."""
     link: LinkHealth | None = None
     calibration: Calibration | None = None
-    """Without what it says of parts of a step."""
+    """Calibration without its factors for parts of a step."""

@@ -218,7 +218,7 @@ class BatchBalance(Choice):
 
 
 class ExportFormat(StrEnum):
-    """What a layout can be written as."""
+    """The formats that a layout can be exported to."""
 
     MEGATRON_LM = "megatron-lm"  # command-line arguments
     MEGATRON_BRIDGE = "megatron-bridge"  # section.field=value overrides of a recipe
@@ -234,5 +234,5 @@ class ExportFormat(StrEnum):
 
     @property
     def is_of_a_trainer(self) -> bool:
-        """Whether it tells a trainer its layout; the others are scripts that start our own trial."""
+        """True if it configures a trainer. The other formats are scripts that start the product's own trial."""
         return self not in (ExportFormat.TORCHRUN, ExportFormat.SBATCH)

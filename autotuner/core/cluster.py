@@ -15,24 +15,24 @@ from autotuner.core.value import Count, FromOne, NonNegative, value
 
 @value
 class Tariff:
-    """Prices, power around accelerators, and what energy emits."""
+    """Prices of hours and energy, the power drawn around accelerators, and the emissions of energy."""
 
     spot_price_per_accelerator_hour: NonNegative = 0.0
-    """In US dollars, of hours that may be taken away; 0 where there is none."""
+    """Price in US dollars of hours that the provider may interrupt; 0 where there is none."""
     is_spot: bool = False
-    """The job runs on those hours; else on reserved ones, at the cluster's price."""
+    """True if the job runs on spot hours; otherwise it runs on reserved ones, at the cluster's price."""
     interrupted_share: float = 0.05
-    """Of spot hours, lost to interruptions and to what is computed again after them."""
+    """Share of spot hours that is lost to interruptions and to the work repeated after them."""
     energy_price_per_kwh: NonNegative = 0.0
-    """In US dollars, paid beside the hours, as owners of machines do; 0: hours include it."""
+    """Price in US dollars that owners of machines pay beside the hours; 0 if the price of an hour includes it."""
     co2_kg_per_kwh: NonNegative = 0.0
-    """Of the energy's mix, in kg of CO2 equivalents; 0 where it is not known."""
+    """Emissions of the energy mix, in kg of CO2 equivalents; 0 where they are not known."""
     host_power_w: NonNegative = 0.0
-    """What a node's host, memory and fans draw per accelerator while it trains."""
+    """Power that a node's host, memory and fans draw per accelerator while it trains."""
     network_j_per_byte: NonNegative = 0.0
-    """What ports and switches take for a byte that leaves a node."""
+    """Energy that ports and switches use for a byte that leaves a node."""
     power_usage_effectiveness: FromOne = 1.0
-    """Energy of the building over that of its machines."""
+    """Energy of the building divided by the energy of its machines."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.interrupted_share < 1.0:
@@ -44,45 +44,45 @@ LOCAL = "local"
 
 
 SIMULATED = "simulated"
-"""The engine of that name needs none either: nothing runs on it."""
+"""The engine that needs no registration and runs nothing: the cost model gives the figures."""
 
 
 @value
 class Cluster:
-    """Equal nodes of equal accelerators."""
+    """Equal nodes of equal accelerators, with their links and prices."""
 
     name: str
-    """What answers call it."""
+    """Name of the cluster in answers."""
     accelerator: Accelerator
-    """What every rank runs on."""
+    """Accelerator that every rank runs on."""
     num_nodes: Count
-    """Nodes of the job."""
+    """Number of nodes of the job."""
     accelerators_per_node: Count
-    """Accelerators of each node; every one gets a rank."""
+    """Number of accelerators of each node. Each of them gets a rank."""
     intra_node_link: Link
-    """Between the accelerators of a node, or of an NVLink domain of several nodes."""
+    """Link between the accelerators of a node, or of an NVLink domain of several nodes."""
     inter_node_link: Link
-    """What one accelerator gets of its node's network, before oversubscription."""
+    """Part of its node's network that one accelerator gets, before oversubscription."""
     oversubscription: FromOne = 1.0
-    """Factor by which the network's core is thinner than its edge; 1.0 is non-blocking."""
+    """Bandwidth of the network's edge divided by that of its core; 1.0 is non-blocking."""
     price_per_accelerator_hour: NonNegative = 0.0
-    """In US dollars; 0 where it is not known."""
+    """Price in US dollars; 0 where it is not known."""
     nvlink_domain: int | None = None
-    """Accelerators that one NVLink domain joins (72 in a rack of GB200), whole nodes or less than one more; None: those
-    of a node."""
+    """Number of accelerators that one NVLink domain joins (72 in a rack of GB200): whole nodes, or a part of one node.
+    None: those of a node."""
     engine: str = LOCAL
-    """Name of the engine that trials on it are given to, as the service's operator registered it; ``local``: this
+    """Name of the engine that runs trials on this cluster, as the service's operator registered it; ``local``: this
     machine."""
     queue: str = ""
-    """Of that engine, one of those that its operator lets clusters name; empty: the first of them."""
+    """Queue of the engine, one of those that its operator allows; empty: the first of them."""
     link_health: tuple[LinkHealth, ...] = ()
-    """Links that differ today from what the links above say; of several of one link the last counts."""
+    """Links that differ now from the links above. If a link occurs several times, the last entry counts."""
     network: Network | None = None
-    """What joins the nodes, which then says the oversubscription; None: one switch."""
+    """Topology of the network between nodes, which then decides the oversubscription; None: one switch."""
     tariff: Tariff = field(default_factory=Tariff)
-    """What hours, energy and emissions cost."""
+    """Prices and emissions of hours and energy."""
     wiring: Wiring | None = None
-    """What joins the accelerators of a node where the link within it does not join all of them; None: it does."""
+    """Wiring inside a node whose link does not join all accelerators; None: the link joins all of them."""
 
     def __post_init__(self) -> None:
         for health in self.link_health:
@@ -103,40 +103,40 @@ class Cluster:
 
     @property
     def source(self) -> Literal["measured", "simulated"]:
-        """The word for figures of trials on it."""
+        """The word for figures of trials on the cluster."""
         return "simulated" if self.engine == SIMULATED else "measured"
 
     @property
     def world_size(self) -> int:
-        """Accelerators of all nodes; every rank gets one."""
+        """The number of accelerators of all nodes. Each of them gets a rank."""
         return self.num_nodes * self.accelerators_per_node
 
     @property
     def num_link_ends(self) -> int:
-        """What links join: nodes, or the accelerators of a single one."""
+        """The number of ends of links: nodes, or the accelerators of a single node."""
         return self.num_nodes if self.num_nodes > 1 else self.accelerators_per_node
 
     @property
     def ranks_per_link_end(self) -> int:
-        """Ranks at one end of a link: those of a node, or one."""
+        """The number of ranks at one end of a link: those of a node, or one."""
         return self.accelerators_per_node if self.num_nodes > 1 else 1
 
     @property
     def link_class(self) -> LinkClass:
-        """Which class the links between ends are of."""
+        """The class of the links between two ends."""
         return "inter_node" if self.num_nodes > 1 else "intra_node"
 
     @property
     def link_between_ends(self) -> Link:
-        """What joins two ends, as long as nothing ails it."""
+        """The nominal link between two ends."""
         return self.inter_node_link if self.num_nodes > 1 else self.intra_node_link
 
     def link_end(self, rank: int) -> int:
-        """The node, or the accelerator of a single one, that a rank of the job lies on."""
+        """Return the link end of a rank: its node, or its accelerator in a cluster of a single node."""
         return rank // self.ranks_per_link_end
 
     def health_between(self, one: int, other: int) -> LinkHealth | None:
-        """What ails the link between two ends; None where nothing does, or they are the same."""
+        """Return the state of the link between two ends; None if it is nominal or the ends are the same."""
         if one == other:
             return None
         ends = (min(one, other), max(one, other))
@@ -144,11 +144,11 @@ class Cluster:
         return known.get(ends) or known.get(self.link_class)
 
     def with_link_health(self, links: Iterable[LinkHealth]) -> Self:
-        """The cluster while more is known of its links, which counts before what was known."""
+        """Return the cluster with more known links, which replace earlier entries."""
         return replace(self, link_health=(*self.link_health, *links))
 
     def resized(self, *, num_nodes: int | None = None, accelerators_per_node: int | None = None) -> Self:
-        """The cluster with another size, and with the health of those links that it still has.
+        """Return the cluster with another size, and with the health of those links that it still has.
 
         Where the size makes nodes of what were accelerators, or the reverse, links between two ends are others.
         """
@@ -171,7 +171,7 @@ class Cluster:
 
     @property
     def accelerators_per_domain(self) -> int:
-        """Neighbouring ranks of the job that NVLink joins: a node's, or those of several nodes of one domain.
+        """The number of neighbouring ranks that NVLink joins: a node's, or those of several nodes of one domain.
 
         A job that outgrows a domain gets equal parts of several: the most nodes of a domain that divide the job's, 16
         of 18 for 32 nodes of 4. So do NVIDIA's launchers ask Slurm for segments (``segment`` in
@@ -184,7 +184,7 @@ class Cluster:
         return per_node * (segment if 2 * segment >= joined else joined)
 
     def link_for(self, group_size: int, stride: int) -> Link:
-        """The slowest link inside a group of ``group_size`` ranks that lie ``stride`` apart."""
+        """Return the slowest link inside a group of ``group_size`` ranks that lie ``stride`` apart."""
         if self.crosses_nodes(group_size, stride):
             return self.inter_node_link
         if self.wiring is None or group_size * stride > self.accelerators_per_node:
@@ -192,7 +192,7 @@ class Cluster:
         return self.wired_link(self.wiring.limiting_path(range(0, group_size * stride, stride)))
 
     def wired_link(self, path: PathKind) -> Link:
-        """What two accelerators of a node that reach each other so have, as the wiring says it."""
+        """Return the link between two accelerators of a node that are joined by that path of the wiring."""
         wiring, link = self.wiring, self.intra_node_link
         if wiring is None or path is PathKind.NVLINK or (not wiring.nvlink_groups and path is not PathKind.SOCKETS):
             return link
@@ -201,10 +201,10 @@ class Cluster:
         return Link(name=path.in_words, bandwidth_bytes_per_s=rate, latency_s=link.latency_s, source=wiring.source)
 
     def crosses_nodes(self, group_size: Any, stride: Any) -> Any:
-        """Whether NVLink does not join such a group everywhere: a bool, or a bool column for columns of groups.
+        """Return True if NVLink does not join all of a group; for columns of groups, a bool column.
 
-        It lies on more than one node, or on more than one NVLink domain. Groups that do not divide a domain straddle
-        the border of two somewhere in the job.
+        The group lies on more than one node, or on more than one NVLink domain. Groups that do not divide a domain
+        straddle the border of two somewhere in the job.
         """
         span, domain = group_size * stride, self.accelerators_per_domain
         return (span > domain) | ((group_size > 1) & (domain % span != 0) & (self.world_size > domain))

@@ -17,24 +17,25 @@ from autotuner.core.value import Count, Flag, Positive, Typed, value
 
 @value
 class CheckRequest:
-    """How a cluster is to be checked."""
+    """A request to check a cluster."""
 
     num_nodes: Count = 2
-    """Nodes to measure on: two tell all that a profile needs; never more than the cluster has."""
+    """Number of nodes to measure on. Two nodes tell all that a profile needs. At most the nodes of the cluster are
+    used."""
     max_queued_s: Annotated[
         Positive, Flag("max-minutes-queued"), Typed(read_minutes, written_minutes, "in minutes")
     ] = 600.0
-    """How long each of both jobs may wait for its nodes before the check gives up."""
+    """Longest time that each of the two jobs may wait for its nodes before the check gives up."""
     quick: bool = False
-    """Whether to use tiny sizes, which try the way, not the devices."""
+    """Whether to use tiny sizes, which test the procedure and not the devices."""
     links: bool = False
-    """Whether to measure each link between all nodes, whatever ``num_nodes`` says, and run no trial; devices and
-    collectives only where the cluster has no profile yet."""
+    """Whether to measure each link between all nodes, whatever ``num_nodes`` says, and run no trial. Devices and
+    collectives are measured only if the cluster has no profile yet."""
 
 
 @value
 class CheckLine:
-    """Something that happened, as a sentence without a full stop."""
+    """One event of a check, as a sentence without a full stop."""
 
     at: float
     """Epoch seconds."""
@@ -43,39 +44,39 @@ class CheckLine:
 
 @value
 class CheckFindings:
-    """What a check has found by now."""
+    """The findings of a check so far."""
 
     lines: tuple[CheckLine, ...] = ()
-    """What happened, in order; how the check ended is the detail of its run."""
+    """Events in order. The detail of the run tells how the check ended."""
     engine: str = ""
-    """What answered, with its version; empty before."""
+    """Engine that answered, with its version; empty before."""
     trial: Measurement | None = None
-    """What the trial measured; None before."""
+    """Measurement of the trial; None before it has run."""
     num_points: int = 0
-    """Collectives that were timed."""
+    """Number of timed collectives."""
     profile_at: float | None = None
-    """When the profile was stored, epoch seconds; None before."""
+    """Epoch seconds when the profile was stored; None before."""
     jobs: tuple[EngineJob, ...] = ()
-    """What the engine was given, to be found again by whoever goes on with the check."""
+    """Jobs that were given to the engine, so that whoever resumes the check finds them."""
     links: tuple[LinkPoint, ...] = ()
     """Links that were measured one by one."""
 
     def said(self, text: str, at: float) -> CheckFindings:
-        """With one line more."""
+        """Return the findings with one more line."""
         return replace(self, lines=(*self.lines, CheckLine(at=at, text=text)))
 
 
 @value
 class ClusterCheck:
-    """A check of a cluster as it was asked for."""
+    """A check of a cluster as it was requested."""
 
     cluster: Cluster
-    """The cluster as it was stored then."""
+    """The cluster as it was stored at the time of the request."""
     request: CheckRequest
 
     @property
     def nodes(self) -> Cluster:
-        """The nodes that it measures."""
+        """The cluster of the nodes that the check measures."""
         if self.request.links:
             return self.cluster
         return self.cluster.resized(num_nodes=min(self.request.num_nodes, self.cluster.num_nodes))
@@ -88,7 +89,7 @@ class CheckRun(Run):
     kind: Literal["check"] = "check"
     request: ClusterCheck
     progress: CheckFindings
-    """What it has found by now."""
+    """Findings so far."""
 
     @property
     def lines(self) -> tuple[CheckLine, ...]:
@@ -98,7 +99,7 @@ class CheckRun(Run):
 
 
 def check_engine(cluster: Cluster) -> None:
-    """A check measures nodes that an engine gives: this machine is none, and the cost model has none.
+    """Return if the engine of a cluster provides nodes to check; ``local`` and ``simulated`` do not.
 
     Raises:
         InvalidInput: The cluster names no such engine.

@@ -1,4 +1,4 @@
-"""Comparisons: whether one layout, or one environment, is faster than another, by how much and how surely."""
+"""Comparisons: a test whether one layout, or one environment, is faster than another, by how much and how surely."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from autotuner.core.value import Count, NonNegative, PositiveShare, Rare, value
 
 @value
 class RunGroup:
-    """Equal runs of one layout in one sitting."""
+    """Equal runs of one layout in one session."""
 
     rates: tuple[float, ...]
-    """Tokens per second of each run, in their order. Under one reference peak MFU is proportional to it; on cores,
-    where that peak is itself measured, it is the steadier of the two."""
+    """Tokens per second of each run, in order. With one reference peak MFU is proportional to it. On cores the peak is
+    itself measured, so this rate varies less than MFU."""
     mfu: float
-    """Mean MFU of the runs, for people."""
+    """Mean MFU of the runs, for display."""
     at: float
-    """When the first of them ended, epoch seconds."""
+    """Epoch seconds when the first run ended."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """What they ran on, as their trials recorded it."""
+    """Environment of the runs, as their trials recorded it."""
 
     def __post_init__(self) -> None:
         if not self.rates or min(self.rates) <= 0:
@@ -34,20 +34,20 @@ class RunGroup:
 
 @value
 class SequentialTest:
-    """How strictly runs are compared: they are measured again until the test decides, or they are too many."""
+    """Thresholds of a sequential test: runs are measured again until the test decides, or until there are too many."""
 
     tolerance: NonNegative = 0.02
-    """Slowdown that is accepted, as a fraction, however sure it is."""
+    """Slowdown that is accepted, as a fraction, even if it is certain."""
     loss: PositiveShare = 0.05
     """Slowdown that must be found, as a fraction."""
     false_alarms: Annotated[PositiveShare, Rare()] = 0.01
-    """Most of the comparisons of equal layouts that may end as slower, as a fraction."""
+    """Highest share of comparisons of equal layouts that may end as slower."""
     power: Annotated[PositiveShare, Rare()] = 0.95
-    """Least of the comparisons of a layout slower by ``loss`` that must end as slower, as a fraction."""
+    """Lowest share of comparisons of a layout slower by ``loss`` that must end as slower."""
     min_runs: Count = 3
-    """Fewest runs of the candidate before anything is decided."""
+    """Fewest runs of the candidate before the test decides."""
     max_runs: int = 40
-    """Most runs of the candidate; what is not decided by then stays undecided."""
+    """Most runs of the candidate. A test that has not decided by then stays undecided."""
 
     def __post_init__(self) -> None:
         for name, nearest in (("loss", 0.99), ("power", 0.999), ("false_alarms", 0.5)):
@@ -61,7 +61,7 @@ class SequentialTest:
 
 
 class Decision(StrEnum):
-    """What a comparison says of the candidate."""
+    """The results of a comparison for the candidate."""
 
     SLOWER = "slower"  # by more than the tolerance, and outside the noise
     NOT_SLOWER = "not_slower"
@@ -70,37 +70,37 @@ class Decision(StrEnum):
 
 @value
 class Comparison:
-    """A candidate beside its reference."""
+    """A comparison of a candidate with its reference."""
 
     decision: Decision
     change: float
-    """Relative change of the rate from the reference to the candidate; below 0: the candidate is slower."""
+    """Relative change of the rate from the reference to the candidate; below 0, the candidate is slower."""
     low: float
     """Lower end of the 95 % interval of the change."""
     high: float
-    """Its upper end."""
+    """Upper end of the 95 % interval of the change."""
     noise: float
     """Relative standard deviation from run to run."""
     num_reference: int
-    """Runs of the reference."""
+    """Number of runs of the reference."""
     num_candidate: int
-    """Runs of the candidate."""
+    """Number of runs of the candidate."""
 
 
 @value
 class Challenge:
-    """What a sweep measures again and again beside its search.
+    """The layouts that a sweep measures repeatedly beside its search.
 
-    It first measures the incumbent until the test has compared it with the baseline, then searches, and at last
-    measures the best that it found and the incumbent by turns until the test tells them apart.
+    It first measures the incumbent until the test has compared it with the baseline. Then it searches. At last it
+    measures the best layout that it found and the incumbent by turns until the test tells them apart.
     """
 
     incumbent: Layout | None = None
-    """The layout in use; None: the best that the sweep finds takes its place beside the baseline."""
+    """Layout in use; None: the best layout that the sweep finds is compared with the baseline."""
     baseline: tuple[RunGroup, ...] = ()
-    """What the incumbent reached before; empty: nothing is known, and a few runs become its baseline."""
+    """Earlier runs of the incumbent; empty: there are none, and a few runs become its baseline."""
     test: SequentialTest = field(default_factory=SequentialTest)
-    """How strictly runs are compared."""
+    """Thresholds of the comparisons."""
     searches: bool = True
     """Whether other layouts are tried at all."""
 
@@ -111,24 +111,25 @@ class Challenge:
 
 @value
 class ChallengeFindings:
-    """What the trials of a challenge say, all phases together."""
+    """The results of a challenge's trials, of all phases together."""
 
     measured: Layout | None = None
-    """The layout that was compared with the baseline: the incumbent, or the best; None: none ran."""
+    """Layout that was compared with the baseline: the incumbent, or the best layout; None: none ran."""
     runs: RunGroup | None = None
-    """What it reached this time; None: it was never measured."""
+    """Its runs in this sweep; None: it was never measured."""
     against_baseline: Comparison | None = None
-    """It, as candidate, beside the baseline; None without a baseline or a run."""
+    """Comparison of these runs, as candidate, with the baseline; None without a baseline or a run."""
     challenger: Layout | None = None
-    """The best other layout, where it was compared with the incumbent."""
+    """Best other layout, if it was compared with the incumbent."""
     challenger_runs: RunGroup | None = None
-    """What that reached."""
+    """Runs of the challenger."""
     gain: Comparison | None = None
-    """The challenger as candidate beside the incumbent's runs of the same sitting: above 0 it is faster."""
+    """Comparison of the challenger, as candidate, with the incumbent's runs of the same session; above 0 the challenger
+    is faster."""
     is_better: bool = False
-    """The test says that the incumbent is slower than the challenger."""
+    """True if the test says that the incumbent is slower than the challenger."""
     death: str = ""
-    """Why the incumbent could not be measured, as a sentence; empty where it was."""
+    """Reason why the incumbent could not be measured, as a sentence; empty if it was measured."""
 
     def facts(self) -> dict[str, object]:
         """Return what announcements tell a program: the measured layout, what it reached, and how that differs."""
@@ -145,7 +146,7 @@ _SOFTWARE = (
     *("nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cublas-cu12"),
     *("nvidia-cublas", "megatron-core", "deepspeed", "python", "kernel", "os", "libc", "trainer", "format"),
 )
-"""Names of facts that are versions, the likelier to change a step's time first."""
+"""Names of facts that are versions. Those that are likelier to change a step's time come first."""
 
 _ORDER = (
     *("device", "cpu", "cpus", "cpu_quota", "backend", LINKS),
@@ -155,39 +156,39 @@ _ORDER = (
     *_SOFTWARE,
     *("smt", "huge_pages", "nodes", "host"),
 )
-"""Facts by how directly they make a step slower: other hardware, less of it, slower links and clocks, neighbours, a
-variable that somebody set, versions, and at last other nodes of the same kind."""
+"""Facts in the order in which they explain a slower step: other hardware, less of it, slower links and clocks,
+neighbours, a variable that somebody set, versions, and at last other nodes of the same kind."""
 
 _VARIES = frozenset({"CUDA_VISIBLE_DEVICES", "reports", "launcher"})
-"""Facts that differ from trial to trial without anybody's doing: which of equal devices a trial was given."""
+"""Facts that differ from trial to trial by themselves, such as the devices that a trial was given."""
 
 _COMES_AND_GOES = frozenset(
     {"clocks_held_by", "container_image", "cpu_quota", LINKS, "nodes", "triton", "transformer-engine", "flash-attn"}
 )
-"""Facts other than variables that may be there one night and not the next; another that only one of two records has is
-one that an older release did not ask for."""
+"""Facts other than variables that may be there one night and not the next. If only one of two records has another fact,
+an older release did not record it."""
 
 _STEADY_WITHIN = {"sm_clock_mhz": 0.03, "memory_clock_mhz": 0.03}
-"""Relative difference of readings that are of one moment; a GPU under load changes its clock by steps of 15 MHz."""
+"""Relative difference that momentary readings may have. A GPU under load changes its clock by steps of 15 MHz."""
 
 _NEIGHBOURS_WITHIN = 0.05
-"""Of the machine's CPU time; what others use less than this apart is the noise of any machine."""
+"""Share of the machine's CPU time. Smaller differences in the use by others are noise."""
 
 
 @value
 class EnvironmentChange:
-    """One fact that is not what it was."""
+    """One recorded fact that has changed."""
 
     name: str
-    """Of the fact, as trials record it."""
+    """Name of the fact, as trials record it."""
     then: str | None
-    """What it was; None where it was not recorded."""
+    """Earlier value; None if it was not recorded."""
     now: str | None
-    """What it is; None where it is not recorded."""
+    """Present value; None if it is not recorded."""
 
     @property
     def is_of_many(self) -> bool:
-        """Whether its values are of many nodes or links: a sentence says more than both lists."""
+        """True if its values list many nodes or links, so that a sentence tells more than both lists."""
         return self.name in (LINKS, "nodes")
 
     def __str__(self) -> str:
@@ -204,16 +205,16 @@ class EnvironmentChange:
 
 
 def _nodes_changed(then: list[str], now: list[str]) -> str:
-    """How many are others, and which if few: a list of a hundred hashes tells nobody anything."""
+    """Return how many nodes changed, with the names of the new ones if they are few."""
     new = sorted(set(now) - set(then))
     named = f" ({', '.join(new)})" if 0 < len(new) <= 4 else ""
     return f"nodes were {len(then)} and are {len(now)}, of which {len(new)} were not among them{named}"
 
 
 def environment_changes(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[EnvironmentChange, ...]:
-    """Every fact that differs by more than it does by itself, what explains a slower step first.
+    """Return every fact that differs by more than its own variation. Facts that explain a slower step come first.
 
-    Where one of the two recorded nothing at all, nothing is known to differ.
+    If one of the two records is empty, no difference is known.
     """
     if not then or not now:
         return ()

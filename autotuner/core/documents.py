@@ -34,28 +34,29 @@ from autotuner.core.value import OrNull, bounds_in, broken, derived_of
 
 MAX_INTEGER = 2**31 - 1
 _MAX_BYTES = 2**63 - 1
-"""Whole numbers beyond these fit neither a SQL column nor an array; only byte counts need the larger one."""
+"""Bounds of whole numbers that fit a SQL column and an array; only byte counts need the larger one."""
 
 _MAX_FLOAT = 1e30
 """No rate, time or price is larger; products of a few such numbers stay finite."""
 
 MAX_NAME = 200
-"""Characters; each list shows names, for as long as what they name is stored."""
+"""Most characters of a name. Lists show names as long as the named things are stored."""
 
 MAX_TEXT = 10_000
-"""Characters that a request may send in a text whose field states no bound of its own."""
+"""Most characters of a text whose field states no bound of its own."""
 
 MAX_WORDS = 1000
-"""Characters of a value that is written in words; a layout that sets every option has half as many."""
+"""Most characters of a value that is written in words. A layout that sets every option has half as many."""
 
 ONE_LINE = r"^[^\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]*$"
-"""Neither line breaks nor what a terminal obeys, nor what turns the order of letters around: others will read it."""
+"""Pattern of a text without line breaks, terminal control characters and characters that change
+the direction of text."""
 
 Label: TypeAlias = Annotated[str, Field(max_length=500, pattern=ONE_LINE)]
 """A line that a caller writes for people."""
 
 Key: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$")]
-"""A name that stands in addresses."""
+"""A name that may be part of an address."""
 
 _STORABLE_TEXT = "^[^\\x00]*$"
 """PostgreSQL stores no NUL."""
@@ -99,11 +100,11 @@ def write(value: Any) -> Any:
 
 
 _AS_WRITTEN = core_schema.plain_serializer_function_ser_schema(write)
-"""How answers hold the fields that were given of a thing."""
+"""Serialization of the given fields of an object in answers."""
 
 
 def _name_of(thing: Any) -> str:
-    """Return how answers hold a thing that callers name and do not describe, once it is resolved."""
+    """Return the name of a resolved object, as answers show it."""
     return thing if isinstance(thing, str) else cast("str", thing.name)
 
 
@@ -133,10 +134,10 @@ def _walked(cls: Any, *, is_own: bool) -> CoreSchema:
 
 
 class _Strict:
-    """Metadata of ``Document``: the schema that pydantic makes of a type, made strict."""
+    """Metadata of ``Document`` that makes pydantic's schema of a type strict."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Pydantic's hook."""
+        """Return the strict schema; pydantic calls this hook."""
         schema: Any = strict_schema(source)
         return cast("CoreSchema", {**schema, "metadata": dict(schema.get("metadata", {}))})
 
@@ -152,17 +153,17 @@ class GivenFields:
     cls: type[Any]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Pydantic's hook."""
+        """Return the schema of a mapping of given fields; pydantic calls this hook."""
         whole = handler.generate_schema(self.cls)
         return core_schema.no_info_wrap_validator_function(self._given, whole, serialization=_AS_WRITTEN)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Pydantic's hook."""
+        """Return the JSON schema of a mapping of given fields; pydantic calls this hook."""
         return {"anyOf": [_NAME_SCHEMA, handler(schema)]} if self.takes_name else handler(schema)
 
     @property
     def takes_name(self) -> bool:
-        """Whether a name of the catalog may stand for the fields."""
+        """True if a name of the catalog may be given instead of the fields."""
         return self.cls in _IN_SHORT
 
     def _given(self, document: Any, read: ValidatorFunctionWrapHandler) -> dict[str, object]:
@@ -177,23 +178,23 @@ _BASE_SCHEMA = _NAME_SCHEMA | {"description": "Name of the catalog; fields that 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Described:
-    """Metadata of a dataclass that people may also write in short."""
+    """Metadata of a dataclass that people may also write in a short form."""
 
     whole: Callable[[object], Any]
-    """Makes the whole document of what was sent; fields that fit nowhere are left to be refused."""
+    """Makes the whole document of a short form. Fields that fit nowhere are left, so that they are refused."""
     base: str
-    """The field that names what the document starts from."""
+    """Name of the field that names the base of the document."""
     parts: Collection[str] = ()
-    """Fields that a name may stand for."""
+    """Fields for which a name may be given."""
     other: Mapping[str, Any] = field(default_factory=dict)
     """Schema of another form that is read."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Pydantic's hook."""
+        """Return a schema that also reads the short form; pydantic calls this hook."""
         return core_schema.no_info_before_validator_function(self.whole, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Pydantic's hook: every field may be left out, for the names say the others."""
+        """Return a JSON schema without required fields, because the base provides them; pydantic calls this hook."""
         in_short = self._in_short(handler(schema), handler, is_named=True)
         return {"anyOf": [in_short, dict(self.other)]} if self.other else in_short
 
@@ -216,26 +217,26 @@ class Described:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InWords:
-    """Metadata of a value that people may also write as a text."""
+    """Metadata of a value that people may also write as text."""
 
     read: Callable[[str], Any]
-    """Makes the document of a text."""
+    """Makes the document from a text."""
     about: str
-    """What the text says, for the schema."""
+    """Description of the text, for the schema."""
     max_length: int = MAX_WORDS
-    """Of the text, in characters."""
+    """Most characters of the text."""
     examples: tuple[str, ...] = ()
-    """For the schema."""
+    """Examples for the schema."""
     check: Callable[[Any], Any] = lambda value: value
-    """Returns a value that a request may hold, and refuses another."""
+    """Returns a value that a request may hold, and raises for another one."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Pydantic's hook."""
+        """Return a schema that also reads text; pydantic calls this hook."""
         read = core_schema.no_info_before_validator_function(self._document, handler(source))
         return core_schema.no_info_after_validator_function(self.check, read)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Pydantic's hook."""
+        """Return a JSON schema that also allows text; pydantic calls this hook."""
         text = _NAME_SCHEMA | {"maxLength": self.max_length, "description": self.about}
         shown = {"examples": list(self.examples)} if self.examples else {}
         return {"anyOf": [text | shown, handler(schema)]}
@@ -252,7 +253,7 @@ class InWords:
 
 
 def extended(cls: type[T], /, *values: Any, **more: object) -> T:
-    """A ``cls`` with the fields that it shares with these dataclasses, the last first, and with those beside them."""
+    """Return a ``cls`` of the fields that these dataclasses have in common with it, and of further ones."""
     names = {each.name for each in fields(cast("Any", cls))}
     shared = {each.name: getattr(one, each.name) for one in values for each in fields(one) if each.name in names}
     return cls(**shared | more)
@@ -260,14 +261,14 @@ def extended(cls: type[T], /, *values: Any, **more: object) -> T:
 
 # ---------------------------------------------------------------- a thing, or a name of it
 NAME, OBJECT, CONFIG = TAGS = ("(name)", "(object)", "(config)")
-"""What a value of a union was read as; pydantic puts it into the path of an error."""
+"""Tags for the form in which a value of a union was read. pydantic puts the tag into the path of an error."""
 
 _IN_SHORT: dict[type[Any], Described] = {}
-"""How people write a thing otherwise than with all of its fields, by its type."""
+"""Short forms of types, by type."""
 
 
 def write_in_short(cls: type[Any], described: Described) -> None:
-    """Have each field that takes such a thing read its short forms, too: the catalog knows these."""
+    """Register the short form of a type, so that each field of that type reads it. The catalog calls this."""
     _IN_SHORT[cls] = described
 
 
@@ -276,10 +277,10 @@ class Name:
     """Mark of a field that takes a name."""
 
     alone: bool = False
-    """It takes nothing but a name; else the thing itself, too."""
+    """True if the field takes only a name; otherwise it also takes the object itself."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Pydantic's hook."""
+        """Return a schema that reads a name or an object; pydantic calls this hook."""
         if self.alone:
             return core_schema.str_schema(serialization=core_schema.plain_serializer_function_ser_schema(_name_of))
         cls: Any = named_thing(source)
@@ -288,10 +289,10 @@ class Name:
 
 
 Named: TypeAlias = Annotated[T | str, Name()]
-"""A thing, or a name of it: stored, of the catalog, or in its notation (``h100:64``)."""
+"""An object, or its name: stored, in the catalog, or in notation (``h100:64``)."""
 
 OnlyNamed: TypeAlias = Annotated[T | str, Name(alone=True)]
-"""A thing that callers name, and do not describe."""
+"""An object that callers name and do not describe."""
 
 
 def _name_or_object(value: object) -> str:
@@ -318,14 +319,15 @@ def named_thing(union: Any) -> type[Any]:
 # ---------------------------------------------------------------- strictness
 @dataclass(frozen=True, slots=True)
 class _Strictness:
-    """Makes a schema in which every number and text has bounds, and no object takes more than its fields."""
+    """A strict copy of a schema: every number and text has bounds, and no object takes unknown fields."""
 
     definitions: Mapping[str, Any]
-    """What the schema refers to, by reference; no type of ours contains itself."""
+    """Definitions by reference. No type of this project contains itself."""
     is_own: bool
-    """For what this project wrote: sizes have the bounds of their fields alone, and objects may have more fields."""
+    """True for documents that this project wrote: sizes have only the bounds of their fields, and objects may have more
+    fields."""
     made: dict[tuple[str, str], Any] = field(default_factory=dict)
-    """Definitions that were made strict, by reference and field; a type that occurs often is made once."""
+    """Definitions that were made strict, by reference and field. A type that occurs often is made once."""
 
     def of(self, node: Any, name: str) -> Any:
         """Return a schema or a part of one, which describes the field of that name, made strict."""
@@ -387,7 +389,7 @@ class _Strictness:
 
 
 def _without(names: Collection[str], document: object) -> object:
-    """Return a document without what its fields already say."""
+    """Return a document without the values that its fields already tell."""
     if not isinstance(document, Mapping):
         return document
     return {name: value for name, value in document.items() if name not in names}
@@ -420,7 +422,7 @@ def _number(value: float | None) -> float:
 
 
 def _words(node: Mapping[str, Any]) -> Any:
-    """A choice among words: by its label where it is a ``Choice``, by its value where it is another enum."""
+    """Return the schema of a choice among words: the label of a ``Choice``, the value of another enum."""
     cls: Any = node.get("cls")
     if is_choice := isinstance(cls, type) and issubclass(cls, Choice):
         words = list(cls.labels())
@@ -439,7 +441,7 @@ def _words(node: Mapping[str, Any]) -> Any:
 
 # ---------------------------------------------------------------- what does not fit
 _MAX_SHOWN = 50
-"""A list of a million wrong numbers is answered with the first of them."""
+"""Most complaints of an answer, because a list may hold a million wrong numbers."""
 
 _RULES = {
     "missing": "is required",
@@ -462,7 +464,7 @@ _RULES = {
     "string_too_long": "must have {max_length} characters or fewer",
     "one_of": "must be one of {words}",
 }
-"""By pydantic's name of the error; any other is told in pydantic's words."""
+"""Rule for each of pydantic's error types. Other errors keep pydantic's words."""
 
 _UNKNOWN = frozenset({"unexpected_keyword_argument", "extra_forbidden"})
 _BROKEN_BOUNDS = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})
@@ -560,7 +562,7 @@ def _fields_of(hint: Any) -> Iterator[str]:
 
 
 def dataclasses_in(annotation: Any) -> Iterator[type[Any]]:
-    """The dataclasses that a value of that type is or directly holds."""
+    """Return the dataclasses that a value of that type is or directly holds."""
     if isinstance(annotation, type) and is_dataclass(annotation):
         yield annotation
     for inner in (*get_args(annotation), *getattr(annotation, "__metadata__", ())):

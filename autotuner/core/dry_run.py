@@ -13,33 +13,34 @@ from autotuner.core.value import derived, value
 
 @value
 class DryRunRequest:
-    """What is to be counted."""
+    """A request to count the memory and operations of a trial."""
 
     spec: TrialSpec
     ranks: tuple[int, ...]
-    """Ranks of the whole job that are run; which ones tell, ``telling_ranks`` knows."""
+    """Ranks of the whole job that are run; ``telling_ranks`` returns those that decide the peak."""
     exact: bool = False
-    """Run every layer and micro-batch, however long that takes; else fewer, and go on in a straight line."""
+    """Whether to run every layer and micro-batch, however long that takes. Otherwise fewer run, and the rest is
+    extrapolated linearly."""
 
 
 @value
 class HeldBytes:
-    """Bytes of a rank's tensors at the moment when they are most; the parts sum to ``peak_bytes``."""
+    """Bytes of a rank's tensors at the moment of its peak; the parts sum to ``peak_bytes``."""
 
     parameters_bytes: float
-    """What the rank keeps of the model between steps."""
+    """Bytes of the model that the rank keeps between steps."""
     gathered_bytes: float
-    """Parameters of others that FSDP has gathered."""
+    """Bytes of parameters of other ranks that FSDP has gathered."""
     gradients_bytes: float
-    """Gradients of parameters, accumulated so far."""
+    """Bytes of gradients that have accumulated."""
     optimizer_bytes: float
-    """Master weights and moments."""
+    """Bytes of master weights and moments."""
     activations_bytes: float
-    """All else: saved for the backward pass, worked on, sent or received."""
+    """Bytes of everything else: saved for the backward pass, temporary, sent or received."""
 
     @property
     def peak_bytes(self) -> float:
-        """All parts together."""
+        """The sum of all parts."""
         return float(sum(getattr(self, f.name) for f in fields(self)))
 
 
@@ -51,25 +52,25 @@ class CollectiveCount:
     """``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``, ``broadcast``, ``send``, ``receive``."""
     num_calls: float
     num_bytes: float
-    """Bytes of the whole tensors: what an all-gather gives, what a reduce-scatter takes."""
+    """Bytes of the whole tensors: the result of an all-gather, the input of a reduce-scatter."""
 
 
 @value
 class OperationCounts:
-    """What one step of one rank executes."""
+    """The operations that one rank executes in one step."""
 
     flop: float
-    """Operations of matrix products and attention, with what is recomputed."""
+    """FLOP of matrix products and attention, including recomputation."""
     moved_bytes: float
-    """Read and written by all operations, as if each were a kernel of its own."""
+    """Bytes that all operations read and write, as if each were a separate kernel."""
     num_operations: float
-    """Those kernels; views are none."""
+    """Number of these kernels. Views are not counted."""
     collectives: tuple[CollectiveCount, ...]
 
 
 @value
 class RankDryRun:
-    """The answer for one rank."""
+    """The dry run of one rank."""
 
     rank: int
     held: HeldBytes
@@ -78,19 +79,19 @@ class RankDryRun:
 
 @value
 class DryRun:
-    """The answer for all ranks that were asked for."""
+    """The dry runs of all requested ranks."""
 
     ranks: tuple[RankDryRun, ...]
     layers_run: tuple[int, ...] = ()
-    """Layers per stage that ran where the model's have more; empty: all of them ran."""
+    """Layers per stage that ran if the model has more; empty: all layers ran."""
     micro_batches_run: tuple[int, ...] = ()
-    """Micro-batches that ran where a replica has more; empty: all of them ran."""
+    """Micro-batches that ran if a replica has more; empty: all of them ran."""
     notes: tuple[str, ...] = ()
-    """In what the job that ran differs from the one asked for."""
+    """Differences between the job that ran and the requested one."""
 
     @property
     def fullest(self) -> RankDryRun:
-        """The answer of the rank with the highest peak."""
+        """The dry run of the rank with the highest peak."""
         return max(self.ranks, key=lambda answer: answer.held.peak_bytes)
 
     @property
@@ -101,7 +102,7 @@ class DryRun:
 
 
 def telling_ranks(layout: Layout) -> tuple[int, ...]:
-    """The ranks among which the fullest is, one of each pipeline rank that may be it.
+    """Return ranks that include the fullest rank: one of each pipeline rank that may be it.
 
     The first pipeline rank embeds and has most micro-batches in flight, the last one holds the logits, and in a V the
     first does both. Where the first gives layers away, the second may be fuller. Within a pipeline rank the first

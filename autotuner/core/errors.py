@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from reprlib import Repr
 
 _LINE = 100
-"""Characters that a message quotes of a value."""
+"""Most characters of a value that a message quotes."""
 
 
 _SHORT = Repr()
@@ -16,18 +16,18 @@ _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 8
 
 
 def quoted(value: object) -> str:
-    """The value as Python writes it, cut off in the middle or at its end where it is longer than a line."""
+    """Return the value as Python writes it, shortened in the middle or at its end if it is longer than a line."""
     text = _SHORT.repr(value)
     return text if len(text) <= _LINE else f"{text[: _LINE - 3]}..."
 
 
 def sendable(text: str) -> str:
-    """The text with halves of surrogate pairs spelt out: JSON can say them, and nothing can send them."""
+    """Return the text with unpaired surrogates spelt out, because no encoding can send them."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 class AutotunerError(Exception):
-    """Base of every error this project raises on purpose; it can be pickled, whatever its constructor takes."""
+    """The base of every error that this project raises on purpose. All of them can be pickled."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return _as_it_was, (type(self), self.args, self.__dict__)
@@ -41,7 +41,7 @@ def _as_it_was(cls: type[AutotunerError], args: tuple[object, ...], state: dict[
 
 
 class InvalidInput(AutotunerError, ValueError):
-    """A value that a caller gave breaks a rule.
+    """Raised when a value that a caller gave breaks a rule.
 
     Attributes:
         field: Path of the value, dots between names (``cluster.num_nodes``).
@@ -60,20 +60,20 @@ class InvalidInput(AutotunerError, ValueError):
 
     @property
     def complaints(self) -> tuple[InvalidInput, ...]:
-        """Each value that breaks a rule, of which an ``InvalidDocument`` has several."""
+        """The values that break a rule, each as one error. An ``InvalidDocument`` has several."""
         return (self,)
 
     def under(self, parent: str) -> InvalidInput:
-        """The same complaint, seen from the object that holds the field."""
+        """Return the error with its field's path extended by a parent object."""
         return InvalidInput(f"{parent}.{self.field}", self.value, self.rule, self.nearest)
 
 
 _MAX_SAID = 5
-"""Complaints in the sentence for people."""
+"""Most complaints in the sentence for people."""
 
 
 class InvalidDocument(InvalidInput):
-    """One or more values of a document break rules; field, value, rule and nearest are those of the first."""
+    """Raised when values of a document break rules. Field, value, rule and nearest are those of the first one."""
 
     _others: tuple[InvalidInput, ...] = ()
     _num_found: int = 1
@@ -87,11 +87,11 @@ class InvalidDocument(InvalidInput):
 
     @property
     def complaints(self) -> tuple[InvalidInput, ...]:
-        """Each value that breaks a rule, at most the first 50."""
+        """The values that break a rule, at most the first 50."""
         return (InvalidInput(self.field, self.value, self.rule, self.nearest), *self._others)
 
     def under(self, parent: str) -> InvalidDocument:
-        """The same complaints, seen from the object that holds the document."""
+        """Return the error with the paths of all complaints extended by a parent object."""
         return InvalidDocument([each.under(parent) for each in self.complaints], self._num_found)
 
 
@@ -110,9 +110,9 @@ class Violation:
     field: str
     """Path of the value in the body, or name of the parameter."""
     value: object
-    """What was given; what is longer than a line is cut off."""
+    """The given value, cut off if it is longer than a line."""
     rule: str
-    """What it should have been."""
+    """Rule that the value breaks."""
     nearest: object = None
     """The nearest legal value; null where none is known."""
 
@@ -128,7 +128,7 @@ class Unreadable(InvalidInput):
 
 
 class NotFound(AutotunerError):
-    """Nothing is stored under that name or id."""
+    """Raised when nothing is stored under a name or id."""
 
     def __init__(self, kind: str, key: str, nearest: str | None = None) -> None:
         self.kind = kind
@@ -139,15 +139,15 @@ class NotFound(AutotunerError):
 
 
 class Conflict(AutotunerError):
-    """The request contradicts what is already stored; the message says what and how to go on."""
+    """Raised when a request contradicts stored data. The message says which data and how to go on."""
 
 
 class NotLetIn(AutotunerError):
-    """Who asks showed nothing, or nothing that counts, of who they are."""
+    """Raised when credentials are missing or invalid."""
 
 
 class NotAllowed(AutotunerError):
-    """Who asks is known, and may not do that."""
+    """Raised when the caller is known but lacks the scope for the request."""
 
     def __init__(self, needed: str, scope: str | None) -> None:
         self.needed = needed
@@ -156,7 +156,7 @@ class NotAllowed(AutotunerError):
 
 
 class NotYours(AutotunerError):
-    """Somebody else made what the caller wants to change."""
+    """Raised when somebody else made the object that the caller wants to change."""
 
     def __init__(self, kind: str, key: str, created_by: str) -> None:
         self.created_by = created_by
@@ -165,10 +165,10 @@ class NotYours(AutotunerError):
 
 
 class QuotaExceeded(AutotunerError):
-    """The caller takes as much as they may; the message says how much that is.
+    """Raised when a caller has used up a quota. The message says how much the quota allows.
 
     Attributes:
-        retry_after_s: When enough of it will be free at the latest, from now; None: when something of theirs ends.
+        retry_after_s: Seconds until enough of the quota is free, at the latest; None: until a run of the caller ends.
     """
 
     def __init__(self, detail: str, retry_after_s: float | None = None) -> None:
@@ -177,7 +177,7 @@ class QuotaExceeded(AutotunerError):
 
 
 class TooOften(AutotunerError):
-    """Who asks did so too often; ``retry_after_s`` says when they may again."""
+    """Raised when a caller sent too many requests; ``retry_after_s`` is the time to wait."""
 
     def __init__(self, detail: str, retry_after_s: int) -> None:
         self.retry_after_s = retry_after_s
@@ -185,14 +185,14 @@ class TooOften(AutotunerError):
 
 
 class TooCostly(AutotunerError):
-    """An answer takes more time or memory than the service gives one; the message says how much that is."""
+    """Raised when an answer needs more time or memory than the service allows. The message says the limit."""
 
 
 class Busy(AutotunerError):
-    """Too many wait for the service already.
+    """Raised when too many requests wait for the service already.
 
     Attributes:
-        retry_after_s: When to ask again, from now.
+        retry_after_s: Seconds to wait before the next request.
     """
 
     def __init__(self, detail: str, retry_after_s: float) -> None:
@@ -201,7 +201,7 @@ class Busy(AutotunerError):
 
 
 class LeaseLost(AutotunerError):
-    """Another worker holds the run now; whoever sees this must stop writing to it."""
+    """Raised when another worker holds the run now. The former holder must stop writing to it."""
 
     def __init__(self, run_id: str, owner: str) -> None:
         self.run_id = run_id
@@ -210,4 +210,4 @@ class LeaseLost(AutotunerError):
 
 
 class StoreUnavailable(AutotunerError):
-    """The database cannot be reached or cannot be written (a full disk, a lost connection)."""
+    """Raised when the database cannot be reached or written (a full disk, a lost connection)."""

@@ -1,4 +1,4 @@
-"""FaultTrace: links that are late from one step to another, as arXiv 2504.19232 writes them."""
+"""FaultTrace: links that are slow from one step to another, as arXiv 2504.19232 writes them."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ _LINE = re.compile(r"(?P<step>\d{1,9});(?P<links>\d{1,6}_\d{1,6}(?:,\d{1,6}_\d{1
 _RATE = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[kmg]?)bit")
 
 _BITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
-"""Per letter of a rate, as ``tc`` writes them."""
+"""Bits per second per letter of a rate, as ``tc`` writes them."""
 
 
 @value
 class Fault:
-    """From a step on, a link is in this state, until the next fault of that link."""
+    """A state of one link that begins at a step and lasts until the next fault of that link."""
 
     step: CountFromZero
-    """Counted from the first step under the trace, from 0."""
+    """Step at which the state begins, counted from 0 at the first step under the trace."""
     health: LinkHealth
-    """State of one link; a healthy one heals it."""
+    """State of the link. A nominal state ends the fault."""
 
     def __post_init__(self) -> None:
         if self.health.ends is None:
             raise InvalidInput("health", str(self.health), "a fault must name both ends of its link", "0_1")
 
     def __str__(self) -> str:
-        """A line that ``FaultTrace.parse`` reads: ``7;2_3;0.06``."""
+        """Return a line that ``FaultTrace.parse`` reads: ``7;2_3;0.06``."""
         return f"{self.step};{self.health};{_state(self.health)}"
 
 
 @value
 class Stretch:
-    """Steps in a row in which no link changes; ``links`` are those that are not healthy."""
+    """Consecutive steps in which no link changes; ``links`` are the degraded ones."""
 
     first_step: int
     num_steps: int
@@ -69,7 +69,7 @@ class FaultTrace:
 
     @classmethod
     def parse(cls, text: str, *, num_steps: int | None = None) -> Self:
-        """The trace that prints as ``text``; by default it lasts as long after the last fault as it took to get there.
+        """Return the trace of a text. By default it lasts as long after the last fault as it took to get there.
 
         Raises:
             InvalidInput: A line is no fault; with the line.
@@ -81,16 +81,16 @@ class FaultTrace:
 
     @property
     def ends(self) -> tuple[LinkEnds, ...]:
-        """The links that something befalls."""
+        """The links that have a fault at some step."""
         return tuple(sorted({fault.health.ends for fault in self.faults if fault.health.ends}))
 
     def links_at(self, step: int) -> tuple[LinkHealth, ...]:
-        """The links that are not healthy in a step."""
+        """Return the links that are degraded in a step."""
         known = latest(fault.health for fault in self.faults if fault.step <= step)
         return tuple(health for health in known if not health.is_healthy)
 
     def stretches(self) -> tuple[Stretch, ...]:
-        """The run, cut where a link changes."""
+        """Return the steps of the trace in stretches, cut where a link changes."""
         cuts = sorted({0, *(fault.step for fault in self.faults)})
         ends: Sequence[int] = (*cuts[1:], self.num_steps)
         return tuple(
@@ -132,13 +132,15 @@ def _state(health: LinkHealth) -> str:
 
 
 def _rate(bits: float) -> str:
-    """In the largest unit that needs no digits behind the point; in bits where none does."""
+    """Return a rate in the largest unit that needs no decimals, or in bits per second."""
     unit = next((letter for letter in ("g", "m", "k") if bits % _BITS[letter] == 0), "")
     return f"{bits / _BITS[unit]:.12g}{unit}bit"
 
 
 def at_worst(job: Job, trace: FaultTrace | None) -> Job:
-    """The job that a layout must be legal for: it may need no link that dies, and place its stages around slow ones.
+    """Return the job that a layout must be legal for: it has every fault of the trace at its worst.
+
+    A layout may need no link that dies, and its stages are placed around slow links.
 
     A link that is dead in some step is dead here; of other states the one with the largest delay stands.
 
@@ -159,7 +161,7 @@ def at_worst(job: Job, trace: FaultTrace | None) -> Job:
 
 
 def require_links(trace: FaultTrace, cluster: Cluster) -> None:
-    """Return if the cluster has every link that something befalls.
+    """Return if the cluster has every link that the trace names.
 
     Raises:
         InvalidInput: With the first line whose link it lacks.

@@ -15,9 +15,9 @@ class FieldChange:
     field: str
     """The field of ``Layout``."""
     before: bool | int | str
-    """As JSON holds it: a choice by its label."""
+    """Value in the first layout, as in JSON: a choice by its label."""
     after: bool | int | str
-    """The same of the other layout."""
+    """Value in the second layout, in the same form."""
 
 
 def difference(before: Layout, after: Layout) -> tuple[FieldChange, ...]:

@@ -1,4 +1,4 @@
-"""Whether a service works: its database, the engines and workers of trials, and what went wrong."""
+"""The health of a service: its database, the engines and workers of trials, and open incidents."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from autotuner.core.value import derived, value
 
 @value
 class Health:
-    """The process answers."""
+    """The answer of a process that runs."""
 
     status: Literal["ok"] = "ok"
 
 
 @value
 class Readiness:
-    """The database answers, is migrated and takes writes."""
+    """The answer of a service whose database answers, is migrated and takes writes."""
 
     schema_revision: str
-    """The migration that the database is at."""
+    """Migration revision of the database."""
     num_workers: int
-    """Workers that told of themselves within a minute; without one, sweeps wait."""
+    """Number of workers that reported within a minute. Without one, sweeps wait."""
     status: Literal["ready"] = "ready"
 
 
@@ -33,64 +33,65 @@ class EngineStanding:
     """An engine, and whether it answers."""
 
     name: str
-    """What a cluster's ``engine`` says."""
+    """Name of the engine, as a cluster's ``engine`` says it."""
     kind: str
-    """Slurm, Kubernetes, Ray, processes of this machine; ``local`` and ``simulated`` are their own."""
+    """Kind of the engine: Slurm, Kubernetes, Ray, or processes of this machine; ``local`` and ``simulated`` are kinds
+    of their own."""
     answers: bool
     """Whether it answered just now and has all of its queues."""
     answer: str
-    """What it said, with its version; or why it did not answer, or what it lacks."""
+    """Answer of the engine, with its version; or the reason why it did not answer, or the queue that it lacks."""
     queues: tuple[str, ...] = ()
-    """What a cluster's ``queue`` may say; the first is the default."""
+    """Names that a cluster's ``queue`` may have; the first is the default."""
     max_parallel_trials: int | None = None
-    """Jobs that may wait or run at once; null: as many as there is room for."""
+    """Most jobs that may wait or run at once; null: no limit."""
 
 
 SIGN_S = 10.0
-"""How often a worker tells that it lives."""
+"""Seconds between two reports of a worker."""
 
 _SILENT_S = 6 * SIGN_S
 
 
 @value
 class KnownWorker:
-    """A process that runs sweeps, for people to look at: what it may be given is decided by leases, not by this."""
+    """A process that runs sweeps, for display. Leases decide what it may run, and not this record."""
 
     name: str
-    """What it holds its leases under."""
+    """Name under which it holds its leases."""
     version: str
-    """Its release."""
+    """Release of the worker."""
     started_at: float
     """Epoch seconds."""
     seen_at: float
-    """When it last told that it lives, epoch seconds of its own clock."""
+    """Time of its last report, in epoch seconds of its own clock."""
 
     def is_alive(self, now: float) -> bool:
-        """Whether it told of itself within a minute; a clock that is ahead of ``now`` is no reason to doubt it."""
+        """Return True if the worker reported within a minute, or by a clock that is ahead of ``now``."""
         return now - self.seen_at <= _SILENT_S
 
 
 @value
 class WorkerStanding:
-    """A process that runs sweeps."""
+    """The state of a process that runs sweeps."""
 
     name: str
-    """What it calls itself."""
+    """Name of the worker."""
     version: str
-    """Its release."""
+    """Release of the worker."""
     started_at: float
     """Epoch seconds."""
     seen_at: float
-    """When it last told that it lives, epoch seconds of its own clock; it does so every ten seconds."""
+    """Time of its last report, in epoch seconds of its own clock. It reports every ten seconds."""
     is_alive: bool
-    """Whether that was within a minute."""
+    """Whether it reported within a minute."""
     sweep_id: str | None
-    """The sweep that it runs; null: it waits for one."""
+    """Sweep that it runs; null: it waits for one."""
 
 
 # ---------------------------------------------------------------- what went wrong
 class TroubleKind(StrEnum):
-    """What went wrong, the worst first."""
+    """The kinds of incidents, the worst first."""
 
     NO_WORKER = "no_worker"  # sweeps wait, and nobody lives who would run them
     REGRESSION = "regression"  # of a retune, as is the next
@@ -105,24 +106,24 @@ class TroubleKind(StrEnum):
 
 @value
 class Trouble:
-    """One thing that needs somebody."""
+    """One incident that needs somebody's attention."""
 
     kind: TroubleKind
     subject: str
-    """Id of the sweep or gate, name of the retune, cluster or webhook; empty where none waits alone."""
+    """Id of the sweep or gate, or name of the retune, cluster or webhook; empty if it concerns none in particular."""
     name: str
-    """What people call it; empty where nothing has one."""
+    """Name for people; empty if there is none."""
     detail: str
-    """What happened, with its numbers, as a sentence without a full stop."""
+    """The incident with its numbers, as a sentence without a full stop."""
     at: float
-    """When, epoch seconds."""
+    """Time of the incident, in epoch seconds."""
     count: int = 1
-    """How many of that kind this stands for."""
+    """Number of incidents of that kind that this one stands for."""
 
     @property
     @derived
     def path(self) -> str:
-        """Of the page where somebody goes on with it, below the service's address."""
+        """The path of the page where the incident is handled, below the service's address."""
         subject = quote(self.subject, safe="")
         match self.kind:
             case TroubleKind.NO_WORKER:

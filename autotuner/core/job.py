@@ -27,51 +27,51 @@ from autotuner.core.value import (
 from autotuner.core.workload import Workload
 
 BF16_ON_CORES = "bf16_on_cores"
-"""Part name of the factor for layouts on cores that multiply in bf16 rather than in the reference precision, fp32. It
+"""Part name of the factor for layouts that multiply in bf16 on CPU cores, whose reference precision is fp32. It
 multiplies the factors of ``BF16_PARTS``: some cores compute bf16 in units of their own, others emulate it."""
 
 BF16_PARTS = ("matrix_s", "attention_s", "recompute_s", "bubble_s")
-"""Fields of ``StepTime`` that take longer where products do."""
+"""Fields of ``StepTime`` that take longer if matrix products do."""
 
 
 @value
 class PartFactor:
-    """How much longer one part of a step takes here than predicted."""
+    """The factor by which one part of a step takes longer here than predicted."""
 
     part: str
-    """A field of ``StepTime``, or ``BF16_ON_CORES``."""
+    """Name of the part: a field of ``StepTime``, or ``BF16_ON_CORES``."""
     factor: Positive
-    """Its time here over that predicted, beside the factor of the whole step."""
+    """Measured time of the part divided by its predicted time, beside the factor of the whole step."""
     deviation: NonNegative
-    """Standard deviation of the factor's logarithm that is left."""
+    """Standard deviation of the factor's logarithm that remains."""
 
 
 @value
 class Calibration:
-    """What measured runs say of all step times on a cluster.
+    """The factors by which measured runs on a cluster differ from predictions.
 
-    A cluster is slower or faster than others of its kind as a whole: clocks, cooling, versions, what else uses its
-    network. The factor is common to all layouts, so that it changes no order. Where stored trials tell more, each part
-    of a step has a factor beside it: 1 for what takes as much longer as the runs did as a whole.
+    A cluster is slower or faster than others of its kind as a whole, because of clocks, cooling, versions, and other
+    users of its network. The factor is common to all layouts, so that it changes no order. If stored trials tell more,
+    each part of a step has a factor beside it: 1 for a part that differs as much as the runs did as a whole.
     """
 
     factor: Positive
-    """Step times here over those predicted for a typical cluster."""
+    """Measured step times here divided by those predicted for a typical cluster."""
     deviation: NonNegative
-    """Standard deviation of the factor's logarithm that is left after those runs."""
+    """Standard deviation of the factor's logarithm that remains after those runs."""
     num_runs: Count
-    """Measured runs that told it."""
+    """Number of measured runs behind the factor."""
     num_trials: CountFromZero = 0
-    """Those of them that are stored trials of earlier sweeps."""
+    """Number of those runs that are stored trials of earlier sweeps."""
     num_sweeps: CountFromZero = 0
-    """How many sweeps these belong to."""
+    """Number of sweeps that these trials belong to."""
     parts: tuple[PartFactor, ...] = ()
-    """What each part of a step takes beside that; empty: only the whole is known."""
+    """Factors of the parts of a step, beside the common factor; empty: only the whole is known."""
     correlations: tuple[tuple[float, ...], ...] = ()
-    """Of the logarithms of the factors with each other, those of the parts in their order and then that of the whole:
-    runs that tell the sum of two parts well may leave each of them open. A square."""
+    """Correlations between the logarithms of the factors, those of the parts in their order and then that of the whole,
+    as a square. Runs that tell the sum of two parts well may leave each of them open."""
     interval_scale: Positive = 1.0
-    """What intervals are multiplied by, in logarithms, so that they hold as many of the runs as they claim, each
+    """Factor of the width of intervals, in logarithms, so that they contain as many runs as they claim when each run is
     predicted from the runs of other jobs alone."""
 
     def __post_init__(self) -> None:
@@ -82,12 +82,12 @@ class Calibration:
             raise InvalidInput("correlations", shape, rule)
 
     def of(self, part: str) -> float:
-        """What a part of a step takes here over what is predicted of it, by its own factor and by that of the whole."""
+        """Return the factor of a part of a step: its own factor times that of the whole."""
         return self.factor * self._beside(part)
 
     @property
     def bf16_on_cores(self) -> float:
-        """Return the factor of ``BF16_PARTS`` in bf16 on cores, beside their factors in fp32."""
+        """The factor of ``BF16_PARTS`` in bf16 on cores, beside their factors in fp32."""
         return self._beside(BF16_ON_CORES)
 
     def _beside(self, part: str) -> float:
@@ -96,7 +96,7 @@ class Calibration:
 
 @value
 class Job:
-    """What is given while layouts are chosen: model, cluster, workload, and the software that will run them.
+    """The fixed conditions of a choice of layouts: model, cluster, workload, and the software that runs them.
 
     Raises:
         InvalidInput: The sequence is longer than the model's learned positions.
@@ -107,7 +107,7 @@ class Job:
     workload: Workload
     stack: Stack = field(default_factory=Stack)
     calibration: Calibration | None = None
-    """What measured runs on the cluster say of its speed; None: it is taken to be typical."""
+    """Result of measured runs on the cluster; None: the cluster is taken to be typical."""
 
     def __post_init__(self) -> None:
         positions, seq_len = self.model.num_learned_positions, self.workload.seq_len
@@ -117,46 +117,46 @@ class Job:
 
 
 MOST_PHASES = 32
-"""Several times those of published runs: Llama 3 405B lengthened its sequences in six stages (arXiv 2407.21783, section
-3.4.2)."""
+"""Most phases of a job: several times those of published runs. Llama 3 405B lengthened its sequences in six stages
+(arXiv 2407.21783, section 3.4.2)."""
 
 _SUMS_WITHIN = 1e-6
-"""Shares are written with a few digits, and thirds of a job need not add up to the last of them."""
+"""Tolerance of the sum of shares, because people write shares with a few digits."""
 
 _STORAGE_BYTES_PER_S = 2e12 / 24_000
-"""Of storage, per accelerator: 2 TB/s sustained for 24,000 of them (arXiv 2407.21783, section 3.3.1)."""
+"""Storage bandwidth per accelerator: 2 TB/s sustained for 24,000 of them (arXiv 2407.21783, section 3.3.1)."""
 
 _RESTART_S = 30.0
-"""Until the ranks of more than 10,000 accelerators have met (arXiv 2402.15627, section 3.5); to load the program and
-its data comes on top and is the caller's to say."""
+"""Seconds until the ranks of more than 10,000 accelerators have met (arXiv 2402.15627, section 3.5). The time to load
+the program and its data comes on top, and the caller states it."""
 
 _CORES_STORAGE_BYTES_PER_S = 45e6
 _CORES_RESTART_S = 1.0
-"""Both are of a CPU core, measured on 2026-11-23: bytes saved and loaded per rank, and the start of new ranks
+"""Bytes per second saved and loaded per rank, and seconds to start new ranks, of a CPU core; measured on 2026-11-23
 (docs/explanation/plans.md)."""
 
 
 @value
 class JobPhase:
-    """A stretch of training; what is None is as the job has it."""
+    """A phase of training. A field that is None has the value of the job."""
 
     name: str
-    """What answers call it."""
+    """Name of the phase in answers."""
     token_share: PositiveShare
-    """Of the job's tokens, that are trained on in it."""
+    """Share of the job's tokens that this phase trains on."""
     seq_len: Count | None = None
     """Tokens per sequence."""
     global_batch_size: Count | None = None
     """Sequences per optimizer step."""
     bandwidth_bytes_per_s: Positive | None = None
-    """What one accelerator gets of its node's network."""
+    """Bandwidth that one accelerator gets of its node's network."""
     link_health: tuple[LinkHealth, ...] = ()
-    """Links that differ in it from what the cluster says."""
+    """Links that differ from the cluster's in this phase."""
     precision: Precision | None = None
-    """The number format that it must be trained in."""
+    """Number format that the phase must be trained in."""
 
     def job(self, whole: Job) -> Job:
-        """The job during this phase.
+        """Return the job during this phase.
 
         Raises:
             InvalidInput: The workload is none that the model takes, or the cluster lacks a link.
@@ -175,7 +175,7 @@ class JobPhase:
 
 @value
 class SwitchCost:
-    """What it costs to go on in another layout: the checkpoint is written, ranks start anew, and it is read."""
+    """The cost of a switch to another layout: the checkpoint is written, ranks start again and read it."""
 
     restart_s: Annotated[Seconds | None, Hint("30")] = None
     """Seconds from the end of the old ranks until the new ones could train; None: as published or measured for such
@@ -183,10 +183,10 @@ class SwitchCost:
     storage_bytes_per_s: Annotated[
         Positive | None, Flag("storage"), Typed(read_giga, written_giga, "in GB/s"), Hint("as published")
     ] = None
-    """How fast the whole job writes or reads a checkpoint; None: as published or measured."""
+    """Rate at which the whole job writes or reads a checkpoint; None: as published or measured."""
 
     def known_for(self, job: Job) -> SwitchCost:
-        """With what is left out filled in for the job's accelerators."""
+        """Return the cost with its missing values filled in for the job's accelerators."""
         on_cores = job.cluster.accelerator.kind == "cpu"
         restart_s = _CORES_RESTART_S if on_cores else _RESTART_S
         each = _CORES_STORAGE_BYTES_PER_S if on_cores else _STORAGE_BYTES_PER_S
@@ -196,7 +196,7 @@ class SwitchCost:
         )
 
     def seconds(self, job: Job) -> float:
-        """What one switch takes, whichever layouts it is between."""
+        """Return the seconds of one switch between any two layouts."""
         known = self.known_for(job)
         assert known.restart_s is not None
         assert known.storage_bytes_per_s is not None
@@ -204,14 +204,14 @@ class SwitchCost:
 
 
 def checkpoint_bytes(job: Job) -> float:
-    """What is saved of the model: fp32 master weights and both moments of AdamW."""
+    """Return the bytes of a checkpoint: fp32 master weights and both moments of AdamW."""
     moment_bytes = 4 if job.workload.optimizer_state_precision == "fp32" else 2
     return float(job.model.num_parameters) * (4 + 2 * moment_bytes)
 
 
 @value
 class PhasedJob:
-    """A job, the phases that it goes through one after the other, and what a switch between layouts costs.
+    """A job, its phases in order, and the cost of a switch between layouts.
 
     Raises:
         InvalidInput: There is no phase, or too many; two have one name; their shares are not a whole; or the job cannot
@@ -220,7 +220,7 @@ class PhasedJob:
 
     job: Job
     num_tokens: Positive
-    """Of the whole training."""
+    """Tokens of the whole training."""
     phases: tuple[JobPhase, ...]
     switch: SwitchCost = field(default_factory=SwitchCost)
 
@@ -244,14 +244,14 @@ class PhasedJob:
                 raise error.under(f"phases.{index}") from error
 
     def job_in(self, phase: JobPhase) -> Job:
-        """The job during one of its phases."""
+        """Return the job during one of its phases."""
         return phase.job(self.job)
 
     def num_steps(self, phase: JobPhase) -> float:
-        """Optimizer steps of a phase."""
+        """Return the number of optimizer steps of a phase."""
         return self.num_tokens * phase.token_share / phase.job(self.job).workload.tokens_per_step
 
     @property
     def switch_s(self) -> float:
-        """What one switch between two layouts takes."""
+        """The seconds of one switch between two layouts."""
         return self.switch.seconds(self.job)

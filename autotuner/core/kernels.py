@@ -21,15 +21,15 @@ class GemmLaw:
     peak_flop_per_s: Positive
     """Dense peak."""
     peak_share: PositiveShare
-    """Share of the peak that is reached with full waves of the best tile and an endless inner dimension."""
+    """Share of the peak that is reached with full waves of the best tile and an unlimited inner dimension."""
     memory_bandwidth_bytes_per_s: Positive
-    """What streaming kernels reach."""
+    """Bandwidth that streaming kernels reach."""
     num_multiprocessors: Count
     operand_bytes: float
     """Size of one element that is read; the product's elements are ``product_bytes`` wide."""
     product_bytes: float
     prologue: NonNegative
-    """Inner elements that filling and draining a tile's pipeline costs."""
+    """Number of inner elements that filling and draining a tile's pipeline costs."""
     wave_loss: Share
     """Share of an incomplete wave's idle multiprocessors that stays idle, 0..1: 1 for one tile per multiprocessor and
     wave, 0 where kernels split the remainder among all."""
@@ -40,22 +40,22 @@ class GemmLaw:
     largest multiply at ``small_tile_share`` of its rate."""
     small_tile_share: Share = 1.0
     splits: tuple[int, ...] = (1,)
-    """Into how many parts a kernel may cut the inner dimension to keep all multiprocessors busy."""
+    """Numbers of parts into which a kernel may cut the inner dimension to keep all multiprocessors busy."""
     unaligned_shares: tuple[float, float] = (1.0, 1.0)
-    """What is left of the rate where rows do not start on 16 bytes but on 4 or 8, and on less."""
+    """Share of the rate that remains if rows start on 4 or 8 bytes instead of 16, and on less."""
     sustained_share: Positive = 1.0
     """Share of the rate of a short benchmark that a training step keeps."""
     promoted_share: PositiveShare = 1.0
-    """What is left of the rate where sums are promoted to fp32 registers as they go, for accuracy."""
+    """Share of the rate that remains if sums are promoted to fp32 registers for accuracy."""
     rowwise_share: PositiveShare = 1.0
-    """What is left with a scale for each row of either factor."""
+    """Share of the rate that remains with a scale for each row of either factor."""
     blockwise_share: PositiveShare = 1.0
-    """What is left with a scale for each block, applied outside of the tensor cores."""
+    """Share of the rate that remains with a scale for each block that is applied outside of the tensor cores."""
     mxfp8_share: PositiveShare = 1.0
-    """What is left where tensor cores apply the scales."""
+    """Share of the rate that remains if tensor cores apply the scales."""
 
     def rate_share(self, tile: tuple[int, int]) -> float:
-        """Rate with that tile over the rate with the largest."""
+        """Return the rate with that tile divided by the rate with the largest tile."""
         return 1.0 if prod(tile) == max(map(prod, self.tiles)) else self.small_tile_share
 
 
@@ -64,21 +64,22 @@ class FusedPass:
     """One direction of an attention kernel that keeps the scores on chip."""
 
     product_share: PositiveShare
-    """What its products reach of the dense peak."""
+    """Share of the dense peak that its products reach."""
     softmax_flop_per_score: NonNegative = 0.0
-    """What the exponential and the sums of a score cost, as FLOP at the dense peak."""
+    """Cost of the exponential and the sums per score, as FLOP at the dense peak."""
     overhead_keys: NonNegative = 0.0
-    """Keys that a block of queries could have visited while it started, ended or waited for others."""
+    """Number of keys that a block of queries could have visited while it started, ended or waited for others."""
     skips_masked: bool = True
     """Whether the masked half of the scores is left out."""
 
 
 @value
 class UnfusedAttention:
-    """Two batched products with the scores in memory, masked ones too."""
+    """Two batched products with the scores in memory, including masked scores."""
 
     forward_bytes: NonNegative
-    """Read and written per score between the two products; ``backward_bytes`` the same backward."""
+    """Bytes read and written per score between the two products; ``backward_bytes`` is the same for
+    the backward pass."""
     backward_bytes: NonNegative
 
 
@@ -89,16 +90,16 @@ class AttentionLaw:
     products: GemmLaw
     """The batched products of unfused kernels; also the peak, the bandwidth and the element's width."""
     fused: Mapping[AttentionKernel, tuple[FusedPass, FusedPass]] = field(default_factory=dict)
-    """Forward and backward of each kernel that keeps the scores on chip."""
+    """Laws of the forward and backward pass of each kernel that keeps the scores on chip."""
     unfused: Mapping[AttentionKernel, UnfusedAttention] = field(default_factory=dict)
-    """Every other kernel."""
+    """Laws of every other kernel."""
 
 
 @value
 class KernelLaws:
-    """Everything about one accelerator's kernels."""
+    """The kernel laws of one accelerator."""
 
     gemm: Mapping[Precision, GemmLaw]
-    """By precision; formats that the hardware lacks are missing, here and in ``attention``."""
+    """Laws by precision. Formats that the hardware lacks are missing, here and in ``attention``."""
     attention: Mapping[Precision, AttentionLaw]
-    """By precision of the matrix products; with fp8 the core computes in bf16."""
+    """Laws by precision of the matrix products. With fp8 the attention core computes in bf16."""

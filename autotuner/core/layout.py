@@ -1,4 +1,4 @@
-"""Layout: one complete choice of how a model is trained, and its name in words. ``rules`` says which ones are legal."""
+"""Layout: one complete choice of how a model is trained, and its name. ``rules`` decides which layouts are legal."""
 
 from __future__ import annotations
 
@@ -352,7 +352,7 @@ class LayoutOptions:
         only_in=("megatron-core", "megatron-bridge", "megatron-bridge-graphs", "nemo"),
         burdens=(Burden(METHOD, "processors of the host update weights, whose gradients and values travel"),),
     )
-    """Share of the optimizer's states that lies in host memory, whose weights processors of the host update."""
+    """Percentage of the optimizer's states that lies in host memory. The host's processors update those weights."""
     collective_algorithm: Option[CollectiveAlgorithm] = collective_option(
         CollectiveAlgorithm.AUTO,
         word="algo-{}",
@@ -476,7 +476,7 @@ class LayoutOptions:
         step_parts=("data_communication_s",),
         burdens=(Burden(NOT_EQUIVALENT, "other gradients are clipped: its loss is to be gated"),),
     )
-    """Gradients that a trial clips; no effect if the trial sets no norm."""
+    """Gradients that a trial clips. The option has no effect if the trial sets no norm."""
     batch_balance: Option[BatchBalance] = option(
         BatchBalance.NONE,
         word="balance-{}",
@@ -583,39 +583,39 @@ class Layout(LayoutOptions):
 
     @property
     def data_parallel_degree(self) -> int:
-        """Return how many ways the batch is split, by replicas and by shards."""
+        """The number of parts into which the batch is split, by replicas and by shards."""
         return self.data_parallel_replicate_degree * self.data_parallel_shard_degree
 
     @property
     def world_size(self) -> int:
-        """Return the number of ranks. Expert ranks are taken from the shard, context and tensor ranks."""
+        """The number of ranks. Expert ranks are taken from the shard, context and tensor ranks."""
         inner = self.context_parallel_degree * self.tensor_parallel_degree * self.pipeline_parallel_degree
         return self.data_parallel_degree * inner
 
     @property
     def pipeline_stride(self) -> int:
-        """Return the distance between the numbers of neighbouring pipeline ranks."""
+        """The distance between the numbers of neighbouring pipeline ranks."""
         between = 1 + (self.data_parallel_replicate_degree - 1) * (self.rank_order == RankOrder.STAGES_OUTERMOST)
         return between * self.data_parallel_shard_degree * self.context_parallel_degree * self.tensor_parallel_degree
 
     @property
     def num_stages(self) -> int:
-        """Return the number of pipeline stages, in PyTorch's sense."""
+        """The number of pipeline stages, in PyTorch's sense."""
         return self.pipeline_parallel_degree * self.virtual_stages_per_rank
 
     @property
     def is_emulated(self) -> bool:
-        """Return True if its hardware lacks the number format, so that its speed means nothing and it has no rank."""
+        """True if the hardware lacks its number format, so that its speed means nothing and it has no rank."""
         return self.precision == Precision.FP8_EMULATED
 
     @property
     def is_equivalent(self) -> bool:
-        """Return True if it trains the same function as plain layouts, but for rounding and the order of sums."""
+        """True if it trains the same function as plain layouts, apart from rounding and the order of sums."""
         return not self._not_equivalent_options()
 
     @property
     def needs_passed_gate(self) -> bool:
-        """Return True if it is ranked only after it passed a convergence gate: it exchanges less, or clips early.
+        """True if it is ranked only after it passed a convergence gate, because it exchanges less or clips early.
 
         Narrow number formats are ranked before their gate, because they are known to train about as well.
         """

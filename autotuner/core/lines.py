@@ -1,4 +1,4 @@
-"""Phases of a job, lengths of sequences, states of links and measured runs as people type them: in lines or as JSON."""
+"""Readers of phases, lengths of sequences, states of links and measured runs that people type as lines or as JSON."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ _CHANGES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
 _LENGTHS = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?(?::(\S+))?")
 _LENGTHS_EXAMPLE = "1-128:6, 512:3"
 _MOST_LENGTHS = 1 << 20
-"""Different lengths that are told apart: as many as the longest contexts have tokens."""
+"""Most different lengths, as many as the longest contexts have tokens."""
 
 
 def read_lengths(text: str) -> LengthDistribution:
@@ -165,7 +165,7 @@ def _ranges(lengths: LengthDistribution) -> Iterator[str]:
 # ---------------------------------------------------------------- states of links
 _LINK_CLASSES = ("intra_node", "inter_node")
 _ANY_ENDS = "0_1"
-"""Ends of a link whose state alone is read."""
+"""Ends for a link of which only the state is read."""
 
 
 def read_links(text: str) -> tuple[LinkHealth, ...]:
@@ -233,10 +233,11 @@ def _states(health: LinkHealth) -> Iterator[str]:
 _SPEEDS = ("step_time_s", "tokens_per_s")
 _WORKLOAD = {"seq_len": "seq_len", "global_batch": "global_batch_size"}
 _COLUMNS = ("layout", *_SPEEDS, "model", "cluster", *_WORKLOAD)
-"""The layout, one of both speeds, and what was not as the request says of its own job."""
+"""Columns of a table: the layout, one of two speeds, and values that differ from the request's own job."""
 
 Describe: TypeAlias = Callable[[str, str, str], Any]
-"""Makes the document of a model or of a cluster of which it is, of what a row says, and of the path, for errors."""
+"""A function that makes the document of a model or of a cluster, from the kind, the text of a row, and the path for
+errors."""
 
 
 def read_measured(text: str, field: str, workload: Mapping[str, Any], describe: Describe) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Link: the latency and bandwidth between devices, as specified, measured, and found to be healthy or not."""
+"""Link: the latency and bandwidth between devices, and the detection of degraded links."""
 
 from __future__ import annotations
 
@@ -22,37 +22,38 @@ from autotuner.core.value import (
 )
 
 MOST_ENDS_OF_ALL_PAIRS = 16
-"""Up to so many ends every pair is measured; of more, neighbours and as many others as keep the rounds as few."""
+"""Number of ends up to which every pair is measured. With more ends, neighbours and a sample of other pairs are
+measured, so that the number of rounds stays the same."""
 
 
 @value
 class LinkPoint:
-    """A link as both of its ends measured it while neither talked to anybody else."""
+    """A link as both of its ends measured it while neither communicated with anyone else."""
 
     ends: LinkEnds
     """The two nodes that it joins, from 0; in a cluster of one node the two accelerators."""
     delay_s: Seconds
-    """One-way, of a message of a few bytes: half of a round trip, the median of many."""
+    """One-way delay of a message of a few bytes: half of a round trip, the median of many."""
     jitter_s: Seconds
-    """Standard deviation of that from message to message, without the rare ones that take far longer."""
+    """Standard deviation of the delay from message to message, without rare outliers."""
     forth_bytes_per_s: Positive
-    """What a long message from the lower end to the higher gets."""
+    """Bandwidth of a long message from the lower end to the higher."""
     back_bytes_per_s: Positive
-    """The other way."""
+    """Bandwidth of a long message in the other direction."""
 
     @property
     def bandwidth_bytes_per_s(self) -> float:
-        """Of the slower direction, which is the one that ranks wait for."""
+        """The bandwidth of the slower direction, which is the one that ranks wait for."""
         return min(self.forth_bytes_per_s, self.back_bytes_per_s)
 
 
 def num_ends(points: Sequence[LinkPoint]) -> int:
-    """Ends that were measured, which are numbered from 0; 0 without a point."""
+    """Return the number of measured ends, which are numbered from 0; 0 without a point."""
     return max((point.ends[1] + 1 for point in points), default=0)
 
 
 def link_rounds(num_ends: int) -> list[list[LinkEnds]]:
-    """Which pairs measure at once, round after round: in a round no end meets two others.
+    """Return the pairs that measure at the same time, round by round. In a round no end belongs to two pairs.
 
     All pairs of up to 16 ends, in the fewest rounds that there are (the circle method of round-robin tournaments).
     Of more ends, neighbours in a ring, and rounds of that tournament spread evenly until there are 15 in all.
@@ -70,7 +71,7 @@ def link_rounds(num_ends: int) -> list[list[LinkEnds]]:
 
 
 def _tournament(num_ends: int) -> list[list[LinkEnds]]:
-    """Every pair once; where the number is odd, one end rests in each round."""
+    """Return rounds that contain every pair once. If the number of ends is odd, one end rests in each round."""
     size = num_ends + num_ends % 2
     rounds = []
     for turn in range(size - 1):
@@ -81,7 +82,7 @@ def _tournament(num_ends: int) -> list[list[LinkEnds]]:
 
 
 def _ring(num_ends: int) -> list[list[LinkEnds]]:
-    """Every end with the next, the last with the first."""
+    """Return rounds in which every end measures with the next one, and the last with the first."""
     rounds = [[(low, low + 1) for low in range(first, num_ends - 1, 2)] for first in (0, 1)]
     closing = (0, num_ends - 1)
     return [rounds[0], [closing, *rounds[1]]] if num_ends % 2 == 0 else [*rounds, [closing]]
@@ -96,86 +97,87 @@ CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_a
 
 @value
 class MeasuredCollective:
-    """What one kind of collective among so many ranks of this very machine takes: a start, and a time per byte."""
+    """The time of one kind of collective among some ranks of this machine: a start, and a time per byte."""
 
     kind: CollectiveKind
     num_ranks: int
     start_s: Seconds
     s_per_byte: NonNegative
-    """Per byte of the whole tensor."""
+    """Seconds per byte of the whole tensor."""
 
 
 @value
 class Link:
-    """What one accelerator can send, one direction, while all others send too."""
+    """The bandwidth and latency that one accelerator gets in one direction while all others send too."""
 
     name: str
-    """What answers call it."""
+    """Name of the link in answers."""
     bandwidth_bytes_per_s: Positive
-    """What the maker states."""
+    """Bandwidth that the maker states."""
     latency_s: Seconds
-    """One step of a collective over it."""
+    """Time of one step of a collective over the link."""
     start_s: Seconds = 0.0
-    """Before a collective's first step."""
+    """Time before a collective's first step."""
     ramp_s: Seconds = 0.0
-    """How long a long message takes to fill the link's pipeline (``costmodel.collectives``)."""
+    """Time that a long message takes to fill the link's pipeline (``costmodel.collectives``)."""
     efficiency: PositiveShare = 0.8
     """Share of the bandwidth that long messages reach; 0.74 to 0.95 where it was published."""
     multicast_efficiency: Share = 0.0
-    """Share of it where the switches copy and add (NVLink SHARP); 0 where they cannot."""
+    """Share of the bandwidth if the switches copy and add (NVLink SHARP); 0 if they cannot."""
     congestion: NonNegative = 0.0
     """Exponent by which times grow with the number of nodes; 0 for a network that does not slow down."""
     mesh_peers: CountFromZero = 0
-    """Where no switch joins a node, the others that each get an equal part of the bandwidth: 3 in a node of 4. A group
-    of two uses one such part. 0 behind a switch."""
+    """Number of other accelerators that each get an equal part of the bandwidth in a node without a switch: 3 in a node
+    of 4. A group of two uses one such part. 0 behind a switch."""
     measured: tuple[MeasuredCollective, ...] = ()
-    """Collectives as a profile of this machine timed them, in the place of all that; empty without one."""
+    """Collectives that a profile of this machine timed, which replace the values above; empty without a profile."""
     source: str = ""
-    """Where and when a profile measured it; empty: its maker and the catalog say all that."""
+    """Place and date of the profile that measured the link; empty: its maker and the catalog state the values."""
 
     def with_bandwidth(self, bandwidth_bytes_per_s: float) -> Self:
-        """The link with another bandwidth; what was timed on it takes as much longer per byte, and starts as fast."""
+        """Return the link with another bandwidth. Its measured collectives change their time per byte accordingly."""
         slower = self.bandwidth_bytes_per_s / bandwidth_bytes_per_s
         timed = tuple(replace(line, s_per_byte=slower * line.s_per_byte) for line in self.measured)
         return replace(self, bandwidth_bytes_per_s=bandwidth_bytes_per_s, measured=timed)
 
 
 FEWEST_LINKS = 3
-"""Links that can be told apart; one alone, between two nodes, has no other to be compared with."""
+"""Fewest links that can be compared with each other. A single link between two nodes has no other."""
 
 SPREADS = 6.0
-"""How many spreads of all links one may lie behind their middle: of normal noise, one link in a thousand million."""
+"""Number of spreads that a link may be slower than the middle of all links. With normal noise one link in a thousand
+million is beyond it."""
 
 LEAST_DELAY_S = 100e-6
-"""Less delay than this is no ailment: a cable's length, a hop more, a rank that was scheduled late."""
+"""Smallest delay that counts as a fault. A longer cable, one more hop or a rank that was
+scheduled late explains less."""
 
 LEAST_SHARE = 0.8
-"""Nor is a delay, or a time per byte, less than this share above the middle: tiers of switches and sockets differ so.
-
-A link that lost one of two rails takes twice as long per byte, and is found."""
+"""Smallest share above the middle that counts as a fault, of a delay or of a time per byte. Tiers of switches and
+sockets differ by less. A link that lost one of two rails takes twice as long per byte and is found."""
 
 _MAD = 1.4826
-"""Median absolute deviations in a standard deviation of normal noise."""
+"""Number of median absolute deviations in a standard deviation of normal noise."""
 
 
 @value
 class LinkNorm:
-    """What healthy links reach, and from where on a link is not healthy."""
+    """The typical values of nominal links, and the limits beyond which a link is degraded."""
 
     delay_s: float
-    """Of the healthy."""
+    """Typical delay of nominal links."""
     most_delay_s: float
-    """More is not healthy."""
+    """Highest delay of a nominal link."""
     bandwidth_bytes_per_s: float
-    """Of the healthy."""
+    """Typical bandwidth of nominal links."""
     least_bytes_per_s: float
-    """Less is not healthy."""
+    """Lowest bandwidth of a nominal link."""
 
     @classmethod
     def of(cls, points: Sequence[LinkPoint]) -> Self | None:
-        """The norm of links that were measured together; None where too few were to compare them.
+        """Return the norm of links that were measured together; None if there are too few to compare.
 
-        The middle and the spread are medians, which hold as long as no more than half of the links ail: one node of
+        The middle and the spread are medians, which hold as long as at most half of the links are degraded: one node of
         four, whose three links are half of all, is still found.
         """
         if len(points) < FEWEST_LINKS:
@@ -190,22 +192,22 @@ class LinkNorm:
         )
 
     def is_late(self, point: LinkPoint) -> bool:
-        """Whether the link delays what it passes, by more than its messages differ among each other."""
+        """Return True if the link's delay is too high, by more than its messages differ among each other."""
         return point.delay_s > self.most_delay_s and point.delay_s - self.delay_s > point.jitter_s
 
     def is_narrow(self, point: LinkPoint) -> bool:
-        """Whether long messages take too long on the link."""
+        """Return True if long messages take too long on the link."""
         return point.bandwidth_bytes_per_s < self.least_bytes_per_s
 
 
 def link_health_of(points: Sequence[LinkPoint], *, bandwidth_bytes_per_s: float, source: str) -> tuple[LinkHealth, ...]:
-    """What ails the links among those measured that are not healthy; the others stay unsaid.
+    """Return the states of the degraded links among those measured. Nominal links are left out.
 
     Args:
         points: Links that were measured together.
-        bandwidth_bytes_per_s: What the cluster says of such links: one that passes a third of what the healthy among
-            the points do has a third of this.
-        source: Where and when they were measured.
+        bandwidth_bytes_per_s: The cluster's bandwidth of such links. A link that passes a third of what the nominal
+            ones among the points do is said to have a third of it.
+        source: Place and date of the measurement.
     """
     norm = LinkNorm.of(points)
     if norm is None:
@@ -227,7 +229,7 @@ def _health(point: LinkPoint, norm: LinkNorm, bandwidth_bytes_per_s: float, sour
 
 
 def _norm(points: Sequence[LinkPoint], value: Callable[[LinkPoint], float], least: float) -> tuple[float, float]:
-    """The middle of the values, and how far above it others may lie; of an even number the lower one is the middle."""
+    """Return the lower median of the values, and the limit above it."""
     values = [value(point) for point in points]
     middle = median_low(values)
     spread = _MAD * median_low([abs(each - middle) for each in values])
@@ -235,30 +237,30 @@ def _norm(points: Sequence[LinkPoint], value: Callable[[LinkPoint], float], leas
 
 
 LinkEnds = tuple[int, int]
-"""Both ends of a link, the lower first: nodes of a cluster, or accelerators where it has one node."""
+"""Both ends of a link, the lower first: nodes of a cluster, or accelerators of a cluster of one node."""
 
 LinkClass = Literal["intra_node", "inter_node"]
 
 
 @value
 class LinkHealth:
-    """How one link, or every link of a class, differs from what the cluster says."""
+    """The difference of one link, or of every link of a class, from the cluster's nominal link."""
 
     ends: LinkEnds | None = None
     """The two nodes that it joins, from 0; in a cluster of one node the two accelerators. None: all links of
     ``link_class``."""
     link_class: LinkClass | None = None
-    """Which links, where no ends are named; else None."""
+    """Class of links if no ends are named; otherwise None."""
     delay_s: Seconds = 0.0
-    """One-way, on top of the link's latency, for every message."""
+    """One-way delay of every message, on top of the link's latency."""
     jitter_s: Seconds = 0.0
     """Standard deviation of the delay from message to message."""
     bandwidth_bytes_per_s: Positive | None = None
-    """One direction, in the place of the link's; None: as the cluster says."""
+    """Bandwidth in one direction, which replaces the link's; None: as the cluster states it."""
     is_dead: bool = False
-    """Nothing passes but over the hosts' own network, where ranks delegate their sends."""
+    """True if nothing passes the link. Ranks that delegate their sends use the hosts' own network instead."""
     source: str = ""
-    """Where and when it was measured; empty: it is assumed."""
+    """Place and date of the measurement; empty: the state is assumed."""
 
     def __post_init__(self) -> None:
         if (self.ends is None) == (self.link_class is None):
@@ -273,21 +275,21 @@ class LinkHealth:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether it says nothing that the cluster does not."""
+        """True if the state is the nominal one."""
         return not (self.delay_s or self.jitter_s or self.is_dead or self.bandwidth_bytes_per_s is not None)
 
     @property
     def severity(self) -> tuple[bool, float, float]:
-        """Orders the health of links, the worst last: dead ones, then by delay."""
+        """A key that orders states, the worst last: dead links, then by delay."""
         return self.is_dead, self.delay_s, -(self.bandwidth_bytes_per_s or 0.0)
 
     def __str__(self) -> str:
-        """The link: ``2_3``, or its class."""
+        """Return the link's name: ``2_3``, or its class."""
         return str(self.link_class) if self.ends is None else f"{self.ends[0]}_{self.ends[1]}"
 
 
 def latest(links: Iterable[LinkHealth]) -> tuple[LinkHealth, ...]:
-    """What is known of each link or class of links, where of several of one the last counts."""
+    """Return the last state of each link or class of links."""
     return tuple({health.ends or health.link_class: health for health in links}.values())
 
 
@@ -299,20 +301,20 @@ def _require_ends(ends: LinkEnds) -> None:
 
 
 def link_name(health: LinkHealth, *, between_nodes: bool) -> str:
-    """The link: ``nodes 2 and 3``, or all of its class."""
+    """Return the link's name for people: ``nodes 2 and 3``, or all of its class."""
     if health.ends is not None:
         return f"{_noun_of_ends(between_nodes)} {health.ends[0]} and {health.ends[1]}"
     return "all links between nodes" if health.link_class == "inter_node" else "all links within a node"
 
 
 def health_said(health: LinkHealth, *, between_nodes: bool) -> str:
-    """One link: ``nodes 2 and 3: 30 ms late (± 1.2 ms), measured 2026-11-22``."""
+    """Return the state of one link as text: ``nodes 2 and 3: 30 ms late (± 1.2 ms), measured 2026-11-22``."""
     found = ", ".join(_ailments(health)) or "healthy"
     return f"{link_name(health, between_nodes=between_nodes)}: {found}, {health.source or 'assumed'}"
 
 
 def links_in_brief(health: Sequence[LinkHealth], *, between_nodes: bool) -> str:
-    """What ails links, as roughly as one day is like the next: ``nodes 2 and 3: 60 ms late``; empty of healthy ones."""
+    """Return the states of degraded links, rounded so that two days agree: ``nodes 2 and 3: 60 ms late``."""
     rough = [
         replace(one, delay_s=_rounded(one.delay_s), jitter_s=0.0, bandwidth_bytes_per_s=_rate(one)) for one in health
     ]
@@ -325,7 +327,7 @@ def links_in_brief(health: Sequence[LinkHealth], *, between_nodes: bool) -> str:
 
 
 def _rounded(value: float) -> float:
-    """To one digit: what differs by less differs from measurement to measurement."""
+    """Return a value with one digit, because smaller differences occur from measurement to measurement."""
     return float(f"{value:.1g}")
 
 
@@ -334,7 +336,7 @@ def _rate(health: LinkHealth) -> float | None:
 
 
 def links_compared(points: Sequence[LinkPoint], *, between_nodes: bool) -> str:
-    """Which links were measured, what they typically reach, and what would not be healthy; empty where none was."""
+    """Return a sentence on the measured links: their typical values and the limits; empty if no link was measured."""
     if not points:
         return ""
     ends, what = num_ends(points), _noun_of_ends(between_nodes)
@@ -356,7 +358,7 @@ def links_compared(points: Sequence[LinkPoint], *, between_nodes: bool) -> str:
 
 
 def links_judged(health: Sequence[LinkHealth], points: Sequence[LinkPoint], *, between_nodes: bool) -> list[str]:
-    """A line for each link that is not healthy, or one that says that all are; none where none could be compared."""
+    """Return a line for each degraded link, or one that says that all are nominal; none without a comparison."""
     norm = LinkNorm.of(points)
     if norm is None:
         return []

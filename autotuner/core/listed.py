@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from autotuner.core.value import value
 
 COUNTED_BEHIND = 10_000
-"""What a list counts behind a page at most: counting what a team stores in years takes longer than reading a page."""
+"""Most items that are counted behind a page, because counting the records of years takes longer than reading a page."""
 
 T = TypeVar("T")
 
@@ -19,26 +19,26 @@ class Listed(Generic[T]):
 
     items: tuple[T, ...]
     total: int
-    """How many there are in all; of very many, so many as were counted."""
+    """Number of items in all; of very long lists, the number of items that were counted."""
     limit: int
-    """How many were asked for at most."""
+    """Most items that were requested."""
     offset: int = 0
-    """How many were skipped before the first."""
+    """Number of items that were skipped before the first."""
 
     @classmethod
     def whole(cls, items: Sequence[T]) -> Listed[T]:
-        """Return a list that holds all there is."""
+        """Return a list that holds all items."""
         return cls(items=tuple(items), total=len(items), limit=len(items))
 
 
 @value
 class Stored(Listed[T], Generic[T]):
-    """All things of one kind that callers stored, by name."""
+    """All objects of one kind that callers stored, by name."""
 
     created_by: Mapping[str, str]
-    """Who stored each, by its name; empty text where nobody was asked who they are."""
+    """Name of the caller who stored each object, by the object's name; empty if the service has no login."""
 
     @classmethod
     def by(cls, created_by: Mapping[str, str], items: Sequence[T]) -> Stored[T]:
-        """Return a list that holds all there is, with the name of whoever stored each."""
+        """Return a list that holds all items, with the name of the caller who stored each."""
         return cls(items=tuple(items), total=len(items), limit=len(items), created_by=dict(created_by))

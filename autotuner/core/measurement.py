@@ -1,4 +1,4 @@
-"""Measurement: what a trial measured of a layout."""
+"""Measurement: the results of a trial."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from autotuner.core.value import Count, NonNegative, Positive, Reported, derived
 
 @value
 class Power:
-    """Mean draw of a whole job while it trains, by what draws it."""
+    """Mean power draw of a whole job while it trains, by consumer."""
 
     accelerators_w: NonNegative
-    """Of all accelerators."""
+    """Power of all accelerators."""
     hosts_w: NonNegative
-    """Of the nodes around them."""
+    """Power of the nodes around the accelerators."""
     network_w: NonNegative
-    """Of ports and switches, for the bytes that leave nodes."""
+    """Power of ports and switches, for the bytes that leave nodes."""
     building_w: NonNegative
-    """What cooling and transformers add (power usage effectiveness)."""
+    """Power that cooling and transformers add (power usage effectiveness)."""
     is_measured: bool = False
-    """The accelerators' part was measured; nothing else ever is."""
+    """True if the accelerators' part was measured. The other parts are always estimated."""
 
     @property
     def total_w(self) -> float:
@@ -39,29 +39,30 @@ class Power:
 
 @value
 class Footprint:
-    """What runs beside the clock; figures per hour are of the whole job."""
+    """The cost of a job beside its time. Figures per hour are of the whole job."""
 
     power: Power | None
-    """Mean draw; None where the accelerator's is not known."""
+    """Mean power draw; None if the accelerator's is not known."""
     price_per_hour: NonNegative
-    """US dollars of accelerators and of energy that is paid beside them; 0 where no price is known."""
+    """US dollars of accelerators and of energy that is paid beside them; 0 if no price is known."""
     co2_kg_per_hour: NonNegative
-    """Of the energy; 0 where its mix is not known."""
+    """Emissions of the energy; 0 if its mix is not known."""
     complexity: NonNegative
-    """Weighted count of what differs from plain, and of special hardware it needs (docs/explanation/objectives.md)."""
+    """Weighted count of differences from a plain layout, and of special hardware that it needs
+    (docs/explanation/objectives.md)."""
     robustness: float | None = None
-    """Throughput under the sweep's fault trace over that of healthy steps; None without a trace."""
+    """Throughput under the sweep's fault trace divided by that of nominal steps; None without a trace."""
 
     def kwh_per_million_tokens(self, tokens_per_s: float) -> float | None:
-        """Return the energy of a million tokens of a job that is so fast; None where no power is known."""
+        """Return the energy of a million tokens at that token rate; None if no power is known."""
         return None if self.power is None else _of_a_million(self.power.total_w / 1000, tokens_per_s)
 
     def price_per_million_tokens(self, tokens_per_s: float) -> float | None:
-        """Return the US dollars of a million tokens; None where no price is known."""
+        """Return the US dollars of a million tokens at that token rate; None if no price is known."""
         return _of_a_million(self.price_per_hour, tokens_per_s) if self.price_per_hour else None
 
     def co2_kg_per_million_tokens(self, tokens_per_s: float) -> float | None:
-        """Return the emissions of a million tokens; None where the energy's mix is not known."""
+        """Return the emissions of a million tokens at that token rate; None if the energy's mix is not known."""
         return _of_a_million(self.co2_kg_per_hour, tokens_per_s) if self.co2_kg_per_hour else None
 
 
@@ -70,7 +71,7 @@ def _of_a_million(per_hour: float, tokens_per_s: float) -> float:
 
 
 class LinkEventKind(StrEnum):
-    """What happened."""
+    """The kinds of link events."""
 
     LINK_SLOW = "link_slow"  # a link between stages delays what is sent
     LINK_RECOVERED = "link_recovered"
@@ -82,40 +83,40 @@ class LinkEventKind(StrEnum):
 
 @value
 class LinkEvent:
-    """One finding or re-plan, at one step."""
+    """One finding or one new plan, at one step."""
 
     step: int
-    """Of the trial, as its step reports count."""
+    """Step of the trial, counted as its step reports are."""
     kind: LinkEventKind
     stages: tuple[int, ...] = ()
-    """Pipeline ranks at both ends of a link, or the one that is slow; empty of a re-plan."""
+    """Pipeline ranks at both ends of a link, or the slow one; empty after a new plan."""
     delay_s: float = 0.0
-    """One-way delay that was found; 0 of a recovery."""
+    """One-way delay that was found; 0 after a recovery."""
     warm_up: tuple[int, ...] = ()
-    """Forwards per pipeline rank before its first backward, after a re-plan."""
+    """Number of forwards per pipeline rank before its first backward, after a new plan."""
     delegated: bool = False
-    """Whether sends are delegated, after a re-plan."""
+    """Whether sends are delegated, after a new plan."""
     cost_s: float = 0.0
-    """Seconds that it took out of a step."""
+    """Seconds that the event added to a step."""
 
 
 @value
 class StepReport:
-    """One training step, as long as the slowest rank took; ``step`` counts from 0 and includes the warm-up."""
+    """One training step, with the time of the slowest rank; ``step`` counts from 0 and includes the warm-up."""
 
     step: int
     is_warmup: bool
-    """It does not count: the step time was not yet known to be stationary when it ran."""
+    """True if the step does not count, because the step time was not yet known to be stationary when it ran."""
     step_time_s: Reported
     loss: Reported
     tokens_per_s: Reported
     mfu: Reported
     is_under_trace: bool = False
-    """It ran under the sweep's fault trace, behind the measured steps, and counts for robust figures alone."""
+    """True if it ran under the sweep's fault trace, after the measured steps. It counts for robust figures alone."""
 
     @property
     def is_measured(self) -> bool:
-        """Whether the trial's step time is made of it."""
+        """True if the step counts for the trial's step time."""
         return not (self.is_warmup or self.is_under_trace)
 
 
@@ -124,20 +125,19 @@ class PhaseTimes:
     """Mean seconds per measured step by phase, on the slowest rank of each."""
 
     forward_backward_s: Reported
-    """Forward and backward, with the communication inside them and the pipeline's idle time."""
+    """Time of forward and backward, with the communication inside them and the pipeline's idle time."""
     gradient_sync_s: Reported
-    """From the gradient of the first layer's input to complete gradients: waiting for collectives, and for the weights'
-    gradients where a schedule computes them apart, and what replicas exchange in their place, before or behind the
-    update."""
+    """Time from the gradient of the first layer's input to complete gradients. It includes waiting for collectives, the
+    weights' gradients if a schedule computes them separately, and the exchange between replicas in their place."""
     optimizer_s: Reported
-    """The optimizer's step and zeroing the gradients."""
+    """Time of the optimizer's step and of zeroing the gradients."""
 
 
 @value
 class Breakdown:
-    """Where one rank's step went, from the profiler on steps that are not timed: the parts sum to ``step_s``.
+    """The time of one rank's step by part, from the profiler on steps that are not timed. The parts sum to ``step_s``.
 
-    Communication is what stays exposed: time in which the rank computes nothing. A rank that waits for another in a
+    Communication is exposed communication: time in which the rank computes nothing. A rank that waits for another in a
     collective spends that time in the collective.
     """
 
@@ -152,97 +152,96 @@ class Breakdown:
     send_receive_s: float
     """Sends and receives between pipeline stages, without the wait for the neighbour's result."""
     pipeline_idle_s: float
-    """Waiting for a neighbour of the pipeline."""
+    """Time of waiting for a neighbour of the pipeline."""
     optimizer_s: float
     other_s: float
-    """What is none of these: Python between the operations, reading the loss."""
+    """Time of everything else: Python between the operations, reading the loss."""
 
     @property
     def step_s(self) -> float:
-        """The whole step."""
+        """The time of the whole step."""
         return float(sum(getattr(self, f.name) for f in fields(self) if f.name != "rank"))
 
 
 @value
 class Measurement:
-    """What a trial measured, after its warm-up."""
+    """The results of a trial, after its warm-up."""
 
     step_time_s: Reported
-    """Median of the measured steps; where replicas average their parameters every few steps, each with its part of
-    that."""
+    """Median of the measured steps. If replicas average their parameters every few steps, each step includes its share
+    of that time."""
     step_time_spread_s: Reported
     """Distance between the quartiles of the measured steps."""
     num_steps: int
     tokens_per_s: Reported
     model_flop_per_s: Reported
-    """Whole job."""
+    """Model FLOP per second of the whole job."""
     mfu: Reported
-    """Model FLOP / (step time x sum of the ranks' reference peaks); full attention, nothing recomputed."""
+    """Model FLOP / (step time x sum of the ranks' reference peaks), with full attention and without recomputation."""
     hfu: Reported
-    """Hardware FLOP, recomputation counted, over the same."""
+    """Hardware FLOP, including recomputation, divided by the same."""
     peak_flop_per_s: Reported
-    """Sum of the ranks' reference peaks, the denominator used."""
+    """Sum of the ranks' reference peaks, which is the denominator of MFU."""
     peak_source: str
-    """``data sheet`` or ``measured GEMM rate of N cores``."""
+    """Source of the peak: ``data sheet`` or ``measured GEMM rate of N cores``."""
     peak_bytes: tuple[int, ...]
-    """Highest allocated bytes of each rank, by rank; on CPU of tensors, on CUDA of the allocator. Of a registered
-    trainer: as it reports them, of some ranks or of none, and of the whole process on CPU."""
+    """Highest allocated bytes of each rank: of tensors on CPU, of the allocator on CUDA. A registered trainer may
+    report some ranks or none, and the whole process on CPU."""
     losses: tuple[Reported, ...]
-    """One per step that was timed, warm-up included; empty where a trainer reports none."""
+    """Loss of each timed step, including the warm-up; empty if a trainer reports none."""
     foreign_cpu_share: Reported
-    """Share of the machine's CPU time that others used meanwhile, 0..1."""
+    """Share of the machine's CPU time that other processes used meanwhile, 0..1."""
     environment: dict[str, str]
-    """Versions, devices, clocks, variables of the libraries, as rank 0 saw them; its host's name hashed."""
+    """Versions, devices, clocks and library variables as rank 0 saw them. The name of its host is hashed."""
     step_time_interval_s: float | None = None
     """Half the 95 % confidence interval of the median; None from fewer than six steps."""
     num_warmup_steps: int | None = None
-    """Steps before timing started; None where it was not recorded."""
+    """Number of steps before timing started; None if it was not recorded."""
     reserved_bytes: tuple[int, ...] = ()
-    """Highest bytes the allocator held, by rank; on CPU what the process grew by after its first step."""
+    """Highest bytes that the allocator held, by rank; on CPU the growth of the process after its first step."""
     breakdown: Breakdown | None = None
-    """None where no step was profiled."""
+    """Time of one rank's step by part; None if no step was profiled."""
     compile_s: float = 0.0
-    """What ``torch.compile`` took, part of no step time."""
+    """Seconds that ``torch.compile`` took. They are part of no step time."""
     power_w: float | None = None
-    """Mean draw of one accelerator during the measured steps; None where nothing measures it."""
+    """Mean draw of one accelerator during the measured steps; None if it was not measured."""
     noise_floor: float | None = None
-    """Relative difference of the medians of equal runs (A/A); None where the trial ran once."""
+    """Relative difference of the medians of equal runs (A/A); None if the trial ran once."""
     num_disturbed: int = 0
-    """Runs that were thrown away because others used the machine."""
+    """Number of runs that were thrown away because other processes used the machine."""
     extrapolated_from: tuple[int, ...] = ()
     """Numbers of layers that ran instead of the model's; empty: the whole model ran."""
     breakdown_failure: str | None = None
-    """Of what the profiled steps died; None where they did not, or none was asked for."""
+    """Error that ended the profiled steps; None if they ended well or were not requested."""
     precision_flop_per_s: float | None = None
-    """Sum over ranks of the dense peak of the layout's precision; None where it is not known."""
+    """Sum over ranks of the dense peak of the layout's precision; None if it is not known."""
     phases: PhaseTimes | None = None
-    """None where nobody divided the steps, as of a registered trainer."""
+    """Mean seconds of each phase; None if the steps were not divided, as with a registered trainer."""
     is_simulated: bool = False
-    """Nothing ran: these are figures of the cost model with seeded noise, and evidence of nothing."""
+    """True if nothing ran. The figures come from the cost model with seeded noise, and are no evidence."""
     timeline: StepTimeline | None = None
-    """A profiled step, rank by rank; None where none was recorded, in lists, and once it was thinned away."""
+    """A profiled step, rank by rank; None if none was recorded, in lists, and after retention deleted it."""
     robust: RobustMeasurement | None = None
-    """What it reached under the sweep's fault trace; None without one. All other figures are healthy steps'."""
+    """Result under the sweep's fault trace; None without one. All other figures are of nominal steps."""
     link_events: tuple[LinkEvent, ...] = ()
-    """What a running pipeline found out about its links and ranks, and did about it, in order; steps count as
-    ``StepReport`` does."""
+    """Events of links and ranks that a running pipeline found, and its reactions, in order. Steps count as in
+    ``StepReport``."""
     validation_loss: float | None = None
-    """Of the batches behind the last step, on every rank's own parameters; None where there are none."""
+    """Loss on the batches after the last step, on every rank's own parameters; None if there are none."""
     sync_payload_bytes: float | None = None
-    """What the rank that sends most contributes to the exchange between replicas in an average step, before the
-    collective's own factor; None where replicas sum their gradients, or nobody counts."""
+    """Bytes that the busiest rank contributes to the exchange between replicas in an average step, before the
+    collective's own factor; None if replicas sum their gradients, or if nothing counts the bytes."""
     overlapped_share: float | None = None
-    """Of the bytes of gradients that were reduced, those whose reduction started before the last gradient of their step
-    was computed, by hooks; None where no hook hears of it, as under FSDP or in a registered trainer, and where nothing
-    is reduced."""
+    """Share of the reduced gradient bytes whose reduction started before the last gradient of their step was computed.
+    Hooks count it; None if there is no hook, as with FSDP or a registered trainer, and if nothing is reduced."""
     footprint: Footprint | None = None
-    """What it takes beside time; None in records older than this field."""
+    """Cost beside time; None in records older than this field."""
 
     @property
     def step_time_error_s(self) -> float:
-        """Half the 95 % interval of the step time; where too few steps tell it, from the distance of their quartiles.
+        """Half the 95 % interval of the step time. If the steps are too few, it is estimated from their quartiles.
 
-        Of normal times the quartiles lie 1.349 standard deviations apart, and a median of n scatters by 1.253 / sqrt(n)
+        The quartiles of normal times lie 1.349 standard deviations apart, and a median of n scatters by 1.253 / sqrt(n)
         of one (any table of order statistics).
         """
         if self.step_time_interval_s is not None:
@@ -256,29 +255,29 @@ class Measurement:
 
     @property
     def source(self) -> Literal["measured", "simulated"]:
-        """The word for where its figures are from."""
+        """The word for the source of its figures."""
         return "simulated" if self.is_simulated else "measured"
 
     @property
     def highest_peak_bytes(self) -> float | None:
-        """Peak of the fullest rank; None where no rank told any."""
+        """The peak of the fullest rank; None if no rank reported one."""
         return max(self.peak_bytes, default=None)
 
     @property
     @derived
     def precision_utilization(self) -> float | None:
-        """Model FLOP over what the dense peak of the precision in use could do; never ranked by."""
+        """Model FLOP divided by the FLOP of the dense peak of the precision in use. Layouts are never ranked by it."""
         return self.model_flop_per_s / self.precision_flop_per_s if self.precision_flop_per_s else None
 
 
 @value
 class FinishedRun:
-    """One of the runs that a trial consists of, kept so that a trial that is taken over does not repeat it."""
+    """One of the runs of a trial. It is kept so that a worker that takes over the trial does not repeat it."""
 
     number: int
-    """``TrialSpec.run`` of the run."""
+    """Number of the run, as in ``TrialSpec.run``."""
     seconds: float
-    """How long it took, without waiting; all runs of a trial share its time limit."""
+    """Seconds that the run took, without waiting. All runs of a trial share its time limit."""
     measurement: Measurement
 
 
@@ -287,28 +286,28 @@ _Z95 = 1.96
 
 @value
 class MeasuredStretch:
-    """Steps in a row in which no link changed."""
+    """Consecutive steps in which no link changed."""
 
     first_step: int
-    """Of the trace, from 0."""
+    """First step, counted from 0 at the start of the trace."""
     links: tuple[LinkHealth, ...]
-    """Those that were not healthy."""
+    """Links that were degraded."""
     step_times_s: tuple[float, ...]
-    """Of each step, on the slowest rank."""
+    """Time of each step, on the slowest rank."""
 
 
 @value
 class RobustMeasurement:
-    """Steps under a fault trace, re-plans and what they cost included."""
+    """Results of steps under a fault trace, including re-plans and their cost."""
 
     step_time_s: Positive
-    """Mean of all steps of the trace: their total over their number, so that slow ones weigh what they took."""
+    """Mean of all steps of the trace: their total divided by their number, so that slow steps count fully."""
     mfu: float
     """Model FLOP / (step time x sum of the ranks' reference peaks): robust MFU."""
     tokens_per_s: float
-    """Of the whole job, over the whole trace."""
+    """Token rate of the whole job, over the whole trace."""
     num_steps: Count
-    """Of the trace."""
+    """Number of steps of the trace."""
     stretches: tuple[MeasuredStretch, ...]
     """The trace, cut where a link changes."""
 
@@ -316,14 +315,14 @@ class RobustMeasurement:
     def of(
         cls, trace: FaultTrace, step_times_s: Sequence[float], *, model_flop: float, peak_flop_per_s: float, tokens: int
     ) -> RobustMeasurement:
-        """What the steps of a trace come to.
+        """Return the results of the steps of a trace.
 
         Args:
-            trace: What befell the links.
-            step_times_s: Of every step of it, in order.
-            model_flop: Of one step.
+            trace: Faults of the links.
+            step_times_s: Seconds of every step of the trace, in order.
+            model_flop: FLOP of one step.
             peak_flop_per_s: Sum of the ranks' reference peaks.
-            tokens: Of one step.
+            tokens: Tokens of one step.
 
         Raises:
             InvalidInput: There are not as many times as the trace has steps.
@@ -348,9 +347,9 @@ class RobustMeasurement:
 
     @property
     def step_time_error_s(self) -> float:
-        """Half the 95 % interval of the mean, from how the steps of each stretch scatter.
+        """Half the 95 % interval of the mean, from the scatter of the steps of each stretch.
 
-        Stretches differ from each other on purpose, so only what differs inside one is chance; the first two steps of a
+        Stretches differ on purpose, so that only differences inside a stretch are noise. The first two steps of a
         stretch, in which a change is found and planned for, count with the others.
         """
         squares = sum(_sum_of_squares(stretch.step_times_s) for stretch in self.stretches)
@@ -359,7 +358,7 @@ class RobustMeasurement:
 
     @property
     def relative_error(self) -> float:
-        """The same as a share of the mean."""
+        """Half the 95 % interval of the mean, as a share of the mean."""
         return self.step_time_error_s / self.step_time_s
 
 

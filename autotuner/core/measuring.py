@@ -1,7 +1,7 @@
-"""Measuring: a measurement made of what the ranks of a trial report.
+"""Measuring: computes a measurement from the reports of a trial's ranks.
 
-A median of steps would pass over the average, so that its part is added to each step before anything is said of them.
-A ``period`` is ``payload.steps_per_exchange`` of a layout; 1 where all steps are alike.
+A median of steps would ignore the steps in which replicas average their parameters. So each step gets its share of that
+time first. A ``period`` is ``payload.steps_per_exchange`` of a layout; it is 1 if all steps are alike.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from autotuner.core.value import value
 
 
 def model_flop(spec: TrialSpec) -> int:
-    """What the mathematics needs, forward and backward."""
+    """Return the model FLOP of a step, forward and backward."""
     return spec.model.model_flop_per_step(spec.workload)
 
 
 def recomputed_flop(spec: TrialSpec) -> int:
-    """What ranks compute a second time, in the layers that recompute (arXiv 2205.05198, section 5).
+    """Return the FLOP that ranks compute a second time, in layers with recomputation (arXiv 2205.05198, section 5).
 
-    Full: the layer forward once more, without its last product, whose result nobody saved: torch stops the second
-    forward pass when everything that was saved is there again (``set_checkpoint_early_stop``). Selective:
-    the products of matrices and the fused attention cores are kept (``recompute``), so with the math kernel it is the
-    scores and what they weigh, and else nothing that FLOP count.
+    Full: the layer forward once more, without its last product. Its result is not saved, and torch stops the second
+    forward pass when all saved tensors exist again (``set_checkpoint_early_stop``). Selective: matrix products and
+    fused attention cores are kept (``recompute``). So the math kernel computes the scores and their weighted sum again,
+    and other kernels compute nothing again that counts as FLOP.
     """
     per_token = sum(
         _recomputed_flop_per_token(spec, layer)
@@ -54,9 +54,9 @@ def _recomputed_flop_per_token(spec: TrialSpec, layer: int) -> int:
 
 
 def _feed_forward_elements_again(model: TransformerSpec, layer: int) -> int:
-    """Elements of the feed-forward matrices that a token meets in a second forward pass.
+    """Return the elements of the feed-forward matrices that a token meets in a second forward pass.
 
-    A dense block ends with a product; a mixture of experts goes on to weigh and sum what its experts say.
+    A dense block ends with a product. A mixture of experts then weighs and sums the outputs of its experts.
     """
     if model.experts is None or not model.experts.is_sparse(layer):
         return model.mlp_matrix_parameters - model.hidden_size * model.ffn_size
@@ -65,17 +65,17 @@ def _feed_forward_elements_again(model: TransformerSpec, layer: int) -> int:
 
 
 def averages_in(step: int, period: int) -> bool:
-    """Whether the step, counted from 0, ends with an average."""
+    """Return True if the step, counted from 0, ends with an average."""
     return (step + 1) % period == 0
 
 
 def shows_average(steps: Sequence[int], period: int) -> bool:
-    """Whether what these steps took tells what an average takes."""
+    """Return True if the times of these steps tell how long an average takes."""
     return any(averages_in(step, period) for step in steps)
 
 
 def levelled(steps: Sequence[int], values: Sequence[float], period: int) -> list[float]:
-    """The values of the steps without an average, each with its part of what one adds.
+    """Return the values of the steps without an average, each with its share of the time of an average.
 
     Args:
         steps: Their numbers, counted from 0.
@@ -90,7 +90,7 @@ def levelled(steps: Sequence[int], values: Sequence[float], period: int) -> list
 
 
 def mean_over_period(steps: Sequence[int], values: Sequence[float], period: int) -> float:
-    """The mean of a whole period, whose steps with and without an average were not seen as often as they occur."""
+    """Return the mean of a whole period, with steps with and without an average weighed by how often they occur."""
     plain, averaging = _parted(steps, values, period)
     if not (plain and averaging):
         return statistics.fmean(values)
@@ -98,7 +98,7 @@ def mean_over_period(steps: Sequence[int], values: Sequence[float], period: int)
 
 
 def _parted(steps: Sequence[int], values: Sequence[float], period: int) -> tuple[list[float], list[float]]:
-    """The values of steps without and with an average."""
+    """Return the values of the steps without an average, and of those with one."""
     plain: list[float] = []
     averaging: list[float] = []
     for step, own in zip(steps, values, strict=True):
@@ -107,16 +107,18 @@ def _parted(steps: Sequence[int], values: Sequence[float], period: int) -> tuple
 
 
 _WIDEST_WINDOW = 3
-"""The smallest two windows whose ranks can differ at the 5 % level: one order in C(6, 3) = 20 puts all of one first."""
+"""Size of the smallest two windows whose ranks can differ at the 5 % level: one order in C(6, 3) = 20 puts all of one
+first."""
 
 _CONFIDENCE = 0.95
 
 
 class Pace:
-    """A state machine that sees step times, knows no clock, and says which step counts and when enough do.
+    """A state machine that receives step times, knows no clock, and decides which steps count and when they suffice.
 
-    Ranks that are told the same times decide alike, so none has to tell the others. Where replicas average their
-    parameters behind every ``period``-th step, one of these counts before it is done, however few steps are asked for.
+    Ranks that receive the same times decide alike, so that no rank has to tell the others. If replicas average their
+    parameters after every ``period``-th step, one of these steps counts before it is done, however few steps are asked
+    for.
     """
 
     def __init__(self, settings: TrialSettings, *, period: int = 1) -> None:
@@ -127,12 +129,12 @@ class Pace:
 
     @property
     def num_warmup_steps(self) -> int:
-        """Steps before timing started, or so far."""
+        """The number of steps before timing started, or so far."""
         return len(self._warmup_s)
 
     @property
     def is_warm(self) -> bool:
-        """Timing has started: the next step counts."""
+        """True if timing has started, so that the next step counts."""
         settings, num_steps = self._settings, len(self._warmup_s)
         if self._measured_s:
             return True
@@ -144,7 +146,7 @@ class Pace:
 
     @property
     def is_done(self) -> bool:
-        """Enough steps were measured."""
+        """True if enough steps were measured."""
         settings, num_steps = self._settings, len(self._measured_s)
         steps = range(len(self._warmup_s), len(self._warmup_s) + num_steps)
         if num_steps < settings.measured_steps or not shows_average(steps, self._period):
@@ -156,12 +158,12 @@ class Pace:
         return half_s is not None and half_s <= settings.target_interval * statistics.median(times_s)
 
     def add(self, step_time_s: float) -> None:
-        """One more step ran; it counts if the pace was warm before it."""
+        """Record one more step. It counts if the pace was warm before it."""
         (self._measured_s if self.is_warm else self._warmup_s).append(step_time_s)
 
 
 def is_stationary(step_times_s: Sequence[float], *, resolution: float) -> bool:
-    """Whether the latest steps take as long as those just before them.
+    """Return True if the latest steps take as long as those just before them.
 
     Two windows that follow each other are compared, of three steps or of as many as there are. They agree where
     their medians differ by less than ``resolution``, as a share, or where their ranges overlap. Ranges that lie
@@ -184,7 +186,7 @@ def is_stationary(step_times_s: Sequence[float], *, resolution: float) -> bool:
 
 
 def half_interval_s(times_s: Sequence[float]) -> float | None:
-    """Half the 95 % confidence interval of the median; None where even the extremes bound it less surely (below six).
+    """Return half the 95 % interval of the median; None for fewer than six times, because their range is narrower.
 
     The interval runs between two order statistics, equally far from both ends: the true median lies outside with the
     probability that so few of n fair coins show heads. It assumes nothing but independent steps.
@@ -198,7 +200,7 @@ def half_interval_s(times_s: Sequence[float]) -> float | None:
 
 
 def _num_outside(num_steps: int) -> int | None:
-    """Steps that the interval leaves out at each end."""
+    """Return the number of steps that the interval leaves out at each end; None if there are too few steps."""
     chance, num_outside = 0.0, None
     for heads in range(num_steps // 2):
         chance += math.comb(num_steps, heads) / 2**num_steps
@@ -209,31 +211,31 @@ def _num_outside(num_steps: int) -> int | None:
 
 
 LINKS = "links"
-"""Fact of a measurement's environment: what ails the links of its cluster; left out where nothing does."""
+"""Name of the environment fact that lists degraded links of the cluster. It is left out if all are nominal."""
 
 FOREIGN_CPU_SHARE = "foreign_cpu_share"
-"""Fact of a measurement's environment: neighbours are part of what a trial ran on."""
+"""Name of the environment fact that holds the CPU time of other processes on the machine."""
 
 
 @value
 class Peak:
-    """What all ranks together could do: the denominator of MFU, and where it comes from."""
+    """The peak of all ranks together, which is the denominator of MFU, and its source."""
 
     flop_per_s: float
     source: str
     precision_flop_per_s: float | None = None
-    """Their dense peak in the layout's precision; None where it is not known."""
+    """Dense peak in the layout's precision; None if it is not known."""
 
 
 @value
 class Seen:
-    """What was seen of the ranks beside their steps; fields are those of ``Measurement``."""
+    """Observations of the ranks beside their steps. The fields are those of ``Measurement``."""
 
     peak_bytes: tuple[int, ...]
-    """By rank, of those that told it."""
+    """Peak of each rank that reported one."""
     reserved_bytes: tuple[int, ...] = ()
     phases: PhaseTimes | None = None
-    """None where nobody divided the steps."""
+    """Mean seconds of each phase; None if the steps were not divided."""
     foreign_cpu_share: float
     compile_s: float = 0.0
     power_w: float | None = None
@@ -252,17 +254,17 @@ def step_report(
     tokens: int | None = None,
     is_under_trace: bool = False,
 ) -> StepReport:
-    """One step as the sweep hears of it.
+    """Return the report of one step for the sweep.
 
     Args:
         spec: The trial.
-        peak: What MFU is a share of.
-        step: Counts from 0.
-        is_warmup: It does not count.
-        step_time_s: On the slowest rank.
-        loss: No number where nobody knows it.
-        tokens: Of the whole job in this step; None: the workload's.
-        is_under_trace: It counts for robust figures alone.
+        peak: The peak that MFU is a share of.
+        step: Number of the step, from 0.
+        is_warmup: Whether the step is part of the warm-up.
+        step_time_s: Time on the slowest rank.
+        loss: Loss of the step; NaN if it is not known.
+        tokens: Tokens of the whole job in this step; None: the workload's.
+        is_under_trace: Whether the step counts for robust figures alone.
     """
     share = 1.0 if tokens is None else tokens / spec.workload.tokens_per_step
     return StepReport(
@@ -279,7 +281,7 @@ def step_report(
 def measurement_of(
     spec: TrialSpec, peak: Peak, steps: Sequence[StepReport], seen: Seen, *, environment: Mapping[str, str]
 ) -> Measurement:
-    """The trial's answer, without a breakdown, from every step that was timed, warm-up included."""
+    """Return the measurement of a trial, without a breakdown, from all timed steps, including the warm-up."""
     measured = [report for report in steps if report.is_measured]
     numbers, all_times_s = [report.step for report in measured], [report.step_time_s for report in measured]
     times_s = levelled(numbers, all_times_s, steps_per_exchange(spec.layout))
@@ -330,7 +332,7 @@ def _robust(spec: TrialSpec, peak: Peak, step_times_s: Sequence[float]) -> Robus
 
 
 def quartile_distance(values: Sequence[float]) -> float:
-    """From the first quartile to the third; 0 of a single value."""
+    """Return the distance from the first quartile to the third; 0 for a single value."""
     if len(values) < 2:
         return 0.0
     first, _, third = statistics.quantiles(values, n=4, method="inclusive")

@@ -11,7 +11,7 @@ from autotuner.core.value import Count, CountFromZero, nearest_divisor, value
 from autotuner.core.workload import Workload
 
 Norm = Literal["rmsnorm", "layernorm", "layernorm_without_bias", "layernorm_without_weights"]
-"""Kinds of norms: ``rmsnorm`` has weights, ``layernorm`` weights and biases, as torch's modules have."""
+"""Kinds of norms. ``rmsnorm`` has weights, ``layernorm`` has weights and biases, as in torch's modules."""
 
 _NORM_PARAMETERS: dict[Norm, int] = {
     "rmsnorm": 1,
@@ -19,73 +19,74 @@ _NORM_PARAMETERS: dict[Norm, int] = {
     "layernorm_without_bias": 1,
     "layernorm_without_weights": 0,
 }
-"""Elements per width."""
+"""Parameters of a norm per element of its width."""
 
 
 @value
 class TransformerSpec:
-    """A decoder-only transformer by its shapes."""
+    """A decoder-only transformer, described by its shapes."""
 
     name: str
-    """What answers call it."""
+    """Name of the model in answers."""
     num_layers: Count
-    """Layers, each of attention (or what stands in its place) and a feed-forward block."""
+    """Number of layers. Each has attention (or a replacement of it) and a feed-forward block."""
     hidden_size: Count
     """Width of a token's hidden state."""
     num_heads: Count
-    """Query heads of a layer."""
+    """Number of query heads of a layer."""
     num_kv_heads: Count
-    """Heads of keys and values; as many as ``num_heads`` without grouped queries."""
+    """Number of key and value heads; equal to ``num_heads`` without grouped queries."""
     head_dim: Count
     """Width of one query and key head (with latent attention: without its rotary part)."""
     ffn_size: Count
     """Inner width of a dense feed-forward block."""
     vocab_size: Count
-    """Rows of the token table, with what it is padded by."""
+    """Number of rows of the token table, including padding."""
     gated_mlp: bool = True
-    """Three matrices (SwiGLU) instead of two."""
+    """True if feed-forward blocks have three matrices (SwiGLU) instead of two."""
     tied_embeddings: bool = False
-    """The output projection is the input embedding."""
+    """True if the output projection is the input embedding."""
     norm: Norm = "rmsnorm"
-    """Kind of all norms, but for those of queries and keys that are told otherwise."""
+    """Kind of all norms, except norms of queries and keys that are described separately."""
     num_norms_per_layer: int = 2
-    """2: one before each block, or behind it; 4: before and behind (Gemma 2); 1: parallel blocks share one (Falcon 7B,
-    Command R)."""
+    """Number of norms per layer. 2: one before or after each block; 4: before and after each block (Gemma 2); 1:
+    parallel blocks share one (Falcon 7B, Command R)."""
     parallel_blocks: bool = False
-    """Attention and feed-forward block of a layer begin with the same hidden state and are added to it together
+    """True if attention and feed-forward block of a layer read the same hidden state and are added to it together
     (GPT-J)."""
     embedding_norm: bool = False
-    """Embedded tokens are normalised (BLOOM)."""
+    """True if embedded tokens are normalised (BLOOM)."""
     attention_bias: Literal["none", "qkv", "all"] = "none"
-    """Which attention projections carry a bias."""
+    """Attention projections that have a bias."""
     attention_output_gate: bool = False
-    """What heads give is weighed by a sigmoid of a projection as wide (Qwen3-Next)."""
+    """True if the output of heads is weighed by a sigmoid of a projection of the same width (Qwen3-Next)."""
     attention_sinks: bool = False
-    """A learned score per head that takes part in the softmax (GPT-OSS)."""
+    """True if the softmax has a learned score per head (GPT-OSS)."""
     mlp_bias: bool = False
-    """Matrices of dense feed-forward blocks carry biases."""
+    """True if the matrices of dense feed-forward blocks have biases."""
     output_bias: bool = False
-    """The output projection carries a bias (Phi-3.5-MoE)."""
+    """True if the output projection has a bias (Phi-3.5-MoE)."""
     num_learned_positions: CountFromZero = 0
-    """Rows of a learned position table; 0 for rotary positions."""
+    """Number of rows of a learned position table; 0 for rotary positions."""
     qk_norm: bool = False
-    """Queries and keys are normalised, each head by itself with the same weights (Qwen3)."""
+    """True if queries and keys are normalised, each head separately with the same weights (Qwen3)."""
     qk_norm_of_all_heads: bool = False
-    """The norm's weights are those of all heads together (OLMo 2)."""
+    """True if the weights of that norm span all heads together (OLMo 2)."""
     attention_window: CountFromZero = 0
-    """Keys before a query that it sees in a windowed layer."""
+    """Number of keys that a query sees in a windowed layer."""
     num_windowed_layers: CountFromZero = 0
-    """Layers whose attention has that window."""
+    """Number of layers with that window."""
     experts: MixtureOfExperts | None = None
-    """The mixture of experts of sparse layers; None in a dense model."""
+    """Mixture of experts of sparse layers; None in a dense model."""
     latent_attention: LatentAttention | None = None
-    """Ranks of compressed queries, keys and values; None where they are not compressed."""
+    """Ranks of compressed queries, keys and values; None if they are not compressed."""
     linear_attention: LinearAttention | None = None
-    """What layers have that keep no keys and values."""
+    """Shapes of linear attention, in layers that keep no keys and values; None if there are none."""
     num_linear_layers: CountFromZero = 0
-    """Layers that have it in the place of attention; they are never windowed ones."""
+    """Number of layers with linear attention. They are never windowed."""
     approximations: tuple[str, ...] = ()
-    """How what was read differs from what is counted or priced, and with which effect; sentences without full stops."""
+    """Differences between the model that was read and the one that is counted, with their effects, as sentences without
+    full stops."""
 
     def __post_init__(self) -> None:
         if self.num_linear_layers > (self.num_layers if self.linear_attention else 0):
@@ -108,7 +109,10 @@ class TransformerSpec:
             raise InvalidInput("experts.num_dense_layers", self.experts.num_dense_layers, rule, self.num_layers)
 
     def with_num_layers(self, num_layers: int) -> TransformerSpec:
-        """The model with other layers, of each kind about the same share; its dense ones lead as before."""
+        """Return the model with another number of layers, of each kind about the same share.
+
+        Its dense layers lead as before.
+        """
         experts = self.experts
         if experts is not None:
             experts = replace(experts, num_dense_layers=min(experts.num_dense_layers, num_layers))
@@ -123,54 +127,54 @@ class TransformerSpec:
     # ---------------------------------------------------------------- widths
     @property
     def query_size(self) -> int:
-        """Width of all query heads together."""
+        """The width of all query heads together."""
         rope = self.latent_attention.rope_head_dim if self.latent_attention else 0
         return self.num_heads * (self.head_dim + rope)
 
     @property
     def attention_output_size(self) -> int:
-        """Width of all value heads as the output projection reads them."""
+        """The width of all value heads, as the output projection reads them."""
         per_head = self.latent_attention.value_head_dim if self.latent_attention else self.head_dim
         return self.num_heads * per_head
 
     @property
     def key_value_size(self) -> int:
-        """Width of keys and values together."""
+        """The width of keys and values together."""
         if self.latent_attention:
             return self.query_size + self.attention_output_size
         return 2 * self.num_kv_heads * self.head_dim
 
     @property
     def mean_projected_size(self) -> float:
-        """Width of all that a token is projected to before an attention core, the mean of all layers."""
+        """The width of all projections of a token before an attention core, on average over the layers."""
         projected = self.num_attending_layers * (self.query_size + self.key_value_size + self.output_gate_size)
         linear = self.num_linear_layers * self.linear_attention.projected_size if self.linear_attention else 0
         return (projected + linear) / self.num_layers
 
     @property
     def linear_share(self) -> float:
-        """Share of the layers whose attention is linear."""
+        """The share of layers whose attention is linear."""
         return self.num_linear_layers / self.num_layers
 
     @property
     def num_sparse_layers(self) -> int:
-        """Layers whose feed-forward block is a mixture of experts."""
+        """The number of layers whose feed-forward block is a mixture of experts."""
         return self.experts.num_sparse(self.num_layers) if self.experts else 0
 
     @property
     def num_attending_layers(self) -> int:
-        """Layers whose queries see keys: all but those of linear attention."""
+        """The number of layers whose queries see keys: all except those with linear attention."""
         return self.num_layers - self.num_linear_layers
 
     @property
     def output_gate_size(self) -> int:
-        """Width of what weighs the output of attention; 0 where nothing does."""
+        """The width of the gate on the output of attention; 0 if there is none."""
         return self.attention_output_size if self.attention_output_gate else 0
 
     # ---------------------------------------------------------------- matrices: parameters that multiply
     @property
     def attention_matrix_parameters(self) -> int:
-        """Elements of the projection matrices of one attention block that is no linear one."""
+        """The number of elements of the projection matrices of one attention block that is not linear."""
         output = (self.attention_output_size + self.output_gate_size) * self.hidden_size
         latent = self.latent_attention
         if latent is None:
@@ -184,7 +188,7 @@ class TransformerSpec:
 
     @property
     def linear_attention_matrix_parameters(self) -> int:
-        """Elements of the projection matrices of one linear attention block; 0 in a model without."""
+        """The number of elements of the projection matrices of one linear attention block; 0 if the model has none."""
         linear = self.linear_attention
         if linear is None:
             return 0
@@ -192,33 +196,33 @@ class TransformerSpec:
 
     @property
     def mean_attention_matrix_parameters(self) -> float:
-        """Elements of the projection matrices of an attention block, the mean of all layers."""
+        """The number of elements of the projection matrices of an attention block, on average over the layers."""
         linear = self.num_linear_layers * self.linear_attention_matrix_parameters
         return (self.num_attending_layers * self.attention_matrix_parameters + linear) / self.num_layers
 
     @property
     def mlp_matrix_parameters(self) -> int:
-        """Elements of the matrices of one dense feed-forward block."""
+        """The number of elements of the matrices of one dense feed-forward block."""
         return self._matrices_per_mlp * self.hidden_size * self.ffn_size
 
     @property
     def expert_matrix_parameters(self) -> int:
-        """Elements of the matrices of one expert; 0 in a dense model."""
+        """The number of elements of the matrices of one expert; 0 in a dense model."""
         return self._matrices_per_mlp * self.hidden_size * self.experts.expert_ffn_size if self.experts else 0
 
     @property
     def shared_expert_matrix_parameters(self) -> int:
-        """Elements of the matrices of a layer's shared experts; 0 without any."""
+        """The number of elements of the matrices of a layer's shared experts; 0 if there are none."""
         return self._matrices_per_mlp * self.hidden_size * self.experts.shared_ffn_size if self.experts else 0
 
     @property
     def router_matrix_parameters(self) -> int:
-        """Elements of one router matrix; 0 in a dense model."""
+        """The number of elements of one router matrix; 0 in a dense model."""
         return self.hidden_size * self.experts.num_experts if self.experts else 0
 
     @property
     def embedding_parameters(self) -> int:
-        """Elements of the token table; the output projection has as many unless it is the same tensor."""
+        """The number of elements of the token table. The output projection has as many unless it is the same tensor."""
         return self.vocab_size * self.hidden_size
 
     @property
@@ -228,7 +232,7 @@ class TransformerSpec:
     # ---------------------------------------------------------------- totals
     @property
     def num_parameters(self) -> int:
-        """Every trainable element and routing bias, once; exact against published checkpoints.
+        """The number of trainable parameters and routing biases, each counted once, as in published checkpoints.
 
         Checked against transformers for every type of model that is read, in tests/unit/catalog/huggingface.
         """
@@ -236,14 +240,14 @@ class TransformerSpec:
 
     @property
     def num_input_parameters(self) -> int:
-        """What begins the model: the token table, learned positions and their norm."""
+        """The number of parameters before the first layer: the token table, learned positions and their norm."""
         positions = self.num_learned_positions * self.hidden_size
         norm = self._norm_parameters(self.hidden_size) if self.embedding_norm else 0
         return self.embedding_parameters + positions + norm
 
     @property
     def num_output_bias_parameters(self) -> int:
-        """Biases of the output projection."""
+        """The number of biases of the output projection."""
         return self.vocab_size if self.output_bias else 0
 
     @property
@@ -253,7 +257,7 @@ class TransformerSpec:
 
     @property
     def num_layer_parameters(self) -> int:
-        """Parameters of all layers, without embeddings, output projection and final norm."""
+        """The number of parameters of all layers, without embeddings, output projection and final norm."""
         norms = self.num_layers * self.num_norms_per_layer * self._norm_parameters(self.hidden_size)
         attention = self.num_attending_layers * self._attention_parameters
         attention += self.num_linear_layers * self._linear_attention_parameters
@@ -263,7 +267,7 @@ class TransformerSpec:
 
     @property
     def num_expert_parameters(self) -> int:
-        """Parameters of all routed experts: what the expert-parallel group splits."""
+        """The number of parameters of all routed experts, which the expert-parallel group splits."""
         if self.experts is None:
             return 0
         each = self.expert_matrix_parameters + self._expert_bias_parameters
@@ -271,7 +275,7 @@ class TransformerSpec:
 
     @property
     def num_active_parameters(self) -> int:
-        """Those of ``num_parameters`` that one token meets: of the routed experts only those that it is sent to."""
+        """The number of parameters that one token meets: of the routed experts only those that it is sent to."""
         if self.experts is None:
             return self.num_parameters
         num_idle = self.experts.num_experts - self.experts.experts_per_token
@@ -279,7 +283,7 @@ class TransformerSpec:
 
     @property
     def num_active_matrix_parameters(self) -> int:
-        """Matrix elements that multiply each token: layers and output projection, of the experts only the chosen."""
+        """The number of matrix elements that multiply each token: layers, output projection, selected experts."""
         return self.num_active_layer_matrix_parameters + self.embedding_parameters
 
     @property
@@ -296,9 +300,10 @@ class TransformerSpec:
         return total
 
     def attention_flop_per_token(self, seq_len: int) -> int:
-        """Score and value products of one forward pass, all layers, full (not causal-halved) attention.
+        """Return the FLOP per token of the score and value products of one forward pass, for all layers.
 
-        Windows are not subtracted; linear layers count what their recurrence takes.
+        Attention is counted in full, not halved for the causal mask. Windows are not subtracted. Linear layers count
+        the FLOP of their recurrence.
 
         Source: PaLM, arXiv 2204.02311, appendix B (2 of its 6 parts are the forward pass).
         """
@@ -306,7 +311,7 @@ class TransformerSpec:
         return 2 * self.num_attending_layers * seq_len * (self.query_size + self.attention_output_size) + linear
 
     def model_flop_per_token(self, seq_len: int) -> int:
-        """Forward and backward FLOP that the mathematics needs, per token; recomputation is not counted.
+        """Return the forward and backward FLOP per token that the mathematics needs, without recomputation.
 
         6 per matrix element (the input table is looked up, not multiplied) plus full attention,
         12 L h s for a model whose heads span the hidden size.
@@ -316,7 +321,10 @@ class TransformerSpec:
         return 6 * self.num_active_matrix_parameters + 3 * self.attention_flop_per_token(seq_len)
 
     def model_flop_per_step(self, workload: Workload) -> int:
-        """The same of a whole step; where sequences differ, of their real tokens, of which attention counts squares."""
+        """Return the model FLOP of a whole step.
+
+        If lengths differ, real tokens are counted, and attention by their squares.
+        """
         if workload.lengths is None:
             return self.model_flop_per_token(workload.seq_len) * workload.tokens_per_step
         alone = self.model_flop_per_token(0)
@@ -344,7 +352,7 @@ class TransformerSpec:
 
     @property
     def _qk_norm_size(self) -> int:
-        """Widths of the norms of queries and keys."""
+        """Return the widths of the norms of queries and keys."""
         if not self.qk_norm:
             return 0
         return (self.num_heads + self.num_kv_heads if self.qk_norm_of_all_heads else 2) * self.head_dim
@@ -370,7 +378,7 @@ class TransformerSpec:
 
     @property
     def _expert_bias_parameters(self) -> int:
-        """Biases of one routed expert."""
+        """Return the number of biases of one routed expert."""
         if self.experts is None or not self.experts.expert_bias:
             return 0
         return self.experts.expert_ffn_size * (2 if self.gated_mlp else 1) + self.hidden_size
@@ -378,16 +386,16 @@ class TransformerSpec:
 
 @value
 class ModelSize:
-    """How large a model is: what tells at a glance that its description was read as it was meant."""
+    """The size of a model, which shows at a glance whether its description was read as intended."""
 
     name: str
     num_parameters: int
-    """Every trainable element, once."""
+    """Number of trainable parameters, each counted once."""
     num_active_parameters: int
-    """Those of them that one token meets: of the routed experts only those it is sent to."""
+    """Number of parameters that one token meets: of the routed experts only those that it is sent to."""
 
     @classmethod
     def of(cls, model: TransformerSpec) -> Self:
-        """The size of a model."""
+        """Return the size of a model."""
         num_active = model.num_active_parameters
         return cls(name=model.name, num_parameters=model.num_parameters, num_active_parameters=num_active)

@@ -1,7 +1,7 @@
-"""The names in a request: the one walk that puts things for them.
+"""Names in a request, and the one walk that replaces them by the named objects.
 
-A request may name models and clusters, of the catalog or stored, at any depth. ``resolve`` asks whoever knows the names
-(the door) for each of them: what is computed meets things alone.
+A request may name models and clusters of the catalog or of the store, at any depth. ``resolve`` calls a function of the
+caller for each name, so that all later code meets objects only.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ T = TypeVar("T")
 Described = TypeVar("Described", TransformerSpec, Cluster, DeviceProfile)
 
 KINDS: Mapping[type, str] = {TransformerSpec: "model", Cluster: "cluster", DeviceProfile: "profile"}
-"""What callers store under names, as people call it."""
+"""Types that callers store under names, with their words for people."""
 
 
 class StoredNames(Protocol):
-    """The reader of what is stored under names; a prediction asks for nothing else of a store."""
+    """Reads objects that are stored under names. A prediction needs nothing else of a store."""
 
     def get(self, cls: type[Described], name: str) -> Described:
-        """Return what is saved under that name; what is not stored raises ``NotFound``."""
+        """Return the object that is stored under a name; raise ``NotFound`` if there is none."""
         ...
 
 
 def cluster_profile(names: StoredNames, cluster: str) -> DeviceProfile | None:
-    """Return what a check measured of the stored cluster of that name, or None."""
+    """Return the result of a check of the stored cluster with that name, or None."""
     try:
         profile = names.get(DeviceProfile, cluster)
     except NotFound:
@@ -44,14 +44,15 @@ def cluster_profile(names: StoredNames, cluster: str) -> DeviceProfile | None:
 
 
 def resolved(given: T | str) -> T:
-    """Return what stands in a field of a request whose names were resolved."""
+    """Return the object in a field of a request whose names were resolved."""
     assert not isinstance(given, str), f"nobody resolved {given!r}"
     return given
 
 
 # ---------------------------------------------------------------- the walk
 Load: TypeAlias = Callable[[type[Any], Any, str], Any]
-"""Returns the thing for what a field holds, a name or a thing: its type, what it holds, and where the field stands."""
+"""A function that returns the object for a field's content, from its type, its content (a name or an object), and its
+path."""
 
 
 def resolve(request: T, load: Load) -> T:

@@ -13,15 +13,15 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.value import Count, FromOne, Positive, Seconds, divisors, value
 
 Groups = tuple[tuple[int, ...], ...]
-"""Accelerators of a node, numbered from 0, group by group; none is in two groups."""
+"""Groups of accelerators of a node, numbered from 0. No accelerator is in two groups."""
 
 PortPath = Literal["pcie_switch", "host_bridge", "numa_node", "sockets"]
-"""What lies between a port and the accelerators nearest to it: PCIe switches alone, a host bridge, several of them in
-one NUMA node, or two sockets. ``nvidia-smi topo -m`` calls them PIX or PXB, PHB, NODE and SYS."""
+"""Hardware between a port and the accelerators nearest to it: PCIe switches alone, a host bridge, several host bridges
+in one NUMA node, or two sockets. ``nvidia-smi topo -m`` calls them PIX or PXB, PHB, NODE and SYS."""
 
 
 class PathKind(Enum):
-    """What two accelerators of a node reach each other over, the shortest way first."""
+    """The kinds of paths between two accelerators of a node, the shortest first."""
 
     NVLINK = "nvlink"
     PCIE_SWITCH = "pcie_switch"
@@ -30,7 +30,7 @@ class PathKind(Enum):
 
     @property
     def in_words(self) -> str:
-        """What a sentence calls it."""
+        """The words for the path in a sentence."""
         return {
             PathKind.NVLINK: "NVLink",
             PathKind.PCIE_SWITCH: "one PCIe switch",
@@ -44,43 +44,45 @@ class Port:
     """One port of a node to the network."""
 
     name: str
-    """What the node calls it: ``mlx5_0``."""
+    """Name of the port on the node: ``mlx5_0``."""
     nearest: tuple[int, ...] = ()
-    """Accelerators that no other port is nearer to; empty: none in particular."""
+    """Accelerators to which no other port is nearer; empty: none in particular."""
     path: PortPath = "pcie_switch"
-    """What lies between it and these."""
+    """Hardware between the port and these accelerators."""
     bandwidth_bytes_per_s: Positive | None = None
-    """One direction, as the node says; None: it does not say."""
+    """Bandwidth in one direction, as the node states it; None: it does not."""
 
 
 @value
 class Wiring:
-    """What joins the accelerators of a node, all nodes alike."""
+    """The connections between the accelerators of a node. All nodes are alike."""
 
     name: str
-    """What answers call it."""
+    """Name of the wiring in answers."""
     nvlink_groups: Groups = ()
-    """Accelerators that NVLink (or Infinity Fabric) joins, directly or through each other; one that is in no group
-    reaches others over PCIe alone."""
+    """Groups of accelerators that NVLink (or Infinity Fabric) joins, directly or through each other. An accelerator
+    without a group reaches others over PCIe alone."""
     switches: Groups = ()
-    """Accelerators below one PCIe switch, which share its way up; one that is in no group has its own."""
+    """Groups of accelerators below one PCIe switch, which share its uplink. An accelerator without a
+    group has its own."""
     sockets: Groups = ()
-    """Accelerators of one socket or NUMA node; empty: there is one."""
+    """Groups of accelerators of one socket or NUMA node; empty: there is one."""
     ports: tuple[Port, ...] = ()
-    """To the network, in the order of their rails; empty: not described."""
+    """Ports to the network, in the order of their rails; empty: not described."""
     pcie_bandwidth_bytes_per_s: Positive | None = None
-    """Of an accelerator's PCIe, and of a switch's way up, one direction; None: as between accelerator and host."""
+    """Bandwidth of an accelerator's PCIe link and of a switch's uplink, in one direction; None: as between accelerator
+    and host."""
     socket_bandwidth_bytes_per_s: Positive = 16e9  # AMD_BW of NCCL 2.22, src/graph/topo.h; Intel's are 10, 22 and 40
-    """Between two sockets for all that cross at once, one direction."""
+    """Bandwidth between two sockets in one direction, shared by all transfers that cross."""
     source: str = ""
-    """Where it was read: a file's kind, a person."""
+    """Origin of the description: a kind of file, or a person."""
 
     def __post_init__(self) -> None:
         for field in ("nvlink_groups", "switches", "sockets"):
             _require_apart(field, getattr(self, field))
 
     def require_accelerators(self, num_accelerators: int) -> None:
-        """Return if it names none but the first so many.
+        """Return if the wiring names only accelerators that a node with so many has.
 
         Raises:
             InvalidInput: It names one that a node does not have.
@@ -92,14 +94,14 @@ class Wiring:
                     raise InvalidInput(f"wiring.{field}", accelerator, rule, num_accelerators - 1)
 
     def of_first(self, num_accelerators: int) -> Self:
-        """What is left of it in a node that has the first so many accelerators alone."""
+        """Return the wiring of a node that has only the first ``num_accelerators`` accelerators."""
         nvlink_groups, switches, sockets = (tuple(_kept(groups, num_accelerators)) for _, groups in self._groups())
         near = [tuple(each for each in port.nearest if each < num_accelerators) for port in self.ports]
         ports = tuple(replace(port, nearest=own) for port, own in zip(self.ports, near, strict=True))
         return replace(self, nvlink_groups=nvlink_groups, switches=switches, sockets=sockets, ports=ports)
 
     def path(self, one: int, other: int) -> PathKind:
-        """The shortest way between two accelerators."""
+        """Return the shortest path between two accelerators."""
         if _share(self.nvlink_groups, one, other):
             return PathKind.NVLINK
         if _share(self.switches, one, other):
@@ -107,14 +109,14 @@ class Wiring:
         return PathKind.SOCKET if not self.sockets or _share(self.sockets, one, other) else PathKind.SOCKETS
 
     def limiting_path(self, accelerators: Iterable[int]) -> PathKind:
-        """The longest way between neighbours, where a ring goes through them as ``in_ring_order`` has them."""
+        """Return the longest path between neighbours of a ring in the order of ``in_ring_order``."""
         ring = self.in_ring_order(accelerators)
         kinds = list(PathKind)
         joins = [*pairwise(ring), (ring[-1], ring[0])] if len(ring) > 1 else []
         return max((self.path(*pair) for pair in joins), key=kinds.index, default=PathKind.NVLINK)
 
     def in_ring_order(self, accelerators: Iterable[int]) -> list[int]:
-        """The accelerators as a ring visits them: socket by socket, within one switch by switch, then along NVLink.
+        """Return the accelerators in the order of a ring: socket by socket, then switch by switch, then along NVLink.
 
         NCCL looks for the ring whose slowest link is fastest; where each level's groups lie within those of the next,
         this is one.
@@ -125,11 +127,11 @@ class Wiring:
         return sorted(accelerators, key=lambda each: (*(_number(groups, each) for groups in levels), each))
 
     def is_joined_by_nvlink(self, num_accelerators: int) -> bool:
-        """Whether NVLink joins all of so many."""
+        """Return True if NVLink joins the first ``num_accelerators`` accelerators."""
         return num_accelerators < 2 or any(set(range(num_accelerators)) <= set(group) for group in self.nvlink_groups)
 
     def nearest_ports(self, accelerator: int) -> list[Port]:
-        """The ports that no other port is nearer to that accelerator than."""
+        """Return the ports that are nearest to an accelerator."""
         return [port for port in self.ports if accelerator in port.nearest]
 
     def _groups(self) -> tuple[tuple[str, Groups], ...]:
@@ -156,50 +158,51 @@ def _share(groups: Groups, one: int, other: int) -> bool:
 
 
 def _number(groups: Groups, accelerator: int) -> int:
-    """Which group it is in, by the least accelerator of that; its own number in none."""
+    """Return the group of an accelerator, as its lowest member; the accelerator itself if it is in no group."""
     return next((min(group) for group in groups if accelerator in group), accelerator)
 
 
 @value
 class Tier:
-    """Switches of one height, all alike."""
+    """Switches of one level, all alike."""
 
     name: str
-    """What answers call it: ``leaf``, ``spine``."""
+    """Name of the level in answers: ``leaf``, ``spine``."""
     nodes_per_switch: Count
-    """Nodes below one of them, those below the tiers under it counted in."""
+    """Number of nodes below one of these switches, including those below lower levels."""
     oversubscription: FromOne = 1.0
-    """What these nodes can send in all over what the switch passes up; 1.0 is non-blocking. Of the highest tier nothing
-    goes up."""
+    """Bandwidth of these nodes divided by the bandwidth of the switch's uplinks; 1.0 is non-blocking. The highest level
+    has no uplinks."""
     latency_s: Seconds = 0.0
-    """What a message takes longer that turns around here than one that turns around below, one way."""
+    """Extra one-way latency of a message that turns around here, compared with one that turns around
+    one level below."""
 
 
 @value
 class Network:
-    """What joins the nodes of a cluster.
+    """The network that joins the nodes of a cluster.
 
     Nodes are numbered so that those below one switch follow each other.
     """
 
     name: str
-    """What answers call it."""
+    """Name of the network in answers."""
     tiers: tuple[Tier, ...] = ()
-    """From the switches that nodes are plugged into upwards; whatever is above the last is non-blocking, and joins all.
-    Empty: one switch, or a torus."""
+    """Levels of switches, from those that nodes are plugged into upwards. Above the last one the network is
+    non-blocking and joins all. Empty: one switch, or a torus."""
     num_rails: Count = 1
-    """Ports of a node that each have lowest switches of their own, which join the same port of other nodes; accelerator
-    i of a node of g uses rail i * num_rails // g. 1: all ports of a node end in one switch."""
+    """Number of rails. Each port of a node has lowest switches of its own, which join the same port of other nodes.
+    Accelerator i of a node of g uses rail i * num_rails // g. 1: all ports of a node end in one switch."""
     torus: tuple[int, ...] = ()
-    """Nodes along each dimension, the first one's neighbours numbered next to each other; empty: switches."""
+    """Number of nodes along each dimension. Neighbours along the first one have adjacent numbers. Empty: switches."""
     ports_per_node: Count | None = None
-    """Ports that a node's accelerators share; None: one each."""
+    """Number of ports that a node's accelerators share; None: one each."""
     adds: bool = False
-    """Its switches add what passes them (InfiniBand SHARP)."""
+    """True if the switches add the data that passes them (InfiniBand SHARP)."""
     adapts_routes: bool = True
-    """Its switches spread packets over all ways (adaptive routing): no two flows meet by chance."""
+    """True if the switches spread packets over all paths (adaptive routing), so that no two flows collide by chance."""
     source: str = ""
-    """Where it was read: a file's kind, a preset, a person."""
+    """Origin of the description: a kind of file, a preset, or a person."""
 
     def __post_init__(self) -> None:
         if self.tiers and self.torus:
@@ -213,7 +216,7 @@ class Network:
                 raise InvalidInput("nodes_per_switch", above, rule, below * max(2, above // below))
 
     def require_nodes(self, num_nodes: int) -> None:
-        """Return if it joins so many nodes.
+        """Return if the network joins so many nodes.
 
         Raises:
             InvalidInput: A torus has fewer or more.
@@ -223,7 +226,7 @@ class Network:
             raise InvalidInput("num_nodes", num_nodes, rule, math.prod(self.torus))
 
     def resized(self, num_nodes: int) -> Self:
-        """What joins another number of nodes: such switches, or a torus of no more dimensions."""
+        """Return the network for another number of nodes: the same switches, or another torus."""
         if not self.torus or math.prod(self.torus) == num_nodes:
             return self
         dimensions = range(len(self.torus), 0, -1)
@@ -232,7 +235,7 @@ class Network:
 
 
 def torus_lengths(num_nodes: int, num_dimensions: int) -> tuple[int, ...]:
-    """The lengths, as equal as there are, of a torus of so many nodes; empty where there is none."""
+    """Return the lengths of a torus of so many nodes, as equal as possible; empty if there is none."""
     if num_dimensions == 1:
         return (num_nodes,) if num_nodes > 1 else ()
     fitting = (length for length in divisors(num_nodes) if 1 < length <= round(num_nodes ** (1 / num_dimensions)))

@@ -1,7 +1,7 @@
-"""Lines that the ranks and nodes of an attempt report, a value a line.
+"""Lines that the ranks and nodes of an attempt report, with one value per line.
 
-Ranks of ours append lines to a file; a node prints them with a tag in front, of all its ranks, in the order things
-happened. ``autotuner.launch.lines`` reads both.
+Ranks append lines to a file. A node prints the lines of all its ranks in the order of time, with a tag in front.
+``autotuner.launch.lines`` reads both.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from autotuner.core.timeline import StepTimeline
 from autotuner.core.trial import FailureKind
 
 PREFIX = b"#autotuner "
-"""Begins the lines that a node's process reports; others are whatever else was printed there."""
+"""Tag of the lines that a node's process reports. Other lines are other output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankFailure:
-    """The last words of a rank of ours; its peers often fail as a consequence, and report that too."""
+    """The error of a rank. Other ranks often fail as a consequence and report their own."""
 
     rank: int
     kind: FailureKind
@@ -32,7 +32,7 @@ class RankFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """A rank that ended by itself with something other than 0; below zero is the signal that ended it."""
+    """A rank that ended by itself with a code other than 0. A code below zero is the signal that ended it."""
 
     rank: int
     exit_code: int
@@ -40,7 +40,7 @@ class Death:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStarted:
-    """A node began its part of the job; ``at`` is its clock's seconds since the epoch, here and below."""
+    """The start of a node's part of a job; ``at`` is its clock in seconds since the epoch, here and below."""
 
     node: int
     host: str
@@ -57,7 +57,7 @@ class Printed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerLine:
-    """A line of JSON that a rank of a trainer reported, or the node itself about where the trainer runs."""
+    """A line of JSON that a rank of a trainer reported, or the node itself about the trainer's surroundings."""
 
     line: str
     node: int = 0
@@ -66,10 +66,10 @@ class TrainerLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLog:
-    """The last that a rank wrote to standard error."""
+    """The last lines that a rank wrote to standard error."""
 
     local_rank: int
-    """Within its node."""
+    """Number of the rank within its node."""
     text: str
 
 
@@ -89,21 +89,21 @@ class NodeEnd:
 
     node: int
     exit_code: int
-    """Of torchrun or of the trainer's command; below zero is the signal that ended it."""
+    """Exit code of torchrun or of the trainer's command; below zero it is the signal that ended it."""
     deaths: tuple[tuple[int, ...], ...] = ()
     """Rank and exit code of the ranks that torchrun found dead, in its order."""
     timed_out: bool = False
-    """The task ran past its time limit."""
+    """True if the task exceeded its time limit."""
     oom_killed: bool = False
-    """The kernel's out-of-memory killer struck on the node meanwhile."""
+    """True if the kernel's out-of-memory killer acted on the node meanwhile."""
     told_to_end: bool = False
-    """The node got SIGTERM, which engines send for whoever ends a job."""
+    """True if the node got SIGTERM, which engines send when somebody ends a job."""
     at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Untagged:
-    """Any other line: an error of the engine's own, the traceback of a node without torch."""
+    """Any other line, such as an error of the engine, or the traceback of a node without torch."""
 
     text: str
 
@@ -143,12 +143,12 @@ KINDS: Mapping[str, type[NodeLine]] = {
     "cpu": CpuTime,
     "node": NodeEnd,
 }
-"""What a line is, by its ``type``; ``started``, which no launcher needs, is missing."""
+"""Types of lines by their ``type``. ``started`` is missing because no launcher needs it."""
 
 TAGS: Mapping[type[NodeLine], str] = {kind: tag for tag, kind in KINDS.items()}
 
 
 def node_line(value: NodeLine) -> bytes:
-    """The line by which a node's process reports it."""
+    """Return the line that reports a value of a node's process."""
     document = {"type": TAGS[type(value)], **to_plain(value)}
     return PREFIX + json.dumps(document, allow_nan=False, separators=(",", ":")).encode() + b"\n"

@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     from autotuner.core.trial import Trial
 
 Figures = Measurement | TrialEstimate | RobustMeasurement
-"""Step time, MFU and token rate, with how well they are known."""
+"""Step time, MFU and token rate, with their errors."""
 
 _S_PER_HOUR = 3600.0
 
 
 class Rates(Protocol):
-    """How fast a layout is, reached or predicted."""
+    """The speed of a layout, measured or predicted."""
 
     @property
     def mfu(self) -> float:
-        """Model FLOP utilization."""
+        """The model FLOP utilization, 0..1."""
 
     @property
     def tokens_per_s(self) -> float:
-        """Of the whole job."""
+        """The tokens per second of the whole job."""
 
 
 class Metric(StrEnum):
-    """Something that more of is better; all but the last two are a worth per step over the step time."""
+    """A metric of which more is better. All except the last two are a value per step divided by the step time."""
 
     MFU = "mfu"
     TOKENS_PER_S = "tokens_per_s"
@@ -52,21 +52,21 @@ class Metric(StrEnum):
 
     @property
     def is_rate(self) -> bool:
-        """Whether it is a worth per step over the step time, so that it can rank trials by itself."""
+        """True if it is a value per step divided by the step time, so that it can rank trials by itself."""
         return self not in (Metric.SIMPLICITY, Metric.ROBUSTNESS)
 
     @property
     def reads_footprint(self) -> bool:
-        """Whether steps alone do not tell it."""
+        """True if it needs more than step times, such as power or price."""
         return self not in (Metric.MFU, Metric.TOKENS_PER_S)
 
     @property
     def noun(self) -> str:
-        """What it is called in a sentence."""
+        """The noun for the metric in a sentence."""
         return _NOUNS[self]
 
     def of(self, rates: Rates, footprint: Footprint | None) -> float:
-        """What a layout that is so fast, and takes so much beside time, is worth by it."""
+        """Return the value of the metric for a layout with that speed and that cost beside time."""
         match self:
             case Metric.MFU:
                 return rates.mfu
@@ -76,7 +76,7 @@ class Metric(StrEnum):
         return rates.tokens_per_s * self.per_token(footprint) if self.is_rate else self.share(footprint)
 
     def per_token(self, footprint: Footprint) -> float:
-        """What one token per second is worth by a rate, of a job that takes so much beside time."""
+        """Return the value of one token per second by a rate metric, for a job with that cost beside time."""
         match self:
             case Metric.TOKENS_PER_JOULE:
                 assert footprint.power is not None
@@ -88,19 +88,19 @@ class Metric(StrEnum):
         return 1.0
 
     def share(self, footprint: Footprint) -> float:
-        """What is no rate, 0..1: simplicity is 1 over 1 and the complexity."""
+        """Return the value of a metric that is no rate, 0..1. Simplicity is 1 over 1 plus the complexity."""
         if self is Metric.ROBUSTNESS:
             assert footprint.robustness is not None
             return footprint.robustness
         return 1 / (1 + footprint.complexity)
 
     def in_words(self, value: float) -> str:
-        """The value as people read it: ``41.0 % MFU``, ``104 ktoken/s``, ``0.62 token/J``."""
+        """Return the value as text: ``41.0 % MFU``, ``104 ktoken/s``, ``0.62 token/J``."""
         has_unit = self.is_rate and self is not Metric.MFU
         return self.figure(value) if has_unit else f"{self.figure(value)} {self.noun}"
 
     def figure(self, value: float) -> str:
-        """The same where the noun stands beside it: ``41.0 %``, ``104 ktoken/s``, ``0.50``."""
+        """Return the value as text without the noun: ``41.0 %``, ``104 ktoken/s``, ``0.50``."""
         match self:
             case Metric.MFU | Metric.ROBUSTNESS:
                 return f"{100 * value:.1f} %"
@@ -128,20 +128,20 @@ _NOUNS = {
 
 
 def metrics_told(cluster: Cluster, *, has_trace: bool = False) -> tuple[Metric, ...]:
-    """Every metric that layouts on a cluster can be compared by.
+    """Return every metric that layouts on a cluster can be compared by.
 
     Args:
-        cluster: Whose prices, power and emissions count.
-        has_trace: Layouts run under a fault trace, so that their robustness is known.
+        cluster: Cluster with the prices, power and emissions.
+        has_trace: Whether layouts run under a fault trace, so that their robustness is known.
     """
     return tuple(metric for metric in Metric if not _lacks(metric, cluster, has_trace=has_trace))
 
 
 def require_told(objective: Objective, cluster: Cluster, *, has_trace: bool = False) -> None:
-    """Return if all that an objective reads is known of a cluster.
+    """Return if the cluster has all values that an objective reads.
 
     Raises:
-        InvalidInput: Something is not; with what would have to be said, and the nearest metric that can be told.
+        InvalidInput: A value is missing. The error names it, and the nearest metric that the cluster can have.
     """
     for metric in objective.metrics:
         if lacking := _lacks(metric, cluster, has_trace=has_trace):
@@ -149,7 +149,7 @@ def require_told(objective: Objective, cluster: Cluster, *, has_trace: bool = Fa
 
 
 def _lacks(metric: Metric, cluster: Cluster, *, has_trace: bool) -> str:
-    """What is not known of a cluster without which a metric has no value; empty where nothing is missing."""
+    """Return the value of a cluster that a metric needs and that is missing, as text; empty if none is missing."""
     tariff, power_w = cluster.tariff, cluster.accelerator.power_w
     needs_power = "needs cluster.accelerator.power_w above 0: what an accelerator draws at most, in watts"
     match metric:
@@ -172,7 +172,7 @@ def _hourly(cluster: Cluster) -> float:
 
 
 def _nearest(metric: Metric, cluster: Cluster) -> str:
-    """A metric of the same kind that is known: energy for emissions, simplicity for robustness, else speed."""
+    """Return a known metric of the same kind: energy for emissions, simplicity for robustness, else speed."""
     if metric is Metric.ROBUSTNESS:
         return Metric.SIMPLICITY.value
     reads_energy = metric in (Metric.TOKENS_PER_KG_CO2, Metric.TOKENS_PER_DOLLAR)
@@ -180,53 +180,53 @@ def _nearest(metric: Metric, cluster: Cluster) -> str:
 
 
 def _place(objective: Objective, metric: Metric) -> str:
-    """Field of a request that names the metric."""
+    """Return the field of a request that names the metric."""
     if any(metric is one.metric for one in objective.profile):
         return "objective.profile"
     return "objective.front" if metric in objective.front else "objective.metric"
 
 
 WORTHWHILE_GAIN = 0.01
-"""A trial beats the best when it is better by 1 %: less than that is noise on most machines."""
+"""Relative gain by which a trial must beat the best one. Smaller gains are noise on most machines."""
 
 
 @value
 class Weight:
-    """How much one metric counts in a profile: its exponent, beside the others'."""
+    """The weight of one metric in a profile: its exponent relative to those of the others."""
 
     metric: Metric
     weight: Positive
 
 
 def read_profile(text: str, field: str) -> tuple[Weight, ...]:
-    """Metrics with their weights; one without a weight counts 1.
+    """Return metrics with their weights. The weight of a metric without one is 1.
 
     Args:
         text: ``METRIC=WEIGHT,...``.
-        field: What the text is called in errors.
+        field: Name of the text in errors.
 
     Raises:
-        InvalidInput: A metric that there is not, or a weight that is no number above 0.
+        InvalidInput: A metric is unknown, or a weight is not a number above 0.
     """
     return tuple(_weight(part.strip(), field) for part in text.split(",") if part.strip())
 
 
 def read_metrics(text: str, field: str) -> tuple[Metric, ...]:
-    """Metrics of a front: ``METRIC,...``.
+    """Return the metrics of a Pareto front: ``METRIC,...``.
 
     Raises:
-        InvalidInput: A metric that there is not.
+        InvalidInput: A metric is unknown.
     """
     return tuple(_metric(part.strip(), field) for part in text.split(",") if part.strip())
 
 
 def profile_text(profile: Iterable[Weight]) -> str:
-    """As ``read_profile`` reads it."""
+    """Return the text that ``read_profile`` reads as that profile."""
     return ",".join(f"{one.metric.value}={one.weight:g}" for one in profile)
 
 
 def metrics_text(metrics: Iterable[Metric]) -> str:
-    """As ``read_metrics`` reads it."""
+    """Return the text that ``read_metrics`` reads as these metrics."""
     return ",".join(metric.value for metric in metrics)
 
 
@@ -259,30 +259,30 @@ def _typed_front(field: str, text: str) -> Any:
 
 @value
 class Objective:
-    """What a sweep maximises: how values come from step times, which trials count, and what people read."""
+    """The objective of a sweep: the value that it maximises, the trials that count, and the words for both."""
 
     metric: Annotated[Metric, Flag("objective"), Caption("Maximise")] = Metric.MFU
-    """What is maximised, where there is no profile. mfu and tokens_per_s give the same ranking."""
+    """Metric to maximise if there is no profile. mfu and tokens_per_s give the same ranking."""
     under_faults: Annotated[bool, Rare()] = False
-    """Whether what counts is what a layout reaches under the fault trace of its sweep; so it is wherever there is one.
-    Healthy steps stand beside."""
+    """Whether the value under the sweep's fault trace counts. It does wherever there is a trace, and values of nominal
+    steps are shown beside it."""
     profile: Annotated[
         tuple[Weight, ...],
         Typed(_typed_profile, profile_text, "mfu=2,tokens_per_dollar=1"),
         Caption("Weighed against each other"),
         Rare(),
     ] = ()
-    """Metrics that count together, each with a weight. What counts is the product of their values, each to the power of
-    its weight over the weights of all rates, so that twice the speed at the same footprint is twice the value. Empty:
-    the metric."""
+    """Metrics that count together, each with a weight. The value is the product of their values, each to the power of
+    its weight divided by the weights of all rates, so that twice the speed at the same cost is twice the value.
+    Empty: the metric."""
     front: Annotated[
         tuple[Metric, ...],
         Typed(_typed_front, metrics_text, "mfu,tokens_per_dollar"),
         Caption("Without a trade between"),
         Rare(),
     ] = ()
-    """Metrics that no trade is made between. The sweep looks for every layout that no other beats in all of them, and
-    ranks by the metric or the profile meanwhile. Empty: it looks for the best alone."""
+    """Metrics of a Pareto front. The sweep looks for every layout that no other beats in all of them, and ranks by the
+    metric or the profile meanwhile. Empty: it looks for the best layout alone."""
 
     def __post_init__(self) -> None:
         if not self.metric.is_rate:
@@ -301,69 +301,67 @@ class Objective:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Everything that trials are compared by, each once."""
+        """The metrics that trials are compared by, each once."""
         ranked = tuple(one.metric for one in self.profile) or (self.metric,)
         return tuple(dict.fromkeys((*ranked, *self.front)))
 
     @property
     def reads_footprint(self) -> bool:
-        """Whether steps alone do not tell it."""
+        """True if it needs more than step times, such as power or price."""
         return any(metric.reads_footprint for metric in self.metrics)
 
     def worth_per_step(self, job: Job, footprint: Footprint | None = None) -> float:
-        """What one step is worth: divided by a step time in seconds it is the value of a layout.
+        """Return the value of one step. Divided by a step time in seconds, it is the value of a layout.
 
-        Of columns of footprints it is a column.
-
-        Args:
-            job: Whose steps they are.
-            footprint: What the layout takes beside time; None where nothing reads it.
+        For columns of footprints the result is a column. Args:
+            job: The job that the steps belong to.
+            footprint: Cost of the layout beside time; None if no metric reads it.
         """
         if not self.profile:
             return _worth(self.metric, job, footprint)
         return _product((_worth(one, job, footprint), share) for one, share in self._shares())
 
     def counted(self, reached: Measurement | TrialEstimate) -> Figures:
-        """Those figures of what a trial reached that it is compared by."""
+        """Return the figures that a trial is compared by: those under the fault trace, or the nominal ones."""
         if self.under_faults and isinstance(reached, Measurement) and reached.robust is not None:
             return reached.robust
         return reached
 
     def value(self, reached: Measurement | TrialEstimate) -> float:
-        """What a trial is worth that reached so much."""
+        """Return the value of a trial from its measurement or estimate."""
         return self.value_of(self.counted(reached), reached.footprint)
 
     def healthy_value(self, reached: Measurement | TrialEstimate) -> float:
-        """What its healthy steps are worth."""
+        """Return the value of a trial's nominal steps."""
         return self.value_of(reached, reached.footprint)
 
     def value_of(self, rates: Rates, footprint: Footprint | None) -> float:
-        """What a layout is worth that is so fast, reached or predicted, and takes so much beside time."""
+        """Return the value of a layout with that speed and that cost beside time."""
         if not self.profile:
             return self.metric.of(rates, footprint)
         return _product((one.of(rates, footprint), share) for one, share in self._shares())
 
     @property
     def is_speed(self) -> bool:
-        """Whether the fastest is the best: MFU and token rate of a job rank its layouts alike."""
+        """True if the fastest layout is the best. MFU and token rate of a job rank its layouts alike."""
         return not self.profile and not self.metric.reads_footprint
 
     def _shares(self) -> list[tuple[Metric, float]]:
-        """Each metric of the profile with its exponent."""
+        """Return each metric of the profile with its exponent."""
         of_rates = sum(one.weight for one in self.profile if one.metric.is_rate)
         return [(one.metric, one.weight / of_rates) for one in self.profile]
 
     def predicted_step_s(self, prediction: Prediction) -> float:
-        """The predicted step time that counts."""
+        """Return the predicted step time that counts."""
         robust_s = prediction.robust_step_s if self.under_faults else None
         return prediction.step_time.total_s if robust_s is None else robust_s
 
     def ranked(self, trials: Iterable[Trial]) -> list[Trial]:
-        """The trials that have a rank, the best first; equal ones by number."""
+        """Return the trials that have a rank, the best first. Equal ones are ordered by number."""
         return self._best_first(trial for trial in trials if trial.is_ranked)
 
     def leading(self, trials: Iterable[Trial]) -> list[Trial]:
-        """The same with those that would have a rank if their loss gate passed."""
+        """Return the trials that have a rank, or would have one if their loss gate passed, the best first."""
         return self._best_first(trial for trial in trials if trial.is_ranked or trial.awaits_gate)
 
     def _best_first(self, trials: Iterable[Trial]) -> list[Trial]:
@@ -372,29 +370,29 @@ class Objective:
 
     @property
     def noun(self) -> str:
-        """What the value is called in a sentence."""
+        """The noun for the value in a sentence."""
         noun = "profile value" if self.profile else self.metric.noun
         return f"robust {noun}" if self.under_faults else noun
 
     def figure(self, value: float) -> str:
-        """The value where the noun stands beside it; that of a profile has no unit."""
+        """Return the value as text without the noun. The value of a profile has no unit."""
         return f"{value:.4g}" if self.profile else self.metric.figure(value)
 
     def in_words(self, value: float) -> str:
-        """The value as people read it: ``41.0 % MFU``, ``38.2 % robust MFU``, ``104 ktoken/s``."""
+        """Return the value as text: ``41.0 % MFU``, ``38.2 % robust MFU``, ``104 ktoken/s``."""
         if self.profile or self.metric is Metric.MFU:
             return f"{self.figure(value)} {self.noun}"
         return self.metric.in_words(value) + (" under faults" if self.under_faults else "")
 
 
 def _product(powers: Iterable[tuple[float, float]]) -> float:
-    """Each value to the power of its share, multiplied; columns of values make a column."""
+    """Return the product of values, each to the power of its share. Columns of values make a column."""
     product: float = reduce(operator.mul, (value**share for value, share in powers))
     return product
 
 
 def _worth(metric: Metric, job: Job, footprint: Footprint | None) -> float:
-    """What a step is worth by a metric; what is no rate says so of every step."""
+    """Return the value of a step by a metric. A metric that is no rate has the same value for every step."""
     tokens = float(job.workload.tokens_per_step)
     match metric:
         case Metric.MFU:

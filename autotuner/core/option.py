@@ -1,10 +1,10 @@
-"""Option: everything that is known about one field of a layout, declared where the field is declared.
+"""Option: the declaration of one field of a layout, written beside the field.
 
 The field of a layout and the column of many layouts share one declaration. ``Option[int]`` is an ``int`` in a
 ``Layout`` and an integer column in a ``LayoutColumns``. Type checkers see both. At run time ``Option[int]`` is ``int``.
 
-Columns, the search space, a layout's name, texts, pages, neighbours and the sampler's distances read it here, so that a
-new option is one declaration in ``layout``, beside the code that computes and runs what it means.
+Columns, the search space, a layout's name, texts, pages, neighbours and the sampler's distances read the declaration.
+So a new option is one declaration in ``layout``, and the code that computes and runs it.
 """
 
 from __future__ import annotations
@@ -102,16 +102,17 @@ class CommunicationLayer(Choice):
 
 
 SETTING = 1.0
-"""A setting of the trainer that everybody must know who reads, moves or takes over the job."""
+"""Weight of a setting of the trainer that everybody must know who reads, moves or takes over the job."""
 
 METHOD = 2.0
-"""A method that one must understand before one can debug a job that uses it."""
+"""Weight of a method that people must understand before they can debug a job that uses it."""
 
 MACHINERY = 3.0
-"""Special hardware, processes beside the ranks, or a setting that only a restart of the job can change."""
+"""Weight of special hardware, processes beside the ranks, or a setting that only a restart of the job can change."""
 
 NOT_EQUIVALENT = 4.0
-"""Another function is trained: its convergence must be checked and explained to the users of the model."""
+"""Weight of an option that trains another function. Its convergence must be checked and explained to the users of the
+model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ class Burden:
     weight: float
     reason: str
     values: tuple[int, ...] = ()
-    """Values that add it; empty means all but the default."""
+    """Values that add the complexity; empty: all except the default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from autotuner.core.value import Count, value
 
 
 class Place(NamedTuple):
-    """Where a rank lies on the grid; shard ranks and context ranks in one, the context ranks innermost."""
+    """The place of a rank on the grid. Shard ranks and context ranks share an axis, with context ranks innermost."""
 
     stage: int
     replica: int
@@ -29,7 +29,7 @@ class Place(NamedTuple):
 
 
 def rank_at(layout: Layout, place: Place) -> int:
-    """The number of the rank that holds a place, by the layout's ``rank_order`` and ``stage_rotation``."""
+    """Return the number of the rank at a place, by the layout's ``rank_order`` and ``stage_rotation``."""
     shards = layout.data_parallel_shard_degree * layout.context_parallel_degree
     stages, replicas = layout.pipeline_parallel_degree, layout.data_parallel_replicate_degree
     stage = (place.stage + layout.stage_rotation) % stages
@@ -41,7 +41,7 @@ def rank_at(layout: Layout, place: Place) -> int:
 
 
 def place_of(layout: Layout, rank: int) -> Place:
-    """The place that a rank holds."""
+    """Return the place of a rank."""
     outer, tensor = divmod(rank, layout.tensor_parallel_degree)
     outer, shard = divmod(outer, layout.data_parallel_shard_degree * layout.context_parallel_degree)
     stages, replicas = layout.pipeline_parallel_degree, layout.data_parallel_replicate_degree
@@ -53,14 +53,14 @@ def place_of(layout: Layout, rank: int) -> Place:
 
 
 def node_of(layout: Layout, cluster: Cluster, rank: int) -> int:
-    """The node that a rank lies on, by the layout's ``rank_placement``."""
+    """Return the node of a rank, by the layout's ``rank_placement``."""
     if layout.rank_placement == RankPlacement.CYCLIC:
         return rank % cluster.num_nodes
     return rank // cluster.accelerators_per_node
 
 
 def places(layout: Layout) -> Iterator[Place]:
-    """Every place, stage by stage."""
+    """Return every place, stage by stage."""
     for stage in range(layout.pipeline_parallel_degree):
         for replica in range(layout.data_parallel_replicate_degree):
             for shard in range(layout.data_parallel_shard_degree * layout.context_parallel_degree):
@@ -69,7 +69,7 @@ def places(layout: Layout) -> Iterator[Place]:
 
 
 def stage_links(layout: Layout, cluster: Cluster, stage: int) -> frozenset[LinkEnds]:
-    """The links that a stage's ranks send to the next stage over; empty where these lie together."""
+    """Return the links over which a stage's ranks send to the next stage; empty if these lie together."""
     found = set()
     for place in places(layout):
         if place.stage == stage:
@@ -87,25 +87,25 @@ def _link_end(layout: Layout, cluster: Cluster, place: Place) -> int:
 
 @value
 class Nodes:
-    """Nodes of equally many ranks, to which the numbers of ranks are dealt."""
+    """Nodes with equal numbers of ranks, to which rank numbers are assigned."""
 
     num_nodes: Count
     ranks_per_node: Count
     placement: RankPlacement = RankPlacement.BLOCK
 
     def node_of(self, rank: int) -> int:
-        """The node that the rank of this number lies on."""
+        """Return the node of the rank with this number."""
         return rank % self.num_nodes if self.placement == RankPlacement.CYCLIC else rank // self.ranks_per_node
 
     def number_of(self, node: int, local_rank: int) -> int:
-        """The number of a node's rank; rank 0 is the first node's first in any placement."""
+        """Return the number of a node's rank. Rank 0 is the first one of the first node in any placement."""
         if self.placement == RankPlacement.CYCLIC:
             return local_rank * self.num_nodes + node
         return node * self.ranks_per_node + local_rank
 
 
 class Spread(NamedTuple):
-    """How the groups of one axis lie: ranks of a group, and how far apart in the numbers of ranks they are."""
+    """The position of the groups of one axis: the ranks of a group, and the distance of their numbers."""
 
     num_ranks: int
     stride: int
@@ -113,22 +113,22 @@ class Spread(NamedTuple):
 
 # ---------------------------------------------------------------- the groups of a layout, by its rank order
 def tensor_spread(x: Layout) -> Spread:
-    """Tensor ranks: neighbours."""
+    """Return the spread of tensor ranks, which are neighbours."""
     return Spread(x.tensor_parallel_degree, 1)
 
 
 def context_spread(x: Layout) -> Spread:
-    """Context ranks: one rank of each tensor group that shares a sequence."""
+    """Return the spread of context ranks: one rank of each tensor group that shares a sequence."""
     return Spread(x.context_parallel_degree, x.tensor_parallel_degree)
 
 
 def shard_spread(x: Layout) -> Spread:
-    """Shard ranks, which split parameters: shard and context ranks together."""
+    """Return the spread of shard ranks, which split parameters: shard and context ranks together."""
     return Spread(x.data_parallel_shard_degree * x.context_parallel_degree, x.tensor_parallel_degree)
 
 
 def replicate_spreads(x: Layout) -> tuple[Spread, Spread]:
-    """Replicate ranks, which hold the same shard, and what joins them: context ranks, where nothing is sharded."""
+    """Return the spread of replicas with the same shard, and of context ranks if nothing is sharded."""
     shard = shard_spread(x)
     between = 1 + (x.pipeline_parallel_degree - 1) * (x.rank_order == RankOrder.REPLICAS_OUTERMOST)
     joined = 1 + (x.context_parallel_degree - 1) * (x.data_parallel_shard_degree == 1)
@@ -139,7 +139,9 @@ def replicate_spreads(x: Layout) -> tuple[Spread, Spread]:
 
 
 def expert_spread(x: Layout, job: Job) -> Spread:
-    """Expert ranks: the innermost of the context and shard ranks, and of the tensor ranks unless these split experts.
+    """Return the spread of expert ranks: the innermost of context and shard ranks, and often of tensor ranks.
+
+    Tensor ranks are among them unless they split the experts.
 
     Megatron-LM core 0.13, parallel_state.py: expert ranks are numbered tensor-expert-data-pipeline.
     """
@@ -148,20 +150,23 @@ def expert_spread(x: Layout, job: Job) -> Spread:
 
 
 def expert_shard_spread(x: Layout, job: Job) -> Spread:
-    """Shard ranks that hold the same experts: what expert ranks leave of tensor, context and shard ranks."""
+    """Return the spread of shard ranks with the same experts: those left by expert ranks."""
     expert, shard = expert_spread(x, job), shard_spread(x)
     inner = expert.num_ranks * expert.stride
     return Spread(_larger(1, shard.num_ranks * shard.stride // inner), inner)
 
 
 def pipeline_spread(x: Layout) -> Spread:
-    """Pipeline ranks, before any rotation: one rank of every stage."""
+    """Return the spread of pipeline ranks before any rotation: one rank of every stage."""
     return Spread(x.pipeline_parallel_degree, x.pipeline_stride)
 
 
 # ---------------------------------------------------------------- what reaches over a link
 def ring_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
-    """Whether neighbours in any group's ring, first and last among them, lie at both ends of the link."""
+    """Return True if neighbours in the ring of any group lie at both ends of the link.
+
+    The first and the last rank of a ring are neighbours, too.
+    """
     num_ranks, stride = spread
     if health.ends is None:
         return (health.link_class == cluster.link_class) & _leaves_end(spread, cluster)
@@ -171,7 +176,7 @@ def ring_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
 
 
 def pair_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
-    """Whether any two ranks of any group lie at both ends of the link, as all-to-alls send between all of them."""
+    """Return True if any two ranks of any group lie at both ends of the link, as all-to-alls send between them."""
     if health.ends is None:
         return (health.link_class == cluster.link_class) & _leaves_end(spread, cluster)
     block, size = spread.num_ranks * spread.stride, cluster.ranks_per_link_end
@@ -183,9 +188,10 @@ def pair_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
 
 
 def dealt_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
-    """Whether any two ranks of any group lie at both ends of the link, where ranks are dealt to nodes in turn.
+    """Return True if any two ranks of any group lie at both ends of the link, with ranks placed cyclically on nodes.
 
-    Where groups do not divide the nodes, also some between whose nodes no group of the job happens to lie.
+    If groups do not divide the nodes, the result may also be True for two nodes that no group of the job happens to
+    join.
     """
     num_ranks, stride = spread
     nodes, block = cluster.num_nodes, num_ranks * stride
@@ -201,7 +207,10 @@ def dealt_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
 
 
 def hop_crosses(x: Layout, hop: int, health: LinkHealth, cluster: Cluster) -> bool:
-    """Whether any pipeline sends over the link from rank ``hop`` to the next; from the last one to the first."""
+    """Return True if any pipeline sends over the link from rank ``hop`` to the next one.
+
+    The last one sends to the first.
+    """
     is_dealt = x.rank_placement == RankPlacement.CYCLIC
     filled = _hop_crosses_between_blocks(x, hop, health, cluster)
     return (filled & (is_dealt == 0)) | (is_dealt & dealt_crosses(pipeline_spread(x), health, cluster))
@@ -217,7 +226,10 @@ def _hop_crosses_between_blocks(x: Layout, hop: int, health: LinkHealth, cluster
 
 
 def pipeline_crosses(x: Layout, health: LinkHealth, cluster: Cluster) -> bool:
-    """Whether any stage talks to the next over the link; the last rank and the first only do in rounds of stages."""
+    """Return True if any stage sends to the next one over the link.
+
+    The last rank sends to the first one only in rounds of stages.
+    """
     is_dealt = x.rank_placement == RankPlacement.CYCLIC
     filled = _pipeline_crosses_between_blocks(x, health, cluster)
     return (filled & (is_dealt == 0)) | (is_dealt & dealt_crosses(pipeline_spread(x), health, cluster))
@@ -240,13 +252,13 @@ def _pipeline_crosses_between_blocks(x: Layout, health: LinkHealth, cluster: Clu
 
 # ---------------------------------------------------------------- remainders and intervals
 def _leaves_end(spread: Spread, cluster: Cluster) -> bool:
-    """Whether any group lies at more than one end."""
+    """Return True if any group lies at more than one end."""
     span, size = spread.num_ranks * spread.stride, cluster.ranks_per_link_end
     return (spread.num_ranks > 1) & ((span > size) | ((size % span != 0) & (cluster.world_size > size)))
 
 
 def _hop_leaves_end(place: int, num_ranks: int, stride: int, cluster: Cluster) -> bool:
-    """Whether a border between two ends lies between the ranks of one place of a group and those of the next."""
+    """Return True if a border between two ends lies between the ranks of one place of a group and of the next place."""
     block = num_ranks * stride
     step = _common(block, cluster.ranks_per_link_end)
     onward = ((place + 2) * stride - 1) // step > (place * stride) // step
@@ -254,14 +266,14 @@ def _hop_leaves_end(place: int, num_ranks: int, stride: int, cluster: Cluster) -
 
 
 def _crosses(health: LinkHealth, cluster: Cluster, onward: tuple[int, int], first: int, length: int) -> bool:
-    """Whether any rank whose remainder by the block is in ``first .. first + length - 1`` meets one over the link.
+    """Return True if any rank with a remainder in ``first .. first + length - 1`` meets another one over the link.
 
     Args:
-        health: Of a link with two ends.
-        cluster: Whose link it is.
-        onward: From that rank to the one that it meets, and ranks of a block of groups.
-        first: The least remainder.
-        length: How many.
+        health: State of a link with two ends.
+        cluster: The cluster that has the link.
+        onward: Distance from that rank to the one that it meets, and number of ranks of a block of groups.
+        first: Lowest remainder by the block.
+        length: Number of remainders.
     """
     assert health.ends is not None
     low, high = health.ends
@@ -285,7 +297,7 @@ def _smaller(left: int, right: int) -> int:
 
 
 def _common(number: int, whole: int) -> int:
-    """The greatest divisor that a number, or each of a column, has in common with a whole one."""
+    """Return the greatest common divisor of a number, or of each number of a column, and a whole number."""
     found = 1
     for divisor in range(2, whole + 1):
         if whole % divisor == 0:

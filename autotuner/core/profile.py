@@ -1,4 +1,4 @@
-"""DeviceProfile: what was measured of the devices and links of one machine."""
+"""DeviceProfile: measurements of the devices and links of one machine or cluster."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from autotuner.core.link import (
 from autotuner.core.value import Count, value
 
 PassKind = Literal["plain", "recompute_selective", "recompute_full", "sharded", "tensor", "sequence"]
-"""How layers are kept or split: as they are, recomputed, parameters sharded, split over tensor ranks, and that with
+"""Kinds of layers in a profile: plain, recomputed, with sharded parameters, split over tensor ranks, and that with
 sequence parallelism."""
 
 Wanted = Literal["devices", "devices_and_links", "links"]
-"""What a profile measures: devices with their collectives, every pair of link ends as well, or these pairs alone."""
+"""Scope of a profile: devices with their collectives, every pair of link ends as well, or these pairs alone."""
 
 
 @value
 class ProfileRequest:
-    """What is to be measured, on how many devices at once: of this machine, or of all nodes of an engine's job."""
+    """A request to measure devices of this machine, or of all nodes of an engine's job."""
 
     device: Literal["cpu", "cuda"]
     num_ranks: Count
     quick: bool = False
-    """Small sizes and few repetitions, to try the way and not the device."""
+    """Whether to use small sizes and few repetitions, which test the procedure and not the device."""
     wanted: Wanted = "devices"
 
     @property
     def wants_devices(self) -> bool:
-        """Whether more is measured than links one by one."""
+        """True if more than single links is measured."""
         return self.wanted != "links"
 
     @property
     def wants_links(self) -> bool:
-        """Whether links are measured one by one."""
+        """True if links are measured one by one."""
         return self.wanted != "devices"
 
 
@@ -62,7 +62,7 @@ class GemmPoint:
 
     @property
     def flop_per_s(self) -> float:
-        """The rate."""
+        """The FLOP per second of the product."""
         return 2 * self.m * self.n * self.k / self.seconds
 
 
@@ -81,7 +81,7 @@ class AttentionPoint:
 
     @property
     def product_flop(self) -> float:
-        """Operations of one of its matrix products, over all pairs of tokens."""
+        """The FLOP of one of its matrix products, over all pairs of tokens."""
         return 2.0 * self.batch * self.num_heads * self.head_dim * self.seq_len**2
 
 
@@ -95,24 +95,24 @@ class TrafficPoint:
 
     @property
     def bytes_per_s(self) -> float:
-        """The rate."""
+        """The bytes per second of the operation."""
         return self.num_bytes / self.seconds
 
 
 @value
 class CollectivePoint:
-    """A collective among ranks, while all others of their nodes do the same; ``num_bytes`` are of the whole tensor."""
+    """A collective while all other ranks of the nodes do the same; ``num_bytes`` are those of the whole tensor."""
 
     kind: CollectiveKind
     num_ranks: int
     num_bytes: int
     seconds: float
     num_nodes: int = 1
-    """Nodes that the ranks lie on, with as many of them on each."""
+    """Number of nodes that the ranks lie on, the same number on each."""
 
     @property
     def sent_bytes(self) -> float:
-        """What the busiest rank sends, in a ring."""
+        """The bytes that the busiest rank sends, in a ring."""
         share = self.num_bytes * (self.num_ranks - 1) / self.num_ranks
         match self.kind:
             case "all_reduce":
@@ -124,7 +124,7 @@ class CollectivePoint:
 
     @property
     def num_steps(self) -> int:
-        """Steps of a ring, each of which waits for the one before."""
+        """The number of steps of a ring, each of which waits for the one before."""
         match self.kind:
             case "all_reduce":
                 return 2 * (self.num_ranks - 1)
@@ -136,29 +136,29 @@ class CollectivePoint:
 
 @value
 class PassPoint:
-    """A micro-batch forward through a decoder of equal layers, loss included, and backward, on all ranks at once."""
+    """Forward and backward passes of a micro-batch through a decoder with loss, on all ranks at once."""
 
     kind: PassKind
     num_ranks: int
-    """Ranks that a layer is split over; 1 where it is not."""
+    """Number of ranks that a layer is split over; 1 if it is not split."""
     num_layers: int
     hidden_size: int
     num_sequences: int
-    """Sequences of the micro-batch."""
+    """Number of sequences of the micro-batch."""
     seq_len: int
-    """Tokens of each."""
+    """Tokens of each sequence."""
     forward_s: float
     backward_s: float
 
     @property
     def tokens(self) -> int:
-        """Tokens of the micro-batch."""
+        """The tokens of the micro-batch."""
         return self.num_sequences * self.seq_len
 
 
 @value
 class Measurements:
-    """All points of one machine, as they were measured on all of its ranks at once."""
+    """All points of one machine, measured on all of its ranks at once."""
 
     launch_s: float
     """Time of an operation that does nearly nothing."""
@@ -168,62 +168,62 @@ class Measurements:
     collectives: tuple[CollectivePoint, ...]
     environment: dict[str, str]
     passes: tuple[PassPoint, ...] = ()
-    """On cores alone, whose time goes to the host as much as to the work."""
+    """Passes through decoders, on CPU cores alone, which spend as much time on the host's work as on computation."""
     links: tuple[LinkPoint, ...] = ()
-    """One by one, while nothing else used either end; empty where that was not asked for."""
+    """Links that were measured one by one, while nothing else used either end; empty if it was not requested."""
 
 
 @value
 class DeviceProfile:
-    """What was measured, and the constants fitted to it (``profile_fit``)."""
+    """Measurements and the constants that ``profile_fit`` fitted to them."""
 
     name: str
     measured_at: float
-    """Epoch seconds."""
+    """Time of the measurement, in epoch seconds."""
     device: str
     host: str
-    """Its name, hashed."""
+    """Name of the host, hashed."""
     num_ranks: int
-    """Devices that were busy at once, on all nodes."""
+    """Number of devices that were busy at once, on all nodes."""
     measurements: Measurements
     fp32_flop_per_s: float
-    """Best product of the device in that precision, as is the next; 0 where none was measured."""
+    """Best rate of matrix products in that precision; 0 if none was measured."""
     bf16_flop_per_s: float
     memory_bandwidth_bytes_per_s: float
     launch_s: float
     gemm: tuple[MeasuredGemm, ...]
     attention: tuple[MeasuredAttention, ...]
     link_bandwidth_bytes_per_s: float | None = None
-    """Between two ranks of a machine; None, as is the latency, where there is one."""
+    """Bandwidth between two ranks of a machine; None, like the latency, if there is one rank."""
     link_latency_s: float | None = None
     core: CoreTimes | None = None
-    """What a core spends beside the work itself; None of a GPU."""
+    """Extra times of a CPU core; None for a GPU."""
     collectives: tuple[MeasuredCollective, ...] = ()
-    """By kind and number of ranks, of cores; what a GPU's take, its link's constants say."""
+    """Collectives by kind and number of ranks, for CPU cores. Those of a GPU follow from its link's constants."""
     cluster: str = ""
-    """Name of the stored cluster of whose nodes an engine gave some; empty: of the one machine ``host``."""
+    """Name of the stored cluster whose nodes were measured; empty: the one machine ``host``."""
     num_nodes: int = 1
-    """Nodes that measured at once."""
+    """Number of nodes that measured at once."""
     inter_node_bandwidth_bytes_per_s: float | None = None
-    """What one accelerator gets of its node's network while all others send too; None, as is the latency, where one
+    """Part of its node's network that one accelerator gets while all others send too; None, like the latency, if one
     node was measured."""
     inter_node_latency_s: float | None = None
     inter_node_collectives: tuple[MeasuredCollective, ...] = ()
-    """As ``collectives``, among ranks of several nodes."""
+    """Collectives among ranks of several nodes, in the form of ``collectives``."""
     links_measured_at: float | None = None
-    """When its links were measured one by one, epoch seconds; None where they were not."""
+    """Time when the links were measured one by one, in epoch seconds; None if they were not."""
     links_num_nodes: int = 1
-    """Nodes that measured them; of a single one they are those between its accelerators."""
+    """Number of nodes that measured the links. For a single node they are the links between its accelerators."""
 
     @property
     def origin(self) -> str:
-        """Where and when it was taken: ``2 nodes, 2026-11-22``."""
+        """The place and date of the measurement: ``2 nodes, 2026-11-22``."""
         nodes = f"{self.num_nodes} node{'' if self.num_nodes == 1 else 's'}"
         return f"{nodes}, {_day(self.measured_at)}"
 
 
 def describes(profile: DeviceProfile, cluster: Cluster, *, host: str) -> bool:
-    """Whether a profile is of these very devices, all of them, and has all that one of its kind has today."""
+    """Return True if a profile measured exactly these devices and has all parts of a current profile."""
     is_whole = profile.core is not None or cluster.accelerator.kind != "cpu"
     return not profile.cluster and profile.host == host and profile.num_ranks == cluster.world_size and is_whole
 
@@ -231,13 +231,13 @@ def describes(profile: DeviceProfile, cluster: Cluster, *, host: str) -> bool:
 def with_links(
     profile: DeviceProfile, points: tuple[LinkPoint, ...], *, measured_at: float, num_nodes: int = 1
 ) -> DeviceProfile:
-    """The profile with links that so many nodes measured one by one, in the place of those that it had."""
+    """Return the profile with links that these nodes measured one by one. They replace earlier ones."""
     measurements = replace(profile.measurements, links=points)
     return replace(profile, measurements=measurements, links_measured_at=measured_at, links_num_nodes=num_nodes)
 
 
 def keeping_links(new: DeviceProfile, known: DeviceProfile) -> DeviceProfile:
-    """The new profile, with the links of an older one where that measured those of more nodes, or the new one none."""
+    """Return the new profile with the links of an older one, if that measured more nodes, or the new one no links."""
     has_own = new.links_measured_at is not None and new.links_num_nodes >= known.links_num_nodes
     if has_own or known.links_measured_at is None:
         return new
@@ -246,7 +246,7 @@ def keeping_links(new: DeviceProfile, known: DeviceProfile) -> DeviceProfile:
 
 
 def knows_links(profile: DeviceProfile, cluster: Cluster) -> bool:
-    """Whether its links, measured one by one, are those of the cluster, and of all of its ends.
+    """Return True if a profile's single links are those of the cluster, with all of its ends.
 
     An engine that gives two nodes of sixteen does not say which, so that two cannot tell of a link of the sixteen.
     """
@@ -255,7 +255,7 @@ def knows_links(profile: DeviceProfile, cluster: Cluster) -> bool:
 
 
 def profiled(cluster: Cluster, profile: DeviceProfile) -> Cluster:
-    """The cluster with the profile's constants in the place of the catalog's, and what ails its links."""
+    """Return the cluster with the constants and the degraded links of a profile, which replace those of the catalog."""
     measured = replace(
         cluster,
         accelerator=_accelerator(cluster.accelerator, profile),
@@ -266,7 +266,7 @@ def profiled(cluster: Cluster, profile: DeviceProfile) -> Cluster:
 
 
 def measured_link_health(cluster: Cluster, profile: DeviceProfile) -> tuple[LinkHealth, ...]:
-    """What ails the links of a cluster by a profile of it; none where the profile does not know all of them."""
+    """Return the degraded links of a cluster by a profile of it; none if the profile does not cover all links."""
     if profile.links_measured_at is None or not knows_links(profile, cluster):
         return ()
     stated = cluster.link_between_ends.bandwidth_bytes_per_s
@@ -275,7 +275,7 @@ def measured_link_health(cluster: Cluster, profile: DeviceProfile) -> tuple[Link
 
 
 def _link_health(cluster: Cluster, profile: DeviceProfile) -> tuple[LinkHealth, ...]:
-    """What is assumed of links, but for those that were measured: of these, what was."""
+    """Return the assumed states of links that were not measured, and the measured states of the others."""
     if not knows_links(profile, cluster):
         return cluster.link_health
     known = {point.ends for point in profile.measurements.links}
@@ -288,7 +288,7 @@ def _day(epoch_s: float) -> str:
 
 
 def _accelerator(accelerator: Accelerator, profile: DeviceProfile) -> Accelerator:
-    """A data sheet's peaks stay, for they are what an MFU is a share of; a core has none but the measured one."""
+    """Return the accelerator with measured constants. A data sheet's peaks stay; a core's peak is the measured one."""
     measured = replace(
         accelerator,
         memory_bandwidth_bytes_per_s=profile.memory_bandwidth_bytes_per_s,
@@ -322,7 +322,7 @@ def _link(link: Link, profile: DeviceProfile) -> Link:
 
 
 def _inter_node_link(link: Link, profile: DeviceProfile) -> Link:
-    """How a network slows down with the number of nodes stays as it was: two nodes do not tell it."""
+    """Return the link between nodes by a profile. Its congestion stays, because two nodes do not tell it."""
     if profile.inter_node_bandwidth_bytes_per_s is None or profile.inter_node_latency_s is None:
         return link
     return Link(
@@ -341,11 +341,11 @@ class LinkStanding:
     """A link of a cluster."""
 
     between: str
-    """Its ends, in words."""
+    """Ends of the link, in words."""
     described: Link
-    """As whoever stored the cluster described it, or the catalog."""
+    """Link as the stored cluster or the catalog describes it."""
     measured: Link | None
-    """As a check of the cluster measured it; null without one."""
+    """Link as a check of the cluster measured it; null without a check."""
 
 
 @value
@@ -354,24 +354,24 @@ class ClusterLinks:
 
     items: tuple[LinkStanding, ...]
     measured_at: float | None
-    """When the newest check measured them, epoch seconds; null without one."""
+    """Time of the newest check that measured the links, in epoch seconds; null without one."""
     num_nodes: int
-    """Nodes that measured at once; 0 without a check."""
+    """Number of nodes that measured at once; 0 without a check."""
     one_by_one: tuple[LinkPoint, ...] = ()
-    """Every pair of nodes, of a single node every pair of accelerators, as they were last measured while neither talked
-    to anybody else; of more than 16 neighbours in a ring and a sample."""
+    """Links that were last measured while neither end communicated with anyone else: every pair of nodes, or of
+    accelerators of a single node. With more than 16 ends, neighbours in a ring and a sample."""
     one_by_one_at: float | None = None
-    """When that was, epoch seconds; null where nobody did."""
+    """Time of that measurement, in epoch seconds; null if there was none."""
     one_by_one_nodes: int = 0
-    """Nodes that were so measured; where these are fewer than the cluster has, nobody knows which."""
+    """Number of nodes that measured single links. If the cluster has more, it is not known which ones they were."""
     norm: LinkNorm | None = None
-    """What the healthy among those reach, and what would not be healthy; null of fewer than three."""
+    """Typical values of nominal links and their limits; null with fewer than three links."""
     health: tuple[LinkHealth, ...] = ()
-    """Links that are not healthy by what was measured or is assumed: what predictions go by."""
+    """Degraded links, measured or assumed, that predictions use."""
 
     @classmethod
     def of(cls, cluster: Cluster, profile: DeviceProfile | None) -> Self:
-        """Return the links of a cluster as it was described, and as a profile of it says."""
+        """Return the links of a cluster as described, and as measured by a profile of it."""
         if profile is None:
             return cls(items=_standings(cluster, cluster), measured_at=None, num_nodes=0, health=cluster.link_health)
         found, points = profiled(cluster, profile), profile.measurements.links

@@ -1,4 +1,4 @@
-"""Fit of a profile: an accelerator and links whose times are nearest to those measured."""
+"""Fit of a profile: constants of an accelerator and its links, so that formulas come nearest to the measured times."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from autotuner.core.profile import (
 
 _ELEMENT_BYTES = 4
 _MATRIX_ELEMENTS = 4 + 3 * 3
-"""Elements of a measured layer, in squares of its width: four matrices of attention, three of three times the width."""
+"""Matrix elements of a measured layer, in squares of its width: four matrices of attention, three of three times the
+width."""
 _POINTWISE_ELEMENTS = 2 * 2 + 2 * 3 + 2 * 2 + 3 * 3
-"""Elements a token moves forward, in widths, as ``costmodel`` counts: norms, sums, rotations, activation; twice
-backward."""
+"""Elements that a token moves forward, in widths, as ``costmodel`` counts: norms, sums, rotations, activation; twice as
+many backward."""
 _LEAST_LEFT = 0.05
-"""Share of a layer's time that what lies between its products takes at least, however the points scatter."""
+"""Smallest share of a layer's time for operations between its products, however the points scatter."""
 _LEAST_DEEPER = 0.05
-"""Share of the deeper pass that its further layers take at least. Profiles of idle machines have half and more; on a
-busy machine the deeper pass may even be the faster one, and a layer of no time is no constant."""
+"""Smallest share of the deeper pass for its further layers. Profiles of idle machines have half and more. On a busy
+machine the deeper pass may even be the faster one, and a layer of no time is no constant."""
 
 
 def fit_collectives(points: Iterable[CollectivePoint]) -> tuple[MeasuredCollective, ...]:
-    """A start and a time per byte for each kind and number of ranks: the line with the least relative errors."""
+    """Return a start and a time per byte for each kind and number of ranks, by the least relative errors."""
     groups: dict[tuple[str, int], list[CollectivePoint]] = {}
     for point in points:
         groups.setdefault((point.kind, point.num_ranks), []).append(point)
@@ -40,7 +41,10 @@ def fit_collectives(points: Iterable[CollectivePoint]) -> tuple[MeasuredCollecti
 
 
 def _line(points: Sequence[CollectivePoint]) -> MeasuredCollective:
-    """Weighted least squares, each point weighing as one over its square; never below zero."""
+    """Return a line by weighted least squares. The weight of a point is one over its square.
+
+    The line is never below zero.
+    """
     weights = [1 / point.seconds**2 for point in points]
     total = sum(weights)
     bytes_mean = sum(w * p.num_bytes for w, p in zip(weights, points, strict=True)) / total
@@ -55,12 +59,12 @@ def _line(points: Sequence[CollectivePoint]) -> MeasuredCollective:
 def fit_core(
     measured: Measurements, collectives: Sequence[MeasuredCollective], fp32_flop_per_s: float
 ) -> CoreTimes | None:
-    """What passes of decoders say; None where there are none, as on a GPU.
+    """Return the extra times of a core, from passes of decoders; None if there are none, as on a GPU.
 
     Args:
-        measured: The points.
-        collectives: Their lines; what is split or sharded waited for some.
-        fp32_flop_per_s: What products of that precision reach.
+        measured: The points of the profile.
+        collectives: Lines of collectives, whose time is subtracted from split and sharded layers.
+        fp32_flop_per_s: Rate of fp32 products.
     """
     if not measured.passes:
         return None
@@ -79,7 +83,7 @@ def fit_core(
 
 
 class _Passes:
-    """Passes by kind and ranks, at two depths each: a layer is the difference, the ends are what a layer leaves."""
+    """Passes by kind and ranks, at two depths each. A layer is the difference; the ends are the rest."""
 
     def __init__(self, points: Sequence[PassPoint]) -> None:
         self._points = points
@@ -112,7 +116,7 @@ class _Passes:
 
 
 def _further(times: PassTimes, plain: PassTimes, again_s: float = 0.0) -> PassTimes:
-    """What is beyond a plain layer, and beyond what its backward computes again."""
+    """Return the times beyond those of a plain layer, without the work that its backward computes again."""
     return PassTimes(
         forward_s=max(0.0, times.forward_s - plain.forward_s),
         backward_s=max(0.0, times.backward_s - plain.backward_s - again_s),
@@ -127,7 +131,10 @@ def _splits(passes: _Passes, collectives: Sequence[MeasuredCollective]) -> Itera
 
 
 def _split(passes: _Passes, kind: PassKind, num_ranks: int, collectives: Sequence[MeasuredCollective]) -> SplitTimes:
-    """A forward pass has two all-reduces, or two gathers and two scatters with sequence parallelism."""
+    """Return the extra times of a split layer.
+
+    Its forward pass has two all-reduces, or two gathers and two scatters.
+    """
     point, layer = passes.one(kind, num_ranks), _further(passes.layer(kind, num_ranks), passes.layer("plain"))
     hidden_bytes = _ELEMENT_BYTES * point.tokens * point.hidden_size
     kinds = ("all_gather", "reduce_scatter") if kind == "sequence" else ("all_reduce",)
@@ -142,7 +149,7 @@ def _split(passes: _Passes, kind: PassKind, num_ranks: int, collectives: Sequenc
 
 
 def _sharded(passes: _Passes, plain: PassTimes, collectives: Sequence[MeasuredCollective]) -> ShardTimes | None:
-    """Gathering a layer's parameters and reducing its gradients, less what their bytes take."""
+    """Return the times to gather a layer's parameters and to reduce its gradients, without the time of their bytes."""
     ranks = passes.ranks("sharded")
     if not ranks:
         return None
@@ -160,13 +167,13 @@ def _sharded(passes: _Passes, plain: PassTimes, collectives: Sequence[MeasuredCo
 
 
 def _seconds(collectives: Sequence[MeasuredCollective], kind: str, num_ranks: int, num_bytes: int) -> float:
-    """What the line of that kind and group says; 0 where there is none."""
+    """Return the time of a collective by the line of its kind and group; 0 if there is none."""
     lines = (line for line in collectives if (line.kind, line.num_ranks) == (kind, num_ranks))
     return next((line.start_s + line.s_per_byte * num_bytes for line in lines), 0.0)
 
 
 def _pointwise_rate(passes: _Passes, core: PassTimes, measured: Measurements, fp32_flop_per_s: float) -> float:
-    """Bytes that a layer moves between its products, as formulas count them, over what products and core leave."""
+    """Return the bytes per second that a layer moves in the time that its products and core leave."""
     layer, point = passes.layer("plain"), passes.one("plain")
     products_s = 3 * 2 * point.tokens * _MATRIX_ELEMENTS * point.hidden_size**2 / fp32_flop_per_s
     multiplied_s = products_s + _attention_s(measured, point)
@@ -177,7 +184,7 @@ def _pointwise_rate(passes: _Passes, core: PassTimes, measured: Measurements, fp
 
 
 def _attention_s(measured: Measurements, point: PassPoint) -> float:
-    """Both passes of causal flash attention over the sequences, by the median rate of what was measured."""
+    """Return the time of both passes of causal flash attention over the sequences, by the median measured rate."""
     rates = [
         core.product_flop / (core.forward_s + core.backward_s)
         for core in measured.attention
@@ -187,10 +194,11 @@ def _attention_s(measured: Measurements, point: PassPoint) -> float:
 
 
 _LARGE = 0.1
-"""Points with more than this share of the largest one's work are long enough to show a rate."""
+"""Share of the largest point's work above which a point is long enough to show a rate."""
 
 _BACKWARD_PRODUCTS = 5.0
-"""Products of a fused kernel, recomputing the scores counted (``costmodel.attention``); the forward has two."""
+"""Number of products of a fused backward kernel, including recomputed scores (``costmodel.attention``); the forward has
+two."""
 
 
 def fit_profile(
@@ -202,15 +210,16 @@ def fit_profile(
     peaks: dict[Precision, float],
     on_cores: bool = False,
 ) -> DeviceProfile:
-    """The profile of a machine, or of some nodes of a cluster.
+    """Return the profile of a machine, or of some nodes of a cluster.
 
     Args:
-        measured: The points.
-        name: What it is stored under.
-        measured_at: Epoch seconds.
-        num_ranks: Ranks that measured at once.
-        peaks: Rates of a data sheet, by precision; for those that are missing the best product is the peak.
-        on_cores: Its ranks are cores, whose collectives follow no law: each kind and number of ranks has its own line.
+        measured: The points of the profile.
+        name: Name under which the profile is stored.
+        measured_at: Time of the measurement, in epoch seconds.
+        num_ranks: Number of ranks that measured at once.
+        peaks: Rates of a data sheet by precision. Without one, the best product is the peak.
+        on_cores: Whether ranks are CPU cores. Their collectives follow no law, so each kind and number of ranks has
+            its own line.
     """
     best = {precision: _best(points) for precision, points in _by_precision(measured.gemm).items()}
     stated = best | {precision: peak for precision, peak in peaks.items() if peak > 0}
@@ -247,7 +256,7 @@ def fit_profile(
 
 
 def _reached(gemm: Iterable[MeasuredGemm], peaks: dict[Precision, float]) -> float:
-    """What large fp32 products reach; 0 where none was measured."""
+    """Return the rate that large fp32 products reach; 0 if none was measured."""
     return sum(one.peak_share * peaks[one.precision] for one in gemm if one.precision == Precision.FP32)
 
 
@@ -268,7 +277,7 @@ def _memory_bandwidth(measured: Measurements) -> float:
 
 
 def _gemm(precision: Precision, points: Sequence[GemmPoint], peak_flop_per_s: float) -> MeasuredGemm:
-    """Share of the peak of a product that is large, but no larger than layers have."""
+    """Return the share of the peak that products reach which are large, but not larger than those of layers."""
     most = max(p.m * p.n * p.k for p in points)
     rates = [p.flop_per_s for p in points if p.m * p.n * p.k >= _LARGE * most]
     return MeasuredGemm(precision=precision, peak_share=min(1.0, median(rates) / peak_flop_per_s))
@@ -283,7 +292,7 @@ def _attention(points: Sequence[AttentionPoint], peaks: dict[Precision, float]) 
 
 
 def _attention_of(points: Sequence[AttentionPoint], peak_flop_per_s: float) -> MeasuredAttention:
-    """Shares of the peak as if all pairs were multiplied, or half of them where the kernel leaves out what it masks."""
+    """Return shares of the peak as if all pairs were multiplied, or half of them if the kernel skips masked pairs."""
     most = max(point.product_flop for point in points)
     large = [point for point in points if point.product_flop >= _LARGE * most]
     forward = median(2.0 * p.product_flop / p.forward_s for p in large)
@@ -297,7 +306,7 @@ def _attention_of(points: Sequence[AttentionPoint], peak_flop_per_s: float) -> M
 
 
 def _link(points: Sequence[CollectivePoint]) -> tuple[float | None, float | None]:
-    """Bandwidth and latency per step of a ring: medians over kinds, of a line through the least and the most bytes."""
+    """Return bandwidth and latency per step of a ring: medians of lines through the least and most bytes."""
     bandwidths, latencies = [], []
     for kind in {point.kind for point in points}:
         same = sorted((p for p in points if p.kind == kind), key=lambda p: p.num_bytes)

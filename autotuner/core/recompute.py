@@ -46,10 +46,11 @@ _P = LayerPart
 
 @value
 class Recomputed:
-    """What the backward pass of a layer computes again, and what is held for it meanwhile."""
+    """The work that the backward pass of a layer repeats, and the results that it holds meanwhile."""
 
     repeats: frozenset[LayerPart] = frozenset()
-    """Steps that run a second time. ``SCORES`` is the core of a kernel that has them in memory, and of no other."""
+    """Steps that run a second time. ``SCORES`` is the core of a kernel that has the scores in memory,
+    and of no other."""
     drops: frozenset[LayerPart] = frozenset()
     """Steps whose result a plain backward pass would find and this one does not."""
     keeps: frozenset[LayerPart] = frozenset()
@@ -92,7 +93,7 @@ class RecomputePolicy(Enum):
 
 @cache
 def recomputed(policies: tuple[RecomputePolicy, ...]) -> Recomputed:
-    """What these words mean together."""
+    """Return the joint meaning of several policies."""
     return reduce(Recomputed.__or__, (_MEANING[policy] for policy in policies), Recomputed())
 
 
@@ -103,17 +104,17 @@ _OUTPUT = frozenset({_P.ATTENTION_OUTPUT})
 _GATHERS = frozenset({_P.ATTENTION_GATHER, _P.MLP_GATHER})
 _REDUCES = frozenset({_P.ATTENTION_REDUCE, _P.MLP_REDUCE})
 _UNREAD = _DOWN | {_P.MLP_REDUCE}
-"""Nothing in the layer reads these, so where they are not kept nobody computes them again."""
+"""Steps whose results nothing in the layer reads, so that they are never computed again."""
 
 
 def _module(*parts: LayerPart, result: LayerPart | None = None) -> Recomputed:
-    """A module of Megatron's that runs again, with the result that ends it, which nothing keeps."""
+    """Return the recomputation of one of Megatron's modules. Its final result is not kept."""
     ended = frozenset() if result is None else frozenset({result})
     return Recomputed(repeats=frozenset(parts) | ended, drops=frozenset(parts))
 
 
 def _keeping(kept: frozenset[LayerPart]) -> Recomputed:
-    """A whole layer that runs again but for what is kept."""
+    """Return the recomputation of a whole layer except the kept results."""
     others = frozenset(LayerPart) - kept
     return Recomputed(repeats=others - _UNREAD, drops=others, keeps=kept)
 

@@ -1,6 +1,6 @@
-"""What callers ask of a job: REST bodies, the questions of the command line, and what Python users send.
+"""Requests about a job: REST bodies, questions of the command line, and arguments of Python users.
 
-Models, clusters and software may be names; the door puts what they name in their place, before anything is computed.
+Models, clusters and software may be names. The door replaces them by the named objects before anything is computed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from autotuner.core.value import AsJson, Caption, Flag, Rare, Topic, Typed
 from autotuner.core.workload import Workload
 
 MAX_MEASURED = 64
-"""Measured runs that a request may carry; after a few, they hardly say more of the cluster."""
+"""Most measured runs of a request. After a few, further ones hardly tell more about the cluster."""
 
 MAX_LINKS = 256
-"""Links that a request may say something of; of more, a class of links says it."""
+"""Most links of a request. A class of links describes more of them."""
 
 MAX_CONFIGURATION = 1_000_000
-"""Characters of a trainer's configuration; the longest that a trainer prints of itself has a twentieth."""
+"""Most characters of a trainer's configuration. The longest that a trainer prints of itself has a twentieth."""
 
 MAX_RANKS = 2**20
 
@@ -49,27 +49,27 @@ GivenTariff: TypeAlias = Annotated[dict[str, Any], GivenFields(Tariff), AsJson(_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
-    """One layout that was run, and how fast it was."""
+    """One layout that was run, and its speed."""
 
     layout: GivenLayout
-    """A field left out takes its default."""
+    """Layout that ran; a field left out takes its default."""
     step_time_s: Annotated[float, Gt(0)] | None = None
     """Seconds of an optimizer step; this or ``tokens_per_s``."""
     tokens_per_s: Annotated[float, Gt(0)] | None = None
-    """Of the whole job."""
+    """Tokens per second of the whole job."""
     model: Named[TransformerSpec] | None = None
-    """Where it was not the request's."""
+    """Model that ran, if it was not the request's."""
     cluster: Named[Cluster] | None = None
-    """As many of these accelerators as ran it, where it was not the request's number."""
+    """Accelerators that ran it, if their number was not the request's."""
     workload: Workload | None = None
-    """Where it was not the request's."""
+    """Workload that ran, if it was not the request's."""
 
     def __post_init__(self) -> None:
         if (self.step_time_s is None) == (self.tokens_per_s is None):
             raise InvalidInput("step_time_s", self.step_time_s, "must be given, or tokens_per_s, but not both")
 
     def job_like(self, job: Job) -> Job:
-        """What ran: the job, but for what the run says of itself.
+        """Return the job of the run: the given job, except for values that the run states itself.
 
         Raises:
             InvalidInput: The layout breaks a rule, or ran on other accelerators than the job's.
@@ -85,7 +85,7 @@ class MeasuredRun:
         return own
 
     def seconds_of(self, job: Job) -> float:
-        """Seconds of a step of that job."""
+        """Return the seconds of a step of that job."""
         return self.step_time_s or job.workload.tokens_per_step / (self.tokens_per_s or math.inf)
 
 
@@ -104,19 +104,19 @@ class BareJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest(BareJob):
-    """A job, with what of its cluster is otherwise than described."""
+    """A job, with changes to its cluster."""
 
     link_health: Annotated[
         tuple[LinkHealth, ...], MaxLen(MAX_LINKS), Caption("Links that are not healthy"), Rare()
     ] = ()
-    """Links of the cluster that are not as it says; of several of one link the last counts."""
+    """Links of the cluster that differ from its description; the last entry of a link counts."""
     price_per_accelerator_hour: Annotated[Annotated[float, Ge(0)] | None, Flag("price"), Rare()] = None
-    """US dollars per accelerator and hour, where it is not the cluster's price."""
+    """US dollars per accelerator and hour, if it is not the cluster's price."""
     tariff: Annotated[GivenTariff, Rare()] = field(default_factory=dict)
-    """What of the cluster's prices, power and emissions is otherwise: a region (``france``), or fields of a tariff."""
+    """Changes to the cluster's prices, power and emissions: a region (``france``), or fields of a tariff."""
 
     def job(self, stack: Stack) -> Job:
-        """The job that is asked about, once its names are resolved.
+        """Return the job of the request, after its names are resolved.
 
         Raises:
             InvalidInput: A price or a link breaks a rule.
@@ -131,20 +131,20 @@ class JobRequest(BareJob):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedJobRequest(JobRequest):
-    """A job, with what is known of its cluster."""
+    """A job, with measurements of its cluster."""
 
     measured: Annotated[tuple[MeasuredRun, ...], MaxLen(MAX_MEASURED), Rare()] = ()
-    """Runs that were measured on this cluster with this software, which shifts and narrows every prediction."""
+    """Runs that were measured on this cluster with this software. They shift and narrow every prediction."""
     uses_history: Annotated[bool, Flag("history"), Caption("Learn from earlier trials"), Rare()] = True
-    """Whether stored trials of earlier sweeps on such hardware and software say how fast it is, too."""
+    """Whether to learn the speed of the hardware from stored trials of earlier sweeps, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobQuestion(PredictedJobRequest):
-    """A job with the software that would run it."""
+    """A job, with the software that runs it."""
 
     stack: Annotated[OnlyNamed[Stack], Rare()] = "torch"
-    """Name of the software that would run it, from the catalog."""
+    """Name of the software that runs it, from the catalog."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,18 +152,18 @@ class PredictionRequest(JobQuestion):
     """A layout to predict, or a space to predict the best layouts of."""
 
     layout: GivenLayout | None = None
-    """Predict this one only; a field left out takes its default."""
+    """Only layout to predict; a field left out takes its default."""
     space: Annotated[GivenAxes, Rare()] = field(default_factory=dict)
-    """Without a layout: values each axis may take, as in a sweep."""
+    """Values that each axis may take, as in a sweep; only without a layout."""
     limit: Annotated[int, Ge(1), Le(1000), Caption("Rows")] = 10
     """Without a layout: rows of the table, 1..1000."""
     current: Annotated[GivenLayout | None, Caption("Runs today")] = None
-    """The layout that runs today, to be told what the best would give; it need not keep any rule."""
+    """Layout that runs today, to be compared with the best; it need not keep any rule."""
     format: Annotated[ExportFormat | None, Rare()] = None
-    """Without a layout: only those that can be said in the format of this trainer; what it leaves to its user's code is
-    as ``current`` has it, else plain."""
+    """Format in which all predicted layouts must be expressible; only without a layout. Options that the format leaves
+    to the trainer's own code are as in ``current``, or plain."""
     objective: Objective = field(default_factory=Objective)
-    """Without a layout: what the best is best by."""
+    """Objective that ranks the layouts; only without a layout."""
 
     def __post_init__(self) -> None:
         for name in ("space", "format"):
@@ -181,7 +181,7 @@ class ExplanationRequest(JobQuestion):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RanksRequest(BareJob):
-    """A layout whose ranks are to be counted at full size, without a device."""
+    """A layout whose ranks are counted at full size, without a device."""
 
     layout: GivenLayout
     """Layout to count; a field left out takes its default."""
@@ -193,57 +193,57 @@ class RanksRequest(BareJob):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayersRequest(JobQuestion):
-    """A job, whose layers of communication are searched one after the other."""
+    """A job whose layers of communication are searched one after the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhasesRequest(JobQuestion):
-    """A job of phases, to be told the layout of each."""
+    """A job of several phases, each of which gets its own layout."""
 
     num_tokens: Annotated[float, Gt(0), Typed(read_amount, written_amount, "15.6T, 400B or 2e12")]
     """Tokens of the whole training."""
     phases: Annotated[tuple[JobPhase, ...], Len(1, MOST_PHASES)]
-    """Phases in their order; their `token_share` sum to 1. What a phase leaves out is as the job has it."""
+    """Phases in their order; their `token_share` sum to 1. A field that a phase leaves out is as in the job."""
     switch: Annotated[SwitchCost, Topic("A switch between layouts")] = field(default_factory=SwitchCost)
-    """What a switch between layouts costs; what is left out is as published, or measured, for such hardware."""
+    """Cost of a switch between layouts; a field left out is as published, or measured, for such hardware."""
     space: Annotated[GivenAxes, Rare()] = field(default_factory=dict)
-    """Values each axis may take in every phase, as in a sweep."""
+    """Values that each axis may take in every phase, as in a sweep."""
     current: Annotated[GivenLayout | None, Caption("Runs before"), Rare()] = None
-    """The layout that runs before the first phase; null: none does."""
+    """Layout that runs before the first phase; null: none does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest(JobRequest):
-    """A layout to be written down for a trainer."""
+    """A layout to be exported for a trainer."""
 
     layout: GivenLayout
-    """Layout to write down; a field left out takes its default."""
+    """Layout to export; a field left out takes its default."""
     format: ExportFormat
-    """Trainer to write for."""
+    """Trainer to export for."""
     stack: Annotated[OnlyNamed[Stack] | None, Rare()] = None
-    """Name of the software that would run it, from the catalog; null: that of the format."""
+    """Name of the software that runs it, from the catalog; null: that of the format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportRequest:
-    """A trainer's configuration to be read."""
+    """A trainer's configuration to read."""
 
     text: Annotated[str, MaxLen(MAX_CONFIGURATION)]
-    """Arguments, a script that holds them, a configuration file, or what a trainer printed of its arguments; at most
-    1,000,000 characters. It is read, and never run."""
+    """Arguments, a script that contains them, a configuration file, or arguments that a trainer printed; at most
+    1,000,000 characters. The text is read and never run."""
     format: ExportFormat | None = None
-    """Whose words they are; null: found by what the text looks like."""
+    """Format of the text; null: it is recognised by the text."""
     num_ranks: Annotated[int, Ge(1), Le(MAX_RANKS)] | None = None
-    """Ranks of the job, where you know them: most configurations do not say it, and data-parallel degrees follow from
-    it."""
+    """Number of ranks of the job, if you know it. Most configurations do not state it, and data-parallel degrees follow
+    from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonRequest:
-    """What is to be compared: two to four in all."""
+    """A request to compare two to four trials, sweeps or layouts."""
 
     of: Annotated[tuple[Annotated[str, MaxLen(2000)], ...], MaxLen(8)]
     """Ids of trials, ids of sweeps (their best trial), addresses of the page that explores a layout
-    (``/explore?model=…&layout=…``), or layouts in words of the job of the first."""
+    (``/explore?model=…&layout=…``), or names of layouts in the job of the first."""
     flags: Annotated[str, MaxLen(MAX_CONFIGURATION)] = ""
-    """A trainer's configuration, as of ``/imports``: its layout in the job of the first. It is never run."""
+    """Configuration of a trainer, as for ``/imports``: its layout in the job of the first. It is never run."""

@@ -12,7 +12,7 @@ from autotuner.core.value import value
 
 
 class RunState(StrEnum):
-    """Where a run stands."""
+    """The states of a run."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -23,7 +23,7 @@ class RunState(StrEnum):
 
     @property
     def is_finished(self) -> bool:
-        """Return True if the run only goes on when somebody asks for more."""
+        """True if the run only goes on when somebody asks for more."""
         return self in (RunState.COMPLETE, RunState.FAILED, RunState.CANCELLED)
 
 
@@ -32,7 +32,7 @@ OPEN = (RunState.QUEUED, RunState.RUNNING)
 
 
 class Stop(StrEnum):
-    """Why a worker must end what it is doing for a run."""
+    """The reasons why a worker must end its work on a run."""
 
     CANCEL = "cancel"
     PAUSE = "pause"
@@ -63,10 +63,10 @@ class Problem:
     """An error that ended a run, kept so that whoever reads the run meets the same error."""
 
     error: str
-    """Name of its class."""
+    """Name of the error's class."""
     message: str
     state: dict[str, Any] = field(default_factory=dict)
-    """Its attributes, as JSON."""
+    """Attributes of the error, as JSON."""
 
     @classmethod
     def of(cls, error: Exception) -> Problem:
@@ -76,7 +76,7 @@ class Problem:
         return cls(error=type(error).__name__, message=message, state=_state(error) if is_ours else {})
 
     def as_error(self) -> AutotunerError:
-        """Return the error again: of its own class if it is one of ours."""
+        """Return the stored error: an instance of its own class if that is one of this project's."""
         classes = {each.__name__: each for each in _errors(AutotunerError)}
         error = AutotunerError.__new__(classes.get(self.error, AutotunerError))
         error.args = (self.message,)
@@ -94,7 +94,7 @@ def _errors(cls: type[AutotunerError]) -> list[type[AutotunerError]]:
 
 @value
 class Finish:
-    """How a run ends."""
+    """The end of a run: its state, the reason and the result."""
 
     state: RunState
     detail: str
@@ -102,7 +102,7 @@ class Finish:
     result: Any = None
     problem: Problem | None = None
     announced: str = ""
-    """What an announcement says of it; empty: ``detail``."""
+    """Text of an announcement of the end; empty: ``detail``."""
 
 
 @value
@@ -117,13 +117,15 @@ class NewRun:
     subject: str = ""
     created_by: str = ""
     parent_id: str | None = None
-    """What the run was queued for: the announcement of a delivery, the gate of a sweep."""
+    """Id of the run or announcement that this run was queued for: the announcement of a delivery,
+    the gate of a sweep."""
     awaits: str | None = None
-    """The run that this one waits for, whose ``parent_id`` it is. No worker takes it before that has ended."""
+    """Id of the run that this one waits for, and whose ``parent_id`` is this run. No worker takes this run before that
+    has ended."""
     unique_key: str | None = None
-    """Key that only one run has."""
+    """Key that no other run may have."""
     due_at: float | None = None
-    """Epoch seconds. None: now. 0: always, whatever clocks say."""
+    """Time before which no worker takes it, in epoch seconds. None: now. 0: at any time, whatever clocks say."""
 
 
 @value
@@ -134,45 +136,46 @@ class Run:
     kind: str
     state: RunState
     subject: str
-    """The stored thing that the run belongs to: a cluster, a webhook, a baseline. Empty if there is none."""
+    """Name of the stored object that the run belongs to: a cluster, a webhook, a baseline. Empty if there is none."""
     created_by: str
     created_at: float
     due_at: float
-    """Epoch seconds. No worker takes the run before."""
+    """Time before which no worker takes the run, in epoch seconds."""
     started_at: float | None = None
     finished_at: float | None = None
     request: Any
-    """What was asked: a value of the kind's request type. It never changes."""
+    """The request: a value of the kind's request type. It never changes."""
     progress: Any = None
-    """What the kind needs to go on after an interruption, and what people see meanwhile. Only the worker writes it."""
+    """Data that the kind needs to go on after an interruption, and that people see meanwhile. Only the worker writes
+    it."""
     demand: Any = None
-    """What is asked of the run now, where people may change it while it goes on. Only people write it."""
+    """Wishes for the run that people may change while it runs. Only people write it."""
     num_changes: int = 0
     """Version of ``demand``. A worker that ends the run names the version that it knows."""
     result: Any = None
     detail: str = ""
-    """How the run ended, or why it waits, as a sentence."""
+    """End of the run, or the reason why it waits, as a sentence."""
     problem: Problem | None = None
     wanted: Stop | None = None
-    """CANCEL or PAUSE, once a person asked for it."""
+    """CANCEL or PAUSE, after a person asked for it."""
     idle_since: float | None = None
-    """Since when the run is paused, or waits after a pause or an end, though it had begun. None: it is not."""
+    """Epoch seconds since when it is paused, or waits again after a pause or an end. None: it is not."""
     idle_s: float = 0.0
-    """Seconds that it lay idle so before. No budget of time counts them."""
+    """Seconds that it was idle before. No budget of time counts them."""
     num_reopened: int = 0
     """Number of times that it went on after an end."""
     parent_id: str | None = None
-    """What the run was queued for: the gate or the run of a retune that a sweep measures for."""
+    """Id of the run that this one was queued for: the gate or the retune run that a sweep measures for."""
     child_id: str | None = None
-    """The run that was queued for this one: the sweep that measures for a gate or for a run of a retune."""
+    """Id of the run that was queued for this one: the sweep that measures for a gate or a retune run."""
     awaits: str | None = None
-    """The run that this one waits for. None: it waits for none, or that has ended."""
+    """Id of the run that this one waits for. None: it waits for none, or that one has ended."""
     lease: Lease | None = None
-    """Of the worker that holds the run. None: nobody does, or the run was read by somebody else than a worker."""
+    """Lease of the worker that holds the run. None: no worker holds it, or the reader is not a worker."""
 
     @property
     def is_cancel_requested(self) -> bool:
-        """Return whether its end was asked for."""
+        """True if somebody asked to end it."""
         return self.wanted is Stop.CANCEL
 
 
@@ -184,7 +187,7 @@ def kind_of(cls: type[Run]) -> str | None:
 
 @value
 class Wish:
-    """What people want of a run now, as a sign of life of its worker brings it back."""
+    """The present wishes for a run, which the renewal of a lease returns to the worker."""
 
     wanted: Stop | None
     num_changes: int
@@ -192,11 +195,11 @@ class Wish:
 
 
 RENEWALS_PER_LEASE = 4
-"""A lease survives three renewals that fail or come late."""
+"""Number of renewals per lease. A lease survives three renewals that fail or come late."""
 
 
 class StopReason(StrEnum):
-    """Why a sweep ended."""
+    """The reasons why a sweep ended."""
 
     TRIAL_BUDGET = "trial_budget"
     TIME_BUDGET = "time_budget"
@@ -213,7 +216,7 @@ class StopReason(StrEnum):
 
 @value
 class SweepEnd:
-    """How a sweep ended: in which state, and why, as a word and as a sentence with its numbers."""
+    """The end of a sweep: its state, and the reason as a word and as a sentence with its numbers."""
 
     state: RunState
     reason: StopReason

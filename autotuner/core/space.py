@@ -33,7 +33,7 @@ from autotuner.core.placement import hop_crosses
 Space = TypeVar("Space")
 
 _DERIVED = "data_parallel_replicate_degree"
-"""This degree has no axis: it takes the ranks that the other degrees leave."""
+"""The degree without an axis. It takes the ranks that the other degrees leave."""
 
 
 def _with_axes(cls: type[Space]) -> type[Space]:
@@ -127,7 +127,8 @@ _MOST_PLACED = 32
 """Most ranks of a cluster whose default space varies their placement. With more, the space would be far larger."""
 
 _SEVERAL_QUEUE_PAIRS = 4
-"""An assumption: operators of networks that hash set 2 to 8, and more pairs are more state in the adapters."""
+"""Number of queue pairs to try, an assumption: operators of networks that hash set 2 to 8, and more pairs are more
+state in the adapters."""
 
 _BEST_LAST = OPTIONS["attention_kernel"].plainest_first
 """Kernels by their speed, the fastest last."""

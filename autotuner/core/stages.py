@@ -1,14 +1,14 @@
-"""Pipeline stages: the layers of each, and the bytes that ranks send each other.
+"""Pipeline stages: the layers of each stage, and the bytes that ranks send to each other.
 
-Of an exchange in pieces: while a piece is between nodes, the next one is summed inside them. Work inside nodes then
-shows by one piece of n, and each piece pays the latency of its messages: best is sqrt(work inside / latency of a
-piece). 8 MiB keep gloo 40 to 90 ms inside a node of busy cores, and a piece costs 1 to 3 ms: four to eight. Between two
-nodes at 200 Mbit/s the sum took 442 ms whole, 409 in four, 369 in eight and 359 in sixteen pieces, at 1 Gbit/s 135, 99,
-108 and 113.
+An exchange may be cut into pieces: while a piece travels between nodes, the next one is summed inside them. Of the work
+inside nodes only one piece of n then shows, and each piece pays the latency of its messages. The best number is
+sqrt(work inside / latency of a piece). 8 MiB keep gloo busy for 40 to 90 ms inside a node of busy cores, and a piece
+costs 1 to 3 ms, so that four to eight pieces are best. Between two nodes at 200 Mbit/s the sum took 442 ms whole, 409
+in four, 369 in eight and 359 in sixteen pieces; at 1 Gbit/s 135, 99, 108 and 113.
 
-Formulas of payloads count bytes, not time; they hold for one layout and for numpy columns of them.
-``autotuner.training.lossy_exchange`` sends just that, which a test counts. Source: the replicators of arXiv 2411.19870
-and 2502.06728, and ring all-reduces.
+Formulas of payloads count bytes, not time. They work for one layout and for numpy columns of them.
+``autotuner.training.lossy_exchange`` sends exactly these bytes, and a test counts them. Source: the replicators of
+arXiv 2411.19870 and 2502.06728, and ring all-reduces.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.units import MIB
 
 PIECE_BYTES = MIB
-"""A piece's least: it is at work inside a node for several times what its messages are late."""
+"""Smallest size of a piece, whose work inside a node takes several times the latency of its messages."""
 
 MOST_PIECES = 8
-"""Beyond, little is left of the work inside to hide."""
+"""Most pieces. More pieces would hide hardly more of the work inside nodes."""
 
 
 def num_pieces(num_bytes: int) -> int:
-    """Into how many a tensor of so many bytes is cut."""
+    """Return the number of pieces into which a tensor of so many bytes is cut."""
     return min(max(num_bytes // PIECE_BYTES, 1), MOST_PIECES)
 
 
 ONE_STAGE_SCHEDULES = (PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B)
-"""Schedules of one stage per rank, whose backward passes are whole; a layout without a pipeline has the second."""
+"""Schedules of one stage per rank, whose backward passes are whole. A layout without a pipeline has the second."""
 
 SPLIT_SCHEDULES = (
     PipelineSchedule.ZERO_BUBBLE,
@@ -39,14 +39,14 @@ SPLIT_SCHEDULES = (
     PipelineSchedule.DUALPIPEV,
     PipelineSchedule.ADAPTIVE,
 )
-"""Schedules that compute gradients of inputs and of weights apart."""
+"""Schedules that compute gradients of inputs and of weights separately."""
 
 V_SCHEDULES = (PipelineSchedule.ZBV, PipelineSchedule.DUALPIPEV)
 """Schedules whose second round of stages runs through the ranks backwards."""
 
 
 def stage_layers(layout: Layout, num_layers: int, stage: int) -> range:
-    """Layers of a stage: as even as they come, the odd ones on the earliest stages, less what both ends give away.
+    """Return the layers of a stage: as even as possible, the remainder on the earliest stages, fewer on both ends.
 
     The last stage multiplies by the vocabulary as well, so it is the last to get one more.
     """
@@ -57,23 +57,26 @@ def stage_layers(layout: Layout, num_layers: int, stage: int) -> range:
 
 
 def layers_per_stage(x: Layout, num_layers: int) -> int:
-    """Layers of a stage in the middle, of one layout or of columns; the ends may have fewer, the earliest one more."""
+    """Return the layers of a middle stage, for one layout or for columns.
+
+    The ends may have fewer, the earliest one more.
+    """
     return (num_layers + x.first_stage_less_layers + x.last_stage_less_layers) // x.num_stages
 
 
 def with_layers_per_stage(model: TransformerSpec, layout: Layout, num_layers: int) -> TransformerSpec:
-    """The model with other stages in the middle, and the same differences between its stages."""
+    """Return the model with other middle stages and the same differences between its stages."""
     missing = (layers_per_stage(layout, model.num_layers) - num_layers) * layout.num_stages
     return model.with_num_layers(model.num_layers - missing)
 
 
 def next_alike(fewest: int, whole: int, interval: int) -> int:
-    """The next number of layers after which every n-th layer lies where it does after the whole."""
+    """Return the next number of layers after which every n-th layer lies as it does after the whole."""
     return fewest + (whole - fewest) % interval
 
 
 def stages_of_rank(layout: Layout, pipeline_rank: int) -> tuple[int, ...]:
-    """Stages that a pipeline rank holds, in the order of the model: in turn, or there and back in a V."""
+    """Return the stages of a pipeline rank in the order of the model: in turn, or there and back in a V."""
     num_ranks = layout.pipeline_parallel_degree
     if layout.pipeline_schedule in V_SCHEDULES:
         return pipeline_rank, 2 * num_ranks - 1 - pipeline_rank
@@ -81,7 +84,7 @@ def stages_of_rank(layout: Layout, pipeline_rank: int) -> tuple[int, ...]:
 
 
 def stage_sizes(num_layers: int, num_stages: int, first_less: int, last_less: int) -> tuple[int, ...]:
-    """Layers of every stage; the two ends' smaller shares are dealt to all."""
+    """Return the number of layers of every stage. Layers that the two ends give away go to all stages."""
     share, extra = divmod(num_layers + first_less + last_less, num_stages)
     less = {0: first_less}
     less[num_stages - 1] = less.get(num_stages - 1, 0) + last_less
@@ -89,22 +92,22 @@ def stage_sizes(num_layers: int, num_stages: int, first_less: int, last_less: in
 
 
 BYTE_INDEXED_CHUNK = 256
-"""Components of a chunk whose number fits into a byte; of larger ones two are sent."""
+"""Number of components of a chunk whose index fits into a byte; larger ones need two bytes."""
 
 
 def follows_signs(x: Layout) -> bool:
-    """Whether parameters follow the sign of what replicas exchanged, so that AdamW has nothing to remember."""
+    """Return True if parameters follow the sign of the exchanged values, so that AdamW has no moments."""
     keeps_momentum = (x.gradient_sync != GradientSync.FULL) & (x.gradient_sync != GradientSync.DILOCO)
     return keeps_momentum & (x.sync_sign != 0)
 
 
 def steps_per_exchange(x: Layout) -> int:
-    """Steps from one exchange between replicas to the next."""
+    """Return the number of steps from one exchange between replicas to the next."""
     return 1 + (x.sync_period - 1) * (x.gradient_sync == GradientSync.DILOCO)
 
 
 def payload_elements(x: Layout, num_elements: float) -> float:
-    """Numbers that a rank contributes to an average step, of so many gradient elements that it holds."""
+    """Return the numbers that a rank contributes to an average step, from the gradient elements that it holds."""
     of_demo = x.sync_top_k / x.sync_chunk * (x.gradient_sync == GradientSync.DEMO)
     sparse = (x.gradient_sync == GradientSync.RANDOM) | (x.gradient_sync == GradientSync.STRIDING)
     share = of_demo + sparse / x.sync_sparsity + (x.gradient_sync == GradientSync.DILOCO) / x.sync_period
@@ -112,7 +115,7 @@ def payload_elements(x: Layout, num_elements: float) -> float:
 
 
 def payload_bytes(x: Layout, num_elements: float, element_bytes: float) -> float:
-    """Bytes of these numbers, with the numbers of components that DeMo sends beside them.
+    """Return the bytes that a rank contributes to an average step, with the indices of components that DeMo sends.
 
     Args:
         x: The layout.
@@ -127,7 +130,7 @@ def payload_bytes(x: Layout, num_elements: float, element_bytes: float) -> float
 
 
 def sent_bytes(x: Layout, num_elements: float, element_bytes: float) -> float:
-    """Bytes that leave a rank in an average step: an all-gather of DeMo's choice, an all-reduce of all others.
+    """Return the bytes that leave a rank in an average step: by an all-gather with DeMo, otherwise by an all-reduce.
 
     So DeMo sends more than a full exchange once ``replicas >= chunk / top_k`` where indices are as long as values.
     """

@@ -1,7 +1,7 @@
 """Optimizer study: a search of an optimizer's own parameters by the loss that they reach.
 
-Every batch is new to the model when its loss is computed, so that losses of a training are those of validation, but for
-the noise of a batch. To compare batches of different sizes, a loss is the mean over about as many sequences.
+Every batch is new to the model when its loss is computed, so that training losses are validation losses, except for the
+noise of a batch. To compare batches of different sizes, a loss is the mean over about the same number of sequences.
 """
 
 from __future__ import annotations
@@ -25,44 +25,44 @@ from autotuner.core.value import Count, CountFromZero, Positive, derived, value
 
 @value
 class LossCurve:
-    """Losses by step."""
+    """Losses and times by step."""
 
     losses: tuple[float, ...] = ()
-    """One per step, of the mean over the batch before the step's update."""
+    """Loss of each step, as the mean over the batch before the step's update."""
     step_times_s: tuple[float, ...] = ()
-    """One per step."""
+    """Seconds of each step."""
     global_batch_size: int
-    """Sequences of a step."""
+    """Number of sequences of a step."""
 
     def with_step(self, loss: float, step_time_s: float) -> LossCurve:
-        """With one step more."""
+        """Return the curve with one more step."""
         losses, times = (*self.losses, loss), (*self.step_times_s, step_time_s)
         return LossCurve(losses=losses, step_times_s=times, global_batch_size=self.global_batch_size)
 
     @property
     @derived
     def num_steps(self) -> int:
-        """Steps by now."""
+        """The number of steps so far."""
         return len(self.losses)
 
     @property
     def num_samples(self) -> int:
-        """Sequences by now."""
+        """The number of sequences so far."""
         return self.num_steps * self.global_batch_size
 
     @property
     @derived
     def step_time_s(self) -> float:
-        """Median of all steps but the first, which allocates and compiles; 0 before there is one."""
+        """The median time of all steps except the first, which allocates and compiles; 0 without a step."""
         return statistics.median(self.step_times_s[1:] or self.step_times_s or (0.0,))
 
     def smoothed(self, window_sequences: int) -> tuple[float, ...]:
-        """Mean of each step and those before it over about so many sequences; over what there is where that is less."""
+        """Return the mean loss of each step and those before it, over about so many sequences."""
         width = max(1, math.ceil(window_sequences / self.global_batch_size))
         return tuple(statistics.fmean(self.losses[max(0, end - width) : end]) for end in range(1, self.num_steps + 1))
 
     def steps_to(self, target_loss: float, window_sequences: int) -> int | None:
-        """Steps after which the mean over a whole window is at the target; None where it never was."""
+        """Return the steps after which the mean over a whole window reaches the target; None if it never does."""
         width = max(1, math.ceil(window_sequences / self.global_batch_size))
         for number, loss in enumerate(self.smoothed(window_sequences), start=1):
             if number >= width and loss <= target_loss:
@@ -72,7 +72,7 @@ class LossCurve:
 
 @value
 class Range:
-    """Numbers from ``low`` to ``high``, both of them included; equal ones leave nothing to search."""
+    """A range of numbers from ``low`` to ``high``, both included. Equal ends leave nothing to search."""
 
     low: float
     high: float
@@ -89,7 +89,7 @@ LEARNING_RATES: Mapping[OptimizerName, Range] = {
     OptimizerName.LAMB: Range(low=1e-3, high=1e-1),
     OptimizerName.MADGRAD: Range(low=1e-4, high=1e-1),
 }
-"""Where a study looks for a learning rate unless told: around what the optimizers' papers tune.
+"""Ranges in which a study looks for a learning rate by default, around the values that the optimizers' papers tune.
 
 AdamW: 1e-3 of arXiv 1412.6980, a decade down and one and a half up; LAMB: 5e-4 to 1e-2 of arXiv 1904.00962 for large
 models, and a decade more for small ones, whose tensors have small norms; MADGRAD: 2.5e-5 to 2.5e-1 of arXiv 2101.11075,
@@ -99,23 +99,23 @@ its inner decades.
 
 @value
 class OptimizerSpace:
-    """What a study may try."""
+    """The values that a study may try."""
 
     optimizers: tuple[OptimizerName, ...] = tuple(OptimizerName)
     learning_rate: Range | None = None
-    """On a logarithmic scale; None: what suits each optimizer (``LEARNING_RATES``)."""
+    """Range of the learning rate on a logarithmic scale; None: the usual one of each optimizer (``LEARNING_RATES``)."""
     beta1: Range = Range(low=0.8, high=0.95)
-    """On a logarithmic scale of what is left to 1."""
+    """Range of the first moment's decay, on a logarithmic scale of its distance from 1."""
     beta2: Range = Range(low=0.8, high=0.999)
-    """On such a scale, too."""
+    """Range of the second moment's decay, on a logarithmic scale of its distance from 1."""
     weight_decay: Range = Range(low=0.0, high=0.1)
-    """On a linear scale."""
+    """Range of the weight decay on a linear scale."""
     warmup_steps: tuple[int, ...] = (0, 10, 40)
-    """Each of these."""
+    """Numbers of warm-up steps."""
     global_batch_sizes: tuple[int, ...] = ()
-    """Each of these; empty: the workload's."""
+    """Global batch sizes; empty: the workload's."""
     data_parallel_degrees: tuple[int, ...] = ()
-    """Each of these; empty: the layout's. Fewer ranks take fewer accelerators."""
+    """Data-parallel degrees; empty: the layout's. Fewer ranks use fewer accelerators."""
 
     def __post_init__(self) -> None:
         for name in ("optimizers", "warmup_steps"):
@@ -132,13 +132,13 @@ class OptimizerSpace:
             raise InvalidInput("low", self.learning_rate.low, "must be above 0")
 
     def learning_rates(self, name: OptimizerName) -> Range:
-        """Where to look for that optimizer's."""
+        """Return the range of the learning rate of an optimizer."""
         return self.learning_rate or LEARNING_RATES[name]
 
 
 @value
 class OptimizerCandidate:
-    """One choice of all that a study searches."""
+    """One choice of all values that a study searches."""
 
     optimizer: OptimizerSettings
     global_batch_size: int
@@ -152,32 +152,32 @@ class OptimizerCandidate:
 
 @value
 class TargetReached:
-    """What it took a candidate to come to the target loss."""
+    """The cost of a candidate's way to the target loss."""
 
     num_steps: int
     num_samples: int
-    """Sequences that it saw."""
+    """Number of sequences that it was trained on."""
     step_time_s: float
     time_s: float
-    """Steps times the median of a step's time: without the start, and without the first step's allocations."""
+    """Steps times the median step time, without the start and the allocations of the first step."""
     accelerator_hours: float
-    """That time on all of its ranks."""
+    """Accelerator-hours of that time on all of its ranks."""
     cost: float | None = None
-    """Of these at the cluster's price; None where it has none."""
+    """Price of these hours at the cluster's price; None if it has none."""
 
 
 @value
 class PruneReason:
-    """The reason that ended a candidate before its target: another was there, or its loss lay above the others'."""
+    """The reason that ended a candidate early: another one was better, or its loss was above the others'."""
 
     time_s: float
-    """After that long: the other's time to the target, or the time that it had trained itself."""
+    """Time after which it was ended: the other's time to the target, or its own training time."""
     beaten_by: int | None = None
-    """Number of the candidate that came to the target sooner and for less."""
+    """Number of the candidate that reached the target sooner and at a lower cost."""
     loss: float | None = None
-    """Its own."""
+    """Loss of the candidate itself."""
     median: float | None = None
-    """Of the others' best losses by then."""
+    """Median of the others' best losses at that time."""
 
 
 @value
@@ -187,63 +187,63 @@ class OptimizerTrial:
     id: str
     study_id: str
     number: int
-    """Counts from 0 inside its study."""
+    """Number inside its study, from 0."""
     candidate: OptimizerCandidate
     state: TrialState = TrialState.QUEUED
-    """Complete: it came to the target, or used up its samples; ``reached`` says which."""
+    """State of the trial. A complete trial reached the target or used up its samples; ``reached`` tells which."""
     world_size: int
-    """Ranks that it takes."""
+    """Number of its ranks."""
     attempts: int = 0
-    """How often it was started; above 1 after an interruption."""
+    """Number of times it was started; above 1 after an interruption."""
     started_at: float | None = None
     finished_at: float | None = None
     curve: LossCurve
-    """Of the running or last attempt."""
+    """Curve of the running or last attempt."""
     reached: TargetReached | None = None
-    """None where it did not come to the target."""
+    """Cost of reaching the target; None if it did not reach it."""
     pruned: PruneReason | None = None
-    """Why it ended before its target; None where it did not."""
+    """Reason why it ended before its target; None if it did not."""
     detail: str = ""
-    """The failure that ended it, or what it waits for, in the words of whoever told it; else empty."""
+    """Failure that ended it, or the reason why it waits, in the words of its source; otherwise empty."""
     jobs: tuple[EngineJob, ...] = ()
-    """What engines were given for it, to be found again by whoever goes on with it."""
+    """Jobs that engines were given for it, so that whoever resumes it finds them."""
 
     @property
     @derived
     def accelerator_hours(self) -> float:
-        """What its steps took by now, on all of its ranks."""
+        """The accelerator-hours of its steps so far, on all of its ranks."""
         return sum(self.curve.step_times_s) * self.world_size / 3600
 
 
 @value
 class StudyBudget:
-    """When a study ends."""
+    """The limits that end a study."""
 
     num_trials: Count = 30
     """Most candidates that are tried."""
     max_samples: Count = 20_000
-    """Most sequences that one of them sees on its way to the target."""
+    """Most sequences that one candidate sees on its way to the target."""
     accelerator_hours: Positive | None = None
-    """Most that all of their steps take together; None: no limit."""
+    """Most accelerator-hours of all steps together; None: no limit."""
 
 
 @value
 class OptimizerStudyRequest:
-    """What a caller asks for, with every name resolved."""
+    """A request for an optimizer study, with every name resolved."""
 
     job: Job
     layout: Layout
-    """How the model is trained; candidates differ from it in data-parallel ranks alone."""
+    """Layout that the model is trained with. Candidates differ from it in data-parallel ranks alone."""
     target_loss: Positive
-    """Training is done when the mean loss over ``window_sequences`` sequences is there."""
+    """Mean loss over ``window_sequences`` sequences at which training is done."""
     window_sequences: Count = 64
-    """Over how many sequences losses are averaged, whatever the batch."""
+    """Number of sequences over which losses are averaged, whatever the batch."""
     space: OptimizerSpace = field(default_factory=OptimizerSpace)
     budget: StudyBudget = field(default_factory=StudyBudget)
     prunes: bool = True
-    """Whether candidates end early that can no longer lie on the front, or whose loss lies above the others'."""
+    """Whether candidates end early that can no longer be on the Pareto front, or whose loss is above the others'."""
     trial: TrialSettings = field(default_factory=TrialSettings)
-    """How long a trial may take, and what clips its gradients; the study says how many steps it runs."""
+    """Timeout of a trial, and the norm that clips its gradients. The study decides the number of steps."""
     seed: CountFromZero = 0
     name: str = ""
 
@@ -254,16 +254,16 @@ class OptimizerStudyRequest:
 
     @property
     def global_batch_sizes(self) -> tuple[int, ...]:
-        """Those that may be tried."""
+        """The global batch sizes that may be tried."""
         return self.space.global_batch_sizes or (self.job.workload.global_batch_size,)
 
     @property
     def data_parallel_degrees(self) -> tuple[int, ...]:
-        """Those that may be tried."""
+        """The data-parallel degrees that may be tried."""
         return self.space.data_parallel_degrees or (self.layout.data_parallel_degree,)
 
     def layout_of(self, data_parallel_degree: int) -> Layout:
-        """The layout with so many data-parallel ranks: more shards where it shards, more replicas where it does not."""
+        """Return the layout with so many data-parallel ranks: other shards if it shards, otherwise other replicas."""
         layout = self.layout
         if layout.shard_level == ShardLevel.NONE or layout.data_parallel_shard_degree == 1:
             return replace(layout, data_parallel_replicate_degree=data_parallel_degree)
@@ -271,14 +271,14 @@ class OptimizerStudyRequest:
         return replace(layout, data_parallel_shard_degree=shards)
 
     def job_of(self, candidate: OptimizerCandidate) -> Job:
-        """What a trial of the candidate runs, on as much of the cluster as it takes."""
+        """Return the job of a candidate's trial, on the part of the cluster that it needs."""
         workload = replace(self.job.workload, global_batch_size=candidate.global_batch_size)
         world_size = self.layout_of(candidate.data_parallel_degree).world_size
         return replace(self.job, workload=workload, cluster=_part(self.job.cluster, world_size))
 
 
 def _part(cluster: Cluster, world_size: int) -> Cluster:
-    """So many accelerators of a cluster: whole nodes, or a part of one; the cluster itself where they do not divide."""
+    """Return a part of a cluster with so many accelerators; the cluster if no whole nodes have them."""
     per_node = cluster.accelerators_per_node
     if world_size <= per_node:
         return cluster.resized(num_nodes=1, accelerators_per_node=world_size)
@@ -287,54 +287,54 @@ def _part(cluster: Cluster, world_size: int) -> Cluster:
 
 @value
 class StudyProgress:
-    """The progress of a study: its trials by now."""
+    """The progress of a study: its trials so far."""
 
     trials: tuple[OptimizerTrial, ...]
-    """By number."""
+    """Trials by number."""
     refusals: tuple[str, ...] = ()
-    """What of the space cannot be tried, and why, as sentences without a full stop."""
+    """Parts of the space that cannot be tried, each with its reason, as sentences without a full stop."""
 
 
 @value
 class StudyRun(Run):
-    """An optimizer study, with its trials as they were when it was read."""
+    """An optimizer study, with its trials at the time when it was read."""
 
     kind: Literal["study"] = "study"
     request: OptimizerStudyRequest
     progress: StudyProgress | None = None
-    """None in a list of studies."""
+    """Trials so far; None in a list of studies."""
 
     @property
     def trials(self) -> Sequence[OptimizerTrial]:
-        """Its trials, by number."""
+        """The trials of the study, by number."""
         return () if self.progress is None else self.progress.trials
 
     @property
     @derived
     def name(self) -> str:
-        """For people; need not be unique."""
+        """The name for people, which need not be unique."""
         return self.request.name
 
     @property
     @derived
     def front(self) -> tuple[int, ...]:
-        """Numbers of the trials that no other beats both in time and in accelerator-hours, the fastest first."""
+        """The numbers of the trials that no other beats in both time and accelerator-hours, the fastest first."""
         return tuple(trial.number for trial in self.best)
 
     @property
     def best(self) -> Sequence[OptimizerTrial]:
-        """The trials of the front, the fastest first."""
+        """The trials of the Pareto front, the fastest first."""
         return front(self.trials)
 
 
 def front(trials: Iterable[OptimizerTrial]) -> Sequence[OptimizerTrial]:
-    """Those at the target that no other beats in time without taking more accelerator-hours; the fastest first."""
+    """Return the trials at the target that no other beats in both time and accelerator-hours, the fastest first."""
     reached = [(trial, trial.reached) for trial in trials if trial.reached is not None]
     best = [trial for trial, own in reached if not any(dominates(other, own) for _, other in reached)]
     return sorted(best, key=lambda trial: (trial.reached.time_s if trial.reached else 0.0, trial.number))
 
 
 def dominates(one: TargetReached, other: TargetReached) -> bool:
-    """Whether one is no worse in both, time and accelerator-hours, and better in one."""
+    """Return True if one is no worse in both time and accelerator-hours, and better in one of them."""
     ours, theirs = (one.time_s, one.accelerator_hours), (other.time_s, other.accelerator_hours)
     return ours != theirs and ours[0] <= theirs[0] and ours[1] <= theirs[1]

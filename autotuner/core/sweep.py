@@ -1,4 +1,4 @@
-"""Sweep: the request for trials of many layouts, its budget, and what an operator changed on the way."""
+"""Sweep: the request for trials of many layouts, its budget, and changes that people made while it ran."""
 
 from __future__ import annotations
 
@@ -44,28 +44,28 @@ class Rerun:
     """A trial that is to be run again."""
 
     number: CountFromZero
-    """The trial's."""
+    """Number of the trial."""
     num_runs: Count
-    """How many trials of its layout there will then be that have ended, this one and all others of it."""
+    """Number of finished trials of its layout that there will be then, including this one."""
 
 
 @value
 class Interventions:
-    """What people changed of a sweep since they asked for it."""
+    """Changes that people made to a sweep after they requested it."""
 
     idle_since: float | None = None
-    """Since when it is paused, or waits after a pause or an end, though it had begun; None: it is not."""
+    """Epoch seconds since when it is paused, or waits again after a pause or an end; None: it is not idle."""
     idle_s: float = 0.0
-    """Seconds that it lay idle so before; the budget of time does not count them."""
+    """Seconds that it was idle before. The time budget does not count them."""
     num_reopened: int = 0
-    """How often it went on after an end."""
+    """Number of times it went on after an end."""
     reruns: tuple[Rerun, ...] = ()
-    """Trials that were to be run again, whether they have been or not."""
+    """Trials that were requested to run again, whether they have run or not."""
     ended: SweepEnd | None = None
-    """How its search ended, where it was reopened only to run trials again; None: it searches."""
+    """End of its search, if it was reopened only to run trials again; None: it searches."""
 
     def worked_s(self, started_at: float | None, until: float) -> float:
-        """Seconds since its start in which it did not lie idle."""
+        """Return the seconds since its start during which it was not idle."""
         if started_at is None:
             return 0.0
         end = until if self.idle_since is None else min(until, self.idle_since)
@@ -74,23 +74,23 @@ class Interventions:
 
 @value
 class Prospects:
-    """What is left to search, as of the last trial that was chosen or of the end."""
+    """The remaining search of a sweep, as of its last chosen trial or its end."""
 
     num_candidates: CountFromZero
-    """Legal layouts that the sweep may try, each of them predicted."""
+    """Number of legal layouts that the sweep may try. Each of them is predicted."""
     num_fitting: CountFromZero
-    """Those of them that are predicted to fit in memory."""
+    """Number of these layouts that are predicted to fit in memory."""
     expected_gain: NonNegative | None
-    """By which fraction one more trial is expected to raise the best value, or the hypervolume of the front; 0 where
-    none is worth its while; None before anything was measured."""
+    """Expected relative improvement of the best value, or of the front's hypervolume, by one more trial; 0 if none is
+    worthwhile; None before anything was measured."""
 
 
 def job_key(request: SweepRequest) -> str:
-    """Content key of what trains, on what, by what; space, budget, trial settings and versions have no part in it.
+    """Return the content key of a training job. Space, budget, trial settings and versions are not part of it.
 
-    Constants of predictions have none either, nor measured peaks: a new profile or a busier hour changes these and not
-    the job. The name of a cluster has, since two of one kind are not equally fast. What is as it is by default has
-    none, so that a field of a later release leaves the keys of older jobs as they are.
+    Constants of predictions and measured peaks are no part of it either: a new profile or a busier hour changes these
+    and not the job. The name of a cluster is part of it, because two clusters of one kind are not equally fast. Values
+    at their defaults are left out, so that a field of a later release leaves the keys of older jobs unchanged.
     """
     job, few = request.job, request.trial_cluster
     hardware = [_hardware(job.cluster), None if few is None else _hardware(few)]
@@ -100,7 +100,7 @@ def job_key(request: SweepRequest) -> str:
 
 
 def _hardware(cluster: Cluster) -> dict[str, Any]:
-    """What of a cluster stays as it is when it is measured again."""
+    """Return the properties of a cluster that stay the same when it is measured again."""
     return {
         "name": cluster.name,
         "accelerator": cluster.accelerator.name,
@@ -118,27 +118,27 @@ _NO_LIMIT, _AS_SHARE = Hint("no limit"), Typed(read_share, written_share)
 
 @value
 class Budget:
-    """When to stop; the first limit ends the sweep, time and accelerator-hours also in the middle of a trial."""
+    """The limits that end a sweep. The first one ends it; time and accelerator-hours end it also during a trial."""
 
     num_trials: Count = 20
     """Largest number of trials, however they end."""
     wall_clock_s: Annotated[
         Positive | None, Flag("minutes"), Typed(read_minutes, written_minutes, "in minutes"), Caption("Time"), _NO_LIMIT
     ] = None
-    """Wall clock, from the first trial's start."""
+    """Wall-clock time, from the first trial's start."""
     accelerator_hours: Annotated[Positive | None, _NO_LIMIT] = None
     """Accelerator-hours of trials and convergence gates together."""
     patience: Annotated[Count | None, Caption("Trials without a better one"), _NO_LIMIT] = None
-    """Stop after so many trials in a row that did not beat the best by 1 %; None: never."""
+    """Stop after so many trials in a row without a gain of 1 %; None: never."""
     prune_below: Annotated[Share, _AS_SHARE, Caption("End trials below")] = 0.5
-    """End a trial early whose measured steps stay below this fraction of the best value so far (0: never)."""
+    """End a trial early if its measured steps stay below this fraction of the best value so far (0: never)."""
     min_gain: Annotated[Share, _AS_SHARE, Caption("Stop below a gain of")] = 0.01
-    """Stop when no untried layout is expected to improve the best value by this fraction (0: never)."""
+    """Stop if no untried layout is expected to improve the best value by this fraction (0: never)."""
 
 
 @value
 class SweepRequest:
-    """What a caller asks for, with every name resolved."""
+    """A request for a sweep, with every name resolved."""
 
     job: Job
     space: SearchSpace = field(default_factory=SearchSpace)
@@ -147,24 +147,24 @@ class SweepRequest:
     seed: CountFromZero = 0
     name: str = ""
     objective: Objective = field(default_factory=Objective)
-    """What is maximised."""
+    """Objective to maximise."""
     max_parallel_trials: Count = 1
-    """Trials that run at once where the launcher has room for them; more end a sweep sooner, and each is chosen knowing
-    less."""
+    """Most trials that run at once if the launcher has room for them; more end a sweep sooner, and each is chosen with
+    less knowledge."""
     loss_gate: LossGate = field(default_factory=LossGate)
-    """How layouts that change the mathematics earn the first rank."""
+    """Convergence gate for layouts that are not numerically equivalent."""
     trainer: Trainer | None = None
-    """What runs as a trial; None: our own decoder."""
+    """Trainer that runs trials; None: the product's own decoder."""
     trial_cluster: Cluster | None = None
-    """Where trials run, on fewer ranks than the job has, of which each stands for a layout of the job; None: on the
-    job's own cluster."""
+    """Cluster where trials run on fewer ranks than the job has, each standing for a layout of the job; None: the job's
+    own cluster."""
     challenge: Challenge | None = None
-    """What is measured again and again beside the search, to be compared; None: nothing is."""
+    """Layouts that are measured repeatedly beside the search, to be compared; None: none."""
     uses_history: bool = True
-    """Whether trials that were stored before, of this job and of others on such hardware, teach it."""
+    """Whether the sweep learns from trials that were stored before, of this job and of others on such hardware."""
     fault_trace: FaultTrace | None = None
-    """What befalls the cluster's links in further steps of every trial; layouts are ranked by what they reach under it.
-    None: nothing does."""
+    """Faults of the cluster's links in further steps of every trial. Layouts are ranked by their results under them.
+    None: no faults."""
 
     def __post_init__(self) -> None:
         if self.trial_cluster is not None:
@@ -182,12 +182,12 @@ class SweepRequest:
 
     @property
     def trial_job(self) -> Job:
-        """The job as a trial meets it: a rank has the accelerator's memory, or the trial's own budget if it is less."""
+        """The job as a trial runs it, with the memory of a rank limited by the trial's own budget."""
         return replace(self.job, cluster=self._within_budget(self.job.cluster))
 
     @property
     def legal_job(self) -> Job:
-        """The job whose rules layouts must keep: the trial's, on links as they are at their worst under the trace."""
+        """The job whose rules layouts must keep: the trial's, with every link at its worst under the trace."""
         return at_worst(self.trial_job, self.fault_trace)
 
     @property
@@ -197,17 +197,17 @@ class SweepRequest:
 
     @property
     def trial_timeout_s(self) -> float:
-        """Wall clock of a trial from launch to the last report, the steps of the fault trace included."""
+        """The wall-clock limit of a trial from launch to the last report, including the steps of the fault trace."""
         num_steps = 0 if self.fault_trace is None else self.fault_trace.num_steps
         return self.trial.timeout_s + num_steps * self.trial.faulty_step_timeout_s
 
     def job_of(self, scaled: ScaledTrial | None) -> Job:
-        """What a trial runs, as a job: its own, or that of the proxy trial that stands for its layout."""
+        """Return the job that a trial runs: the sweep's own, or that of the proxy trial for its layout."""
         return self.job if scaled is None or self.trial_cluster is None else scaled.job(self.job, self.trial_cluster)
 
     @property
     def small_cluster(self) -> Cluster | None:
-        """Where trials run that stand for layouts of a larger job, with the memory that a rank of theirs may use."""
+        """The cluster of proxy trials, with the memory of a rank limited; None without proxy trials."""
         return None if self.trial_cluster is None else self._within_budget(self.trial_cluster)
 
     def _within_budget(self, cluster: Cluster) -> Cluster:
@@ -252,7 +252,7 @@ def _require_norm(trial: TrialSettings, space: SearchSpace, challenge: Challenge
 
 
 def _require_whole_decoder(request: SweepRequest) -> None:
-    """Return if trials run what they are asked of, by our own decoder, whose sends and collectives can be slowed down.
+    """Return if trials run the whole job by the product's own decoder, whose sends and collectives can be slowed down.
 
     Raises:
         InvalidInput: A registered trainer runs, or less than the job.
@@ -274,33 +274,33 @@ def _require_whole_decoder(request: SweepRequest) -> None:
 
 @value
 class Demand:
-    """What is asked of a sweep that people may change while it runs."""
+    """The parts of a sweep's request that people may change while it runs."""
 
     budget: Budget
     reruns: tuple[Rerun, ...] = ()
-    """Trials to be run again, whether they have been or not."""
+    """Trials to run again, whether they have run or not."""
     ended: SweepEnd | None = None
-    """How its search ended, where nothing but these is asked for; None: it searches."""
+    """End of its search, if nothing else is requested; None: it searches."""
 
 
 @value
 class SweepResult:
-    """Why a sweep ended, beside the sentence that its run holds."""
+    """The reason why a sweep ended, beside the sentence in its run."""
 
     reason: StopReason
     prospects: Prospects | None = None
-    """What its search expected of going on. None: it did not search, or that is not known."""
+    """Remaining search at its end. None: it did not search, or it is not known."""
 
 
 @value
 class SweepRun(Run):
-    """The run of a sweep: where it stands, what was asked for first, and what is asked of it now."""
+    """The run of a sweep: its state, its first request, and its present demand."""
 
     kind: Literal["sweep"] = "sweep"
     request: SweepRequest
     demand: Demand
     result: SweepResult | None = None
-    """None until it is finished."""
+    """Result; None until it is finished."""
 
 
 @value
@@ -309,7 +309,7 @@ class Sweep:
 
     id: str
     request: SweepRequest
-    """As it runs: with the budget that it has now."""
+    """Request as it runs, with the present budget."""
     state: RunState
     created_at: float
     started_at: float | None = None
@@ -317,61 +317,60 @@ class Sweep:
     cancel_requested: bool = False
     stop_reason: StopReason | None = None
     stop_detail: str = ""
-    """The reason with its numbers, as a sentence."""
+    """Reason with its numbers, as a sentence."""
     created_by: str = ""
-    """Name of the caller who asked for it; empty where the service asks nobody."""
+    """Name of the caller who requested it; empty if the service has no login."""
     pause_requested: bool = False
-    """Its worker is to give it back, and nobody takes it until somebody asks for it again."""
+    """True if its worker is to give it back, and no worker takes it until somebody resumes it."""
     lease: Lease | None = None
-    """Of the worker that holds it, while one does."""
+    """Lease of the worker that holds it; None if none does."""
     interventions: Interventions = field(default_factory=Interventions)
-    """What people changed of it since they asked for it."""
+    """Changes that people made after they requested it."""
     prospects: Prospects | None = None
-    """What its search expects of going on, as of the last trial that it chose or of its end; None before, and in
-    records older than this field."""
+    """Remaining search as of its last chosen trial or its end; None before, and in records older than this field."""
 
     @property
     def owner(self) -> str | None:
-        """Return the name of the worker that holds it."""
+        """The name of the worker that holds it."""
         return None if self.lease is None else self.lease.owner
 
     @property
     def demand(self) -> Demand:
-        """What is asked of it now."""
+        """The present demand on the sweep."""
         changed = self.interventions
         return Demand(budget=self.request.budget, reruns=changed.reruns, ended=changed.ended)
 
 
 @value
 class BestSoFar:
-    """A trial that was better than all of lower numbers: from its number on, the best that a sweep knew."""
+    """A trial that was better than all trials with lower numbers."""
 
     number: int
     value: float
-    """What the objective says of it."""
+    """Value of the objective."""
 
 
 @value
 class Progress:
-    """How much of each budget of a sweep is spent."""
+    """The part of each budget that a sweep has used."""
 
     fraction: float
-    """The budget nearest its end, 0..1; 1 for a finished sweep."""
+    """Used fraction of the budget nearest its end, 0..1; 1 for a finished sweep."""
     num_trials: int
-    """Trials that ran, but for repeats."""
+    """Number of trials that ran, without repeats."""
     elapsed_s: float
-    """Since the sweep started, until now or its end, but for when it was paused or finished before."""
+    """Seconds since the sweep started, until now or its end, without pauses and times after an end."""
     accelerator_hours: float
-    """Of all trials and loss gates until now: run time x ranks."""
+    """Accelerator-hours of all trials and loss gates so far: run time x ranks."""
     remaining_s: float | None = None
-    """Until the budget nearest its end is spent, if it goes on to be spent as fast as until now; None where the sweep
-    does not run, or has spent nothing yet. A sweep ends sooner where nothing is left to gain."""
+    """Seconds until the budget nearest its end is used up at the present rate; None if the sweep does not run, or has
+    used nothing yet. A sweep ends sooner if nothing is left to gain."""
 
     @classmethod
     def of(
         cls, budget: Budget, state: RunState, *, num_trials: int, elapsed_s: float, accelerator_hours: float
     ) -> Progress:
-        """Return how far a sweep is that spent so much."""
+        """Return the progress of a sweep that has used so much."""
         shares = [num_trials / budget.num_trials]
         if budget.wall_clock_s is not None:
             shares.append(elapsed_s / budget.wall_clock_s)
@@ -389,7 +388,7 @@ class Progress:
 
 @value
 class SweepOverview:
-    """A sweep as a list of sweeps shows it: counted and summed where it is stored, without reading its trials."""
+    """A sweep as a list of sweeps shows it. Its figures are counted in the store, without reading its trials."""
 
     id: str
     name: str
@@ -398,54 +397,55 @@ class SweepOverview:
     cluster: str
     """Name of the cluster."""
     trial_cluster: str | None
-    """Name of the smaller cluster that trials run on; None where that is the job's own. With one, the best value and
-    MFU are estimates."""
+    """Name of the smaller cluster that trials run on; None if it is the job's own. With one, the best value and MFU are
+    estimates."""
     engine: str
     """Name of the engine that runs its trials; ``local``: the machine that runs the sweep."""
     state: RunState
     created_at: float
-    """Epoch seconds, as are the next two."""
+    """Time of its creation, in epoch seconds, as are the next two."""
     started_at: float | None
     finished_at: float | None
     cancel_requested: bool
-    """The end was asked for; a running trial is being stopped."""
+    """True if somebody cancelled it; a running trial is being stopped."""
     pause_requested: bool = False
-    """A pause was asked for; a running trial is being stopped."""
+    """True if somebody paused it; a running trial is being stopped."""
     stop_reason: StopReason | None
-    """None until the sweep is finished."""
+    """Reason of its end; None until it is finished."""
     stop_detail: str
-    """The reason with its numbers, as a sentence."""
+    """Reason with its numbers, as a sentence."""
     created_by: str = ""
-    """Name of the caller who asked for it; empty where the service asks nobody."""
+    """Name of the caller who requested it; empty if the service has no login."""
     num_reopened: int = 0
-    """How often it went on after an end."""
+    """Number of times it went on after an end."""
     waiting: Waiting | None = None
-    """Why nobody works on it though its state is ``running``, and since when: its worker died, say. None where somebody
-    does. A hint for people, since it compares two clocks: workers take a sweep over by their own (``LeaseWatch``)."""
+    """Reason why no worker works on it although its state is ``running``, such as a dead worker, and since when; None
+    otherwise. It is a hint for people, since it compares two clocks. Workers take a sweep over by their own clocks
+    (``LeaseWatch``)."""
     budget: Budget
     objective: Objective
     progress: Progress
     num_trials: Mapping[TrialState, int]
-    """Trials by state; states without any are left out."""
+    """Number of trials by state; states without any are left out."""
     num_repeats: int = 0
-    """Those among them that ran a layout again and came to an end, which no budget counts."""
+    """Number of finished trials that ran a layout again. No budget counts them."""
     best_value: float | None
-    """What the trial ranked first reached of the objective; None until there is one."""
+    """Objective's value of the best trial; None until there is one."""
     best_mfu: float | None
-    """MFU of that trial."""
+    """MFU of the best trial."""
     best_trial_id: str | None = None
-    """Its id."""
+    """Id of the best trial."""
     best_tokens_per_s: float | None = None
-    """Tokens per second of the whole job in that trial."""
+    """Tokens per second of the whole job in the best trial."""
     best_relative_error: float | None = None
-    """Half the 95 % interval of its step time, as a share of it; None where it is not known."""
+    """Half the 95 % interval of the best trial's step time, as a share of it; None if it is not known."""
     best_so_far: tuple[BestSoFar, ...] = ()
-    """Trials that were better than all of lower numbers, with what each reached of the objective."""
+    """Trials that were better than all trials with lower numbers, with their values."""
 
     @property
     @derived
     def best_source(self) -> Literal["measured", "estimated", "simulated"]:
-        """What the figures of its trials are called: estimates where these ran on a smaller cluster."""
+        """The word for the figures of its trials: estimates if these ran on a smaller cluster."""
         if self.trial_cluster is not None:
             return "estimated"
         return "simulated" if self.engine == SIMULATED else "measured"
@@ -453,21 +453,21 @@ class SweepOverview:
 
 @value
 class SweepStanding(SweepOverview):
-    """A sweep with everything that was asked of it, and what is known of it now."""
+    """A sweep with its whole request and its present results."""
 
     request: SweepRequest
-    """As it runs: every name resolved, every default filled in, with what earlier trials taught of its job's speed."""
+    """Request as it runs: every name resolved, every default filled in, with the speed that earlier trials taught."""
     best: Trial | None
-    """The trial ranked first; None until there is one."""
+    """Best trial; None until there is one."""
     findings: ChallengeFindings | None = None
-    """What the runs say that it compares, until now; None where it challenges nothing."""
+    """Findings of the runs that it compares, so far; None without a challenge."""
     interventions: Interventions = field(default_factory=Interventions)
-    """What people changed of it since they asked for it."""
+    """Changes that people made after they requested it."""
 
     @property
     @derived
     def model_size(self) -> ModelSize:
-        """How large the model is."""
+        """The size of the model."""
         return ModelSize.of(self.request.job.model)
 
 
@@ -497,32 +497,33 @@ EVENT_KINDS: Mapping[str, str] = {
 
 @value
 class Event:
-    """Something that happened to a sweep, in the order it happened."""
+    """Something that happened to a sweep. Events are ordered."""
 
     sweep_id: str
     sequence: int
-    """Grows by at least 1 from event to event of one sweep; a reader resumes behind the last one seen."""
+    """Number that grows by at least 1 from event to event of one sweep. A reader resumes after the last one it has
+    seen."""
     at: float
     kind: str
     """One of ``EVENT_KINDS``."""
     data: dict[str, object]
-    """Facts for a reader that does not want to ask again: ids, states, numbers."""
+    """Facts for readers that do not want to ask again: ids, states, numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTrial:
-    """Try this layout."""
+    """An instruction to try a layout."""
 
     number: int
     layout: Layout
     prediction: Prediction
     stored: Trial | None = None
-    """The interrupted trial to try again, or None for a new one."""
+    """Interrupted trial to try again; None for a new one."""
     scaled: ScaledTrial | None = None
-    """What runs in its place, where trials have fewer ranks than their job."""
+    """Proxy trial that runs instead, if trials have fewer ranks than their job."""
     repeats: int | None = None
-    """Number of the trial whose layout it runs again, to be compared; None: it is the first of its layout."""
+    """Number of the trial whose layout it repeats for a comparison; None: it is the first of its layout."""
     prospects: Prospects | None = None
-    """What the search expected when it chose the layout; None where it did not."""
+    """Remaining search when the layout was chosen; None if the search did not choose it."""
     note: str = ""
-    """What who follows should know of the choice; empty where there is nothing special."""
+    """Remark on the choice for people who follow the sweep; empty if there is none."""

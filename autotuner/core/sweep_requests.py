@@ -1,4 +1,4 @@
-"""What callers send to start and change sweeps, gates, retunes and optimizer studies, with names to be resolved."""
+"""Requests to start and change sweeps, gates, retunes and optimizer studies, with names that are not resolved."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from autotuner.core.value import AsJson, Caption, Flag, Hint, Rare, Topic
 from autotuner.core.workload import Workload
 
 MAX_STEPS = 10_000
-"""Steps under faults that a trial may run; at 20 ms each these take minutes."""
+"""Most steps under faults of a trial, which take minutes at 20 ms each."""
 
 MAX_FAULTS = 256
-"""Distinct states of links are predicted one after the other, for the whole table of layouts."""
+"""Most distinct states of links, because each is predicted separately for the whole table of layouts."""
 
 
 def _within_limits(trace: FaultTrace) -> FaultTrace:
-    """The trace, if trials can run it in a bearable time."""
+    """Return the trace if trials can run it in a reasonable time."""
     for name, found, most in (("num_steps", trace.num_steps, MAX_STEPS), ("faults", len(trace.faults), MAX_FAULTS)):
         if found > most:
             raise InvalidInput(name, found, f"a fault trace may have {most} of them at most", most)
@@ -63,25 +63,25 @@ class SweepCreate(PredictedJobRequest):
     """A sweep to start."""
 
     space: Annotated[GivenAxes, Rare()] = field(default_factory=dict)
-    """Values each axis may take; an axis left out takes the default that suits the cluster."""
+    """Values that each axis may take; an axis left out takes the default that suits the cluster."""
     budget: Annotated[Budget, _STOP] = field(default_factory=Budget)
-    """When to stop."""
+    """Limits that end the sweep."""
     trial: Annotated[TrialSettings, Topic("Measuring a trial"), AsJson(_SETTING, beside_fields=True)] = field(
         default_factory=TrialSettings
     )
     """More settings of trials."""
     seed: Annotated[int, Ge(0), Rare()] = 0
-    """Seed of the order of trials: same seed, same sequence of trials."""
+    """Seed of the order of trials: the same seed gives the same sequence of trials."""
     name: str = ""
     """Name for people; need not be unique."""
     objective: Objective = field(default_factory=Objective)
-    """What is maximised."""
+    """Objective to maximise."""
     max_parallel_trials: Annotated[int, Ge(1), Flag("parallel"), Caption("Trials at once"), Rare()] = 1
-    """Trials that run at once where there is room for them."""
+    """Most trials that run at once if there is room for them."""
     loss_gate: Annotated[LossGate, _GATED] = field(default_factory=LossGate)
-    """How layouts that change the mathematics earn the first rank."""
+    """Convergence gate for layouts that are not numerically equivalent."""
     trainer: Annotated[OnlyNamed[Trainer] | None, Hint("our own decoder")] = None
-    """Name of a registered trainer, which then runs as the trial; empty: our own decoder does."""
+    """Name of a registered trainer that runs trials; empty: the product's own decoder."""
     trial_cluster: Annotated[
         Named[Cluster] | None,
         Flag("on"),
@@ -90,55 +90,58 @@ class SweepCreate(PredictedJobRequest):
         Topic("Trials on a smaller cluster"),
     ] = None
     """Smaller cluster where trials run, written as ``cluster``: with fewer of the same accelerators. Each trial is then
-    a scaled-down one that stands for a layout of the job on ``cluster``, and ranked by what is estimated of that; null:
-    trials run on ``cluster``."""
+    a proxy for a layout of the job on ``cluster``, and is ranked by the estimate for that layout; null: trials run
+    on ``cluster``."""
     fault_trace: Annotated[GivenFaultTrace | None, Topic("Injected link faults")] = None
     """Faults of the cluster's links in further steps of every trial, as text or as an object; layouts are then ranked
-    by what they reach under them (``objective.under_faults`` is true). Null: nothing befalls links."""
+    by their results under them (``objective.under_faults`` is true). Null: no faults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetChange:
-    """Another budget of a sweep."""
+    """A change of a sweep's budget."""
 
     budget: Annotated[GivenLimits, _STOP]
-    """Limits in the place of what they were, each for the whole sweep, what it has spent included; one that is left out
+    """Limits that replace the present ones, each for the whole sweep, including what it has used; one that is left out
     stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepClone:
-    """What a new sweep has otherwise than the one that it is cloned from; what is left out is as there."""
+    """Changes of a new sweep relative to the one that it is cloned from; a field left out stays as it is there."""
 
     model: Named[TransformerSpec] | None = None
-    """Other model, as for a new sweep."""
+    """Model, as for a new sweep."""
     cluster: Named[Cluster] | None = None
-    """Other cluster, as for a new sweep."""
+    """Cluster, as for a new sweep."""
     workload: Workload | None = None
     space: Annotated[GivenAxes, Rare()] = field(default_factory=dict)
     """Values of some axes. With another model or cluster, axes that are left out take the defaults that suit them."""
     budget: Annotated[GivenLimits, _STOP] = field(default_factory=dict)
-    """Some limits."""
+    """Limits to change."""
     trial: Annotated[dict[str, Any], GivenFields(TrialSettings), _AS_JSON, Rare()] = field(default_factory=dict)
-    """Some settings of trials."""
+    """Settings of trials to change."""
     seed: Annotated[Annotated[int, Ge(0)] | None, Rare()] = None
     """Seed of the order of trials."""
     name: str | None = None
     """Name for people; need not be unique."""
     objective: Objective | None = None
-    """What is maximised."""
+    """Objective to maximise."""
     max_parallel_trials: Annotated[Annotated[int, Ge(1)] | None, Flag("parallel"), Rare()] = None
-    """Trials that run at once where there is room for them."""
+    """Most trials that run at once if there is room for them."""
     loss_gate: Annotated[dict[str, Any], GivenFields(LossGate), _GATED, Rare()] = field(default_factory=dict)
-    """Some settings."""
+    """Settings of the convergence gate to change."""
 
     @property
     def is_of_same_job(self) -> bool:
-        """Whether it trains the same model on the same cluster."""
+        """True if it trains the same model on the same cluster."""
         return self.model is None and self.cluster is None
 
     def job_like(self, job: Job) -> Job:
-        """The job, but for what is said, once names are resolved; of another cluster runs told nothing."""
+        """Return the job with the given changes, after names are resolved.
+
+        Calibration is dropped for another cluster.
+        """
         return replace(
             job,
             model=job.model if self.model is None else resolved(self.model),
@@ -150,22 +153,22 @@ class SweepClone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCreate(SweepCreate):
-    """A change to be gated: what it trains, with which layout, and what it is held to."""
+    """A performance regression gate of a change: its job, its layout and its baseline."""
 
     layout: GivenLayout | None = None
-    """Layout of the change, and all that is measured; empty: the best that a sweep of ``space`` finds. A field left out
+    """Layout of the change, which alone is measured; empty: the best that a sweep of ``space`` finds. A field left out
     takes its default."""
     baseline: Key = "main"
-    """Name of the baseline that it is held to, such as a branch; each job has its own under that name."""
+    """Name of the baseline to compare with, such as a branch; each job has its own under that name."""
     sets_baseline: Annotated[bool, Flag("set-baseline")] = False
-    """Whether what is measured becomes that baseline, where the gate passes or there was none."""
+    """Whether the measured runs become that baseline, if the gate passes or there was none."""
     test: Annotated[SequentialTest, _TEST] = field(default_factory=SequentialTest)
-    """How strictly rates are compared: they are measured again until that decides, or ``max_runs`` are spent."""
+    """Thresholds of the comparison; runs are repeated until it decides, or ``max_runs`` are used up."""
     software: Label = ""
-    """What is under test, such as a commit or the digest of an image."""
+    """Software under test, such as a commit or the digest of an image."""
     reuses: Annotated[bool, Flag("reuse"), Rare()] = True
-    """Whether to take the runs of an earlier gate of the same layout, job, settings and software instead of measuring
-    again. Of a registered trainer only where ``software`` says what it is."""
+    """Whether to use the runs of an earlier gate of the same layout, job, settings and software instead of measuring
+    again. For a registered trainer this needs ``software``."""
 
     def __post_init__(self) -> None:
         if self.layout is not None and self.space:
@@ -174,45 +177,44 @@ class GateCreate(SweepCreate):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetuneCreate:
-    """A sweep that comes back by the clock, and challenges the layout in use."""
+    """A sweep that runs on a schedule and challenges the layout in use."""
 
     name: Annotated[Key, Flag("retune")]
-    """Name of the retune, unique."""
+    """Unique name of the retune."""
     cron: str
     """Schedule in five fields: minute, hour, day of month, month, day of week (0 2 * * *: every day at 2:00)."""
     time_zone: str = "UTC"
     """Time zone of the schedule, as the IANA database names it."""
     sweep: SweepCreate
-    """What every run starts, budget included."""
+    """Sweep that every run starts, including its budget."""
     incumbent: Annotated[GivenLayout | None, Flag("layout")] = None
-    """The layout in use; empty: the fastest that was measured of the job before, else the best that the first run
-    finds. A field left out takes its default."""
+    """Layout in use; empty: the fastest that was measured for the job before, or the best that the first run finds. A
+    field left out takes its default."""
     searches: Annotated[bool, Flag("search")] = True
-    """Whether runs try other layouts; else they only measure the incumbent."""
+    """Whether runs try other layouts; otherwise they only measure the incumbent."""
     test: Annotated[SequentialTest, _TEST] = field(default_factory=SequentialTest)
-    """How strictly runs are compared."""
+    """Thresholds of the comparisons."""
     on_new_environment: Annotated[bool, Rare()] = False
-    """Also run when torch, the driver or the kernel of this machine has changed."""
+    """Whether to run also when torch, the driver or the kernel of this machine has changed."""
     on_new_links: Annotated[bool, Rare()] = False
-    """Also run when a check of the stored cluster, or its description, says that links are not as they were in the last
-    run. That run holds the incumbent to nothing that it reached before."""
+    """Whether to run also when a check of the stored cluster, or its description, says that links have changed since
+    the last run. That run compares the incumbent with no earlier results."""
     adopts: Annotated[bool, Flag("adopt")] = False
-    """Whether to take a better layout for the incumbent without asking."""
+    """Whether a better layout becomes the incumbent without asking."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """What becomes the incumbent."""
+    """A request to adopt a layout as the incumbent."""
 
     layout: GivenLayout | None = None
-    """Layout to put into use; empty: the better layout that the last run found. A field left out takes its default. Its
-    next run measures what it is held to; the incumbent itself, named here, is from then on held to what it reaches
-    now."""
+    """Layout to put into use; empty: the better layout that the last run found. A field left out takes its default. The
+    next run measures its baseline. If the incumbent itself is named, its present results become its baseline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerStudyCreate(JobRequest):
-    """A study to start: which optimizer, numbers, batch and data-parallel degree come to a target loss fastest."""
+    """A study to start: a search of the optimizer, numbers and batch that reach a target loss fastest."""
 
     layout: GivenLayout
     """Layout that the model is trained with; a field left out takes its default. Candidates differ from it in
@@ -220,15 +222,15 @@ class OptimizerStudyCreate(JobRequest):
     target_loss: Annotated[float, Gt(0)]
     """Loss at which training is done, as the mean over ``window_sequences`` sequences."""
     window_sequences: Annotated[int, Ge(1), Rare()] = 64
-    """Over how many sequences losses are averaged, whatever the batch."""
+    """Number of sequences over which losses are averaged, whatever the batch."""
     space: Annotated[OptimizerSpace, AsJson(_OPTIMIZERS)] = field(default_factory=OptimizerSpace)
     """Settings to try."""
     budget: Annotated[StudyBudget, _STOP] = field(default_factory=StudyBudget)
-    """When the study ends."""
+    """Limits that end the study."""
     prunes: Annotated[bool, Flag("prune"), Rare()] = True
-    """Whether candidates end early that can no longer lie on the front, or whose loss lies above the others'."""
+    """Whether candidates end early that can no longer be on the Pareto front, or whose loss is above the others'."""
     trial: Annotated[TrialSettings, _AS_JSON, Rare()] = field(default_factory=TrialSettings)
-    """How long a trial may take, and what clips its gradients; the study says how many steps it runs."""
+    """Timeout of a trial, and the norm that clips its gradients; the study decides the number of steps."""
     seed: Annotated[int, Ge(0), Rare()] = 0
     """Seed of the candidates."""
     name: str = ""

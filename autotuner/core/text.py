@@ -53,35 +53,35 @@ class Input:
     """One text that a person types."""
 
     name: str
-    """Of the input in a form and in an address: ``price_limit``."""
+    """Name of the input in a form and in an address: ``price_limit``."""
     path: tuple[str, ...]
-    """Of the field in the request."""
+    """Path of the field in the request."""
     hint: Any
     """Type of the field, with its marks."""
     doc: str
-    """What the field is."""
+    """Description of the field."""
     topic: str
-    """What it is about, with others; empty: the question itself."""
+    """Topic that it shares with other inputs; empty: the question itself."""
     is_rare: bool
-    """Few people set it."""
+    """True if few people set it."""
     is_required: bool
-    """The question cannot be asked without it."""
+    """True if the question cannot be asked without it."""
     preset: Any
-    """What the field holds where nobody says anything; ``MISSING`` where somebody must."""
+    """Default of the field; ``MISSING`` if it is required."""
 
     @property
     def flag(self) -> str:
-        """Its option on the command line."""
+        """The input's option on the command line."""
         return f"--{self.name.replace('_', '-')}"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its own name and those of its field, which addresses may have, too."""
+        """The input's own name and those of its field, which addresses may also have."""
         return (self.name, _short(self.path[-1]), self.path[-1])
 
     @cached_property
     def label(self) -> str:
-        """Its name for people, with the unit of numbers that are typed without one: ``Storage, GB/s``."""
+        """The input's name for people, with the unit of numbers that are typed without one: ``Storage, GB/s``."""
         caption, whole = mark_of(self.hint, Caption), _short(self.path[-1])
         name = whole if whole == f"{self.name}s" else self.name
         unit = self.example.removeprefix("in ") if self.example.startswith("in ") else ""
@@ -97,43 +97,43 @@ class Input:
 
     @cached_property
     def item(self) -> Any:
-        """The type of what the field holds several of, with its marks; of any other field its own type."""
+        """The type of an item if the field holds several, with its marks; otherwise the type of the field."""
         return _without_none(get_args(self.kind)[0]) if self.is_list else self.hint
 
     @property
     def is_list(self) -> bool:
-        """Whether the field holds several of a kind."""
+        """True if the field holds several items of a kind."""
         return get_origin(self.kind) is tuple
 
     @property
     def is_flag(self) -> bool:
-        """Whether it is either so or not."""
+        """True if the field is a boolean."""
         return self.kind is bool
 
     @property
     def has_lines(self) -> bool:
-        """Whether a text of several lines is usual."""
+        """True if the input usually has several lines."""
         return _plain(self.item) in (FaultTrace, JobPhase, LinkHealth, MeasuredRun)
 
     @property
     def may_repeat(self) -> bool:
-        """Whether an option says one of several."""
+        """True if an option may be repeated, once per item."""
         return (self.is_list and self.named is not None) or (get_origin(self.kind) is dict and not self.is_object)
 
     @cached_property
     def named(self) -> type[Any] | None:
-        """What it may name; None where it takes no name."""
+        """The type of object that the input may name; None if it takes no name."""
         return named_within(self.item)
 
     @cached_property
     def takes_name_alone(self) -> bool:
-        """Whether nothing but a name can be typed."""
+        """True if only a name can be typed."""
         mark = mark_of(self.item, Name)
         return mark is not None and mark.alone
 
     @cached_property
     def choices(self) -> tuple[str, ...]:
-        """Words that may be typed; empty where any text may."""
+        """The words that may be typed; empty if any text may."""
         kind: Any = self.kind
         if self.is_flag:
             return ("yes", "no")
@@ -145,32 +145,32 @@ class Input:
 
     @cached_property
     def nouns(self) -> Mapping[str, str]:
-        """What choices are called that are no words themselves."""
+        """The nouns of choices whose own words are not nouns."""
         members: Any = self.kind if isinstance(self.kind, type) and issubclass(self.kind, Enum) else ()
         return {str(one.value): one.noun for one in members if hasattr(one, "noun")}
 
     @cached_property
     def default(self) -> str:
-        """What stands for nothing, as a person would type it; empty where nothing is a value, too."""
+        """The text of the default, as a person would type it; empty if the default is nothing."""
         is_said = self.preset is not MISSING and mark_of(self.hint, AsJson) is None
         return to_text(self.preset, self) if is_said else ""
 
     @property
     def placeholder(self) -> str:
-        """What an empty input shows."""
+        """The text that an empty input shows."""
         hint = mark_of(self.hint, Hint)
         return hint.text if hint else "" if self.example.startswith("in ") else self.example
 
     @cached_property
     def example(self) -> str:
-        """Texts that can be read; empty where the kind of the field says it all."""
+        """Examples of texts; empty if the kind of the field makes them obvious."""
         typed = _typed(self)
         written = typed or mark_of(self.hint, AsJson)
         return written.example if written else _EXAMPLES.get(self.named or _plain(self.item), "")
 
     @cached_property
     def help(self) -> str:
-        """What it is, in the first sentence of what is said of the field, with an example of what can be typed."""
+        """The first sentence of the field's description, with an example of a text."""
         said = " ".join(self.doc.replace("``", "").split())
         first = re.sub(r"; (?!empty: ).*", "", re.split(r"(?<=\.) ", said)[0].rstrip("."))
         example = f" ({self.example})" if self.example and self.example not in first else ""
@@ -178,17 +178,17 @@ class Input:
 
     @property
     def is_object(self) -> bool:
-        """Whether it is said by JSON, or by words in its place."""
+        """True if the input is JSON, or words in its place."""
         return any(mark_of(self.hint, kind) is not None for kind in (AsJson, GivenFields, InWords))
 
     @property
     def may_be_file(self) -> bool:
-        """Whether a path of a file may stand for it on a command line."""
+        """True if a path of a file may be given instead on a command line."""
         return self.is_object or self.named in (TransformerSpec, Cluster) or _plain(self.item) in _LINES
 
     @property
     def has_words(self) -> bool:
-        """Whether words may stand in the place of JSON."""
+        """True if words may be given instead of JSON."""
         given = mark_of(self.hint, GivenFields)
         return given.takes_name if given else mark_of(self.hint, AsJson) is None
 
@@ -209,8 +209,8 @@ def inputs_of(request: type[Any], *, has_all: bool = False) -> tuple[Input, ...]
     """Return the inputs of a request: the usual ones in the order of its fields, by topic, then the rare ones.
 
     Args:
-        request: Its type.
-        has_all: Rare fields of a value have inputs of their own, too, in the place of one text for all of them.
+        request: Type of the request.
+        has_all: Whether rare fields of a value have separate inputs instead of one text for all of them.
     """
     return _inputs_of(request, has_all=has_all)  # type: ignore[arg-type]  # a class is hashable
 
@@ -235,13 +235,13 @@ def _leaves(
     """Return the inputs of a value.
 
     Args:
-        cls: Its type.
-        path: Where it stands in the request.
-        topic: Of what it is a part.
-        is_rare: Few people say anything of it.
-        is_required: The question cannot be asked without it.
-        has_all: Rare fields of a value that people say as a whole have inputs of their own.
-        is_partial: Fields of it that nobody says are not as its type has them.
+        cls: Type of the value.
+        path: Path of the value in the request.
+        topic: Topic that the value belongs to.
+        is_rare: Whether few people set it.
+        is_required: Whether the question cannot be asked without it.
+        has_all: Whether rare fields of a value that people write as a whole have separate inputs.
+        is_partial: Whether fields that are left out differ from the defaults of the type.
     """
     hints = get_type_hints(cls, include_extras=True)
     texts = {name: text for base in reversed(cls.__mro__) for name, text in field_texts(base).items()}
@@ -335,7 +335,7 @@ def _texts_by_class(module: str) -> dict[str, dict[str, str]]:
 
 # ---------------------------------------------------------------- texts to a document
 ReadFile: TypeAlias = Callable[[str, str], str]
-"""Returns the text of the file that has a path; the second text is the field, for errors."""
+"""A function that returns the text of the file with a path. The second text is the field, for errors."""
 
 
 def to_document(
@@ -344,9 +344,9 @@ def to_document(
     """Return the JSON document that the texts describe; empty texts are left out.
 
     Args:
-        inputs: Of the request.
-        texts: By the name of the input.
-        read_file: A text may be the path of a file that holds the value: on command lines, never for a service.
+        inputs: Inputs of the request.
+        texts: Texts by the name of the input.
+        read_file: Reader of files, if a text may be the path of a file with the value. Only command lines have one.
 
     Raises:
         InvalidDocument: With every text that is not in the notation of its input; the field is that of the request.
@@ -472,7 +472,7 @@ _LINES: Mapping[Any, Callable[[str], Any]] = {
     JobPhase: read_phases,
     MeasuredRun: str,
 }
-"""What reads a kind of value that people write in lines."""
+"""Readers of values that people write in lines, by type."""
 
 
 # ---------------------------------------------------------------- values to texts
@@ -510,4 +510,4 @@ _WRITTEN: Mapping[Any, Callable[[Any], str]] = {
     LinkHealth: written_links,
     FaultTrace: _trace_text,
 }
-"""What writes a kind of value as people write it."""
+"""Writers of values as people write them, by type."""

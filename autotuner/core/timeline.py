@@ -1,6 +1,7 @@
 """StepTimeline: the blocks of one step on every rank, and repetitions that a drawing folds.
 
-The schedule simulator makes one of a prediction, ranks make one of a step that they recorded; both have this form.
+The schedule simulator makes one from a prediction, and ranks make one of a step that they recorded. Both have this
+form.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from autotuner.core.value import value
 
 
 class BlockKind(StrEnum):
-    """What a rank does meanwhile; passes have the letters of torch.distributed.pipelining."""
+    """The kinds of work of a rank. Passes have the letters of torch.distributed.pipelining."""
 
     FORWARD = "F"
     BACKWARD = "B"  # gradients of inputs and of weights in one go
@@ -28,12 +29,12 @@ class BlockKind(StrEnum):
 
     @property
     def is_pass(self) -> bool:
-        """Whether it belongs to a micro-batch."""
+        """True if it belongs to a micro-batch."""
         return len(self.value) == 1
 
 
 class Block(NamedTuple):
-    """From one moment to another a rank does one thing; seconds from the begin of the step."""
+    """A stretch of one rank's step with one kind of work, in seconds from the start of the step."""
 
     start_s: float
     end_s: float
@@ -43,12 +44,12 @@ class Block(NamedTuple):
 
     @property
     def word(self) -> str:
-        """As torch writes an action: stage, kind, micro-batch (``0F3``); the kind alone where there is no pass."""
+        """The name of the block as torch writes an action: stage, kind, micro-batch (``0F3``), or the kind alone."""
         return f"{self.stage}{self.kind}{self.micro_batch}" if self.kind.is_pass else self.kind.value
 
     @classmethod
     def parse(cls, word: str, start_s: float, end_s: float) -> Self:
-        """The block of that word.
+        """Return the block of that name.
 
         Raises:
             InvalidInput: It is none.
@@ -63,45 +64,45 @@ class Block(NamedTuple):
 
 @value
 class RankSeconds:
-    """What a rank does in a step, folded parts included: the parts sum to the step."""
+    """The seconds of a rank's step by kind of work, including folded parts. The parts sum to the step."""
 
     forward_s: float = 0.0
     """Forward passes."""
     backward_s: float = 0.0
-    """Gradients; without those of weights where a schedule defers these."""
+    """Gradients, without those of weights if a schedule defers them."""
     weight_s: float = 0.0
     """Deferred gradients of weights."""
     send_s: float = 0.0
-    """Waiting for what travels between stages, or sending where that stands in the way."""
+    """Waiting for data between stages, or sends that block the rank."""
     sync_s: float = 0.0
-    """Gradient and parameter collectives of the data-parallel group that nothing hides."""
+    """Exposed gradient and parameter collectives of the data-parallel group."""
     optimizer_s: float = 0.0
-    """The update."""
+    """Optimizer step."""
     idle_s: float = 0.0
-    """Waiting for other ranks, and what is none of these."""
+    """Waiting for other ranks, and everything else."""
 
     @property
     def total_s(self) -> float:
-        """The step."""
+        """The seconds of the whole step."""
         return float(sum(getattr(self, f.name) for f in fields(self)))
 
 
 @value
 class RankTimeline:
-    """One rank's blocks, in order of time, without those inside folds; what lies between them is idle."""
+    """The blocks of one rank in order of time, without those inside folds. The rank is idle between blocks."""
 
     rank: int
-    """Of the job; of a prediction the first of the pipeline rank, as all of these do the same."""
+    """Number of the rank; in a prediction the first of its pipeline rank, because all of these do the same."""
     pipeline_rank: int
-    """Where it lies in the pipeline."""
+    """Pipeline rank that it belongs to."""
     actions: tuple[str, ...]
-    """What it does (``Block.word``)."""
+    """Names of its blocks (``Block.word``)."""
     start_s: tuple[float, ...]
-    """When each begins, from the begin of the step."""
+    """Start of each block, in seconds from the start of the step."""
     end_s: tuple[float, ...]
-    """When each ends."""
+    """End of each block, in seconds from the start of the step."""
     seconds: RankSeconds
-    """The whole step by part."""
+    """Seconds of the whole step by kind of work."""
 
     def __post_init__(self) -> None:
         lengths = {len(self.actions), len(self.start_s), len(self.end_s)}
@@ -112,18 +113,18 @@ class RankTimeline:
 
     @property
     def blocks(self) -> Iterator[Block]:
-        """What it does, one after the other."""
+        """Yield the blocks in order."""
         return map(Block.parse, self.actions, self.start_s, self.end_s)
 
 
 @value
 class Fold:
-    """A stretch of the step that is left out, because what happens in it happens again and again."""
+    """A stretch of the step that is left out of a drawing, because it is a repetition."""
 
     start_s: float
     end_s: float
     num_micro_batches: int
-    """How many go through it that are shown nowhere."""
+    """Number of micro-batches that are shown nowhere because they lie in it."""
 
 
 @value
@@ -131,36 +132,34 @@ class StepTimeline:
     """One step of a layout, rank by rank."""
 
     step_s: float
-    """How long it takes."""
+    """Seconds of the step."""
     num_micro_batches: int
-    """Of each replica."""
+    """Number of micro-batches of each replica."""
     num_ranks: int
-    """How many ranks the layout has; ``ranks`` may be fewer."""
+    """Number of ranks of the layout; ``ranks`` may have fewer."""
     ranks: tuple[RankTimeline, ...]
-    """In the order of the pipeline."""
+    """Timelines in the order of the pipeline."""
     folds: tuple[Fold, ...] = ()
-    """In order of time."""
+    """Folds in order of time."""
 
 
 _FIRST = 2
-"""Micro-batches whose gradients are shown on every rank before a fold begins."""
+"""Number of micro-batches whose gradients are shown on every rank before a fold begins."""
 
 _MOST_LAST = 16
-"""Micro-batches that are shown at the end of however deep a pipeline."""
+"""Most micro-batches that are shown at the end of a deep pipeline."""
 
 _FEWEST_FOLDED = 4
-"""A fold of fewer micro-batches than this saves no room."""
+"""Fewest micro-batches of a fold; fewer save no room."""
 
 
 def found_folds(ranks: Sequence[Sequence[Block]], num_micro_batches: int) -> tuple[Fold, ...]:
-    """Where every rank repeats itself: one stretch of most schedules, one of forwards and one of gradients in GPipe.
+    """Return the stretches in which every rank repeats itself: one for most schedules, two for GPipe.
 
-    Shown are the first micro-batches, until every rank has the gradients of two, and the last: as many as there are
-    pipeline ranks, with which the pipeline drains.
-
-    Args:
-        ranks: The blocks of each, all of them, in order of time.
-        num_micro_batches: Of the step.
+    The first micro-batches are shown until every rank has the gradients of two. The last ones are shown, too: as many
+    as there are pipeline ranks, with which the pipeline drains. Args:
+        ranks: All blocks of each rank, in order of time.
+        num_micro_batches: Number of micro-batches of the step.
     """
     drained_by = min(len({_stage(blocks) for blocks in ranks}), _MOST_LAST)
     last = num_micro_batches - max(_FIRST, drained_by)
@@ -185,7 +184,7 @@ class _Stretch:
     end_s: float
 
     def fold(self, ranks: Sequence[Sequence[Block]]) -> Fold:
-        """With the number of micro-batches of which nothing is left to see in it, on the rank that hides fewest."""
+        """Return the fold of the stretch, with the least number of micro-batches that it hides on a rank."""
         return Fold(start_s=self.start_s, end_s=self.end_s, num_micro_batches=min(map(self._hidden, ranks)))
 
     def _hidden(self, blocks: Sequence[Block]) -> int:
@@ -194,7 +193,7 @@ class _Stretch:
 
 
 def outside(blocks: Sequence[Block], folds: Sequence[Fold]) -> tuple[Block, ...]:
-    """The blocks that a fold does not swallow; those that reach into one, or out of it, stay whole."""
+    """Return the blocks outside of folds. Blocks that overlap a fold in part stay whole."""
     return tuple(b for b in blocks if not any(fold.start_s <= b.start_s and b.end_s <= fold.end_s for fold in folds))
 
 

@@ -1,4 +1,4 @@
-"""Trial: one layout that a sweep proposed, and what came of it."""
+"""Trial: one layout that a sweep proposed, and its result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from autotuner.core.value import Count, CountFromZero, Positive, Share, derived,
 
 
 class FailureKind(StrEnum):
-    """Why a trial died."""
+    """The kinds of failures of a trial."""
 
     OOM = "oom"
     TIMEOUT = "timeout"
@@ -32,19 +32,19 @@ class FailureKind(StrEnum):
 
 @value
 class TrialFailure:
-    """A trial that died."""
+    """The failure of a trial."""
 
     kind: FailureKind
     message: str
-    """One line for a table."""
+    """Message of one line for a table."""
     rank: int | None = None
-    """The rank that died first, where it is known."""
+    """Rank that failed first, if it is known."""
     log_tail: str = ""
-    """The last lines that rank printed."""
+    """Last lines that this rank printed."""
 
 
 class EngineJobPhase(StrEnum):
-    """Where a job stands."""
+    """The phases of a job on an engine."""
 
     QUEUED = "queued"  # accepted; it has no accelerators yet, or its nodes are still being made ready
     RUNNING = "running"
@@ -53,7 +53,7 @@ class EngineJobPhase(StrEnum):
 
     @property
     def is_over(self) -> bool:
-        """No process of it is left."""
+        """True if none of its processes is left."""
         return self in (EngineJobPhase.ENDED, EngineJobPhase.LOST)
 
 
@@ -64,83 +64,84 @@ class EngineJob:
     engine: str
     """Name of the engine, as its operator registered it."""
     name: str
-    """What this side calls it; no other trial, run or attempt has a job of that name."""
+    """Name of the job on this side. No other trial, run or attempt has a job of that name."""
     handle: str
-    """What the engine calls it: the number of a Slurm job, the name of a Kubernetes object."""
+    """Name of the job on the engine: the number of a Slurm job, the name of a Kubernetes object."""
     submitted_at: float
     """Epoch seconds."""
     phase: EngineJobPhase = EngineJobPhase.QUEUED
     detail: str = ""
-    """Why it waits, or how it ended, in the engine's words."""
+    """Reason why it waits, or how it ended, in the engine's words."""
     started_at: float | None = None
-    """When it was first seen to have its accelerators; None before."""
+    """Time when it was first seen to have its accelerators; None before."""
     ended_at: float | None = None
-    """When it was first seen to be over; None before."""
+    """Time when it was first seen to be over; None before."""
 
     def running_s(self, now: float) -> float:
-        """How long it has had its accelerators: waiting in a queue is no trial time."""
+        """Return the seconds that it has had its accelerators. Waiting in a queue is not counted."""
         if self.started_at is None:
             return 0.0
         return max(0.0, (now if self.ended_at is None else self.ended_at) - self.started_at)
 
     def queued_s(self, now: float) -> float:
-        """How long it waited for them."""
+        """Return the seconds that it waited for its accelerators."""
         ends = (moment for moment in (self.started_at, self.ended_at) if moment is not None)
         return max(0.0, min(ends, default=now) - self.submitted_at)
 
     def over(self, now: float) -> EngineJob:
-        """The job as it stands when its trial has ended, where nobody saw it end."""
+        """Return the job as it is after its trial has ended, even if nobody saw it end."""
         return self if self.phase.is_over else replace(self, phase=EngineJobPhase.ENDED, ended_at=now)
 
 
 def with_job(jobs: tuple[EngineJob, ...], job: EngineJob) -> tuple[EngineJob, ...]:
-    """Return the jobs with this one in the place of what was known of that name, or behind the others."""
+    """Return the jobs with this one, which replaces an earlier state of the same name or is appended."""
     return tuple({**{known.name: known for known in jobs}, job.name: job}.values())
 
 
 @value
 class ScaledTrial:
-    """A small run that stands for a layout of a larger job; ``search.sampler.proxy`` says how it is chosen."""
+    """A proxy trial: a small run that stands for a layout of a larger job; ``search.sampler.proxy`` chooses it."""
 
     layout: Layout
-    """What runs."""
+    """Layout that runs."""
     num_layers: Count
-    """Layers of the model that runs."""
+    """Number of layers of the model that runs."""
     num_dense_layers: CountFromZero = 0
-    """Leading ones without experts among these, in a sparse model."""
+    """Number of leading layers without experts among these, in a sparse model."""
     global_batch_size: Count
-    """Sequences per step: a replica runs as many micro-batches as in the target."""
+    """Sequences per step. A replica runs as many micro-batches as in the target."""
     measured_parts: tuple[str, ...] = ()
-    """Parts of a step (fields of ``StepTime``) that it runs as the target does: the same shapes and counts, in groups
-    of as many ranks over the same kind of link. The others come from the cost model."""
+    """Parts of a step (fields of ``StepTime``) that it runs as the target does: with the same shapes and counts, in
+    groups of as many ranks over the same kind of link. The other parts come from the cost model."""
     measurement: Measurement | None = None
-    """What it measured, which is not what the layout that it stands for would; None unless the trial is complete."""
+    """Measurement of the proxy, which differs from that of the layout that it stands for; None unless the trial is
+    complete."""
 
     @property
     @derived
     def label(self) -> str:
-        """The small layout in short."""
+        """The name of the small layout."""
         return str(self.layout)
 
     @property
     @derived
     def num_ranks(self) -> int:
-        """Ranks that it runs on."""
+        """The number of ranks that it runs on."""
         return self.layout.world_size
 
     def model(self, whole: TransformerSpec) -> TransformerSpec:
-        """The target's model with the layers that run."""
+        """Return the target's model with the layers that run."""
         model = whole.with_num_layers(self.num_layers)
         if model.experts is None:
             return model
         return replace(model, experts=replace(model.experts, num_dense_layers=self.num_dense_layers))
 
     def job(self, target: Job, cluster: Cluster) -> Job:
-        """What runs, as a job of its own.
+        """Return the job that runs.
 
         Args:
             target: The job that it stands for.
-            cluster: Where trials run; it takes a part of it.
+            cluster: The cluster that trials run on. The job gets a part of it.
         """
         return replace(
             target,
@@ -151,16 +152,16 @@ class ScaledTrial:
 
 
 def part_of(cluster: Cluster, num_ranks: int) -> Cluster:
-    """So many accelerators of a cluster: some of one node, or whole nodes."""
+    """Return a part of a cluster with so many accelerators: some of one node, or whole nodes."""
     per_node = min(num_ranks, cluster.accelerators_per_node)
     return cluster.resized(num_nodes=num_ranks // per_node, accelerators_per_node=per_node)
 
 
 def time_to_loss_s(trial: Trial, gate: LossGate) -> float | None:
-    """Seconds to the loss that a plain layout has behind the steps of a gate of lossy layouts; None where unknown.
+    """Return the seconds to the loss that a plain layout has after the steps of a gate of lossy layouts.
 
-    Layouts that change no mathematics need just these steps; what others need, their gate found. The loss is one of
-    first steps: it compares layouts, and says nothing of the end of a training.
+    None if it is unknown. Numerically equivalent layouts need exactly these steps, and the gate of other layouts found
+    their number. The loss is one of the first steps: it compares layouts, and does not predict the end of a training.
     """
     if trial.reached is None or not gate.enabled:
         return None
@@ -169,7 +170,7 @@ def time_to_loss_s(trial: Trial, gate: LossGate) -> float | None:
 
 
 def _steps(trial: Trial, gate: LossGate) -> float | None:
-    """Steps to the loss; what a gate of more or fewer steps found counts for as many."""
+    """Return the steps to the loss. The result of a gate with more or fewer steps is scaled."""
     if trial.layout.is_equivalent:
         return float(gate.num_lossy_steps)
     found = trial.gate
@@ -179,7 +180,7 @@ def _steps(trial: Trial, gate: LossGate) -> float | None:
 
 
 class TrialState(StrEnum):
-    """Where a trial stands."""
+    """The states of a trial."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -191,11 +192,11 @@ class TrialState(StrEnum):
 
     @property
     def finished(self) -> bool:
-        """No further change will come, unless it was cut short and its sweep goes on."""
+        """True if the trial will not change any more, unless it was cut short and its sweep goes on."""
         return self not in (TrialState.QUEUED, TrialState.RUNNING, TrialState.WAITING)
 
     def to(self, new: TrialState) -> TrialState:
-        """``new``, if a trial may go there from here.
+        """Return ``new`` if a trial may change to it from this state.
 
         An interrupted run goes from ``running`` or ``waiting`` back to ``queued``: it is tried again. So does a trial
         that was cut short by the end of its sweep, once that goes on.
@@ -214,23 +215,23 @@ _NEXT: dict[TrialState, tuple[TrialState, ...]] = {
     TrialState.WAITING: tuple(TrialState),
     TrialState.CANCELLED: (TrialState.QUEUED,),
 }
-"""Complete, pruned and failed trials stay what they are."""
+"""Legal changes of state. Complete, pruned and failed trials stay what they are."""
 
 
 @value
 class Stopped:
-    """A trial that was ended from outside, on purpose."""
+    """The end of a trial that was stopped from outside, on purpose."""
 
     reason: Literal["pruned", "cancelled", "budget", "paused", "lease_lost", "shutdown", "infrastructure"]
-    """It lost to the best trial; a user asked; time or accelerator-hours of the sweep ran out; the sweep is paused;
-    another worker took the sweep over; the worker shuts down; or its nodes were lost, which says nothing of the
-    trial."""
+    """Reason: it lost to the best trial; a user cancelled it; time or accelerator-hours of the sweep ran out; the sweep
+    is paused; another worker took the sweep over; the worker shuts down; or its nodes were lost, which says nothing
+    about the trial."""
     detail: str = ""
-    """The reason with its numbers, as a sentence."""
+    """Reason with its numbers, as a sentence."""
 
 
 Outcome = Measurement | TrialFailure | Stopped
-"""How a trial ended."""
+"""End of a trial."""
 
 
 @value
@@ -238,7 +239,7 @@ class Waiting:
     """A started trial that has no devices yet."""
 
     reason: str
-    """What it waits for, as a sentence without a full stop."""
+    """Reason why it waits, as a sentence without a full stop."""
     since: float
     """Epoch seconds."""
 
@@ -255,77 +256,78 @@ class Trial:
     id: str
     sweep_id: str
     number: int
-    """Counts from 0 inside its sweep, in the order the sampler asked."""
+    """Number inside its sweep from 0, in the order in which the sampler chose."""
     state: TrialState
     layout: Layout
     prediction: Prediction
     attempts: int = 0
-    """How often it was started; above 1 after an interruption. Whoever finds a job of it that goes on starts
-    nothing."""
+    """Number of times it was started; above 1 after an interruption. A worker that finds a running job of it starts no
+    other."""
     started_at: float | None = None
-    """When it began to work: the time that it waited for devices of this machine is left out."""
+    """Time when it began to work, without the wait for devices of this machine."""
     finished_at: float | None = None
     steps: tuple[StepReport, ...] = ()
     """Reports of the running or last attempt."""
     measurement: Measurement | None = None
-    """None unless the trial is complete, and of one that ran on fewer ranks than its job has: ``scaled`` has its."""
+    """Measurement; None unless the trial is complete. A trial on fewer ranks than its job has its measurement in
+    ``scaled``."""
     failure: TrialFailure | None = None
-    """None unless the trial failed."""
+    """Failure; None unless the trial failed."""
     stopped: Stopped | None = None
-    """Why it was pruned or cancelled; None in records older than this field."""
+    """Reason why it was pruned or cancelled; None in records older than this field."""
     gate: GateResult | None = None
-    """What the loss gate found, of a layout that changes the mathematics; None where none ran."""
+    """Result of the convergence gate for a layout that is not numerically equivalent; None if no gate ran."""
     jobs: tuple[EngineJob, ...] = ()
-    """What engines were given for it, in order; empty where it runs on the service's own machine."""
+    """Jobs that engines were given for it, in order; empty if it runs on the service's own machine."""
     scaled: ScaledTrial | None = None
-    """What runs in the place of the layout, where trials have fewer ranks than their job: steps, measurement and
-    failure are of that. None: the layout itself runs."""
+    """Proxy trial that runs instead of the layout, if trials have fewer ranks than their job. Steps, measurement and
+    failure are the proxy's. None: the layout itself runs."""
     estimate: TrialEstimate | None = None
-    """What the layout would reach at full size, of a trial that stands for it and was measured."""
+    """Estimate of the layout at full size, from a measured proxy trial."""
     repeats: int | None = None
-    """Number of the trial whose layout it runs again, to be compared; it has no rank of its own. None: it is the first
-    of its layout."""
+    """Number of the trial whose layout it repeats for a comparison. A repeat has no rank of its own. None: it is the
+    first of its layout."""
     expected_gain: float | None = None
-    """By which fraction a trial was expected to raise the best value when this one was chosen; None where nothing was
-    measured before, the layout was not chosen so, and in records older than this field."""
+    """Expected relative improvement of the best value when this trial was chosen; None if nothing was measured before,
+    if the layout was not chosen this way, and in records older than this field."""
     waiting: Waiting | None = None
-    """Why it has no devices yet, and since when; None unless its state is ``waiting``."""
+    """Reason why it has no devices yet, and since when; None unless its state is ``waiting``."""
     runs: tuple[FinishedRun, ...] = ()
-    """The runs of it that have finished, while the trial has not."""
+    """Runs that have finished while the trial has not."""
 
     @property
     @derived
     def label(self) -> str:
-        """The layout in short."""
+        """The name of the layout."""
         return str(self.layout)
 
     @property
     def ran(self) -> Layout:
-        """The layout that runs as the trial: its own, or that of the proxy trial that stands for it."""
+        """The layout that runs as the trial: its own, or that of its proxy trial."""
         return self.layout if self.scaled is None else self.scaled.layout
 
     @property
     def ran_measurement(self) -> Measurement | None:
-        """What was measured of the layout that ran, its own or that of the proxy trial that stands for it."""
+        """The measurement of the layout that ran, its own or that of its proxy trial."""
         return self.measurement if self.scaled is None else self.scaled.measurement
 
     def with_measurement(self, found: Measurement) -> Self:
-        """Return the trial with what was measured of the layout that ran."""
+        """Return the trial with the measurement of the layout that ran."""
         if self.scaled is None:
             return replace(self, measurement=found)
         return replace(self, scaled=replace(self.scaled, measurement=found))
 
     @property
     def reached(self) -> Measurement | TrialEstimate | None:
-        """What it is ranked by: what it measured, or what is estimated of the whole job where less of it ran."""
+        """The result that it is ranked by: its measurement, or the estimate for the whole job if a proxy ran."""
         return self.measurement if self.scaled is None else self.estimate
 
     @property
     def is_valid(self) -> bool:
-        """Whether its layout may be ranked by it: measured in a format that its hardware has, not known to train worse.
+        """True if its layout may be ranked: its hardware has its number format, and it is not known to train worse.
 
-        One that exchanges less than its gradients, or clips them early, has to be known to train as well. One that ran
-        on fewer ranks than its job has needs an estimate, too.
+        A layout that exchanges less than its gradients, or clips them early, must have passed a convergence gate. A
+        proxy trial needs an estimate, too.
         """
         outcome = self.gate and self.gate.outcome
         may_train = outcome is GateOutcome.PASSED if self.layout.needs_passed_gate else outcome != GateOutcome.FAILED
@@ -333,18 +335,18 @@ class Trial:
 
     @property
     def awaits_gate(self) -> bool:
-        """Whether it would be ranked if a loss gate passed it, and none looked yet."""
+        """True if it would be ranked after a convergence gate passed it, and no gate has run yet."""
         return self._is_known and self.layout.needs_passed_gate and self.gate is None and self.repeats is None
 
     @property
     def _is_known(self) -> bool:
-        """Whether it was measured in a format that its hardware has."""
+        """True if it was measured in a format of its hardware."""
         return self.ran_measurement is not None and self.reached is not None and not self.layout.is_emulated
 
     @property
     @derived
     def gate_outcome(self) -> GateOutcome | None:
-        """What the loss gate says of a layout that changes the mathematics; None for any other."""
+        """The outcome of the convergence gate for a layout that is not numerically equivalent; None for any other."""
         if self.gate is not None:
             return self.gate.outcome
         return GateOutcome.NOT_GATED if self.ran_measurement and not self.layout.is_equivalent else None
@@ -352,12 +354,12 @@ class Trial:
     @property
     @derived
     def is_ranked(self) -> bool:
-        """Whether it has a rank: it is valid, and the first of its layout."""
+        """True if it has a rank: it is valid, and the first of its layout."""
         return self.is_valid and self.repeats is None
 
     @property
     def brief(self) -> Self:
-        """The trial without steps, finished runs, curves of its loss gate and timelines, as lists show it."""
+        """The trial without steps, finished runs, curves of its convergence gate and timelines, as lists show it."""
         gate = self.gate
         if gate is not None:
             gate = replace(gate, candidate_losses=(), reference_losses=())
@@ -369,11 +371,13 @@ class Trial:
 
     @property
     def job_goes_on(self) -> bool:
-        """Whether an engine's job of it waits or runs: whoever runs the trial next finds that one, and starts none."""
+        """True if an engine's job of it waits or runs, so that a worker that resumes the trial starts no other."""
         return any(not job.phase.is_over for job in self.jobs)
 
     def accelerator_hours(self, now: float) -> float:
-        """Ranks x hours of the running or last attempt and of the loss gate; attempts cut short are not counted.
+        """Return the accelerator-hours of the running or last attempt and of the convergence gate.
+
+        Attempts that were cut short are not counted.
 
         Waiting does not count. Of jobs of an engine all count, from the moment each had its accelerators.
         """
@@ -394,29 +398,29 @@ class Trial:
 
 @value
 class PastTrial:
-    """A trial that ran, or ran out of memory, as evidence about the jobs that come after it."""
+    """A trial that ran, or ran out of memory, as evidence about later jobs."""
 
     job: Job
-    """What ran: of a proxy trial its own model, workload and cluster, not those of the job that it stood for; its
-    accelerator's memory is what a rank might use, the trial's own budget if that was less."""
+    """Job that ran. For a proxy trial it has the proxy's model, workload and cluster. Its accelerator's memory is the
+    memory that a rank could use, or the trial's own budget if that was less."""
     layout: Layout
-    """What ran."""
+    """Layout that ran."""
     step_time_s: Positive | None
-    """Measured, also of a trial that was pruned; None where it ran out of memory."""
+    """Measured step time, also of a pruned trial; None if it ran out of memory."""
     sweep_id: str
-    """The sweep that it belongs to."""
+    """Sweep that it belongs to."""
     finished_at: float
     """Epoch seconds."""
     peak_bytes: Positive | None = None
-    """That the fullest rank had allocated; None where nobody told."""
+    """Peak bytes of the fullest rank; None if it was not reported."""
     trainer: str | None = None
-    """Name of the registered trainer that ran it; None: our own decoder."""
+    """Name of the registered trainer that ran it; None: the product's own decoder."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """As it recorded its own; empty where it recorded none."""
+    """Environment as the trial recorded it; empty if it recorded none."""
     parts: Breakdown | PhaseTimes | None = None
-    """Where its step went, as measured; None where nobody divided it."""
+    """Measured time of its step by part; None if the step was not divided."""
     foreign_share: Share = 0.0
-    """Share of the processors that it ran on which other processes used meanwhile, 0..1."""
+    """Share of its processors that other processes used meanwhile, 0..1."""
 
     def __post_init__(self) -> None:
         if self.layout.world_size != self.job.cluster.world_size:
@@ -425,35 +429,35 @@ class PastTrial:
 
     @property
     def ran_out_of_memory(self) -> bool:
-        """Whether it did; else it ran, and has a step time."""
+        """True if the trial ran out of memory; otherwise it has a step time."""
         return self.step_time_s is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedTime:
-    """What a ranked trial says of the order: its step time, measured or estimated, and how well that is known."""
+    """The step time of a ranked trial, measured or estimated, with its error."""
 
     trial_id: str
     step_time_s: float
     step_time_interval_s: float | None
-    """Half the 95 % interval of the step time, from the quartiles where steps were few; None where it is not known."""
+    """Half the 95 % interval of the step time, from the quartiles if steps were few; None if it is not known."""
     noise_floor: float | None
-    """Relative difference of equal runs; None where the trial ran once."""
+    """Relative difference of equal runs; None if the trial ran once."""
     repeated_s: tuple[float, ...] = ()
     """Step times of the trials that repeat it."""
     worth_per_step: float = 1.0
-    """What divided by the step time is the value that trials are ordered by; the same for all of them where speed alone
-    counts."""
+    """Number that, divided by the step time, is the value that trials are ordered by. It is the same for all trials if
+    only speed counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialsVersion:
-    """Changes with whatever the trials of a sweep tell but for their steps."""
+    """A version that changes with everything that the trials of a sweep tell, except their steps."""
 
     last_event: int
-    """Sequence of the last event that tells of more than a step; 0 without one."""
+    """Sequence number of the last event that tells more than a step; 0 without one."""
     num_trials: int
-    """How many there are."""
+    """Number of trials."""
 
 
 OUT_OF_MEMORY = (
@@ -469,7 +473,7 @@ OUT_OF_LIMITED_MEMORY = (
     "Resource temporarily unavailable",  # strerror(EAGAIN): the kernel has no room for the stack of a new thread
     "can't start new thread",  # Python's words for that
 )
-"""Also said where there are too many threads; a process whose memory is limited lacks memory long before."""
+"""Messages that may also mean too many threads. A process with limited memory lacks memory long before."""
 
 COMMUNICATION = (
     "Connection reset by peer",

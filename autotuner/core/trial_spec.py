@@ -38,7 +38,7 @@ from autotuner.core.workload import Workload
 
 
 class OptimizerName(StrEnum):
-    """An optimizer that the trial job has."""
+    """An optimizer that the trial job offers."""
 
     ADAMW = "adamw"  # arXiv 1711.05101
     LAMB = "lamb"  # arXiv 1904.00962: the step of each tensor is as long as the tensor's norm says
@@ -51,16 +51,16 @@ class OptimizerSettings:
 
     name: OptimizerName = OptimizerName.ADAMW
     learning_rate: Positive
-    """Of every step behind the warm-up."""
+    """Learning rate of every step after the warm-up."""
     beta1: float = 0.9
     """Share of the first moment that stays from step to step; MADGRAD's momentum."""
     beta2: float = 0.999
-    """Share of the second moment that stays; MADGRAD sums its squares, and has none."""
+    """Share of the second moment that stays. MADGRAD sums its squares and has none."""
     weight_decay: NonNegative = 0.01
-    """Share of the parameters, times the learning rate, that each step takes away; LAMB makes it a part of the update
+    """Share of the parameters, times the learning rate, that each step takes away. LAMB makes it a part of the update
     whose length it sets."""
     warmup_steps: CountFromZero = 0
-    """Over so many first steps the learning rate rises to its value, by equal parts."""
+    """Number of first steps over which the learning rate rises linearly to its value."""
 
     def __post_init__(self) -> None:
         for name in ("beta1", "beta2"):
@@ -69,11 +69,11 @@ class OptimizerSettings:
                 raise InvalidInput(name, share, "must be 0 or more and below 1", 0.9 if share >= 1 else 0.0)
 
     def learning_rate_at(self, step: int) -> float:
-        """Of one step; the first is step 0."""
+        """Return the learning rate of one step; the first is step 0."""
         return self.learning_rate * min(1.0, (step + 1) / (self.warmup_steps + 1))
 
     def refuses(self, layout: Layout) -> str | None:
-        """Why it cannot train with the layout, as a sentence; None where it can."""
+        """Return the reason why it cannot train with the layout, as a sentence; None if it can."""
         if layout.gradient_sync != GradientSync.FULL and self.name is not OptimizerName.ADAMW:
             return f"{layout.gradient_sync.label} exchanges less than gradients, for which only AdamW has been tried"
         if self.name is not OptimizerName.LAMB or _holds_whole_tensors(layout):
@@ -86,7 +86,7 @@ class OptimizerSettings:
 
 
 def _holds_whole_tensors(layout: Layout) -> bool:
-    """Whether a rank updates each tensor that it holds as a whole, and not as a part of it or of a flat bucket."""
+    """Return True if a rank updates each of its tensors as a whole, and not a part of it or a flat bucket."""
     is_split = layout.tensor_parallel_degree * layout.expert_parallel_degree > 1
     num_losses = layout.data_parallel_degree * layout.context_parallel_degree
     is_flat = num_losses > 1 and layout.pipeline_schedule not in ONE_STAGE_SCHEDULES
@@ -99,20 +99,20 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,63}")
 
 @value
 class Trainer:
-    """What a sweep knows of a trainer; how it is started stays with the operator."""
+    """The description of a registered trainer. Its operator knows how it is started."""
 
     name: str
     format: ExportFormat
-    """What a layout is written as for it."""
+    """Export format of a layout for the trainer."""
     stack: str = "torch"
     """Name of the software that predictions are for, from the catalog."""
     options: tuple[str, ...] = ()
-    """Fields of a layout that it reads; empty: all that the format can say."""
+    """Fields of a layout that it reads; empty: all that the format can express."""
     fixed: Mapping[str, object] = field(default_factory=dict)
-    """What its own code decides, by field of a layout, as JSON has it; every other field that it does not read is at
+    """Values that its own code decides, by field of a layout, as in JSON. Every other field that it does not read is at
     its default."""
     values: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
-    """Of fields that it reads, the values that it knows, as JSON has them; it knows all of the others."""
+    """Values that it supports, for fields that it reads, as in JSON. It supports all values of other fields."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -135,31 +135,31 @@ class Trainer:
                 raise InvalidInput(f"values.{name}", [], "must be one value or more")
 
     def reads(self, name: str, elsewhere: Collection[str]) -> bool:
-        """Whether a field of the layout reaches it.
+        """Return True if a field of the layout reaches the trainer.
 
         Args:
-            name: Of the field.
-            elsewhere: Fields that the format leaves to the trainer's own code; those among ``options`` are read by it.
+            name: Name of the field.
+            elsewhere: Fields that the format leaves to the trainer's own code. It reads those among ``options``.
         """
         return name in self.options if self.options else name not in self.fixed and name not in elsewhere
 
     def held(self, name: str) -> int | None:
-        """The value that its own code decides; None where nobody said which."""
+        """Return the value that its own code decides; None if it is not known."""
         value: int = getattr(from_plain(Layout, dict(self.fixed)), name)
         return value if name in self.fixed else None
 
     def known(self, name: str) -> tuple[int, ...]:
-        """The values of a field that it knows, where it does not know all."""
+        """Return the values of a field that it supports, if it does not support all."""
         plain = self.values.get(name, ())
         return tuple(getattr(from_plain(Layout, {name: value}, "values"), name) for value in plain)
 
 
 @value
 class TrainerOffer(Trainer):
-    """A registered trainer, as sweeps may ask for it: ``options`` are all fields that a sweep of it may search."""
+    """A registered trainer as sweeps may request it; ``options`` are all fields that a sweep may search."""
 
     version: str
-    """Release of the format's words."""
+    """Release of the export format."""
 
 
 def _require_field(name: str, path: str) -> None:
@@ -169,7 +169,8 @@ def _require_field(name: str, path: str) -> None:
 
 
 _CUSTOMARY_NORM = 1.0
-"""What large language models are clipped to (arXiv 2005.14165, appendix B; arXiv 2302.13971, section 2.3)."""
+"""Customary norm to which gradients of large language models are clipped (arXiv 2005.14165, appendix B; arXiv
+2302.13971, section 2.3)."""
 
 
 _AS_SHARE, _AS_GIGABYTES = Typed(read_share, written_share), Typed(read_gigabytes, written_giga, "in GB")
@@ -177,7 +178,7 @@ _AS_SHARE, _AS_GIGABYTES = Typed(read_share, written_share), Typed(read_gigabyte
 
 @value
 class TrialSettings:
-    """How long and how strictly each trial of a sweep runs."""
+    """The length and the accuracy of each trial of a sweep."""
 
     warmup_steps: Annotated[CountFromZero, Caption("Warm-up steps, at least")] = 2
     """Fewest steps before timing starts; more are run until the step time is stationary."""
@@ -194,29 +195,29 @@ class TrialSettings:
     profiled_steps: Annotated[CountFromZero, Rare()] = 1
     """Steps run after the timed ones, under the profiler, for the breakdown by phase; 0: none."""
     timeout_s: Positive = 300.0
-    """Seconds from launch to the last report after which a trial is ended, but for steps under a fault trace."""
+    """Seconds from launch to the last report after which a trial is ended, without steps under a fault trace."""
     faulty_step_timeout_s: Annotated[Positive, Caption("Timeout of a step under faults"), Rare()] = 10.0
-    """What each step of the sweep's fault trace adds to that: a long trace runs to its end."""
+    """Seconds that each step of the sweep's fault trace adds to the timeout, so that a long trace runs to its end."""
     memory_budget_bytes: Annotated[
         Count | None, _AS_GIGABYTES, Caption("Memory of a rank"), Hint("all of it"), Rare()
     ] = None
-    """Limit per rank; on a CPU the way to have a real out-of-memory. None: all there is."""
+    """Limit of memory per rank; on a CPU it makes an out-of-memory failure possible. None: all of the memory."""
     learning_rate: Annotated[Positive, Rare()] = 1e-3
-    """Of every step of a trial."""
+    """Learning rate of every step of a trial."""
     max_gradient_norm: Annotated[Positive | None, Caption("Gradient norm"), Hint("not clipped"), Rare()] = None
-    """Gradients of the whole model are scaled down to this norm before each update; None: never."""
+    """Norm to which gradients of the whole model are scaled down before each update; None: they are not."""
     num_languages: Annotated[Count, Caption("Languages of sequences"), Rare()] = 1
-    """Sequences are of so many languages, and each data-parallel rank reads one: what no rank tells the others, these
-    do not learn. 1: all read the same."""
+    """Number of languages of the sequences. Each data-parallel rank reads one, so that it learns the others only from
+    other ranks. 1: all ranks read the same."""
     num_validation_batches: Annotated[CountFromZero, Rare()] = 0
-    """Batches behind the last step whose loss is taken without an update, each rank reading all languages by turns; 0:
-    none."""
+    """Number of batches after the last step whose loss is computed without an update. Each rank reads all languages by
+    turns. 0: none."""
     max_foreign_share: Annotated[Share, _AS_SHARE, Caption("Disturbed above"), Rare()] = 0.1
-    """A trial is disturbed where others used more of the machine's CPU time than this share."""
+    """Share of the machine's CPU time above which use by other processes disturbs a trial."""
     max_repeats: Annotated[CountFromZero, Caption("Repeats of disturbed ones"), Rare()] = 1
-    """How often a disturbed trial is run again before the least disturbed run is taken."""
+    """Number of times a disturbed trial is run again before the least disturbed run is taken."""
     num_runs: Annotated[Count, Caption("Runs of each trial"), Rare()] = 1
-    """Runs of the same trial on fresh ranks; from two on, their medians tell the noise floor (A/A)."""
+    """Number of runs of the same trial on fresh ranks; from two on, their medians tell the noise floor (A/A)."""
     proxy_layers_per_stage: Annotated[
         tuple[int, ...], Caption("Layers of proxies"), Hint("two numbers; whole model"), Rare()
     ] = ()
@@ -231,7 +232,7 @@ class TrialSettings:
 
     @classmethod
     def default_for(cls, layout: Layout) -> TrialSettings:
-        """What a sweep's trials have where nothing is said, and the customary norm where the layout clips to one."""
+        """Return the default settings of a layout, with the customary norm if the layout clips before the reduction."""
         return cls(max_gradient_norm=None if layout.gradient_clip == GradientClip.POST else _CUSTOMARY_NORM)
 
     def require_norm(self, clips: Iterable[GradientClip]) -> None:
@@ -246,7 +247,7 @@ class TrialSettings:
             raise InvalidInput("max_gradient_norm", None, rule, _CUSTOMARY_NORM)
 
     def just_steps(self, num_steps: int) -> TrialSettings:
-        """With just so many steps, of a training whose losses count: nothing is warmed up, repeated or profiled."""
+        """Return the settings for a training of exactly so many steps, without warm-up, repeats and profiling."""
         return replace(
             self,
             warmup_steps=0,
@@ -262,7 +263,7 @@ class TrialSettings:
 
 @value
 class TrialSpec:
-    """All that a trial job needs to know; travels as JSON."""
+    """Everything that a trial job needs to know, as it is sent in JSON."""
 
     trial_id: str
     model: TransformerSpec
@@ -272,31 +273,30 @@ class TrialSpec:
     settings: TrialSettings = field(default_factory=TrialSettings)
     seed: int = 0
     reference_flop_per_s: float | None = None
-    """Peak of one rank that MFU is a share of, one for all trials of a sweep; None: measure the GEMM rate of the cores
-    the ranks have."""
+    """Peak of one rank that MFU is a share of, the same for all trials of a sweep; None: the GEMM rate of the ranks'
+    cores is measured."""
     precision_flop_per_s: float | None = None
-    """Dense peak of one rank in the layout's precision, where it is known."""
+    """Dense peak of one rank in the layout's precision, if it is known."""
     memory_bytes: int | None = None
-    """What one rank's device holds, where that is known: the limit of what was extrapolated."""
+    """Memory of one rank's device, if it is known, which limits extrapolated figures."""
     trainer: Trainer | None = None
-    """What runs; None: our own decoder."""
+    """Trainer that runs; None: the product's own decoder."""
     cluster: Cluster | None = None
-    """Where it runs, which tells its engine, and a trainer's configuration what it may have to say; None: on this
-    machine."""
+    """Cluster where it runs, which decides its engine and parts of a trainer's configuration; None: this machine."""
     run: CountFromZero = 0
-    """Which of the trial's runs it is, where one is run again to be believed."""
+    """Number of the run, if a trial consists of several."""
     repeat: CountFromZero = 0
-    """Number of a trial that repeats another, so that what is simulated differs from run to run; else 0."""
+    """Number of a trial that repeats another, so that simulated figures differ from run to run; otherwise 0."""
     jobs: tuple[EngineJob, ...] = ()
-    """Those that engines were given for the trial before, to be found again."""
+    """Jobs that engines were given for the trial before, so that they are found again."""
     runs: tuple[FinishedRun, ...] = ()
-    """Those of its runs that finished before, which are not repeated."""
+    """Runs that finished before and are not repeated."""
     stack: Stack | None = None
-    """Software that it was predicted for, where a trial is simulated; None: our own."""
+    """Software of the prediction for a simulated trial; None: the product's own."""
     fault_trace: FaultTrace | None = None
-    """What befalls its links in further steps behind the measured ones; None: there are none."""
+    """Faults of its links in further steps after the measured ones; None: there are none."""
     optimizer: OptimizerSettings | None = None
-    """What updates the parameters; None: AdamW as torch has it, at the learning rate of the settings."""
+    """Optimizer that updates the parameters; None: AdamW as in torch, at the learning rate of the settings."""
 
     def __post_init__(self) -> None:
         if self.trainer is not None and self.cluster is None:
@@ -318,38 +318,38 @@ class TrialSpec:
 
     @property
     def has_slow_links(self) -> bool:
-        """Whether links are to be slower in some step than they really are."""
+        """True if some step has links that are slower than the real ones."""
         assumed = self.cluster.link_health if self.cluster else ()
         return self.fault_trace is not None or any(not (one.source or one.is_healthy) for one in assumed)
 
 
 @value
 class NodeTask:
-    """A trial of ours, a trainer's command, or a module that measures, the same on every node."""
+    """A task of every node: a trial, a trainer's command, or a module that measures."""
 
     job_name: str
-    """Marks every process of it (``AUTOTUNER_ATTEMPT_ID``)."""
+    """Name that marks each of its processes (``AUTOTUNER_ATTEMPT_ID``)."""
     num_nodes: Count
-    """Nodes that run it."""
+    """Number of nodes that run it."""
     ranks_per_node: Count
-    """Ranks on each."""
+    """Number of ranks on each node."""
     time_limit_s: Positive
-    """From a node's start; then its ranks write their stacks and are ended, whoever still listens."""
+    """Time limit from a node's start. Then ranks write their stacks and are ended, whoever still listens."""
     spec: TrialSpec | None = None
-    """The trial; None where ``module`` is no trial."""
+    """Trial; None if ``module`` is not a trial."""
     module: str = "trials"
-    """What torchrun runs where there is no command, as ``python -m module --spec FILE --reports FILE``."""
+    """Module that torchrun runs without a command, as ``python -m module --spec FILE --reports FILE``."""
     request: str = ""
-    """What ``module`` is given as its spec where it is no trial, as JSON."""
+    """Spec of ``module`` as JSON, if it is not a trial."""
     command: tuple[str, ...] = ()
-    """Of a trainer, once per node, in the place of torchrun; may hold ``{folder}`` (of ``files``), ``{python}``,
-    ``{num_nodes}``, ``{node_rank}``, ``{ranks_per_node}``, ``{master_address}`` and ``{master_port}``, which only the
-    node knows."""
+    """Command of a trainer, once per node, instead of torchrun. It may contain ``{folder}`` (of ``files``),
+    ``{python}``, ``{num_nodes}``, ``{node_rank}``, ``{ranks_per_node}``, ``{master_address}`` and ``{master_port}``,
+    which only the node knows."""
     working_directory: str = ""
-    """Where the command is started; empty: in the node's own folder for the job."""
+    """Folder in which the command is started; empty: the node's own folder for the job."""
     passed: tuple[str, ...] = ()
-    """Names of the node's variables that the command gets; of ours all pass."""
+    """Names of the node's variables that the command gets. The product's own task gets all of them."""
     variables: dict[str, str] = field(default_factory=dict)
-    """Variables beside them."""
+    """Further variables of the task."""
     files: dict[str, str] = field(default_factory=dict)
-    """Texts by name, written where ``{folder}`` says before the command is started."""
+    """Texts by file name, written to ``{folder}`` before the command is started."""

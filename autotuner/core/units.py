@@ -11,22 +11,22 @@ GIB = 2**30
 
 
 def format_bytes(num_bytes: float) -> str:
-    """Decimal bytes with three significant digits: ``81.2 GB``."""
+    """Return decimal bytes with three significant digits: ``81.2 GB``."""
     return _scaled(num_bytes, "B", ((TERA, "T"), (GIGA, "G"), (MEGA, "M"), (KILO, "k")))
 
 
 def format_count(count: float) -> str:
-    """A count as papers write a model's parameters: ``70.6B``, ``124M``."""
+    """Return a count as papers write a model's parameters: ``70.6B``, ``124M``."""
     return _scaled(count, "", ((TERA, "T"), (GIGA, "B"), (MEGA, "M"), (KILO, "k"))).replace(" ", "")
 
 
 def format_rate(per_s: float, unit: str) -> str:
-    """A rate with its decimal prefix: ``312 TFLOP/s``."""
+    """Return a rate with its decimal prefix: ``312 TFLOP/s``."""
     return _scaled(per_s, unit, ((TERA * KILO, "P"), (TERA, "T"), (GIGA, "G"), (MEGA, "M"), (KILO, "k")))
 
 
 def format_seconds(seconds: float) -> str:
-    """Seconds, milliseconds or microseconds, whichever reads best."""
+    """Return a time in seconds, milliseconds or microseconds, whichever reads best."""
     if seconds >= 1.0 or seconds == 0.0:
         return f"{_three_digits(seconds)} s"
     if seconds >= 1e-3:
@@ -35,7 +35,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Hours, minutes and whole seconds: ``3 min 20 s``."""
+    """Return hours, minutes and whole seconds: ``3 min 20 s``."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     parts = ((hours, "h"), (minutes, "min"), (rest, "s"))
@@ -43,7 +43,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_long_duration(seconds: float) -> str:
-    """As ``format_duration``, from an hour on without seconds: ``33 h 29 min``; from two days on ``32.8 days``."""
+    """Return a duration as text: from one hour on without seconds (``33 h 29 min``), from two days on ``32.8 days``."""
     days = seconds / 86_400
     whole_s = 60 * round(seconds / 60) if seconds >= 3600 else seconds
     return f"{_three_digits(days)} days" if days >= 2.0 else format_duration(whole_s)

@@ -20,20 +20,20 @@ from autotuner.core.value import derived, value
 
 
 def gate_key(request: SweepRequest) -> str:
-    """Content key of the job and of how much of it a trial runs: runs that share it may be compared.
+    """Return the content key of a job and of the part of it that a trial runs. Runs with the same key may be compared.
 
-    Whatever layout and versions they had.
+    Layouts and versions are no part of the key.
     """
     trial = request.trial
     return content_key(job_key(request), trial.proxy_layers_per_stage, trial.max_gradient_norm)
 
 
 def gate_content(request: MfuGateRequest, software: Mapping[str, str]) -> str:
-    """Content key of all that a gate measures: gates that share it would measure the same, so the runs of one do.
+    """Return the content key of everything that a gate measures. Gates with the same key can share their runs.
 
     Args:
-        request: What is gated; against which baseline and how strictly is no part of what is measured.
-        software: Versions of what runs, as far as they are known before anything has run.
+        request: The gate. Its baseline and thresholds are no part of the key.
+        software: Versions of the software, as far as they are known before anything has run.
     """
     sweep = request.sweep
     searched = None if request.layout else [sweep.space, sweep.objective, sweep.budget, sweep.loss_gate, sweep.seed]
@@ -42,80 +42,80 @@ def gate_content(request: MfuGateRequest, software: Mapping[str, str]) -> str:
 
 @value
 class Baseline:
-    """What a change is held to, under a name such as that of a branch."""
+    """The runs that a change is compared with, under a name such as that of a branch."""
 
     name: str
     key: str
-    """Content key of the job and what runs it; runs of another job are not compared with it."""
+    """Content key of the job and its trainer; runs of another job are not compared with it."""
     layout: Layout
-    """What reached it."""
+    """Layout that reached it."""
     runs: tuple[RunGroup, ...]
-    """What it reached, a group for each sitting."""
+    """Runs of the layout, as one group for each session."""
     gate_id: str
-    """The gate that set it."""
+    """Id of the gate that set it."""
     at: float
-    """When, epoch seconds."""
+    """Time when it was set, in epoch seconds."""
     model: str = ""
-    """Name of the job's model; empty where an earlier release set it."""
+    """Name of the job's model; empty if an earlier release set it."""
     cluster: str = ""
-    """Name of its cluster, likewise."""
+    """Name of the job's cluster; empty if an earlier release set it."""
 
     @property
     @derived
     def tokens_per_s(self) -> float:
-        """Mean of all runs, whole job."""
+        """The mean token rate of all runs, for the whole job."""
         return fmean(rate for group in self.runs for rate in group.rates)
 
     @property
     @derived
     def mfu(self) -> float:
-        """Mean of all runs."""
+        """The mean MFU of all runs."""
         return fmean((group.mfu for group in self.runs), weights=[len(group.rates) for group in self.runs])
 
     @property
     @derived
     def num_runs(self) -> int:
-        """How often it was measured, in all sittings."""
+        """The number of runs in all sessions."""
         return sum(len(group.rates) for group in self.runs)
 
 
 @value
 class MfuGateRequest:
-    """What a caller asks for, with every name resolved."""
+    """A request for a performance regression gate, with every name resolved."""
 
     sweep: SweepRequest
-    """Job, trial settings, trainer, budget; its space is searched where no layout is given."""
+    """Job, trial settings, trainer and budget. Its space is searched if no layout is given."""
     layout: Layout | None = None
-    """What the change trains with; None: the best that the sweep finds."""
+    """Layout that the change trains with; None: the best that the sweep finds."""
     baseline: str
-    """Name of what it is held to."""
+    """Name of the baseline that it is compared with."""
     sets_baseline: bool = False
-    """What is measured becomes the baseline of that name, unless the gate fails."""
+    """Whether the measured runs become the baseline of that name, unless the gate fails."""
     test: SequentialTest = field(default_factory=SequentialTest)
-    """How strictly it is compared."""
+    """Thresholds of the comparison."""
     software: str = ""
-    """What the caller says of the software under test, such as a commit or an image; part of the content key beside
-    what trials record."""
+    """Software under test as the caller names it, such as a commit or an image. It is part of the content key beside
+    the versions that trials record."""
     reuses: bool = True
-    """Take the runs of an earlier gate of the same content instead of measuring again."""
+    """Whether to use the runs of an earlier gate of the same content instead of measuring again."""
 
 
 @value
 class GateRunRequest:
-    """What the run of a gate is asked."""
+    """The request of a gate's run."""
 
     gate: MfuGateRequest
-    """What the caller asks for."""
+    """Request of the caller."""
     key: str
-    """Content key of the job and what runs it."""
+    """Content key of the job and its trainer."""
     content: str
-    """Content key of the same with layout and software."""
+    """Content key of the job with layout and software."""
     baseline: Baseline | None = None
-    """As it stood when the gate was asked for; None: there was none."""
+    """Baseline at the time of the request; None: there was none."""
 
 
 class MfuGateOutcome(StrEnum):
-    """How a gate ended."""
+    """The outcomes of a gate."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -127,42 +127,42 @@ class MfuGateOutcome(StrEnum):
 
 @value
 class MfuGateResult:
-    """What a gate found."""
+    """The result of a gate."""
 
     outcome: MfuGateOutcome
     findings: ChallengeFindings | None = None
-    """What was measured; None where nothing was."""
+    """Findings of the measured runs; None if nothing was measured."""
     changes: tuple[EnvironmentChange, ...] = ()
-    """How the environment differs from the baseline's."""
+    """Differences between the environment and the baseline's."""
     reused_from: str | None = None
-    """The gate whose runs these are; None where they were measured for this one."""
+    """Id of the gate whose runs these are; None if they were measured for this one."""
 
 
 @value
 class GateRun(Run):
-    """A performance regression gate; ``subject`` is the name of the baseline that it is held to."""
+    """A performance regression gate; ``subject`` is the name of its baseline."""
 
     kind: Literal["gate"] = "gate"
     request: GateRunRequest
     result: MfuGateResult | None = None
-    """None until it is finished."""
+    """Result; None until it is finished."""
 
     @property
     @derived
     def outcome(self) -> MfuGateOutcome | None:
-        """How it ended; null until it is finished."""
+        """The outcome; null until it is finished."""
         return None if self.result is None else self.result.outcome
 
     @property
     @derived
     def is_passed(self) -> bool:
-        """Return whether the change may be merged: it passed, or its runs are the first of their baseline, as asked."""
+        """True if the change may be merged: it passed, or its runs became the first baseline, as requested."""
         is_first = self.outcome is MfuGateOutcome.NO_BASELINE and self.request.gate.sets_baseline
         return is_first or self.outcome is MfuGateOutcome.PASSED
 
     @property
     def word(self) -> str:
-        """The outcome for people, in the spelling of the wire format: ``baseline_set`` where that was asked for."""
+        """The outcome as a word of the wire format; ``baseline_set`` if a baseline was requested and set."""
         if self.outcome is None:
             return "running"
         return "baseline_set" if self.is_passed and self.outcome is not MfuGateOutcome.PASSED else self.outcome.value
@@ -170,29 +170,29 @@ class GateRun(Run):
 
 @value
 class RetuneRequest:
-    """What a caller asks for, with every name resolved."""
+    """A request for a retune, with every name resolved."""
 
     name: str
-    """Of the retune, unique."""
+    """Unique name of the retune."""
     cron: str
-    """Five fields: minute, hour, day of month, month, day of week."""
+    """Schedule in five fields: minute, hour, day of month, month, day of week."""
     time_zone: str = "UTC"
-    """Of the expression, as the IANA database names it."""
+    """Time zone of the schedule, as the IANA database names it."""
     template: SweepRequest
-    """The sweep that every run starts, budget included; its challenge is filled in by each run."""
+    """Sweep that every run starts, including its budget. Each run fills in its challenge."""
     incumbent: Layout | None = None
-    """The layout in use; None: the best that was measured of the job until the first run."""
+    """Layout in use; None: the best that was measured for the job until the first run."""
     searches: bool = True
-    """Whether runs try other layouts; else they only measure the incumbent."""
+    """Whether runs try other layouts; otherwise they only measure the incumbent."""
     test: SequentialTest = field(default_factory=SequentialTest)
-    """How strictly runs are compared."""
+    """Thresholds of the comparisons."""
     on_new_environment: bool = False
-    """Also run when torch, a driver or another part of the software has changed."""
+    """Whether to run also when torch, a driver or another part of the software has changed."""
     on_new_links: bool = False
-    """Also run when the stored cluster's links are not as they were in the last run: another phase of the job has
-    begun, in which the incumbent is held to nothing that it reached before."""
+    """Whether to run also when the stored cluster's links have changed since the last run. Then another phase of the
+    job has begun, and the incumbent is compared with no earlier results."""
     adopts: bool = False
-    """Take a better layout for the incumbent without asking."""
+    """Whether a better layout becomes the incumbent without asking."""
 
     def __post_init__(self) -> None:
         challenge = Challenge(incumbent=self.incumbent, test=self.test, searches=self.searches)
@@ -210,38 +210,38 @@ class Retune:
     created_at: float
     is_paused: bool = False
     incumbent: Layout | None = None
-    """The layout in use now; None before the first run."""
+    """Layout in use now; None before the first run."""
     baseline: tuple[RunGroup, ...] = ()
-    """What the incumbent reached in the runs since it was adopted, of which none was a regression."""
+    """Runs of the incumbent since it was adopted, none of which was a regression."""
     next_due_at: float | None = None
-    """Epoch seconds; None while it is paused."""
+    """Time of the next run in epoch seconds; None while it is paused."""
     created_by: str = ""
-    """Name of the caller who asked for it, whom the sweeps of its runs count for; empty where the service asks
-    nobody."""
+    """Name of the caller who requested it, and whose quota the sweeps of its runs use; empty if the service has no
+    login."""
     last_run: RetuneRun | None = None
-    """The newest run that was not skipped, as it was when the retune was read; None before the first."""
+    """Newest run that was not skipped, as of the reading of the retune; None before the first."""
 
     @property
     @derived
     def name(self) -> str:
-        """What it is called by."""
+        """The unique name of the retune."""
         return self.request.name
 
     @property
     @derived
     def measured_tokens_per_s(self) -> float | None:
-        """What the layout in use is held to, the mean of its baseline; null without one."""
+        """The mean token rate of the incumbent's baseline; null without one."""
         return fmean(rate for one in self.baseline for rate in one.rates) if self.baseline else None
 
     @property
     @derived
     def measured_mfu(self) -> float | None:
-        """The same as MFU."""
+        """The mean MFU of the incumbent's baseline; null without one."""
         return fmean(one.mfu for one in self.baseline) if self.baseline else None
 
 
 class Trigger(StrEnum):
-    """Why a run began."""
+    """The reasons why a run began."""
 
     CRON = "cron"
     CAUGHT_UP = "caught_up"  # due while nobody was there to start it
@@ -251,7 +251,7 @@ class Trigger(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What a run found."""
+    """The findings of a run."""
 
     UNCHANGED = "unchanged"
     BETTER_FOUND = "better_found"
@@ -261,63 +261,63 @@ class Verdict(StrEnum):
 
 @value
 class StepChange:
-    """How the step of a better layout differs from that of the incumbent."""
+    """The difference between the steps of a better layout and of the incumbent."""
 
     predicted_before: StepTime
-    """Of the incumbent."""
+    """Predicted step time of the incumbent."""
     predicted_after: StepTime
-    """Of the better layout."""
+    """Predicted step time of the better layout."""
     relative_error: float | None
     """Half-width of the 80 % interval of ``predicted_after``, as in ``Prediction``."""
     measured_before: Breakdown | None = None
-    """Of the incumbent's last run that has one."""
+    """Measured parts of the incumbent's last run that has them."""
     measured_after: Breakdown | None = None
 
 
 @value
 class RetuneOutcome:
-    """How a run ended."""
+    """The end of a retune run."""
 
     verdict: Verdict
     findings: ChallengeFindings | None = None
-    """What was measured; None where nothing was."""
+    """Findings of the measured runs; None if nothing was measured."""
     since: float | None = None
-    """When the incumbent last ran as it should, epoch seconds; None where nothing is known of that."""
+    """Time when the incumbent last ran as expected, in epoch seconds; None if it is not known."""
     changes: tuple[EnvironmentChange, ...] = ()
-    """How the environment differs from that of the last run that was as it should."""
+    """Differences between the environment and that of the last run that was as expected."""
     why: StepChange | None = None
-    """What the better layout gains; None where none was found."""
+    """Difference that the better layout makes; None if none was found."""
     is_simulated: bool = False
-    """Nothing ran: these are times of the cost model."""
+    """True if nothing ran, so that these are times of the cost model."""
 
     @property
     @derived
     def sets_baseline(self) -> bool:
-        """Return whether this run begins a baseline, since there was none to compare with."""
+        """True if this run begins a baseline, because there was none to compare with."""
         found = self.findings
         is_measured = found is not None and found.runs is not None and found.against_baseline is None
         return self.verdict is Verdict.UNCHANGED and is_measured
 
     @property
     def word(self) -> str:
-        """The verdict for people, in the spelling of the wire format: ``baseline_set`` where nothing was compared."""
+        """The verdict as a word of the wire format; ``baseline_set`` if nothing was compared."""
         return "baseline_set" if self.sets_baseline else self.verdict.value
 
 
 @value
 class RetuneRunRequest:
-    """What a run of a retune is asked."""
+    """The request of a retune run."""
 
     due_at: float
-    """When it was due, epoch seconds; of a run that somebody asked for, when they asked."""
+    """Time when it was due, in epoch seconds; for a manual run, the time of the request."""
     trigger: Trigger
-    """Why it began."""
+    """Reason why it began."""
     started_at: float
-    """Epoch seconds."""
+    """Time when it began, in epoch seconds."""
     num_missed: int = 0
-    """Due times before this one that nobody was there for."""
+    """Number of earlier due times that were missed."""
     is_skipped: bool = False
-    """It was due while another was unfinished, and is over."""
+    """True if it was due while another run was unfinished, so that it was skipped."""
 
 
 @value
@@ -327,11 +327,11 @@ class RetuneRun(Run):
     kind: Literal["retune"] = "retune"
     request: RetuneRunRequest
     result: RetuneOutcome | None = None
-    """None until it is finished, and of a run that was skipped."""
+    """Result; None until it is finished, and for a run that was skipped."""
 
     @property
     def word(self) -> str:
-        """Where it stands, for people: its verdict once it has one."""
+        """The state for people: its verdict once it has one."""
         if self.result is None:
             return "skipped" if self.request.is_skipped else "running"
         return self.result.word

@@ -54,33 +54,33 @@ class OrNull:
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """How people type a field, where it is otherwise than as JSON has it."""
+    """Mark of a field that people type otherwise than JSON has it."""
 
     read: Callable[[str, str], Any]
-    """Makes the value in JSON of the name of the field, for errors, and of the text."""
+    """Makes the value in JSON from the name of the field, for errors, and from the text."""
     written: Callable[[Any], str] = str
     """Makes the text of a value."""
     example: str = ""
-    """Texts that can be read, for people."""
+    """Examples of texts, for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """The name of a field on command lines and in forms, with dashes, where it is not made of the field's own."""
+    """Mark with the name of a field on command lines and in forms, if it is not made from the field's own name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Caption:
-    """The words of a form for a field whose own name does not say enough."""
+    """Mark with the label of a field in a form, if its own name does not say enough."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What a field is about, and every field of the value in it: the title of a group of options."""
+    """Mark with the topic of a field and of all fields inside its value: the title of a group of options."""
 
     title: str
 
@@ -92,17 +92,17 @@ class Rare:
 
 @dataclass(frozen=True, slots=True)
 class AsJson:
-    """Mark of a value of several fields that people say as a whole, as JSON in a text or in a file."""
+    """Mark of a value of several fields that people write as a whole, as JSON in a text or in a file."""
 
     example: str
-    """A text that can be read, for people."""
+    """Example of a text, for people."""
     beside_fields: bool = False
-    """Its usual fields can be said one by one, too; the text says the others."""
+    """Whether its usual fields also have separate inputs; the text then has the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What an empty input shows: what leaving the field out means."""
+    """Mark with the text of an empty input, which says what leaving the field out means."""
 
     text: str
 
@@ -147,7 +147,7 @@ PositiveShare: TypeAlias = Annotated[float, Gt(0), Interval(ge=0.0, le=1.0)]
 Seconds: TypeAlias = Annotated[float, Ge(0), Unit("s")]
 Bytes: TypeAlias = Annotated[int, Ge(0), Unit("bytes")]
 Reported: TypeAlias = Annotated[float, OrNull()]
-"""A number that a trial reports, which may not be a number."""
+"""A number that a trial reports. It may be NaN, which JSON writes as null."""
 
 
 # ---------------------------------------------------------------- the decorator

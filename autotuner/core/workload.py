@@ -17,16 +17,16 @@ from autotuner.core.value import Caption, Count, Flag, Rare, Typed, value
 
 @value
 class LengthDistribution:
-    """How often sequences of each length occur.
+    """The distribution of the lengths of sequences.
 
     Raises:
         InvalidInput: Lengths do not rise, or weights are not as many positive numbers.
     """
 
     lengths: tuple[int, ...]
-    """Tokens, rising."""
+    """Lengths in tokens, rising."""
     weights: tuple[float, ...]
-    """How often each occurs, in any unit: counts or shares."""
+    """Frequency of each length in any unit: counts or shares."""
 
     def __post_init__(self) -> None:
         if not self.lengths or self.lengths[0] < 1 or any(a >= b for a, b in pairwise(self.lengths)):
@@ -39,7 +39,7 @@ class LengthDistribution:
 
     @classmethod
     def of(cls, lengths: Iterable[int]) -> Self:
-        """The distribution of sequences that somebody counted.
+        """Return the distribution of sequences with these lengths.
 
         Raises:
             InvalidInput: There are none, or one has no token.
@@ -52,51 +52,52 @@ class LengthDistribution:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest sequence."""
+        """The tokens of the longest sequence."""
         return self.lengths[-1]
 
     @property
     def mean(self) -> float:
-        """Tokens of a sequence on average."""
+        """The mean tokens of a sequence."""
         return self.moment(1)
 
     def moment(self, power: int) -> float:
-        """The mean of a power of the lengths: attention goes by the second."""
+        """Return the mean of a power of the lengths. The time of attention grows with the second moment."""
         total = sum(w * float(length) ** power for length, w in zip(self.lengths, self.weights, strict=True))
         return total / sum(self.weights)
 
     def at(self, share: float) -> int:
-        """The length that so large a share of all sequences does not exceed: a draw, for a share drawn from 0 to 1."""
+        """Return the length that this share of all sequences does not exceed. A uniform random share draws a length."""
         return self.at_each([share])[0]
 
     def at_each(self, shares: Iterable[float]) -> tuple[int, ...]:
-        """The lengths at several shares, with the weights summed once."""
+        """Return the lengths at several shares, with the weights summed once."""
         bounds = list(accumulate(self.weights))
         last = len(self.lengths) - 1
         return tuple(self.lengths[min(bisect_right(bounds, share * bounds[-1]), last)] for share in shares)
 
 
 MOST_DEALT = 1 << 17
-"""Sequences of a batch that are dealt one by one: eight times those of the largest published batch (arXiv 2402.02447),
-which take up to half a second for each way to deal them."""
+"""Most sequences of a batch that are assigned one by one: eight times those of the largest published batch (arXiv
+2402.02447). Each way of assigning them takes up to half a second."""
 
 
 @value
 class Workload:
-    """What one optimizer step has to process.
+    """The batch that one optimizer step processes.
 
     Raises:
-        InvalidInput: A number is not positive, or a sequence is longer than ``seq_len``, or too many are to be dealt.
+        InvalidInput: A number is not positive, a sequence is longer than ``seq_len``, or too many sequences are to be
+            assigned.
     """
 
     seq_len: Annotated[Count, Typed(read_tokens, example="8192 or 8k, where k is 1,024"), Caption("Sequence length")]
-    """Tokens per sequence; where sequences differ, those that the longest may have."""
+    """Tokens per sequence; if sequences differ in length, the most that one may have."""
     global_batch_size: Annotated[Count, Flag("global-batch")]
-    """Sequences per optimizer step, whole job."""
+    """Sequences per optimizer step, for the whole job."""
     optimizer_state_precision: Annotated[Literal["fp32", "bf16"], Flag("optimizer-states"), Rare()] = "fp32"
     """Format of AdamW's two moments; master weights stay fp32."""
     lengths: Annotated[LengthDistribution | None, Rare()] = None
-    """How long sequences are; None: all have ``seq_len`` tokens."""
+    """Lengths of sequences; None: all have ``seq_len`` tokens."""
 
     def __post_init__(self) -> None:
         if self.lengths is not None:
@@ -112,14 +113,14 @@ class Workload:
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens of one optimizer step, whole job; where sequences differ, real ones of an average step."""
+        """The tokens of one optimizer step, for the whole job. If lengths differ, the mean of real tokens."""
         if self.lengths is None:
             return self.seq_len * self.global_batch_size
         return round(self.lengths.mean * self.global_batch_size)
 
     @property
     def keys_per_token(self) -> int:
-        """Length of the sequence that a token lies in, on average over tokens: attention goes by it."""
+        """The length of a token's sequence, on average over tokens. The time of attention depends on it."""
         return self.seq_len if self.lengths is None else round(self.lengths.moment(2) / self.lengths.mean)
 
     @property
@@ -128,7 +129,7 @@ class Workload:
         return self if self.lengths is None else replace(self, lengths=None)
 
     def num_micro_batches(self, layout: Layout) -> int:
-        """Micro-batches per replica and step; gradient accumulation included.
+        """Return the number of micro-batches per replica and step, including gradient accumulation.
 
         The global batch of a legal layout divides without remainder; a remainder is cut off here.
         """

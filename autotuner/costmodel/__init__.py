@@ -1,1 +1,1 @@
-"""Time and memory of a layout from closed forms, computed over columns of layouts at once."""
+"""Predictions of the time and memory of layouts, by closed forms over columns of layouts."""

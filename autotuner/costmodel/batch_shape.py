@@ -1,4 +1,4 @@
-"""BatchShape: what ranks compute of a batch whose sequences differ, and how much of that is padding or waiting."""
+"""BatchShape: the work of ranks on batches of sequences of different lengths, with their padding and waiting."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from autotuner.core.workload import LengthDistribution, Workload
 
 _DRAWN_SEQUENCES = 8192
 """Number of sequences whose assignment a prediction averages over. For the lengths in docs/explanation/batches.md,
-assigned by chance to 4, 16 or 1,024 ranks, the tokens of the slowest rank then vary by 0.8, 1.3 and 2.2 % from seed to
-seed (one standard deviation)."""
+assigned at random to 4, 16 or 1,024 ranks, the tokens of the slowest rank then vary by 0.8, 1.3 and 2.2 % from seed
+to seed (one standard deviation)."""
 
 _FEWEST_BATCHES, _MOST_SEQUENCES = 4, 1 << 16
-"""Few large batches are as good as many small ones: the slowest of thousands of ranks varies little."""
+"""Fewest batches and most sequences of a prediction. Few large batches are as good as many small ones, because the
+slowest of thousands of ranks varies little."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,17 +30,17 @@ class BatchShape(Generic[Number]):
     """The work of ranks on an average batch, in one layout or in many."""
 
     tokens: Number
-    """Computed on the rank that the others wait for, padding included, per sequence that it has."""
+    """Tokens per sequence that the slowest rank computes, including padding."""
     keys: Number
-    """Of the row or the document that such a token attends to, on average: attention goes by it."""
+    """Mean length of the row or document that such a token attends to. The time of attention depends on it."""
     imbalance: Number
-    """What that rank computes above the mean of all, as a share of the mean."""
+    """Work of the slowest rank above the mean of all, as a share of the mean."""
     padding_waste: Number
     """Padding as a share of all real tokens."""
 
 
 def batch_shape(layout: Layout, workload: Workload, devices_per_node: int) -> BatchShape:
-    """The shape of the workload's batches in a legal layout.
+    """Return the shape of the workload's batches in a legal layout.
 
     Stages of a pipeline exchange states of one shape, so that there all sequences are padded to the longest allowed.
     """
@@ -53,26 +54,27 @@ def batch_shape(layout: Layout, workload: Workload, devices_per_node: int) -> Ba
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sharing:
-    """How ranks share a batch."""
+    """The properties of a layout that decide how ranks share a batch."""
 
     num_ranks: int
-    """Data-parallel ranks."""
+    """Number of data-parallel ranks."""
     balance: BatchBalance
-    """How sequences are dealt to them."""
+    """Way in which sequences are assigned to ranks."""
     num_dealing_ranks: int
-    """Ranks of a group that deals among its members."""
+    """Number of ranks of a group that redistributes sequences among its members."""
     micro_batch_size: int
-    """Sequences of a forward pass; they divide what a rank has."""
+    """Number of sequences of a forward pass, which divides those of a rank."""
     is_packed: bool
-    """They follow each other in one row; else each is padded to the longest of them."""
+    """True if sequences follow each other in one row; otherwise each is padded to the longest of them."""
     multiple: int
-    """Rows have a multiple of so many tokens: as ranks that split them ask for, a context rank in two parts."""
+    """Number that the tokens of a row are a multiple of, so that the ranks that split it get equal parts. A context
+    rank holds two parts."""
     waits_for_each: bool
-    """Ranks wait for each other in every micro-batch, not only at the end of the step."""
+    """True if ranks wait for each other in every micro-batch, and not only at the end of the step."""
 
     @classmethod
     def of(cls, layout: Layout, devices_per_node: int) -> _Sharing:
-        """What of a layout matters; parameters that are gathered for every micro-batch have all ranks wait for it."""
+        """Return the properties of a layout. Gathering parameters for every micro-batch makes all ranks wait for it."""
         context = layout.context_parallel_degree
         return cls(
             num_ranks=layout.data_parallel_degree,
@@ -85,13 +87,13 @@ class _Sharing:
         )
 
     def filled(self, num_tokens: int) -> int:
-        """Tokens of a row that holds so many."""
+        """Return the tokens of a row that holds so many, with padding."""
         return -(-num_tokens // self.multiple) * self.multiple
 
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """Tokens and squares of the rows of a micro-batch, padding included."""
+    """Tokens of the rows of a micro-batch and their squares, including padding."""
 
     tokens: int
     squares: int
@@ -99,7 +101,7 @@ class _Pass:
 
 @lru_cache(maxsize=16)
 def _shapes_of(lengths: LengthDistribution, num_sequences: int) -> Callable[[_Sharing], BatchShape]:
-    """The shapes of global batches of so many sequences, each way to share them computed once.
+    """Return a function that computes the shape of such batches, once for each way to share them.
 
     Batches are of one shuffled corpus, so that two predictions of a workload agree to the last digit.
     """
@@ -123,7 +125,7 @@ def _shapes_of(lengths: LengthDistribution, num_sequences: int) -> Callable[[_Sh
 
 
 def _batches(lengths: LengthDistribution, num_sequences: int) -> list[list[int]]:
-    """Batches of a corpus in which every length occurs as often as it should, up to one sequence."""
+    """Return batches of a corpus in which every length occurs as often as it should, up to one sequence."""
     num_batches = max(_DRAWN_SEQUENCES // num_sequences, min(_FEWEST_BATCHES, _MOST_SEQUENCES // num_sequences), 1)
     total = num_batches * num_sequences
     corpus = list(lengths.at_each((i + 0.5) / total for i in range(total)))
@@ -132,7 +134,7 @@ def _batches(lengths: LengthDistribution, num_sequences: int) -> list[list[int]]
 
 
 def _shape(batches: Sequence[Sequence[Sequence[int]]], sharing: _Sharing) -> BatchShape:
-    """Sums over all batches, of what slowest ranks compute and of what all do."""
+    """Return the shape of batches, from sums over the slowest ranks and over all ranks."""
     slowest = squares = computed = real = 0
     for hands in batches:
         ranks = [list(_passes(hand, sharing)) for hand in hands]
@@ -151,7 +153,7 @@ def _shape(batches: Sequence[Sequence[Sequence[int]]], sharing: _Sharing) -> Bat
 
 
 def _passes(hand: Sequence[int], sharing: _Sharing) -> Iterator[_Pass]:
-    """The micro-batches of a rank."""
+    """Yield the micro-batches of a rank."""
     for start in range(0, len(hand), sharing.micro_batch_size):
         rows = hand[start : start + sharing.micro_batch_size]
         if sharing.is_packed:
@@ -162,7 +164,7 @@ def _passes(hand: Sequence[int], sharing: _Sharing) -> Iterator[_Pass]:
 
 
 def _waited_for(ranks: Sequence[Sequence[_Pass]], *, waits_for_each: bool) -> Sequence[_Pass]:
-    """The passes of the rank with most tokens, or of each round those of the rank that has most in it."""
+    """Return the passes that others wait for: those of the fullest rank, or in each round those of its fullest rank."""
     if waits_for_each:
         return [max(round_of, key=lambda one: one.tokens) for round_of in zip(*ranks, strict=True)]
     return max(ranks, key=lambda passes: sum(one.tokens for one in passes))

@@ -1,4 +1,4 @@
-"""Calibration of a job's predictions by measured runs of its cluster.
+"""Calibration of a job's predictions by measured runs on its cluster.
 
 The log of the factor is normal beforehand; each run tells it up to what its parts and its residual may be off, which
 counts as the run's own, so that its posterior is that of a mean with known deviations (Murphy, Conjugate Bayesian
@@ -24,14 +24,15 @@ class MeasuredRuns:
     """Runs of one job, each with its step time."""
 
     job: Job
-    """It may be of another model, size or workload than the job to calibrate; cluster and software are the same."""
+    """Job of the runs. Its model, size and workload may differ from those of the job to calibrate; cluster and software
+    are the same."""
     layouts: LayoutColumns
     step_time_s: Floats
-    """One per layout, all measured."""
+    """Measured step time of each layout."""
 
 
 def calibrated(job: Job, runs: Iterable[MeasuredRuns]) -> Job:
-    """The job with what these runs say of its cluster, beside what was known of it before; as it is without a run."""
+    """Return the job calibrated by these runs, in addition to its earlier calibration."""
     errors, variances = _errors([some for some in runs if len(some.step_time_s)])
     if not errors.size:
         return job
@@ -44,7 +45,7 @@ def calibrated(job: Job, runs: Iterable[MeasuredRuns]) -> Job:
 
 
 def calibrated_by_both(job: Job, other: Calibration | None) -> Job:
-    """The job with its own calibration and another of its cluster, each from runs that the other did not have."""
+    """Return the job with its own calibration and another of its cluster, from runs that the first did not have."""
     own = job.calibration
     if own is None or other is None:
         return replace(job, calibration=own or other)
@@ -65,7 +66,7 @@ def calibrated_by_both(job: Job, other: Calibration | None) -> Job:
 
 
 def _counted_with(known: Calibration, before: Calibration | None) -> Calibration:
-    """The calibration as one of all runs that tell it."""
+    """Return the calibration with the counts of all runs behind it."""
     if before is None:
         return known
     return replace(
@@ -77,7 +78,7 @@ def _counted_with(known: Calibration, before: Calibration | None) -> Calibration
 
 
 def _errors(runs: list[MeasuredRuns]) -> tuple[Floats, Floats]:
-    """log(measured / predicted for a typical cluster) of every run, and its variance on a cluster that is known."""
+    """Return log(measured / predicted for a typical cluster) of every run, and its variance on a known cluster."""
     pairs = [_of_typical(some) for some in runs]
     errors, variances = ([pair[side] for pair in pairs] for side in (0, 1))
     return np.concatenate([np.empty(0), *errors]), np.concatenate([np.empty(0), *variances])

@@ -1,7 +1,7 @@
-"""One layout opened: times and memory by stage, traffic by group, shares of passes.
+"""Details of one layout: times and memory by stage, traffic by group, shares of passes.
 
-The bytes are counted by the same laws as the seconds: they are the seconds that links of one byte per second would
-take, beside which all computation is nothing.
+Bytes are counted by the same laws as seconds: they are the seconds on links of one byte per second, on which all
+computation takes no time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from autotuner.costmodel.table import row
 _FACTORED = tuple(
     name for f in fields(Work) if (name := f.name) not in ("forward_s", "weight_gradient_s", "backward_s")
 )
-"""Parts of a micro-batch's work that make up its total."""
+"""Parts of a micro-batch's work that sum to its total."""
 
 _PART_OF_STEP = {
     "tensor_s": "tensor_communication_s",
@@ -47,31 +47,31 @@ _PART_OF_STEP = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTimes:
-    """Seconds of one micro-batch's passes by stage, and of what follows them by pipeline rank.
+    """Seconds of one micro-batch's passes by stage, and of the work after them by pipeline rank.
 
-    Exposed collectives of tensor, context and expert groups are part of the passes, as is what is computed again.
+    Exposed collectives of tensor, context and expert groups are part of the passes, and so is recomputation.
     """
 
     forward_s: tuple[float, ...]
-    """F of each stage."""
+    """Forward pass (F) of each stage."""
     input_s: tuple[float, ...]
-    """I of each stage."""
+    """Gradient of the input (I) of each stage."""
     weight_s: tuple[float, ...]
-    """W of each stage; a whole backward takes both."""
+    """Gradient of the weights (W) of each stage; a whole backward is I and W."""
     blocks_s: tuple[float, ...]
-    """What each link between neighbouring stages holds up the rank that sends over it, either way."""
+    """Time that the sending rank is blocked by each link between neighbouring stages, in either direction."""
     flies_s: tuple[float, ...]
-    """How long what it sent then is under way beside computation."""
+    """Time of a transfer after that, beside computation."""
     num_delegates: int
-    """Processes per link and direction that carry sends in turn; 0: ranks send for themselves."""
+    """Number of processes per link and direction that send by turns; 0: ranks send themselves."""
     sync_s: tuple[float, ...]
     """Exposed collectives of the data-parallel group in a step, by pipeline rank."""
     optimizer_s: tuple[float, ...]
-    """The update, by pipeline rank."""
+    """Optimizer step, by pipeline rank."""
 
 
 def stage_times(layout: Layout, job: Job) -> StageTimes:
-    """What ``predict`` adds up, of a legal layout; a calibrated job's parts take as much longer here as there."""
+    """Return the times that ``predict`` sums, for a legal layout, with the job's calibration."""
     stages, ranks = layout.num_stages, layout.pipeline_parallel_degree
     x = LayoutColumns.from_layouts([layout] * stages)
     rank_of = np.empty(stages, dtype=np.int64)
@@ -98,7 +98,7 @@ def stage_times(layout: Layout, job: Job) -> StageTimes:
 def _links(
     layout: Layout, job: Job, x: LayoutColumns, rank_of: Integers
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """What holds the sending rank, and what flies, over each link between stages; nothing within one rank."""
+    """Return the blocking and the flying time of each link between stages; 0 within one rank."""
     if layout.pipeline_parallel_degree == 1:
         return (0.0,) * (layout.num_stages - 1), (0.0,) * (layout.num_stages - 1)
     hops, factor = Hops.of(x.take(slice(0, 1)), job), _factor(job, "pipeline_communication_s")
@@ -111,16 +111,16 @@ def _links(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Once:
-    """What each pipeline rank does beside its passes."""
+    """The work of each pipeline rank beside its passes."""
 
     accumulation_s: Floats
-    """Adding gradients, per micro-batch."""
+    """Seconds to add gradients, per micro-batch."""
     sync_s: Floats
     optimizer_s: Floats
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job, works: ModelWork[Work]) -> _Once:
-        """One row per pipeline rank of one layout."""
+        """Return one row per pipeline rank of one layout."""
         m = num_micro_batches(x, job)
         load = load_of_rank(x, job, np.arange(len(x)))
         step = RankStep.of(x, job, (load,), works)
@@ -150,7 +150,7 @@ def _told(seconds: Floats) -> tuple[float, ...]:
 
 
 def stage_memory(layout: Layout, job: Job) -> tuple[Memory, ...]:
-    """Peak bytes by part of each pipeline rank, in their order; the highest is that of the layout's prediction.
+    """Return the peak bytes by part of each pipeline rank. The highest one is that of the layout's prediction.
 
     A rank that holds several stages has the memory of all of them, and its number stands in ``worst_rank``.
 
@@ -168,18 +168,18 @@ def stage_memory(layout: Layout, job: Job) -> tuple[Memory, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """What a rank exchanges in one group in one step."""
+    """The exchange of a rank in one group in one step."""
 
     sent_bytes: float
-    """Bytes that pass its link; of an all-reduce ``2 (n - 1) / n`` of what is summed."""
+    """Bytes that pass the rank's link; for an all-reduce ``2 (n - 1) / n`` of the summed bytes."""
     exposed_s: float
-    """Seconds in which it waits for that; what computation hides does not count. Of the pipeline what sends add to the
+    """Seconds that the rank waits for them, without hidden time; for the pipeline the seconds that sends add to the
     step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchanges:
-    """By group; nothing where a rank is alone in one."""
+    """The exchanges of a rank by group; zero if the rank is alone in a group."""
 
     tensor: Exchange
     context: Exchange
@@ -189,7 +189,7 @@ class Exchanges:
 
 
 def exchanges(layout: Layout, job: Job, pipeline_rank: int) -> Exchanges:
-    """What each rank of one pipeline rank exchanges in a step of a legal layout."""
+    """Return the exchanges of each rank of one pipeline rank, in a step of a legal layout."""
     counted, spent = (_seconds(layout, one, pipeline_rank) for one in (_counting(layout, job), job))
     factors = {name: _factor(job, f"{name}_communication_s") for name in spent}
     found = {
@@ -219,7 +219,7 @@ def _seconds(layout: Layout, job: Job, pipeline_rank: int) -> dict[str, float]:
 
 
 def _counting(layout: Layout, job: Job) -> Job:
-    """The job on links of one byte per second, and nothing else that would take time beside them."""
+    """Return the job on links of one byte per second, on which nothing else takes time."""
     link = Link(
         name="one byte per second",
         bandwidth_bytes_per_s=1.0,
@@ -234,7 +234,7 @@ def _counting(layout: Layout, job: Job) -> Job:
 
 
 def _group_sizes(layout: Layout) -> list[int]:
-    """How many ranks any group may have; in the order of size, from 2 on."""
+    """Return the numbers of ranks that a group may have, from 2 on, in increasing order."""
     degrees = (
         *(layout.tensor_parallel_degree, layout.context_parallel_degree, layout.expert_parallel_degree),
         *(layout.data_parallel_shard_degree, layout.data_parallel_replicate_degree, layout.pipeline_parallel_degree),
@@ -255,7 +255,7 @@ def _lines(sizes: Iterable[int]) -> Iterable[MeasuredCollective]:
 
 
 def _sent_bytes(layout: Layout, job: Job, pipeline_rank: int) -> float:
-    """Hidden states to the stage behind and their gradients to the one before, of every micro-batch and stage."""
+    """Return the bytes of hidden states to the next stage and of gradients to the one before, in a step."""
     ranks, chunks = layout.pipeline_parallel_degree, layout.virtual_stages_per_rank
     if ranks == 1:
         return 0.0
@@ -267,18 +267,18 @@ def _sent_bytes(layout: Layout, job: Job, pipeline_rank: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassShares:
-    """Shares of the slowest pipeline rank's computation, nothing of it done again; they sum to 1."""
+    """Shares of the slowest pipeline rank's computation without recomputation; they sum to 1."""
 
     forward: float
-    """Before the loss."""
+    """Share before the loss."""
     backward: float
-    """After it: all gradients, or those of inputs alone where a schedule defers those of weights."""
+    """Share after the loss: all gradients, or those of inputs if a schedule defers those of weights."""
     weight: float
-    """Gradients of weights that a schedule defers; else 0."""
+    """Share of weight gradients that a schedule defers; otherwise 0."""
 
 
 def pass_shares(layout: Layout, job: Job) -> PassShares:
-    """The shares of one legal layout, by the laws of its prediction.
+    """Return the shares of one legal layout, by the laws of its prediction.
 
     The other half of a matrix product's backward pass, gradients of weights, is told apart where the schedule does so.
     """
@@ -298,7 +298,7 @@ def _only(column: Floats) -> float:
 
 
 def overlapped_share(layout: Layout, job: Job) -> float | None:
-    """Share of a rank's bytes of gradients whose reduction starts before the last backward pass ends, 0..1.
+    """Return the share of a rank's gradient bytes whose reduction starts before the last backward pass ends, 0..1.
 
     Of the pipeline rank that is slowest. What starts early is not hidden for that: see ``communication.overlap``.
 

@@ -1,4 +1,4 @@
-"""Evidence: where the laws of a prediction were compared with measured runs."""
+"""Evidence: the comparisons of a prediction's laws with measured runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from autotuner.core.option import Kind, OptionSpec
 
 
 class Where(IntEnum):
-    """Where something was compared with measured runs, from the best known to the least."""
+    """The closest conditions of a comparison with measured runs, from the best to the least known."""
 
     HERE = 0  # with this stack on this device
     ELSEWHERE = 1  # with other software, or on another device
@@ -32,7 +32,7 @@ class Where(IntEnum):
 # ---------------------------------------------------------------- what a layout may have
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Something that a layout may have, whose prediction was compared with measured runs or was not."""
+    """A property of a layout whose prediction was compared with measured runs or was not."""
 
     word: str
     """The word of a layout's name, without a number: ``cp``, ``flash_3``. The table of the catalog counts by it."""
@@ -41,16 +41,16 @@ class Subject:
     option: str
     """The field of ``Layout``."""
     value: int | None
-    """The value that it is about; None: any but ``plain``."""
+    """Value that it is about; None: any value except ``plain``."""
     plain: int
-    """The value of a layout that has nothing of it."""
+    """Value of a layout without the property."""
     beside: str
-    """A degree of which a layout must have more than one rank; empty: none."""
+    """Degree of which a layout must have more than one rank; empty: none."""
     parts: tuple[str, ...]
     """Parts of ``StepTime`` that depend on its law."""
 
     def of(self, x: LayoutColumns) -> Booleans:
-        """Which layouts have it."""
+        """Return the layouts that have the property."""
         column = getattr(x, self.option)
         has: Booleans = column != self.plain if self.value is None else column == self.value
         return has & (getattr(x, self.beside) > 1) if self.beside else has
@@ -60,7 +60,7 @@ _NAMES: Mapping[str, str] = {
     "data_parallel_replicate_degree": "replicas",
     "shard_level": "sharded {}",
 }
-"""Names that the option's own words do not make."""
+"""Names that differ from the option's own words."""
 
 
 def _subjects() -> Iterator[Subject]:
@@ -103,13 +103,13 @@ def _word(one: OptionSpec, value: int | None) -> str:
 
 
 SUBJECTS = tuple(_subjects())
-"""Everything that a layout may have, in the order of its options."""
+"""All properties of layouts, in the order of the options."""
 
 NAMES: Mapping[str, str] = {subject.word: subject.name for subject in SUBJECTS}
 """The text in an answer by the word of a layout's name."""
 
 LATENT, LINEAR = "latent attention", "linear attention"
-"""What a model may have beside its kind."""
+"""Properties of a model beside its kind."""
 
 KIND_PARTS = ("matrix_s", "pointwise_s", "expert_communication_s")
 """Parts of a step whose laws the kind of a model selects."""
@@ -124,20 +124,20 @@ NameColumn: TypeAlias = npt.NDArray[np.object_]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Evidence:
-    """What was compared with measured runs for one stack on one device, and what was compared elsewhere."""
+    """Comparisons with measured runs for one stack on one device, and elsewhere."""
 
     stack: str
     """Name of the stack."""
     device: str
-    """Name of the accelerator; empty where the catalog's entry of that name is another device."""
+    """Name of the accelerator; empty if the catalog's entry of that name is another device."""
     kind: str
     """Kind of the model."""
     attention: tuple[str, ...]
-    """What its attention has of ``LATENT`` and ``LINEAR``."""
+    """Members of ``LATENT`` and ``LINEAR`` that its attention has."""
 
     @classmethod
     def of(cls, job: Job) -> Evidence:
-        """For the job's software, accelerator and model."""
+        """Return the evidence for the job's software, accelerator and model."""
         accelerator = job.cluster.accelerator
         device = accelerator.name if is_as_catalogued(accelerator) or _is_profiled_core(accelerator) else ""
         has = {LATENT: job.model.latent_attention is not None, LINEAR: job.model.num_linear_layers > 0}
@@ -146,38 +146,38 @@ class Evidence:
 
     @cached_property
     def here(self) -> tuple[Compared, ...]:
-        """What was compared by this stack on this device: of the kind of model, or of other kinds where none was."""
+        """The comparisons of this stack on this device: of the kind of model, or of other kinds if it has none."""
         entries = [one for one in comparisons().values() if (one.stack, one.device) == (self.stack, self.device)]
         return tuple([one for one in entries if one.model == self.kind] or entries)
 
     @cached_property
     def base(self) -> Where:
-        """Where the stack and the device were compared together, whatever the model and the layout."""
+        """The closest comparison of the stack and the device together, for any model and layout."""
         if self.here:
             return Where.HERE
         return Where.ELSEWHERE if any(one.device == self.device for one in comparisons().values()) else Where.NOWHERE
 
     @cached_property
     def of_kind(self) -> Where:
-        """Where models of this kind were compared."""
+        """The closest comparison of models of this kind."""
         if any(one.model == self.kind for one in self.here):
             return Where.HERE
         return Where.ELSEWHERE if any(one.model == self.kind for one in comparisons().values()) else Where.NOWHERE
 
     def of_option(self, word: str) -> Where:
-        """Where the subject of a word was compared."""
+        """Return the closest comparison of the property with a word."""
         if any(word in one.options for one in self.here):
             return Where.HERE
         return Where.ELSEWHERE if any(word in one.options for one in comparisons().values()) else Where.NOWHERE
 
     def scatter(self, bits: str) -> float | None:
-        """How far runs with numbers of this width scatter, here or else anywhere; None where none were compared."""
+        """Return the scatter of runs with numbers of this width, here or anywhere; None without a comparison."""
         here = next((one.scatter for one in self.here if one.model == self.kind), {})
         return here.get(bits, pooled_scatter(self.kind).get(bits))
 
     @cached_property
     def of_parts(self) -> Mapping[str, Where]:
-        """Where the laws of parts were compared that the kind of model selects; of all others ``base`` says it."""
+        """The closest comparison of the laws of parts that the kind of model selects; other parts have ``base``."""
         parts = dict.fromkeys(KIND_PARTS, self.of_kind)
         for name in self.attention:
             where = self.of_option(name)
@@ -186,27 +186,27 @@ class Evidence:
 
     @cached_property
     def less_known(self) -> tuple[tuple[Subject, Where], ...]:
-        """What a layout may have that was not compared here, though something was; all that was compared nowhere."""
+        """The properties of layouts that were compared only elsewhere, or nowhere."""
         places = ((subject, self.of_option(subject.word)) for subject in SUBJECTS)
         return tuple((subject, where) for subject, where in places if where > self.base or where == Where.NOWHERE)
 
     @cached_property
     def never(self) -> tuple[str, ...]:
-        """Names of what was compared nowhere: of the job, then of a layout."""
+        """The names of properties that were compared nowhere: of the job, then of layouts."""
         of_layouts = (subject.name for subject, where in self.less_known if where == Where.NOWHERE)
         return (*self.never_of_job, *of_layouts)
 
     @cached_property
     def never_of_job(self) -> tuple[str, ...]:
-        """Names of what was compared nowhere, whatever the layout."""
+        """The names of the job's properties that were compared nowhere."""
         found = [self.kind] if self.of_kind == Where.NOWHERE else []
         return (*found, *(name for name in self.attention if self.of_option(name) == Where.NOWHERE))
 
     def compared(self, x: LayoutColumns) -> tuple[Booleans, NameColumn]:
-        """Return what of each layout was compared.
+        """Return the layouts whose laws were all compared here, and the uncompared properties of each.
 
-        Whether the laws of all its parts were, by this stack on this device; and the names of what it has that was
-        compared nowhere.
+        The first column is True if this stack on this device was compared with all of a layout's laws. The second one
+        has the names of its properties that were compared nowhere.
         """
         first = len(self.never_of_job)
         validated = np.full(len(x), max(self.base, *self.of_parts.values()) == Where.HERE)
@@ -229,7 +229,7 @@ class Evidence:
 
 
 def _is_profiled_core(accelerator: Accelerator) -> bool:
-    """Whether a profile of the very machine measured its cores: they have no data sheet, so what they take is known."""
+    """Return True if a profile of this machine measured its cores, which have no data sheet."""
     return accelerator.kind == "cpu" and accelerator.core not in (None, core_times())
 
 

@@ -1,6 +1,6 @@
 """Low precision: the layouts that round, and the bytes that they keep and send.
 
-What rounding costs is in ``layer.quantization``, what the products take in ``layer.matrix_products``.
+``layer.quantization`` has the cost of rounding, and ``layer.matrix_products`` the time of the products.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from autotuner.core.columns import Booleans, Floats, LayoutColumns, is_one_of
 from autotuner.core.job import Job
 
 TENSOR_RECIPES = (Fp8Recipe.TENSORWISE, Fp8Recipe.DELAYED)
-"""One scale for a whole tensor: rounded values serve both products that a tensor is part of."""
+"""Recipes with one scale for a whole tensor, whose rounded values serve both products of the tensor."""
 
 BLOCK_RECIPES = (Fp8Recipe.BLOCKWISE, Fp8Recipe.MXFP8)
-"""A scale for each block along one direction: rounded once along each."""
+"""Recipes with a scale for each block along one direction, which round once along each direction."""
 
 NVFP4_BYTES = 0.5 + 1 / 16
-"""What a value takes: 4 bits, and an fp8 scale for every 16 values (arXiv 2509.25149, section 2)."""
+"""Bytes of a value: 4 bits, and an fp8 scale for every 16 values (arXiv 2509.25149, section 2)."""
 
 
 def is_bf16_on_cores(x: LayoutColumns, job: Job) -> Booleans:
@@ -29,31 +29,31 @@ def is_bf16_on_cores(x: LayoutColumns, job: Job) -> Booleans:
 
 
 def is_narrow(x: LayoutColumns) -> Booleans:
-    """Where layers multiply in 8 bits or fewer; emulation rounds, but keeps and multiplies 16."""
+    """Return the layouts that multiply in 8 bits or fewer. Emulation rounds, but keeps and multiplies 16 bits."""
     return is_one_of(x.precision, (Precision.FP8, Precision.NVFP4))
 
 
 def narrow_bytes(x: LayoutColumns) -> Floats:
-    """Size of a rounded value with its share of a scale."""
+    """Return the size of a rounded value with its share of a scale."""
     return np.where(x.precision == Precision.NVFP4, NVFP4_BYTES, 1.0)
 
 
 def lays_out_twice(job: Job) -> bool:
-    """Whether tensor cores read 8-bit factors along the summed dimension only, so that some lie in memory twice.
+    """Return True if tensor cores read 8-bit factors along the summed dimension only, so that some have two layouts.
 
-    So it is on Ada and Hopper, and no more on Blackwell (user guide of Transformer Engine 2.15, current scaling).
+    Ada and Hopper do so, Blackwell does not (user guide of Transformer Engine 2.15, current scaling).
     """
     accelerator = job.cluster.accelerator
     return accelerator.kind == "cuda" and not accelerator.applies_block_scales
 
 
 def matrix_share(job: Job) -> float:
-    """Share of the model's weights that layers multiply by: embedding and output stay in 16 bits."""
+    """Return the share of the model's weights that layers multiply by. Embedding and output stay in 16 bits."""
     return min(1.0, job.model.num_layer_parameters / job.model.num_parameters)
 
 
 def saved_share(x: LayoutColumns, job: Job) -> Floats:
-    """Bytes of a product's input that is kept for the weight's gradient, over those in 16 bits.
+    """Return the bytes of a product's input that is kept for the weight's gradient, divided by those in 16 bits.
 
     Transformer Engine keeps the rounded copy that the backward needs, torchao the input itself, and rounds it again
     (``Linear`` of Transformer Engine 2.8, ``Float8Linear`` of torchao 0.13).
@@ -63,7 +63,7 @@ def saved_share(x: LayoutColumns, job: Job) -> Floats:
 
 
 def sent_share(x: LayoutColumns, job: Job) -> Floats:
-    """Bytes of hidden states or their gradients gathered from tensor ranks, over those in 16 bits.
+    """Return the bytes of hidden states or gradients that tensor ranks gather, divided by those in 16 bits.
 
     Rounded before they are sent; with a scale per block a gradient is gathered along both directions.
     """
@@ -73,10 +73,10 @@ def sent_share(x: LayoutColumns, job: Job) -> Floats:
 
 
 def gathers_parameters(x: LayoutColumns, job: Job) -> Booleans:
-    """Where weights are gathered from data-parallel ranks in 8 bits.
+    """Return the layouts that gather weights from data-parallel ranks in 8 bits.
 
-    Only with a scale per tensor, of which all ranks know one: Megatron-LM gathers mxfp8 weights in 16 bits into the
-    gradients' buffer and rounds them there (``reuse_grad_buf_for_mxfp8_param_ag``, core 0.14).
+    They need a scale per tensor that all ranks know. Megatron-LM gathers mxfp8 weights in 16 bits into the gradients'
+    buffer and rounds them there (``reuse_grad_buf_for_mxfp8_param_ag``, core 0.14).
     """
     rounded: Booleans = (
         (x.precision == Precision.FP8) & job.stack.gathers_fp8_parameters & is_one_of(x.fp8_recipe, TENSOR_RECIPES)
@@ -85,14 +85,14 @@ def gathers_parameters(x: LayoutColumns, job: Job) -> Booleans:
 
 
 def gathered_share(x: LayoutColumns, job: Job) -> Floats | float:
-    """Bytes of weights gathered from data-parallel ranks, over those in 16 bits."""
+    """Return the bytes of weights that data-parallel ranks gather, divided by those in 16 bits."""
     if not job.stack.gathers_fp8_parameters:
         return 1.0
     return 1.0 - gathers_parameters(x, job) * matrix_share(job) / 2
 
 
 def weight_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Bytes of a layer's weight on a rank that holds it whole: the 16-bit one and rounded copies, or these alone.
+    """Return the bytes of a layer's weight on a rank that holds it whole: the 16-bit one and rounded copies.
 
     Transformer Engine keeps what it rounded from the first micro-batch of a step to the last
     (``is_first_microbatch``), in both layouts where one does not serve; where parameters are gathered rounded there is
@@ -107,7 +107,7 @@ def weight_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 
 def parameter_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Bytes of an average weight of the model on a rank that holds it whole."""
+    """Return the bytes of an average weight of the model on a rank that holds it whole."""
     if job.stack.fp8_implementation != "transformer_engine" or not is_narrow(x).any():
         return x.element_bytes
     share = matrix_share(job)

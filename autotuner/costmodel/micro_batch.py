@@ -1,4 +1,4 @@
-"""What a rank sees of a micro-batch, and of the tokens that each expert gets."""
+"""The part of a micro-batch on one rank, and the tokens of each expert."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from autotuner.core.job import Job
 from autotuner.costmodel.sequences import tokens_per_sequence
 
 _ROW_BLOCK = 16
-"""Transformer Engine pads the rows of an expert to 16 for fp8 (``Fp8Padding``, 2.4); blocks of 16-bit products are that
-or more."""
+"""Number of rows that an expert's rows are padded to: Transformer Engine pads to 16 for fp8 (``Fp8Padding``, 2.4), and
+blocks of 16-bit products are that or more."""
 
 
 def width_split(x: LayoutColumns, job: Job) -> Integers:
-    """Tensor ranks that split each expert: all of them, or none where expert ranks hold whole experts."""
+    """Return the number of tensor ranks that split each expert; 1 if expert ranks hold whole experts."""
     whole = (x.expert_parallel_degree > 1) & (not job.stack.splits_experts)
     return np.where(whole, 1, x.tensor_parallel_degree)
 
 
 def local_experts(x: LayoutColumns, experts: MixtureOfExperts) -> Floats:
-    """Experts of a layer that one rank holds, or holds a part of."""
+    """Return the number of experts of a layer that one rank holds, or holds a part of."""
     held: Floats = experts.num_experts / x.expert_parallel_degree
     return held
 
 
 def own_tokens(x: LayoutColumns, job: Job) -> Floats:
-    """Tokens of a micro-batch that one rank routes: tensor ranks share them where they share hidden states.
+    """Return the tokens of a micro-batch that one rank routes. Tensor ranks share them if they share hidden states.
 
     Expert ranks that hold whole experts are tensor ranks, too, and share the tokens in any case.
     """
@@ -37,13 +37,13 @@ def own_tokens(x: LayoutColumns, job: Job) -> Floats:
 
 
 def own_copies(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Floats:
-    """Copies of its tokens that one rank hands to experts; as many come to the fullest rank."""
+    """Return the copies of its tokens that one rank sends to experts; the fullest rank receives as many."""
     copies: Floats = own_tokens(x, job) * experts.experts_per_token * load_factor(x, job, experts)
     return copies
 
 
 def rows_per_expert(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Floats:
-    """Rows of a micro-batch that each expert of the fullest rank multiplies: copies from all its expert ranks.
+    """Return the rows of a micro-batch that each expert of the fullest rank multiplies, from all its expert ranks.
 
     A whole number of ``_ROW_BLOCK``: kernels take the rows of an expert in blocks, and no law knows fractions.
     """
@@ -53,7 +53,7 @@ def rows_per_expert(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Fl
 
 
 def load_factor(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Floats:
-    """Rows that the experts of the fullest rank multiply, over those of an average rank.
+    """Return the rows that the experts of the fullest rank multiply, divided by those of an average rank.
 
     Every collective of a sparse layer waits for the fullest rank. Loads of several experts on a rank even out as sums
     of independent ones do; a rank that holds all of them has the average. A capacity bounds the load, and is the load
@@ -67,7 +67,7 @@ def load_factor(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Floats
 
 
 def tokens_per_pass(x: LayoutColumns, job: Job) -> Floats:
-    """Tokens of one micro-batch on one rank: the context group splits them, the tensor group sees them all.
+    """Return the tokens of one micro-batch on one rank. Context ranks split them, tensor ranks do not.
 
     Where sequences differ, an average one of the rank that a step waits for.
     """
@@ -75,21 +75,21 @@ def tokens_per_pass(x: LayoutColumns, job: Job) -> Floats:
 
 
 def hidden_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """The hidden states of all these tokens, between two blocks."""
+    """Return the bytes of the hidden states of these tokens, between two blocks."""
     return x.element_bytes * tokens_per_pass(x, job) * job.model.hidden_size
 
 
 def hidden_split(x: LayoutColumns) -> Integers:
-    """Ways in which hidden states are split, where norms and residual sums work on them."""
+    """Return the number of parts of hidden states that norms and residual sums work on."""
     return np.where(x.sequence_parallel, x.tensor_parallel_degree, 1)
 
 
 def logits_split(x: LayoutColumns, job: Job) -> Integers:
-    """Ways in which logits are split."""
+    """Return the number of parts of the logits."""
     return np.where(gathers_logits(x, job), 1, x.tensor_parallel_degree)
 
 
 def gathers_logits(x: LayoutColumns, job: Job) -> Booleans:
-    """Whether every tensor rank gets all logits, because the layout or the stack wants them whole."""
+    """Return the layouts in which every tensor rank gets all logits, because the layout or the stack wants it."""
     gathers: Booleans = (~x.loss_parallel | job.stack.gathers_logits) & (x.tensor_parallel_degree > 1)
     return gathers

@@ -37,14 +37,15 @@ PredictionColumns: TypeAlias = Prediction[Floats, Integers, Booleans]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TotalColumns:
-    """What decides a ranking of many layouts; row i belongs to layout i."""
+    """The figures that decide a ranking of many layouts; row i belongs to layout i."""
 
     mfu: Floats
     peak_bytes: Floats
 
 
 CHUNK = 1 << 16
-"""Layouts predicted at once: their columns stay in a core's cache, and a table of millions needs little more memory."""
+"""Layouts predicted at once, so that their columns stay in a core's cache, and a table of millions needs little more
+memory."""
 
 
 def predict(x: LayoutColumns, job: Job) -> PredictionColumns:
@@ -56,7 +57,7 @@ def predict(x: LayoutColumns, job: Job) -> PredictionColumns:
 
 
 def predict_totals(x: LayoutColumns, job: Job) -> TotalColumns:
-    """What decides a ranking of every row, to the last digit that of ``predict``, without the parts that make it up."""
+    """Return the figures that decide a ranking of every row, equal to those of ``predict`` to the last digit."""
     return _by_chunks(_predict_totals, x, job)
 
 
@@ -69,7 +70,7 @@ def predict_one(layout: Layout, job: Job) -> Prediction:
 def _by_chunks(
     predict_chunk: Callable[[LayoutColumns, Job, ModelWork[Work]], Table], x: LayoutColumns, job: Job
 ) -> Table:
-    """The chunks' tables one after the other; the only one as it is. All chunks share the works of a model's parts."""
+    """Return the tables of all chunks, one after the other. All chunks share the works of a model's parts."""
     works = ModelWork.of(x, job)
     if len(x) <= CHUNK:
         return predict_chunk(x, job, works)
@@ -102,7 +103,7 @@ def _predict_totals(x: LayoutColumns, job: Job, works: ModelWork[Work]) -> Total
 
 
 def _by_step(few: LayoutColumns, job: Job, works: ModelWork[Work]) -> tuple[RankStep, list[RankMemory]]:
-    """Return what depends on ``RANK_STEP_FIELDS`` alone, for each combination of them."""
+    """Return the values that depend on ``RANK_STEP_FIELDS`` alone, for each combination of them."""
     ranks = candidate_ranks(few, job)
     step = RankStep.of(few, job, ranks.slowest, works)
     parts = {f.name: _row_factor(few, job, f.name) * getattr(step.step_time, f.name) for f in fields(StepTime)}
@@ -110,7 +111,7 @@ def _by_step(few: LayoutColumns, job: Job, works: ModelWork[Work]) -> tuple[Rank
 
 
 def _beyond_peak(x: LayoutColumns, job: Job, step_s: Floats) -> Floats:
-    """Return how many times as fast as the accelerators' peak each learnt step is, 1 where it is slower.
+    """Return the ratio of each calibrated step's speed to the accelerators' peak if that is above 1, otherwise 1.
 
     The peak is that of the layout's precision, or the reference peak where that is higher or the other is not known.
     """
@@ -122,7 +123,7 @@ def _beyond_peak(x: LayoutColumns, job: Job, step_s: Floats) -> Floats:
 
 
 def _reference_flop(job: Job, step_s: Floats) -> Floats:
-    """What the whole job could multiply in a step at its reference peak."""
+    """Return the FLOP of the whole job in a step at its reference peak."""
     return job.cluster.accelerator.reference_flop_per_s * job.cluster.world_size * step_s
 
 
@@ -173,7 +174,7 @@ def _step_time(x: LayoutColumns, job: Job, rank: RankStep) -> StepTime[Floats]:
 
 
 def _update_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floats:
-    """The optimizer's step, and rounding the new weights where that is done once."""
+    """Return the seconds of the optimizer's step, and of rounding new weights if they are rounded once a step."""
     return optimizer_s(x, job, owned_elements(x, job, window.held)) + window.weight_casts_s
 
 
@@ -186,5 +187,5 @@ def _row_factor(x: LayoutColumns, job: Job, part: str) -> float | Floats:
 
 
 def _factor(job: Job, part: str) -> float:
-    """How much longer a part takes than on a typical cluster, as far as measured runs told."""
+    """Return the calibrated factor of a part relative to a typical cluster; 1 without calibration."""
     return 1.0 if job.calibration is None else job.calibration.of(part)

@@ -57,7 +57,7 @@ from autotuner.costmodel.step.sends import sent_bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficColumns:
-    """Bytes of a step that leave a node, of all nodes together."""
+    """The bytes of a step that leave a node, for all nodes together."""
 
     data_bytes: Floats
     """Gradients that are summed, and parameters that are gathered."""
@@ -72,7 +72,7 @@ class TrafficColumns:
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job) -> TrafficColumns:
-        """One row per layout."""
+        """Return one row per layout."""
         return cls(
             data_bytes=_data_bytes(x, job),
             tensor_bytes=_tensor_bytes(x, job),
@@ -90,26 +90,26 @@ class TrafficColumns:
 
 # ---------------------------------------------------------------- of a byte that a collective works on
 def _around(group: Group) -> Floats:
-    """How often it leaves a node while a ring gathers or scatters it: over one edge of each node."""
+    """Return the number of times that a byte leaves a node while a ring gathers or scatters it: one edge per node."""
     around: Floats = group.num_nodes * (group.num_ranks - 1) / group.num_ranks
     return np.where(group.crosses_nodes, around, 0.0)
 
 
 def _around_data(x: LayoutColumns, group: Group) -> Floats:
-    """The same among data-parallel ranks, where a ring of two levels passes each node's part between nodes alone."""
+    """Return the same for data-parallel ranks. A ring of two levels passes only each node's part between nodes."""
     two_level = x.collective_hierarchy == CollectiveHierarchy.TWO_LEVEL
     return np.where(two_level & group.crosses_nodes, group.num_nodes - 1.0, _around(group))
 
 
 def _outside(group: Group) -> Floats:
-    """Share of what a rank sends to all ranks of its group alike that goes to other nodes."""
+    """Return the share of all-to-all bytes of a rank that goes to other nodes."""
     outside: Floats = (group.num_ranks - group.ranks_per_node) / group.num_ranks
     return np.where(group.crosses_nodes, outside, 0.0)
 
 
 # ---------------------------------------------------------------- of each axis
 def _data_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Of dense weights, and of experts among the fewer ranks that hold the same."""
+    """Return the bytes of dense weights, and of experts among the fewer ranks that hold the same ones."""
     experts = float(job.model.num_expert_parameters)
     dense_bytes = _exchanged_bytes(x, job, job.model.num_parameters - experts, shard_group(x, job.cluster))
     if not experts:
@@ -120,7 +120,7 @@ def _data_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 
 def _exchanged_bytes(x: LayoutColumns, job: Job, elements: float, shard: Group) -> Floats:
-    """Of so many elements of the model, which groups of one kind shard and replicas of these sum."""
+    """Return the bytes of so many elements, which shards gather and scatter and replicas sum."""
     gathers, reduces = _num_gathers_and_reduces(x, job)
     summed_bytes = elements * gradient_bytes(x, job)
     gathered_bytes = elements * x.element_bytes * gathered_share(x, job)
@@ -134,9 +134,9 @@ def _exchanged_bytes(x: LayoutColumns, job: Job, elements: float, shard: Group) 
 
 
 def _lossy_bytes(x: LayoutColumns, job: Job, elements: float) -> Floats:
-    """What replicas exchange in the place of gradients, over those edges of their ring that leave a node.
+    """Return the bytes of a lossy exchange of replicas, over the edges of their ring that leave a node.
 
-    Context ranks of one replica sum theirs first where nothing is sharded.
+    If nothing is sharded, the context ranks of one replica sum their gradients first.
     """
     group, one = exchange_group(x, job.cluster), cast("Layout", x)
     edges = np.where(group.crosses_nodes, group.num_nodes, 0)
@@ -147,7 +147,10 @@ def _lossy_bytes(x: LayoutColumns, job: Job, elements: float) -> Floats:
 
 
 def _num_gathers_and_reduces(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
-    """How often a step gathers all parameters and reduces all gradients (``step.data_parallel`` says why)."""
+    """Return the numbers of times that a step gathers all parameters and reduces all gradients.
+
+    ``step.data_parallel`` explains them.
+    """
     m, in_pipeline = num_micro_batches(x, job), x.pipeline_parallel_degree > 1
     by_parameters = x.shard_level == ShardLevel.PARAMETERS
     whole = np.where(in_pipeline, np.where(x.reshard_after_forward, m, 1), m * (1 + x.reshard_after_forward))
@@ -157,7 +160,7 @@ def _num_gathers_and_reduces(x: LayoutColumns, job: Job) -> tuple[Floats, Floats
 
 
 def _tensor_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Two sums in each pass through a layer, forward and backward, and forward again where it is recomputed."""
+    """Return the bytes of two sums in each pass through a layer, forward, backward and in recomputation."""
     group = tensor_group(x, job.cluster)
     passes = 2.0 + (x.recompute == Recompute.FULL) / x.recompute_every
     num_groups = job.cluster.world_size / group.num_ranks
@@ -166,7 +169,7 @@ def _tensor_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 
 def _context_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Blocks of keys and values around the ring, then with their gradients, which take one send more; or gathered.
+    """Return the bytes of keys and values around the ring, then with their gradients, or of gathering them.
 
     Or queries, keys, values and outputs, exchanged for heads and back, forward and backward.
     """
@@ -184,7 +187,7 @@ def _context_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 
 def _expert_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Copies of tokens to the ranks of their experts and answers back, forward and backward."""
+    """Return the bytes of copies of tokens to the ranks of their experts and back, forward and backward."""
     experts = job.model.experts
     if experts is None:
         return np.zeros(len(x))
@@ -195,7 +198,7 @@ def _expert_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 
 def _pipeline_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Hidden states over each link between stages that joins two nodes, and their gradients back.
+    """Return the bytes of hidden states over each link between stages on two nodes, and of their gradients back.
 
     With several stages per rank the last rank's hand theirs to the first rank's, but for schedules in a V.
     """
@@ -207,22 +210,22 @@ def _pipeline_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 
 def _layer_visits(x: LayoutColumns, job: Job) -> Floats:
-    """Layers that a rank computes in a step: those of its stages, for every micro-batch."""
+    """Return the layers that a rank computes in a step: those of its stages, for every micro-batch."""
     visits: Floats = num_micro_batches(x, job) * (job.model.num_layers / x.pipeline_parallel_degree)
     return visits
 
 
 IDLE_SHARE = 0.22
-"""Of what it draws at most, what a device draws that holds a job and waits, where its description does not say. An
+"""Share of its highest draw that a device draws while it waits with a job, if its description does not say. It is an
 assumption: 155 W of 700 on an H100, 100 of 400 on an A100, 260 of 1,000 on a B200 (``research/clocks.py``)."""
 
 _COMPUTING = ("matrix_s", "attention_s", "pointwise_s", "recompute_s", "optimizer_s")
-"""Parts of a step in which an accelerator computes; in all others it waits."""
+"""Parts of a step in which an accelerator computes. It waits in all others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerColumns:
-    """``Power`` of many layouts."""
+    """``Power`` of many layouts, with one row for each."""
 
     accelerators_w: Floats
     hosts_w: Floats
@@ -236,28 +239,28 @@ class PowerColumns:
         return total_w
 
     def row(self, index: int, *, is_measured: bool) -> Power:
-        """Of one layout."""
+        """Return the power of one layout."""
         parts = {f.name: float(getattr(self, f.name)[index]) for f in fields(self)}
         return Power(is_measured=is_measured, **parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FootprintColumns:
-    """``Footprint`` of many layouts; formulas of one footprint hold for it."""
+    """``Footprint`` of many layouts. Formulas of one footprint work for it."""
 
     power: PowerColumns | None
-    """None where the accelerator's is not known."""
+    """Power; None if the accelerator's is not known."""
     price_per_hour: Floats
     co2_kg_per_hour: Floats
     complexity: Floats
     robustness: Floats | None = None
-    """None without a fault trace."""
+    """Robustness; None without a fault trace."""
 
     def __len__(self) -> int:
         return len(self.complexity)
 
     def row(self, index: int, *, is_measured: bool = False) -> Footprint:
-        """Of one layout."""
+        """Return the footprint of one layout."""
         return Footprint(
             power=None if self.power is None else self.power.row(index, is_measured=is_measured),
             price_per_hour=float(self.price_per_hour[index]),
@@ -268,7 +271,7 @@ class FootprintColumns:
 
 
 def predicted_footprints(x: LayoutColumns, job: Job, predictions: PredictionColumns) -> FootprintColumns:
-    """What every row takes beside time, by its prediction."""
+    """Return the resource cost of every row, by its prediction."""
     step_s, robust_s = predictions.step_time.total_s, predictions.robust_step_s
     drawn_w = _accelerators_w(job.cluster, _busy_share(predictions.step_time))
     return _footprints(x, job, drawn_w, step_s, None if robust_s is None else step_s / robust_s)
@@ -281,13 +284,13 @@ def footprint_of(
     reached: Measurement | TrialEstimate | None = None,
     power_w: float | None = None,
 ) -> Footprint:
-    """What one layout takes beside time.
+    """Return the resource cost of one layout.
 
     Args:
-        layout: A legal one.
-        job: Whose layout it is.
-        prediction: Of the layout, for the job; it says how busy the accelerators are.
-        reached: What a trial reached; its step time and robustness count before the predicted ones. None: nothing ran.
+        layout: A legal layout.
+        job: Job of the layout.
+        prediction: Prediction of the layout for the job, which tells how busy the accelerators are.
+        reached: Result of a trial, whose step time and robustness replace the predicted ones. None: nothing ran.
         power_w: Measured mean draw of one accelerator; None: modelled.
     """
     cluster = job.cluster
@@ -302,27 +305,27 @@ def footprint_of(
 
 
 def worth_per_step(objective: Objective, job: Job, footprints: FootprintColumns | None, num_rows: int) -> Floats:
-    """What a step of every row is worth: divided by step times in seconds they are the values of the layouts.
+    """Return the value of a step of every row. Divided by step times in seconds, these are the values of layouts.
 
     Args:
-        objective: What layouts are compared by.
-        job: Whose layouts they are.
-        footprints: Of every row; may be None where the objective reads none.
-        num_rows: Layouts.
+        objective: Objective that layouts are compared by.
+        job: Job of the layouts.
+        footprints: Resource cost of every row; None if the objective does not read it.
+        num_rows: Number of layouts.
     """
     worth = objective.worth_per_step(job, cast("Footprint", footprints))  # its formulas hold for columns
     return np.array(np.broadcast_to(worth, (num_rows,)), dtype=np.float64)
 
 
 def _busy_share(step_time: StepTime[Floats]) -> Floats:
-    """Share of the step in which the slowest rank computes; it stands for all."""
+    """Return the share of the step in which the slowest rank computes; it stands for all ranks."""
     parts: Sequence[Floats] = [getattr(step_time, name) for name in _COMPUTING]
     share: Floats = np.sum(parts, axis=0) / step_time.total_s
     return share
 
 
 def _accelerators_w(cluster: Cluster, busy_share: Floats) -> Floats | None:
-    """Draw of all accelerators; None where it is not known what one draws at most."""
+    """Return the draw of all accelerators; None if the highest draw of one is not known."""
     accelerator = cluster.accelerator
     if not accelerator.power_w:
         return None
@@ -337,7 +340,7 @@ def _idle_w(accelerator: Accelerator) -> float:
 def _footprints(
     x: LayoutColumns, job: Job, drawn_w: Floats | None, step_s: Floats, robustness: Floats | None
 ) -> FootprintColumns:
-    """All of it from what the accelerators draw, and how long steps take that send their bytes."""
+    """Return the resource costs from the draw of accelerators and the step times."""
     tariff, nothing = job.cluster.tariff, np.zeros(len(x))
     power = None if drawn_w is None else _power(job.cluster, drawn_w, _network_w(x, job, step_s))
     total_kw = nothing if power is None else power.total_w / 1000
@@ -351,7 +354,7 @@ def _footprints(
 
 
 def _network_w(x: LayoutColumns, job: Job, step_s: Floats) -> Floats:
-    """Of ports and switches, for what leaves nodes."""
+    """Return the draw of ports and switches for the bytes that leave nodes."""
     j_per_byte = job.cluster.tariff.network_j_per_byte
     if not j_per_byte:
         return np.zeros(len(x))
@@ -371,7 +374,7 @@ def _power(cluster: Cluster, drawn_w: Floats, network_w: Floats) -> PowerColumns
 
 
 def _price_per_hour(cluster: Cluster, total_kw: Floats) -> Floats:
-    """US dollars of an hour that counts: of spot hours some are lost, and paid."""
+    """Return the US dollars of a useful hour. Of spot hours some are lost, and paid."""
     tariff = cluster.tariff
     hourly = tariff.spot_price_per_accelerator_hour if tariff.is_spot else cluster.price_per_accelerator_hour
     paid: Floats = cluster.world_size * hourly + tariff.energy_price_per_kwh * total_kw
@@ -379,7 +382,7 @@ def _price_per_hour(cluster: Cluster, total_kw: Floats) -> Floats:
 
 
 def _robustness(prediction: Prediction, reached: Measurement | TrialEstimate | None) -> float | None:
-    """Throughput under the fault trace over that of healthy steps: measured, else predicted."""
+    """Return the throughput under the fault trace divided by that of nominal steps: measured, otherwise predicted."""
     if isinstance(reached, Measurement) and reached.robust is not None:
         return reached.step_time_s / reached.robust.step_time_s
     if prediction.robust_step_s is None:

@@ -22,12 +22,12 @@ from autotuner.costmodel.step.rank_step import RankStep, before_data_s, total_s
 from autotuner.costmodel.table import row
 
 REPLAN_STEPS = 2
-"""Steps that still follow the old plan after a change of links: one that shows it and one in which all ranks agree
-(PipeMorph, arXiv 2504.19232, re-plans with an iteration of lag)."""
+"""Number of steps that still follow the old plan after a change of links: one that shows it and one in which all ranks
+agree (PipeMorph, arXiv 2504.19232, re-plans with an iteration of lag)."""
 
 
 def predict_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> PredictionColumns:
-    """Time and memory of every row on the links as the cluster says, with robust columns where there is a trace.
+    """Return the predictions of every row on the cluster's links, with robust columns if there is a trace.
 
     The table is predicted once per distinct state of the links, of which a trace has a handful.
     """
@@ -41,7 +41,7 @@ def predict_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> Predi
 
 
 def totals_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> TotalColumns:
-    """What decides a ranking of every row: MFU under the trace, where there is one, and the healthy peak."""
+    """Return the figures that decide a ranking of every row: MFU, under the trace if there is one, and nominal peak."""
     totals = predict_totals(x, job)
     if trace is None:
         return totals
@@ -51,13 +51,13 @@ def totals_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> TotalC
 
 
 def predicted_under(layout: Layout, job: Job, trace: FaultTrace | None) -> Prediction:
-    """Time and memory of one legal layout, robust ones where there is a trace."""
+    """Return the prediction of one legal layout, with robust figures if there is a trace."""
     prediction: Prediction = row(predict_under(LayoutColumns.from_layouts([layout]), job, trace), 0)
     return prediction
 
 
 def step_times_under(layout: Layout, job: Job, trace: FaultTrace) -> tuple[float, ...]:
-    """Seconds of every step of the trace, of one legal layout."""
+    """Return the seconds of every step of the trace, for one legal layout."""
     x = LayoutColumns.from_layouts([layout])
     stretches = _stretches(x, job, trace, predict(x, job).step_time.total_s)
     return tuple(seconds for one in stretches for seconds in one.step_times_s(0))
@@ -65,7 +65,7 @@ def step_times_under(layout: Layout, job: Job, trace: FaultTrace) -> tuple[float
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StretchColumns:
-    """Seconds of a step in one stretch, row by row: under the plan for the links before, and under its own."""
+    """Seconds of a step in one stretch, row by row: under the plan for the links before, and under its own plan."""
 
     stretch: Stretch
     late_s: Floats
@@ -86,11 +86,10 @@ class _StretchColumns:
 
 
 def _stretches(x: LayoutColumns, job: Job, trace: FaultTrace, healthy_s: Floats) -> Iterator[_StretchColumns]:
-    """Each stretch of the trace, from the columns of its links' state.
+    """Yield each stretch of the trace, from the columns of its links' state.
 
-    The plan of an adaptive layout for healthy links is that of zero bubbles, whose columns say what it takes on links
-    that are not. A plan with more warm-up than healthy links need costs nothing there: it moves no pass of the critical
-    path.
+    The plan of an adaptive layout for nominal links is that of zero bubbles, whose columns give its time on degraded
+    links. A plan with more warm-up than nominal links need costs nothing there: it moves no pass of the critical path.
     """
     known: dict[tuple[LinkHealth, ...], tuple[Floats, Floats]] = {(): (healthy_s, healthy_s)}
     for stretch in trace.stretches():
@@ -103,7 +102,7 @@ def _stretches(x: LayoutColumns, job: Job, trace: FaultTrace, healthy_s: Floats)
 
 
 def _unplanned_s(x: LayoutColumns, job: Job, planned_s: Floats) -> Floats:
-    """Step times before adaptive rows have heard of the links; other rows hear of nothing, and take what is planned."""
+    """Return the step times before adaptive rows have adapted to the links. Other rows never adapt."""
     rows = np.flatnonzero(x.pipeline_schedule == PipelineSchedule.ADAPTIVE)
     if not rows.size:
         return planned_s
@@ -116,14 +115,14 @@ def _unplanned_s(x: LayoutColumns, job: Job, planned_s: Floats) -> Floats:
 
 
 def steps_by_bandwidth(x: LayoutColumns, job: Job, ends_bytes_per_s: tuple[float, float]) -> Callable[[float], Floats]:
-    """A function from bytes per second of an accelerator's port to the step time of every row.
+    """Return a function from the bandwidth of an accelerator's port, in bytes per second, to every row's step time.
 
     Where data-parallel ranks alone reach over the network, all else is computed once.
 
     Args:
         x: Legal layouts.
-        job: The job; what ails single links stays in proportion.
-        ends_bytes_per_s: The lowest and the highest bandwidth that is going to be asked for.
+        job: The job. Degraded links keep their proportion.
+        ends_bytes_per_s: Lowest and highest bandwidth that the function will be called with.
     """
 
     def whole(bytes_per_s: float) -> StepTime[Floats]:
@@ -143,6 +142,6 @@ def steps_by_bandwidth(x: LayoutColumns, job: Job, ends_bytes_per_s: tuple[float
 
 
 def at_bandwidth(job: Job, bytes_per_s: float) -> Job:
-    """The job on nodes that are joined by such ports."""
+    """Return the job on nodes that are joined by ports of that bandwidth."""
     link = job.cluster.inter_node_link.with_bandwidth(bytes_per_s)
     return replace(job, cluster=replace(job.cluster, inter_node_link=link))

@@ -1,4 +1,4 @@
-"""How long the sequences of a micro-batch are on the rank that a step waits for, layout by layout."""
+"""The lengths of a micro-batch's sequences on the rank that a step waits for, layout by layout."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _DEALING_FIELDS = (
     "num_dealing_ranks",
     "sequence_packing",
 )
-"""All that the shape of a batch depends on."""
+"""Options that the shape of a batch depends on."""
 
 
 def batch_shapes(x: LayoutColumns, job: Job) -> BatchShape[Floats]:
-    """Return the shapes of the workload's batches in legal layouts, each combination that they depend on found once."""
+    """Return the shapes of the workload's batches in legal layouts, computed once for each combination of options."""
     few, which = x.distinct(*_DEALING_FIELDS)
     rows = zip(*(getattr(few, name).tolist() for name in _DEALING_FIELDS), strict=True)
     found = list(map(_shapes(job.workload, job.cluster.accelerators_per_node), rows))
@@ -39,17 +39,17 @@ def batch_shapes(x: LayoutColumns, job: Job) -> BatchShape[Floats]:
 
 
 def with_dealing(names: tuple[str, ...], job: Job) -> tuple[str, ...]:
-    """The columns, and those that lengths depend on where sequences differ."""
+    """Return the columns, and those that lengths depend on if sequences differ."""
     return names if job.workload.lengths is None else tuple(dict.fromkeys((*names, *_DEALING_FIELDS)))
 
 
 def tokens_per_sequence(x: LayoutColumns, job: Job) -> Floats | float:
-    """Tokens computed for a sequence, padding included, on the rank with most."""
+    """Return the tokens computed for a sequence on the fullest rank, including padding."""
     return float(job.workload.seq_len) if job.workload.lengths is None else batch_shapes(x, job).tokens
 
 
 def keys_per_token(x: LayoutColumns, job: Job) -> Floats:
-    """Keys of the sequence that a token lies in, those that a mask or a window hides among them."""
+    """Return the keys of a token's sequence, including those that a mask or a window hides."""
     if job.workload.lengths is None:
         return np.full(len(x), float(job.workload.seq_len))
     return batch_shapes(x, job).keys
@@ -57,7 +57,7 @@ def keys_per_token(x: LayoutColumns, job: Job) -> Floats:
 
 @lru_cache(maxsize=16)
 def _shapes(workload: Workload, devices_per_node: int) -> Callable[[tuple[int, ...]], BatchShape]:
-    """The shape of a workload's batches by the values of ``_DEALING_FIELDS``."""
+    """Return a function from the values of ``_DEALING_FIELDS`` to the shape of a workload's batches."""
 
     @cache
     def shape(values: tuple[int, ...]) -> BatchShape:

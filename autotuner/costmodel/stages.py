@@ -1,4 +1,4 @@
-"""The parts that a model is made of, which of them a pipeline stage holds, and the load of a pipeline rank."""
+"""The parts of a model, the pipeline stages that hold them, and the load of a pipeline rank."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from autotuner.costmodel.table import where
 
 
 class PartKind(Enum):
-    """A kind of the parts that a model is made of, in the order in which their work is added."""
+    """The kinds of parts of a model, in the order in which their work is added."""
 
     DENSE = "layer with an ordinary feed-forward block"
     INPUT = "token table"
@@ -34,27 +34,27 @@ class PartKind(Enum):
 
     @property
     def is_layer(self) -> bool:
-        """Return True for a layer: it recomputes, offloads and belongs to a stage by its number."""
+        """True for a layer: it recomputes, offloads and belongs to a stage by its number."""
         return self in LAYERS
 
 
 LAYERS = (PartKind.DENSE, PartKind.SPARSE)
 
 Counts: TypeAlias = Mapping[PartKind, Integers]
-"""Parts of each layout, by kind."""
+"""Number of parts of each kind in each layout."""
 
 
 def is_folded(x: LayoutColumns) -> Booleans:
-    """Whether the second round of stages runs through the ranks backwards: the first rank also holds the last stage."""
+    """Return the layouts whose first rank also holds the last stage, because the stages run back through the ranks."""
     folded: Booleans = is_one_of(x.pipeline_schedule, V_SCHEDULES)
     return folded
 
 
 def first_layer(x: LayoutColumns, job: Job, stage: Integers) -> Integers:
-    """Where a stage begins, as ``core.stages.stage_layers`` deals layers.
+    """Return the first layer of a stage, as ``core.stages.stage_layers`` assigns layers.
 
-    A stack that balances stages counts the output projection as the layers that it is worth, unless the layout itself
-    says how many fewer the ends have.
+    A stack that balances stages counts the output projection as an equivalent number of layers, unless the layout
+    itself says how many fewer layers the ends have.
     """
     first, last = x.first_stage_less_layers, x.last_stage_less_layers
     given_away = first + last
@@ -73,7 +73,7 @@ def _balanced(x: LayoutColumns, job: Job, stage: Integers) -> Integers:
 
 
 def held_layers(x: LayoutColumns, job: Job, rank: Integers) -> Counts:
-    """Layers of a pipeline rank, summed over its stages."""
+    """Return the layers of a pipeline rank, summed over its stages."""
     num_sparse = job.model.num_sparse_layers
     if 0 < num_sparse < job.model.num_layers:
         return _summed(_stage(x, job, stage) for stage in _stages(x, rank))
@@ -86,19 +86,19 @@ def _layers(dense: Integers, sparse: Integers) -> Counts:
 
 
 def layers_not_recomputed(x: LayoutColumns, job: Job, rank: Integers) -> Counts:
-    """Layers of a rank that do not recompute although the layout does: all of a stage but every n-th from its first."""
+    """Return the layers of a rank that do not recompute although the layout does: all but every n-th of a stage."""
     return _summed(_not_recomputed(x, job, stage) for stage in _stages(x, rank))
 
 
 def model_layers_not_recomputed(x: LayoutColumns, job: Job) -> Counts:
-    """Layers of the whole model that do not recompute although the layout does."""
+    """Return the layers of the whole model that do not recompute although the layout does."""
     if not (x.recompute_every > 1).any():
         return dict.fromkeys(LAYERS, np.zeros(len(x), dtype=np.int64))
     return _summed(_not_recomputed(x, job, np.full(len(x), s)) for s in range(int(x.num_stages.max(initial=1))))
 
 
 def _held(x: LayoutColumns, job: Job, rank: Integers) -> Integers:
-    """Layers of a rank of any kind; of several stages per rank all but the ends are equal (equal-virtual-stages)."""
+    """Return the layers of a rank of any kind. Of several stages per rank all but the ends are equal."""
     alone = first_layer(x, job, rank + 1) - first_layer(x, job, rank)
     given_away = x.first_stage_less_layers + x.last_stage_less_layers
     per_stage = (job.model.num_layers + given_away) // x.num_stages
@@ -108,14 +108,14 @@ def _held(x: LayoutColumns, job: Job, rank: Integers) -> Integers:
 
 
 def _stages(x: LayoutColumns, rank: Integers) -> Iterator[Integers]:
-    """The stages of a rank one after the other; beyond the last one where a layout has fewer."""
+    """Yield the stages of a rank; numbers beyond the last stage if a layout has fewer."""
     for chunk in range(int(x.virtual_stages_per_rank.max(initial=1))):
         back = is_folded(x) & (chunk > 0)
         yield np.where(back, x.num_stages - 1 - rank, rank + chunk * x.pipeline_parallel_degree)
 
 
 def _stage(x: LayoutColumns, job: Job, stage: Integers) -> Counts:
-    """Layers of a stage, none where the layout has no such stage."""
+    """Return the layers of a stage; zero if the layout has no such stage."""
     start = first_layer(x, job, stage)
     size = (first_layer(x, job, stage + 1) - start) * (stage < x.num_stages)
     sparse = _sparse_before(start + size, job) - _sparse_before(start, job)
@@ -123,7 +123,7 @@ def _stage(x: LayoutColumns, job: Job, stage: Integers) -> Counts:
 
 
 def _sparse_before(layer: Integers, job: Job) -> Integers:
-    """How many of the first layers of the model have experts (``MixtureOfExperts.num_sparse``)."""
+    """Return the number of sparse layers before a layer (``MixtureOfExperts.num_sparse``)."""
     experts = job.model.experts
     if experts is None:
         return np.zeros_like(layer)
@@ -133,7 +133,7 @@ def _sparse_before(layer: Integers, job: Job) -> Integers:
 
 
 def _not_recomputed(x: LayoutColumns, job: Job, stage: Integers) -> Counts:
-    """Of a stage all but every n-th layer from its first."""
+    """Return the layers of a stage that do not recompute: all but every n-th from its first."""
     held = _stage(x, job, stage)
     recomputed = -(-(held[PartKind.DENSE] + held[PartKind.SPARSE]) // x.recompute_every)
     sparse = _sparse_recomputed(x, job, first_layer(x, job, stage), recomputed)
@@ -141,7 +141,7 @@ def _not_recomputed(x: LayoutColumns, job: Job, stage: Integers) -> Counts:
 
 
 def _sparse_recomputed(x: LayoutColumns, job: Job, start: Integers, recomputed: Integers) -> Integers:
-    """How many of so many layers, every n-th from a first one, have experts."""
+    """Return the number of sparse layers among the recomputing ones, which are every n-th from a first layer."""
     experts, every = job.model.experts, x.recompute_every
     sparse = np.zeros_like(recomputed)
     if experts is None:
@@ -160,39 +160,39 @@ def _summed(stages: Iterable[Counts]) -> Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLoad:
-    """What one pipeline rank of each layout holds.
+    """The load of one pipeline rank of each layout.
 
-    Which layers these are, ``stage_layers`` says.
+    ``stage_layers`` tells which layers these are.
     """
 
     rank: Integers
-    """Its number in the pipeline, from 0."""
+    """Number of the rank in the pipeline, from 0."""
     counts: Counts
-    """Parts over all its stages, of every kind."""
+    """Parts of every kind over all its stages."""
     not_recomputed: Counts
     """Layers that do not recompute although the layout recomputes."""
     micro_batches_in_flight: Floats
-    """Most micro-batches whose activations it keeps at once; where it holds several stages, counted in micro-batches of
-    all of them, so the number may be a fraction."""
+    """Most micro-batches whose activations it keeps at once. A rank with several stages counts micro-batches of all of
+    them, so that the number may be a fraction."""
 
     @property
     def num_layers(self) -> Integers:
-        """Layers over all its stages."""
+        """The number of layers over all its stages."""
         return self.counts[PartKind.DENSE] + self.counts[PartKind.SPARSE]
 
     @property
     def has_input(self) -> Booleans:
-        """Return which layouts' rank looks tokens up."""
+        """The layouts whose rank looks tokens up."""
         return self.counts[PartKind.INPUT] > 0
 
     @property
     def has_output(self) -> Booleans:
-        """Return which layouts' rank computes logits and loss."""
+        """The layouts whose rank computes logits and loss."""
         return self.counts[PartKind.OUTPUT] > 0
 
 
 def num_micro_batches(x: LayoutColumns, job: Job) -> Integers:
-    """Micro-batches per replica and step; as ``Workload.num_micro_batches``, for columns."""
+    """Return the number of micro-batches per replica and step, as ``Workload.num_micro_batches``, for columns."""
     return job.workload.global_batch_size // (x.data_parallel_degree * x.micro_batch_size)
 
 
@@ -201,15 +201,15 @@ class CandidateRanks(NamedTuple):
 
     slowest: tuple[RankLoad, ...]
     """Ranks among which the slowest is found: the first (input table, one layer more), the last (output projection), in
-    a model whose leading layers are dense the first rank that starts behind them, and the second where the ends have
-    fewer layers. A rank between has no more of anything than one of these, receive buffers apart."""
+    a model whose leading layers are dense the first rank that starts after them, and the second if the ends have
+    fewer layers. A rank between has no more of anything than one of these, except receive buffers."""
     fullest: tuple[RankLoad, ...]
-    """Ranks among which the fullest is found: these, and the second of any pipeline: of the ranks that receive from
-    both sides, it keeps the most micro-batches."""
+    """Ranks among which the fullest is found: these, and the second of any pipeline, which keeps the most micro-batches
+    of the ranks that receive from both sides."""
 
 
 def candidate_ranks(x: LayoutColumns, job: Job) -> CandidateRanks:
-    """The ranks that decide step time and memory of each layout."""
+    """Return the ranks that decide step time and memory of each layout."""
     last = x.pipeline_parallel_degree - 1
     ranks = [np.zeros_like(last), last]
     num_leading = job.model.num_layers - job.model.num_sparse_layers
@@ -223,24 +223,24 @@ def candidate_ranks(x: LayoutColumns, job: Job) -> CandidateRanks:
 
 
 def _first_behind(x: LayoutColumns, job: Job, num_leading: int) -> Integers:
-    """The first stage without any of the model's leading layers, of which stages hold ``per_stage`` or one more."""
+    """Return the first stage without any of the model's leading layers."""
     per_stage = np.maximum(1, job.model.num_layers // x.num_stages)
     soonest, latest = -(-num_leading // (per_stage + 1)), -(-num_leading // per_stage)
     return np.where(first_layer(x, job, soonest) >= num_leading, soonest, latest)
 
 
 def slowest_candidates(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
-    """The pipeline ranks among which the slowest is found."""
+    """Return the pipeline ranks among which the slowest is found."""
     return candidate_ranks(x, job).slowest
 
 
 def fullest_candidates(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
-    """The pipeline ranks among which the fullest is found."""
+    """Return the pipeline ranks among which the fullest is found."""
     return candidate_ranks(x, job).fullest
 
 
 def stage_load(x: LayoutColumns, job: Job, stage: Integers, rank: Integers) -> RankLoad:
-    """What one stage of each layout holds, as if its rank held no other."""
+    """Return the load of one stage of each layout, as if its rank held no other."""
     not_recomputed = {
         kind: np.where(x.recompute_every > 1, count, 0) for kind, count in _not_recomputed(x, job, stage).items()
     }
@@ -253,7 +253,7 @@ def stage_load(x: LayoutColumns, job: Job, stage: Integers, rank: Integers) -> R
 
 
 def load_of_rank(x: LayoutColumns, job: Job, rank: Integers) -> RankLoad:
-    """What one pipeline rank of each layout holds, whichever it is."""
+    """Return the load of one pipeline rank of each layout."""
     left_out: Counts = dict.fromkeys(LAYERS, np.zeros_like(rank))
     if (x.recompute_every > 1).any():
         left_out = layers_not_recomputed(x, job, rank)
@@ -267,14 +267,14 @@ def load_of_rank(x: LayoutColumns, job: Job, rank: Integers) -> RankLoad:
 
 
 def _with_ends(layers: Counts, has_input: Booleans, has_output: Booleans) -> Counts:
-    """Parts of every kind, the ends of the model beside layers."""
+    """Return the parts of every kind: layers, and the ends of the model."""
     ends = {PartKind.INPUT: has_input.astype(np.int64), PartKind.OUTPUT: has_output.astype(np.int64)}
     every = {**layers, **ends}
     return {kind: every[kind] for kind in PartKind}
 
 
 def _in_flight(x: LayoutColumns, job: Job, rank: Integers) -> Floats:
-    """Most micro-batches whose activations a rank keeps.
+    """Return the most micro-batches whose activations a rank keeps.
 
     GPipe keeps all m. 1F1B runs ``p - rank`` forwards before its first backward (arXiv 2104.04473, section 2.2). So
     does ZB-H1, which then defers weight gradients until every rank keeps p (arXiv 2401.10241, section 2.3); with v

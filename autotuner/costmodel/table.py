@@ -15,7 +15,7 @@ Table = TypeVar("Table")
 
 
 def zipped(change: Callable[..., Any], *tables: Table) -> Table:
-    """The table whose columns are ``change`` of the columns of all tables; what all rows share is the first one's."""
+    """Return the table whose columns are ``change`` of the columns of all tables; shared values are the first one's."""
     first: Any = tables[0]
     if isinstance(first, np.ndarray):
         return cast("Table", change(*tables))
@@ -28,27 +28,27 @@ def zipped(change: Callable[..., Any], *tables: Table) -> Table:
 
 
 def taken(table: Table, rows: npt.NDArray[np.integer[Any]]) -> Table:
-    """The rows of those numbers."""
+    """Return the rows with these numbers."""
     return zipped(lambda column: column.take(rows, axis=0), table)
 
 
 def row(table: Any, index: int) -> Any:  # a generic class over its numbers has no type that says what changes
-    """One row, with numbers in the place of columns."""
+    """Return one row, with numbers instead of columns."""
     return zipped(lambda column: column.item(index), table)
 
 
 def where(rows: Column, one: Table, other: Table) -> Table:
-    """The rows of one table where the mask is set, elsewhere those of another."""
+    """Return the rows of one table where the mask is set, and of another elsewhere."""
     return zipped(partial(np.where, rows), one, other)
 
 
 def beside(one: Table, other: Table) -> Table:
-    """The rows of both tables, one table after the other."""
+    """Return the rows of both tables, one table after the other."""
     return zipped(lambda *columns: np.concatenate(columns), one, other)
 
 
 def columns_of(table: Any) -> Iterator[Column]:
-    """Every column, in the order of the fields."""
+    """Yield every column, in the order of the fields."""
     if isinstance(table, np.ndarray):
         yield table
     elif isinstance(table, Mapping):
@@ -66,7 +66,7 @@ def write(source: Any, target: Any, rows: slice) -> None:
 
 
 class Additive:
-    """Base of tables of seconds: they add, subtract and scale column by column."""
+    """A base of tables of seconds, which add, subtract and scale column by column."""
 
     __slots__ = ()
 

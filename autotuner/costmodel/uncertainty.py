@@ -1,8 +1,8 @@
-"""How far predictions may be off: intervals of step times, and the probability that a layout fits in memory.
+"""Errors of predictions: intervals of step times, and the probability that a layout fits in memory.
 
-The error of a step time is the joint error of its parts, each known within a factor that depends on where its law was
-compared with measured runs; of what no part explains; and of how fast this cluster is beside others of its kind, until
-runs on it were measured. All factors are log-normal.
+The error of a step time combines the errors of its parts, each known within a factor that depends on how its law was
+compared with measured runs; a residual; and the speed of this cluster relative to others of its kind, until runs on it
+were measured. All factors are log-normal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TimeError:
     parts: Mapping[str, float]
     """Deviation of the efficiency behind each part of ``StepTime``, by field name, for all layouts of a job."""
     residual: float
-    """Deviation of what is left, a layout's own."""
+    """Deviation of the residual, which each layout has for itself."""
     common: float = 0.0
     """Deviation of a factor that all step times share. It does not say which layout is better, so that a search does
     not blame its first measurement on parts."""
@@ -41,16 +41,16 @@ class TimeError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutErrors:
-    """``TimeError`` for the intervals of many layouts: a deviation is that of all of them, or one for each."""
+    """Errors for the intervals of many layouts. Each deviation is one number for all of them, or one for each."""
 
     parts: Mapping[str, float | Floats]
     residual: Floats
     common: float
     covariance: Floats | None = None
-    """Of the logarithms of what runs told of the parts and, last, of the whole step; then ``parts`` is what a layout's
-    own options leave open beyond that, and ``common`` is 0. None: each is known by itself."""
+    """Covariance of the logarithms of the calibrated factors of parts and, last, of the whole step. Then ``parts`` is
+    the deviation that a layout's own options add, and ``common`` is 0. None: each factor is known separately."""
     bf16_on_cores: Booleans | None = None
-    """Layouts that the factor of that name moves; it stands before that of the whole step. None: none."""
+    """Layouts that the factor of that name applies to. It stands before that of the whole step. None: none."""
 
     def moved_by(self, shares: Floats) -> Floats:
         """Return what each factor of the covariance moves in each layout, from the shares of the parts."""
@@ -73,10 +73,10 @@ PARTS: Mapping[str, float] = {
     "bubble_s": 0.15,
     "optimizer_s": 0.40,
 }
-"""Standard deviations of the logarithm of each part's factor, for software that nobody fitted.
+"""Standard deviations of the logarithm of each part's factor, for software without fitted constants.
 
-Products, memory traffic, host, data-parallel communication and optimizer: how far the fitted constants of the stacks in
-catalog/stacks.toml lie apart. Attention: kernels' versions. The others are assumptions.
+Products, memory traffic, host, data-parallel communication and optimizer: the distance between the fitted constants of
+the stacks in catalog/stacks.toml. Attention: versions of kernels. The others are assumptions.
 """
 
 _IN_BF16 = np.array([name in BF16_PARTS for name in PARTS], dtype=np.float64)
@@ -86,8 +86,9 @@ RESIDUAL = 0.08
 chose it (docs/explanation/sampler.md). Intervals use it where no run of the kind was compared."""
 
 TRUST: Mapping[Where, float] = {Where.HERE: 0.2, Where.ELSEWHERE: 1.0, Where.NOWHERE: 2.0}
-"""Factor on ``PARTS`` by where a law was compared with measured runs; here, the rest is how far runs scatter. That what
-nothing was compared with is known half as well as other software is an assumption."""
+"""Factor on ``PARTS`` by the closest comparison of a law with measured runs. With a comparison here, the scatter of
+runs is the rest. That laws without any comparison are known half as well as those of other software is an
+assumption."""
 
 SEARCHED = 0.4
 """The factor for a search where the stack was compared on this device, since it must be able to learn that this job
@@ -108,7 +109,7 @@ MEMORY_DEVIATION = 0.08
 
 
 def time_error(job: Job) -> TimeError:
-    """What a search believes beforehand about the errors of this job's predictions."""
+    """Return the prior errors of this job's predictions for a search."""
     base = Evidence.of(job).base
     factor = SEARCHED if base == Where.HERE else TRUST[base]
     unknown = _UNKNOWN_DEVICE if base == Where.NOWHERE else 1.0
@@ -120,7 +121,7 @@ def time_error(job: Job) -> TimeError:
 
 
 def interval_error(x: LayoutColumns, job: Job) -> LayoutErrors:
-    """What the intervals of these layouts are made of."""
+    """Return the errors that the intervals of these layouts are made of."""
     evidence = Evidence.of(job)
     residual, parts = _residual(x, job, evidence), _parts(x, evidence)
     if job.calibration is None or not job.calibration.parts:
@@ -136,7 +137,7 @@ def interval_error(x: LayoutColumns, job: Job) -> LayoutErrors:
 
 
 def part_deviations(job: Job) -> Mapping[str, float]:
-    """The deviation of each part before any run, for layouts of which every option was compared where the job was."""
+    """Return the prior deviation of each part, for layouts whose options were all compared for the job."""
     evidence = Evidence.of(job)
     trust = dict.fromkeys(PARTS, TRUST[evidence.base])
     trust |= {part: TRUST[where] for part, where in evidence.of_parts.items()}
@@ -144,7 +145,7 @@ def part_deviations(job: Job) -> Mapping[str, float]:
 
 
 def _beyond(deviation: float | Floats, known: float) -> Floats:
-    """What a layout's options add to the deviation of a part, which runs without them say nothing of."""
+    """Return the deviation that a layout's options add to a part, beyond the deviation known from runs without them."""
     beyond: Floats = np.sqrt(np.maximum(np.square(deviation) - known**2, 0.0))
     return beyond
 
@@ -162,7 +163,7 @@ def _covariance(known: Calibration) -> Floats:
 
 
 def _parts(x: LayoutColumns, evidence: Evidence) -> Mapping[str, float | Floats]:
-    """The deviation of each part: that of the least known law among those that it depends on."""
+    """Return the deviation of each part: that of the least known law among those that it depends on."""
     trust: dict[str, float | Floats] = dict.fromkeys(PARTS, TRUST[evidence.base])
     trust |= {part: TRUST[where] for part, where in evidence.of_parts.items()}
     for subject, where in evidence.less_known:
@@ -173,7 +174,7 @@ def _parts(x: LayoutColumns, evidence: Evidence) -> Mapping[str, float | Floats]
 
 
 def _residual(x: LayoutColumns, job: Job, evidence: Evidence) -> Floats:
-    """How far runs scatter that are like each layout, by the width of its numbers; unless the stack says it."""
+    """Return the scatter of runs like each layout, by the width of its numbers, unless the stack states it."""
     if job.stack.scatter is not None:
         return np.full(len(x), job.stack.scatter)
     unknown = _UNKNOWN_DEVICE if evidence.base == Where.NOWHERE else 1.0
@@ -188,14 +189,14 @@ def _scatter(evidence: Evidence, bits: str) -> float:
 
 
 def cluster_deviation(job: Job) -> float:
-    """Deviation of the cluster factor: that among clusters, or what measured runs on this one left of it."""
+    """Return the deviation of the cluster factor: among clusters, or the rest after measured runs on this one."""
     if job.calibration is not None:
         return job.calibration.deviation
     return (_UNKNOWN_DEVICE if Evidence.of(job).base == Where.NOWHERE else 1.0) * CLUSTER
 
 
 def part_shares(step_time: StepTime[Floats], error: TimeError | LayoutErrors) -> Floats:
-    """Share of each part in each step, by the order of ``error.parts``: shape (layouts, parts).
+    """Return the share of each part in each step, in the order of ``error.parts``, of shape (layouts, parts).
 
     To first order, log(step time) changes by share times the log of the part's factor.
     """
@@ -204,13 +205,13 @@ def part_shares(step_time: StepTime[Floats], error: TimeError | LayoutErrors) ->
 
 
 def relative_error(x: LayoutColumns, step_time: StepTime[Floats], job: Job) -> Floats:
-    """Half-width e of the 80 % interval of each step time t: measured within t / (1 + e) .. t (1 + e)."""
+    """Return half the width e of the 80 % interval of each step time t: measured within t / (1 + e) .. t (1 + e)."""
     half_width: Floats = np.exp(Z80 * np.sqrt(log_variance(step_time, interval_error(x, job)))) - 1
     return half_width
 
 
 def log_variance(step_time: StepTime[Floats], error: TimeError | LayoutErrors) -> Floats:
-    """Variance of log(measured / predicted) of each step."""
+    """Return the variance of log(measured / predicted) of each step."""
     squares = (np.square(deviation * getattr(step_time, name)) for name, deviation in error.parts.items())
     variance: Floats = reduce(np.add, squares) / np.square(step_time.total_s) + error.residual**2 + error.common**2
     if isinstance(error, LayoutErrors) and error.covariance is not None:
@@ -219,7 +220,7 @@ def log_variance(step_time: StepTime[Floats], error: TimeError | LayoutErrors) -
 
 
 def _shared_variance(step_time: StepTime[Floats], error: LayoutErrors) -> Floats:
-    """What the errors of the factors, which are not independent of each other, make of each step."""
+    """Return the variance of each step from the correlated errors of the factors."""
     assert error.covariance is not None, "only then do layouts share errors of factors"
     covariance, total_s = error.covariance, step_time.total_s
     variance = np.full(total_s.shape, covariance[-1, -1])
@@ -236,7 +237,7 @@ def _shared_variance(step_time: StepTime[Floats], error: LayoutErrors) -> Floats
 
 
 def fit_probability(peak_bytes: Floats, limit_bytes: float) -> Floats:
-    """How likely each predicted peak is to stay within the limit."""
+    """Return the probability that each predicted peak stays within the limit."""
     deviations = (math.log(limit_bytes) - np.log(peak_bytes)) / MEMORY_DEVIATION
     # the logistic curve nearest to the normal distribution function, which numpy lacks; off by less than 0.01
     probability: Floats = 1 / (1 + np.exp(np.clip(-1.702 * deviations, -50, 50)))

@@ -1,1 +1,1 @@
-"""Pipeline schedules as lists of actions: built, printed, parsed, simulated, planned around slow links."""
+"""Pipeline schedules as lists of actions: builders, parser, simulator, and a planner for slow links."""

@@ -1,4 +1,4 @@
-"""The schedules that know of no delay, as lists of actions: GPipe, 1F1B, and those with zero bubble."""
+"""Schedules that know of no delay, as lists of actions: GPipe, 1F1B, and those with zero bubble."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ def interleaved_1f1b(num_ranks: int, stages_per_rank: int, num_micro_batches: in
 
 
 def rounds(rank: int, p: int, v: int, m: int, kind: Kind) -> list[Action]:
-    """Passes of one kind in rounds of p micro-batches: a round visits the rank's stages, backwards from the last."""
+    """Return passes of one kind in rounds of p micro-batches.
+
+    A round visits the rank's stages, backwards from the last.
+    """
     size = p if v > 1 else m
     chunks = range(v) if kind is Kind.FORWARD else range(v - 1, -1, -1)
     starts = range(0, m, size)
@@ -78,7 +81,7 @@ def zb_h2(num_ranks: int, num_micro_batches: int) -> Schedule:
 
 
 def _deferring(num_ranks: int, num_micro_batches: int, step: int) -> Schedule:
-    """Rank r runs ``step (p - 1 - r) + 1`` forwards, then I, F and the W of ``step r`` micro-batches before."""
+    """Return the schedule in which rank r runs ``step (p - 1 - r) + 1`` forwards, then I, F and a deferred W."""
     check_sizes(num_ranks, num_micro_batches)
     m = num_micro_batches
     ranks: list[tuple[Action, ...]] = []
@@ -111,7 +114,7 @@ def zbv(num_ranks: int, num_micro_batches: int) -> Schedule:
 
 
 def _fold(rank: int, p: int, m: int) -> Iterator[Action]:
-    """The order of one rank of a V, for at least ``2 p - 1`` micro-batches; ``a`` is its stage on the way down."""
+    """Yield the order of one rank of a V, for at least ``2 p - 1`` micro-batches; ``a`` is its first stage."""
     a, b = rank, 2 * p - 1 - rank
     counts: Counter[tuple[int, Kind]] = Counter()
     down, up = ("aF", "aI", "aW"), ("bF", "bI", "bW")
@@ -133,7 +136,7 @@ def _fold(rank: int, p: int, m: int) -> Iterator[Action]:
 
 
 def check_sizes(num_ranks: int, num_micro_batches: int, stages_per_rank: int = 1) -> None:
-    """Every size of a schedule is 1 or more."""
+    """Return if every size of a schedule is 1 or more."""
     sizes = {"num_ranks": num_ranks, "num_micro_batches": num_micro_batches, "stages_per_rank": stages_per_rank}
     for name, value in sizes.items():
         if value < 1:
@@ -189,7 +192,7 @@ def dualpipev(num_ranks: int, num_micro_batches: int) -> Schedule:
 
 
 def _both_ways(rank: int, p: int, m: int) -> Iterator[Action]:
-    """One rank's order; ``a`` is its stage on the way down, ``b`` on the way up."""
+    """Yield one rank's order; ``a`` is its stage on the way down, ``b`` on the way up."""
     counts: Counter[tuple[str, bool]] = Counter()
     stages, deferred = {"a": rank, "b": 2 * p - 1 - rank}, deque[Action]()
     for word in _program(rank, p, m):
@@ -206,7 +209,7 @@ def _both_ways(rank: int, p: int, m: int) -> Iterator[Action]:
 
 
 def _program(rank: int, p: int, m: int) -> list[str]:
-    """Passes by stage and kind; ``W`` is the weight gradient that was deferred first, if one is."""
+    """Return passes by stage and kind; ``W`` is the oldest deferred weight gradient, if there is one."""
     behind, half = p - rank - 1, (rank + 1) // 2
     whole = ["bB", "aB"] * half + ["bB"] * (rank % 2 == 0)  # of rank + 1 pairs of backwards, the first half
     split = (["aI"] * (rank % 2 == 0)) + ["bI", "aI"] * (rank + 1 - half - (rank % 2 == 0))

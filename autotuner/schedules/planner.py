@@ -1,9 +1,9 @@
-"""What the ranks of a layout run: a schedule by its name, the adaptive one planned around slow links.
+"""Orders for the ranks of a layout: a schedule by its name, or the adaptive one planned around slow links.
 
 The planner takes the best of a few orders (PipeMorph, arXiv 2504.19232).
 
 An order is a word per stage with a letter per pass (``FFIFIWIW``). Passes of one kind run in the order of
-micro-batches, and each rank holds one stage, so that a word says all.
+micro-batches, and each rank holds one stage, so that a word determines the order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from autotuner.schedules.simulate import PassTimes
 
 
 def warm_up(times: PassTimes, extra_slack: int = 0) -> tuple[int, ...]:
-    """Forwards each stage runs before its first backward: 1 on the last, ``2 + ceil(c / F)`` more per link before it.
+    """Return the forwards of each stage before its first backward: 1 on the last, ``2 + ceil(c / F)`` more per link.
 
     ``c`` is the link's delay, ``F`` the forward of the stage that sends into it. Without delays it is the warm-up of
     ZB-H2. Each micro-batch of slack beyond the first hides about a forward's time of delay (``absorbed_delay_s``).
@@ -54,7 +54,7 @@ def warm_up(times: PassTimes, extra_slack: int = 0) -> tuple[int, ...]:
 
 
 def even_warm_up(num_stages: int, most_on_first: int) -> tuple[int, ...]:
-    """The warm-up whose first stage runs ``most_on_first`` forwards and whose slack is spread evenly over the links.
+    """Return the warm-up whose first stage runs ``most_on_first`` forwards, with slack spread evenly over the links.
 
     What does not divide goes to the first links.
 
@@ -66,12 +66,12 @@ def even_warm_up(num_stages: int, most_on_first: int) -> tuple[int, ...]:
 
 
 def within(warm_up_counts: Sequence[int], most_in_flight: Sequence[int]) -> tuple[int, ...]:
-    """The warm-up cut to what each stage may keep, and so to what the stages before it may."""
+    """Return the warm-up, limited by the micro-batches that each stage may keep, and so for the stages before it."""
     return tuple(accumulate(map(min, warm_up_counts, most_in_flight), min))
 
 
 def absorbed_delay_s(slack: int, forward_s: float, input_s: float) -> float:
-    """The longest delay of a link that adds only itself to a step, when weight gradients can be deferred.
+    """Return the longest delay of a link that adds only itself to a step, if weight gradients can be deferred.
 
     A longer one is paid again, the excess twice per round of the first stage's warm-up.
 
@@ -88,7 +88,7 @@ def absorbed_delay_s(slack: int, forward_s: float, input_s: float) -> float:
 
 
 def adaptive(times: PassTimes, num_micro_batches: int, warm_up_counts: Sequence[int]) -> Schedule:
-    """The order in which stages run when each, after its warm-up, takes what is ready: I before F before W.
+    """Return the order of stages that each take, after their warm-up, a pass that is ready: I before F before W.
 
     A stage that has run its warm-up waits for its first backward. The order follows from the given times and delays;
     ``simulate`` tells how long the same order takes with others.
@@ -116,13 +116,11 @@ _F, _I, _W = Kind.FORWARD.value, Kind.INPUT.value, Kind.WEIGHT.value
 def greedy_orders(
     times: PassTimes, num_micro_batches: int, warm_up_counts: Sequence[int], most_in_flight: Sequence[int]
 ) -> tuple[str, ...]:
-    """What each stage runs when, after its warm-up, it takes what is ready: I before F before W.
+    """Return the passes of each stage that takes, after its warm-up, a pass that is ready: I before F before W.
 
-    A stage that has run its warm-up waits for its first I. One that keeps as many micro-batches as it may starts no
-    further F, so that its W come earlier.
-
-    Args:
-        times: One stage per rank.
+    A stage that has run its warm-up waits for its first I. A stage that keeps as many micro-batches as it may starts no
+    further F, so that its W come earlier. Args:
+        times: Times of one stage per rank.
         num_micro_batches: 1 or more.
         warm_up_counts: Forwards before the first I, by stage; not fewer than on the next, nor more than may be kept.
         most_in_flight: Micro-batches that each stage may keep from F to W, 1 or more.
@@ -160,7 +158,7 @@ def greedy_orders(
 
 
 class _Stage:
-    """What one stage has run, and when what it can run next has arrived."""
+    """The passes that one stage has run, and the arrival times of its next inputs."""
 
     __slots__ = (
         "_forwards", "_free_s", "_inputs", "_most_in_flight", "_num_micro_batches", "_warm_up", "_weights",
@@ -176,7 +174,7 @@ class _Stage:
         self._warm_up, self._num_micro_batches, self._most_in_flight = warm_up, num_micro_batches, most_in_flight
 
     def next_kind(self, now_s: float) -> str:
-        """What it starts now; nothing while it computes, or has nothing that is ready and allowed."""
+        """Return the next pass of the stage; empty while it computes, or if no pass is ready and allowed."""
         if now_s < self._free_s:
             return ""
         forwards, inputs = self._forwards, self._inputs
@@ -189,7 +187,7 @@ class _Stage:
         return _W if self._weights < inputs else ""
 
     def run(self, kind: str, now_s: float, seconds: float) -> float:
-        """Start it; returns when it ends."""
+        """Start a pass, and return the time when it ends."""
         self.order.append(kind)
         if kind == _F:
             self._forwards += 1
@@ -202,9 +200,9 @@ class _Stage:
 
 
 def makespan_s(orders: Sequence[str], times: PassTimes) -> float:
-    """How long the orders take, of sends that run beside compute; as ``simulate`` says of ``schedule_of`` them.
+    """Return the time of the orders with sends beside compute, as ``simulate`` computes it for ``schedule_of`` them.
 
-    The orders must be such as ``greedy_orders`` makes: without circles.
+    The orders must contain no circle, like those of ``greedy_orders``.
     """
     last, size = len(orders) - 1, len(orders[0])
     forward_s: list[list[float]] = [[] for _ in orders]  # ends, by micro-batch
@@ -240,7 +238,7 @@ def makespan_s(orders: Sequence[str], times: PassTimes) -> float:
 
 
 def schedule_of(orders: Sequence[str]) -> Schedule:
-    """The orders as actions."""
+    """Return the orders as a schedule."""
     return Schedule(ranks=tuple(tuple(_actions(stage, order)) for stage, order in enumerate(orders)))
 
 
@@ -254,7 +252,7 @@ def _actions(stage: int, order: str) -> list[Action]:
 
 
 _TRIED = ((1.0, 0), (0.0, 0), (0.5, 0), (1.0, 1), (0.0, 1))
-"""What an order is planned for: a share of the real delays, and more slack per link than was asked for.
+"""Delays that orders are planned for: a share of the real delays, and more slack per link than was asked for.
 
 All of the delays is the paper's rule. The others make plans of unequal stages shorter by up to 2 %
 (tests/published/test_schedules.py).
@@ -265,22 +263,22 @@ _NO_ORDERS: tuple[str, ...] = ()
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What every stage of a pipeline runs, and how long a step of it should take."""
+    """The orders of all stages of a pipeline, and the expected time of a step."""
 
     schedule: Schedule
-    """Actions by rank, one stage each."""
+    """Actions by rank, with one stage on each."""
     warm_up: tuple[int, ...]
-    """Forwards before the first backward, by stage."""
+    """Number of forwards before the first backward, by stage."""
     makespan_s: float
-    """From the first start to the last end, when sends run beside compute."""
+    """Time from the first start to the last end, if sends run beside compute."""
     planned_send_s: tuple[float, ...]
-    """Delays that the order was made for, by link; less than the real ones where that is better."""
+    """Delays that the order was made for, by link. They are less than the real ones if that is better."""
 
 
 def plan(
     times: PassTimes, num_micro_batches: int, *, extra_slack: int = 0, most_in_flight: Sequence[int] | None = None
 ) -> Plan:
-    """The best order found for stages and links of these times.
+    """Return the best order found for stages and links with these times.
 
     It is never worse than the zero-bubble schedules that know of no delay (ZB-H1, ZB-H2) where these fit into memory.
     No stage keeps more micro-batches than the first needs to run ahead of all delays (``warm_up(times)[0]``): keeping
@@ -319,7 +317,7 @@ def plan(
 def _candidates(
     times: PassTimes, num_micro_batches: int, extra_slack: int, most: Sequence[int]
 ) -> Iterator[tuple[tuple[float, ...], tuple[str, ...]]]:
-    """Delays, and the orders made for them."""
+    """Yield delays, and the orders made for them."""
     for send_s, counts in _starts(times, extra_slack, most):
         yield send_s, greedy_orders(replace(times, send_s=send_s), num_micro_batches, counts, most)
     for orders in _fixed_orders(len(most), num_micro_batches):
@@ -330,7 +328,7 @@ def _candidates(
 def _starts(
     times: PassTimes, extra_slack: int, most: Sequence[int]
 ) -> Iterator[tuple[tuple[float, ...], tuple[int, ...]]]:
-    """Delays to plan for, and warm-ups within memory."""
+    """Yield delays to plan for, and warm-ups within memory."""
     even = within(even_warm_up(len(most), most[0]), most)
     for share, more in _TRIED:
         send_s = tuple(share * one for one in times.send_s)
@@ -343,13 +341,13 @@ def _starts(
 
 @lru_cache(maxsize=64)
 def _fixed_orders(num_stages: int, num_micro_batches: int) -> tuple[tuple[str, ...], ...]:
-    """The orders of the zero-bubble schedules that know of no delay."""
+    """Return the orders of the zero-bubble schedules that know of no delay."""
     schedules = zb_h2(num_stages, num_micro_batches), zb_h1(num_stages, num_micro_batches)
     return tuple(tuple("".join(action.kind for action in rank) for rank in one.ranks) for one in schedules)
 
 
 def _kept(order: str) -> int:
-    """Most micro-batches between F and W."""
+    """Return the most micro-batches between F and W."""
     kept = peak = 0
     for kind in order:
         kept += (kind == "F") - (kind == "W")
@@ -379,7 +377,7 @@ _BUILDERS: dict[PipelineSchedule, Callable[[int, int, int], Schedule]] = {
 
 
 def _in_rounds(build: Callable[[int, int, int], Schedule], p: int, v: int, m: int) -> Schedule:
-    """The order of whole rounds of the ranks, with the micro-batches beyond the last left out."""
+    """Return the order of whole rounds of the ranks, without the micro-batches beyond the last."""
     whole = build(p, v, m if v == 1 else -(-m // p) * p)
     ranks = (tuple(action for action in actions if action.micro_batch < m) for actions in whole.ranks)
     return whole if v == 1 or m % p == 0 else Schedule(ranks=tuple(ranks))
@@ -395,16 +393,16 @@ def named_schedule(
     extra_slack: int = 0,
     most_in_flight: Sequence[int] | None = None,
 ) -> Schedule:
-    """What the ranks of a layout with that schedule run.
+    """Return the schedule of a layout's pipeline ranks by its name.
 
     Args:
-        name: Which.
-        num_ranks: Of the pipeline.
-        stages_per_rank: 1 for the adaptive schedule.
-        num_micro_batches: Of a step.
-        times: What the adaptive schedule is planned for; without them equal passes and links without delay.
-        extra_slack: As ``plan`` takes it.
-        most_in_flight: As ``plan`` takes it.
+        name: Name of the schedule.
+        num_ranks: Pipeline ranks.
+        stages_per_rank: Stages of each rank; 1 for the adaptive schedule.
+        num_micro_batches: Micro-batches of a step.
+        times: Times that the adaptive schedule is planned for; None: equal passes, and links without delay.
+        extra_slack: Slack beyond that of the plan, as for ``plan``.
+        most_in_flight: Memory of each stage in micro-batches, as for ``plan``.
 
     Raises:
         InvalidInput: The schedule does not run with so many micro-batches.

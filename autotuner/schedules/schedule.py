@@ -17,7 +17,7 @@ from autotuner.core.errors import InvalidInput
 
 
 class Kind(StrEnum):
-    """What an action computes; the letters are those of torch.distributed.pipelining."""
+    """The kinds of actions, with the letters of torch.distributed.pipelining."""
 
     FORWARD = "F"
     BACKWARD = "B"  # gradients of inputs and of weights in one go
@@ -37,7 +37,7 @@ class Action(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The action that prints as ``text``.
+        """Return the action that prints as ``text``.
 
         Raises:
             InvalidInput: It is not a stage, one of F, B, I, W, and a micro-batch.
@@ -52,9 +52,9 @@ class Action(NamedTuple):
 class Schedule:
     """The actions of every pipeline rank, in the order in which it runs them.
 
-    Valid from construction: every stage lives on one rank, and there every micro-batch goes forward once and then back
-    once, whole (B) or in two parts (I, later W). Whether the ranks wait for one another in a circle shows when it runs
-    (``simulate``).
+    A schedule is valid from construction: every stage lives on one rank, and there every micro-batch goes forward once
+    and then back once, whole (B) or in two parts (I, later W). ``simulate`` and ``flow_of`` find ranks that wait for
+    one another in a circle.
     """
 
     ranks: tuple[tuple[Action, ...], ...]
@@ -69,21 +69,21 @@ class Schedule:
 
     @cached_property
     def num_stages(self) -> int:
-        """Stages over all ranks."""
+        """The number of stages over all ranks."""
         return 1 + max((action.stage for actions in self.ranks for action in actions), default=-1)
 
     @cached_property
     def num_micro_batches(self) -> int:
-        """Micro-batches of a step."""
+        """The number of micro-batches of a step."""
         return 1 + max((action.micro_batch for actions in self.ranks for action in actions), default=-1)
 
     @cached_property
     def rank_of(self) -> dict[int, int]:
-        """The rank on which each stage lives."""
+        """The rank of each stage."""
         return {action.stage: rank for rank, actions in enumerate(self.ranks) for action in actions}
 
     def peak_in_flight(self, released_by: Kind = Kind.WEIGHT) -> tuple[int, ...]:
-        """Most passes through one stage whose activations each rank keeps at once.
+        """Return the most passes through one stage whose activations each rank keeps at once.
 
         Args:
             released_by: ``WEIGHT`` counts until everything is released; ``INPUT`` counts only what waits for gradients
@@ -96,7 +96,7 @@ class Schedule:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The schedule that prints as ``text``: a line per rank, actions separated by blanks.
+        """Return the schedule that prints as ``text``: a line per rank, with blanks between actions.
 
         Raises:
             InvalidInput: A word is no action, or the actions are no schedule.
@@ -105,7 +105,7 @@ class Schedule:
 
 
 def _check_rank(actions: tuple[Action, ...], num_micro_batches: int) -> None:
-    """Every micro-batch goes through every stage of the rank, in the right order."""
+    """Return if every micro-batch goes through every stage of the rank in the right order."""
     ran: dict[tuple[int, int], str] = {}
     for stage, kind, micro_batch in actions:
         key = stage, micro_batch
@@ -134,33 +134,33 @@ class Step(NamedTuple):
     """One action, by numbers."""
 
     number: int
-    """Actions are counted rank by rank."""
+    """Number of the action; actions are counted rank by rank."""
     rank: int
-    """Where it runs."""
+    """Rank on which it runs."""
     needs: int
-    """Number of the action of another stage that it waits for; -1 for none. What it needs of its own stage comes
-    earlier on the same rank."""
+    """Number of the action of another stage that it waits for; -1 for none. The actions of its own stage that it needs
+    come earlier on the same rank."""
     receives: bool
-    """Whether that comes from another rank."""
+    """Whether that action runs on another rank."""
     channel: int
-    """What its result travels over: twice the number of the link, and 1 more on the way back; -1 if it stays."""
+    """Channel of its result: twice the number of the link, plus 1 on the way back; -1 if it stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """The actions of a schedule, each after what it waits for."""
+    """The actions of a schedule, each after those that it waits for."""
 
     actions: tuple[Action, ...]
-    """By number."""
+    """Actions by number."""
     steps: tuple[Step, ...]
-    """In an order that can run."""
+    """Steps in an order that can run."""
     first: tuple[int, ...]
-    """Number of the first action of each rank, and of all actions."""
+    """Number of the first action of each rank, and the number of all actions."""
 
 
 @lru_cache(maxsize=64)
 def flow_of(schedule: Schedule) -> Flow:
-    """The flow of a schedule.
+    """Return the flow of a schedule.
 
     Raises:
         InvalidInput: Its ranks wait for one another in a circle.
@@ -172,7 +172,7 @@ def flow_of(schedule: Schedule) -> Flow:
 
 
 def _steps(schedule: Schedule, actions: Sequence[Action]) -> list[Step]:
-    """All actions, rank by rank."""
+    """Return all actions, rank by rank."""
     forward, weight = Kind.FORWARD, Kind.WEIGHT
     rank_of = [schedule.rank_of[stage] for stage in range(schedule.num_stages)]
     last = len(rank_of) - 1

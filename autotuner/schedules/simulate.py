@@ -1,4 +1,4 @@
-"""How long a pipeline schedule takes on given stages and links: every action starts as soon as it can."""
+"""Simulation of a pipeline schedule on given stages and links: every action starts as soon as it can."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from autotuner.schedules.schedule import Action, Flow, Kind, Schedule, Step, flo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transport:
-    """What a transfer between two ranks occupies, beside the link."""
+    """The resources that a transfer between two ranks occupies, beside the link."""
 
     blocks: bool = False
-    """The rank that sends computes on only when what it sent has arrived: head-of-line blocking of a slow link (arXiv
+    """Whether the sending rank goes on only when its data has arrived: head-of-line blocking of a slow link (arXiv
     2504.19232)."""
     shares_link: bool = False
-    """A link carries one transfer at a time, whichever way it goes."""
+    """Whether a link carries one transfer at a time, in either direction."""
     num_delegates: int | None = None
-    """Processes per neighbour and direction that take transfers in turn, each busy with one at a time; None for any
+    """Processes per neighbour and direction that take transfers by turns, each busy with one at a time; None for any
     number of transfers at once."""
     overhead_s: float = 0.0
     """Seconds that a delegate is busy with a transfer beyond the delay of the link."""
@@ -44,14 +44,14 @@ BESIDE_COMPUTE = Transport()
 """Sends that run beside compute, any number at once."""
 
 BLOCKING = Transport(blocks=True)
-"""Sends that hold the rank which sends for as long as they take."""
+"""Sends that block the sending rank for as long as they take."""
 
 BLOCKING_IN_TURN = Transport(blocks=True, shares_link=True)
-"""Sends that hold the rank, while a link carries one transfer at a time: both ends of a slow one are held in turn."""
+"""Sends that block the rank over links with one transfer at a time, so that both ends of a slow link block by turns."""
 
 
 def delegated(num_delegates: int, *, overhead_s: float = 0.0, copy_s: float = 0.0) -> Transport:
-    """Sends that other processes carry, so many per neighbour and direction.
+    """Return the transport by other processes, with so many of them per neighbour and direction.
 
     They keep up with a stage that sends every ``t`` seconds while ``num_delegates >= (delay + overhead_s) / t``.
     """
@@ -63,13 +63,13 @@ class PassTimes:
     """Seconds of one micro-batch's passes, by stage, and of the sends between stages."""
 
     forward_s: tuple[float, ...]
-    """F of each stage."""
+    """Forward (F) of each stage."""
     input_s: tuple[float, ...]
-    """I of each stage; a whole backward (B) takes I and W."""
+    """Gradient of the input (I) of each stage; a whole backward (B) takes I and W."""
     weight_s: tuple[float, ...]
-    """W of each stage."""
+    """Gradient of the weights (W) of each stage."""
     send_s: tuple[float, ...]
-    """One-way delay between stages i and i + 1, both ways; paid only where they live on different ranks."""
+    """One-way delay between stages i and i + 1, in both directions, if they live on different ranks."""
 
     def __post_init__(self) -> None:
         num_stages = len(self.forward_s)
@@ -82,7 +82,7 @@ class PassTimes:
 
     @classmethod
     def equal(cls, num_stages: int, forward_s: float, input_s: float, weight_s: float, *, send_s: float = 0.0) -> Self:
-        """Equal times on every stage and link."""
+        """Return equal times on every stage and link."""
         return cls(
             forward_s=(forward_s,) * num_stages,
             input_s=(input_s,) * num_stages,
@@ -91,7 +91,7 @@ class PassTimes:
         )
 
     def action_s(self, action: Action) -> float:
-        """Seconds the stage computes on an action."""
+        """Return the seconds that the stage computes on an action."""
         match action.kind:
             case Kind.FORWARD:
                 return self.forward_s[action.stage]
@@ -105,34 +105,32 @@ class PassTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """When each action of a schedule starts and its rank is free again, in seconds from the first start."""
+    """The start and the end of each action of a schedule, in seconds from the first start."""
 
     start_s: tuple[tuple[float, ...], ...]
-    """By rank and position in ``Schedule.ranks``: when it computes, with what it needs received and copied."""
+    """Start of each action by rank and position in ``Schedule.ranks``, after its input is received and copied."""
     end_s: tuple[tuple[float, ...], ...]
-    """By rank and position: when what it sends is copied, and has arrived where sends block."""
+    """End of each action by rank and position, after its output is copied, and has arrived if sends block."""
     busy_s: tuple[float, ...]
     """Seconds in which each rank computes."""
 
     @property
     def makespan_s(self) -> float:
-        """From the first start to the last end of any rank."""
+        """The seconds from the first start to the last end of any rank."""
         return max(ends[-1] for ends in self.end_s)
 
 
 def simulate(schedule: Schedule, times: PassTimes, transport: Transport = BESIDE_COMPUTE) -> Timeline:
-    """Start and end of every action when each rank works off its list as early as it can.
+    """Return the start and end of every action if each rank works off its list as early as it can.
 
-    A forward waits for the forward of the stage before, a backward for the backward of the stage behind and for its
-    own forward; what comes from another rank arrives a delay later.
-
-    Args:
-        schedule: What runs.
+    A forward waits for the forward of the stage before. A backward waits for the backward of the stage after and for
+    its own forward. A result from another rank arrives a delay later. Args:
+        schedule: Schedule to run.
         times: Times of as many stages as the schedule has.
-        transport: What sends occupy beside the link.
+        transport: Resources that sends occupy beside the link.
 
     Raises:
-        InvalidInput: Times of another number of stages, or ranks that wait for one another in a circle.
+        InvalidInput: The times have another number of stages, or ranks wait for one another in a circle.
     """
     if len(times.forward_s) != schedule.num_stages:
         raise InvalidInput("times", len(times.forward_s), "must have one entry per stage", schedule.num_stages)
@@ -151,7 +149,7 @@ def simulate(schedule: Schedule, times: PassTimes, transport: Transport = BESIDE
 
 
 def _action_seconds(flow: Flow, times: PassTimes) -> list[float]:
-    """Seconds of every action, by number."""
+    """Return the seconds of every action, by number."""
     by_kind = {
         Kind.FORWARD: times.forward_s,
         Kind.INPUT: times.input_s,
@@ -165,7 +163,7 @@ def _action_seconds(flow: Flow, times: PassTimes) -> list[float]:
 def _run(
     flow: Flow, seconds: Sequence[float], send_s: Sequence[float], transport: Transport
 ) -> tuple[list[float], list[float]]:
-    """Start and end of every action, by number."""
+    """Return the start and end of every action, by number."""
     starts, ends, arrivals = ([0.0] * len(seconds) for _ in range(3))
     free_s = [0.0] * (len(flow.first) - 1)
     channels = _Channels(send_s, transport)
@@ -188,7 +186,7 @@ def _run(
 
 
 class _Channels:
-    """The ways between neighbours, and who carries what over them."""
+    """The ways between neighbours, and the delegates that carry transfers over them."""
 
     def __init__(self, send_s: Sequence[float], transport: Transport) -> None:
         self._send_s = [delay_s + transport.overhead_s for delay_s in send_s for _ in range(2)]
@@ -197,7 +195,7 @@ class _Channels:
         self._queues = transport.num_delegates is not None
 
     def arrival_s(self, channel: int, ready_s: float) -> float:
-        """When a result arrives that can be sent from ``ready_s`` on, after all that were sent before it."""
+        """Return the time when a result arrives that is ready at ``ready_s``, after all that were sent before it."""
         if not self._queues:
             return ready_s + self._send_s[channel]
         delegates, turn = self._free_s[channel], self._counts[channel]
@@ -214,13 +212,13 @@ _ARRIVED: Final = 1
 def run_on_shared_links(
     flow: Flow, seconds: Sequence[float], send_s: Sequence[float], *, blocks: bool
 ) -> tuple[list[float], list[float]]:
-    """Start and end of every action, by number.
+    """Return the start and end of every action, by number, on links with one transfer at a time.
 
     Args:
-        flow: What runs.
-        seconds: Of every action, by number.
-        send_s: Delay of every link; one without delay carries any number of transfers.
-        blocks: Whether the rank that sends waits until what it sent has arrived, its turn on the link included.
+        flow: Flow to run.
+        seconds: Seconds of every action, by number.
+        send_s: Delay of every link; a link without delay carries any number of transfers.
+        blocks: Whether the sending rank waits until its data has arrived, including its turn on the link.
     """
     run = _Run(flow, seconds, send_s, blocks=blocks)
     for rank in range(len(flow.first) - 1):
@@ -235,7 +233,7 @@ def run_on_shared_links(
 
 
 class _Run:
-    """What has happened so far."""
+    """The state of a simulation so far."""
 
     def __init__(self, flow: Flow, seconds: Sequence[float], send_s: Sequence[float], *, blocks: bool) -> None:
         self.starts, self.ends = [0.0] * len(seconds), [0.0] * len(seconds)
@@ -249,7 +247,7 @@ class _Run:
         self._queues: list[deque[Step]] = [deque() for _ in send_s]
 
     def start_next(self, rank: int, now_s: float) -> None:
-        """Let a rank start its next action if it is free and what that needs has arrived."""
+        """Start the next action of a rank if the rank is free and the action's input has arrived."""
         number = self._next[rank]
         if not self._is_free[rank] or number == self._last[rank]:
             return
@@ -262,7 +260,7 @@ class _Run:
         heappush(self.moments, (now_s + self._seconds[number], _COMPUTED, number))
 
     def computed(self, number: int, now_s: float) -> None:
-        """Send what an action has computed, once the link is free."""
+        """Send the result of an action as soon as the link is free."""
         step = self._steps[number]
         delay_s = self._send_s[step.channel // 2] if step.channel >= 0 else 0.0
         if delay_s == 0.0:
@@ -277,7 +275,7 @@ class _Run:
             heappush(self.moments, (now_s + delay_s, _ARRIVED, number))
 
     def arrived(self, number: int, now_s: float) -> None:
-        """Hand over a transfer, and begin the next of its link."""
+        """Deliver a transfer, and begin the next one of its link."""
         step = self._steps[number]
         queue = self._queues[step.channel // 2]
         queue.popleft()

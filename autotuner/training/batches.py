@@ -25,13 +25,14 @@ from autotuner.core.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """How the sequences of a global batch are assigned to ranks."""
+    """The way in which the sequences of a global batch are assigned to ranks."""
 
     num_ranks: int
-    """Data-parallel ranks."""
+    """Number of data-parallel ranks."""
     balance: BatchBalance = BatchBalance.STRATIFIED_SNAKE
     num_dealing_ranks: int = 1
-    """Neighbours that share their sequences out among each other, such as those of a node; it divides ``num_ranks``."""
+    """Number of neighbouring ranks that redistribute their sequences among each other, such as those of a node; it
+    divides ``num_ranks``."""
 
 
 class BalancedBatchSampler(Sampler[list[int]]):
@@ -43,10 +44,10 @@ class BalancedBatchSampler(Sampler[list[int]]):
 
     Args:
         lengths: Tokens of each sequence of the data set.
-        batch_size: Sequences of a rank.
-        assignment: How a global batch is assigned.
-        rank: This rank.
-        seed: Of the shuffle; the same on all ranks.
+        batch_size: Number of sequences of a rank.
+        assignment: Assignment of a global batch to ranks.
+        rank: Number of this rank.
+        seed: Seed of the shuffle, the same on all ranks.
 
     Raises:
         InvalidInput: The assignment has no such rank, or the data set holds no global batch.
@@ -113,13 +114,13 @@ class MicroBatch:
 
     tokens_BS: Tensor
     labels_BS: Tensor
-    """The token that follows each; ``NO_LABEL`` after a sequence's end."""
+    """Token that follows each token; ``NO_LABEL`` after a sequence's end."""
     documents: Documents = WHOLE_ROWS
-    """Tokens of the sequences in the one row; padding is the last of them."""
+    """Tokens of the sequences in the one row. Padding counts as the last of them."""
 
     @property
     def num_tokens(self) -> int:
-        """Real tokens: those with a label."""
+        """The number of real tokens, which are those with a label."""
         return int((self.labels_BS != NO_LABEL).sum())
 
 
@@ -187,7 +188,7 @@ def attend_by_document(
     v_BSKE: Tensor,
     documents: Documents,
 ) -> Tensor:
-    """Run the attention of each document by itself; the cost grows with the squares of their lengths."""
+    """Return the attention of each document by itself. The cost grows with the squares of their lengths."""
     pieces = zip(*(torch.split(x, list(documents), dim=1) for x in (q_BSHE, k_BSKE, v_BSKE)), strict=True)
     return torch.cat([attend(*piece) for piece in pieces], dim=1)
 
@@ -223,13 +224,13 @@ def document_mask(documents: Documents, device: torch.device) -> BlockMask:
 
 
 def is_visible(sequence: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """Return whether a token attends to a key: itself, or an earlier token."""
+    """Return True if a token attends to a key: itself, or an earlier token."""
     del sequence, head
     return query >= key
 
 
 def _numbers_and_columns(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """Return how many blocks each row has and which, for all sequences and heads alike."""
+    """Return the number of visible blocks of each row, and their indices, the same for all sequences and heads."""
     columns = blocks.int().argsort(dim=-1, descending=True, stable=True)
     return blocks.sum(-1, dtype=torch.int32)[None, None], columns.int()[None, None]
 

@@ -1,4 +1,4 @@
-"""Clipping before the reduction, as communication hooks of DistributedDataParallel, and how much of that overlaps.
+"""Clipping before the reduction, as communication hooks of DistributedDataParallel, and its overlap.
 
 ``clip_buckets`` clips each bucket by itself as it fills, so that its all-reduce starts at once (arXiv 2402.02447).
 ``clip_replicas`` clips a replica's whole gradient, for which every all-reduce waits. ``average`` clips nothing: call
@@ -64,29 +64,29 @@ class Overlap:
         return self.overlapped_bytes / self.reduced_bytes if self.reduced_bytes else None
 
     def watch(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Hear of every gradient of these parameters."""
+        """Register hooks that see every gradient of these parameters."""
         for parameter in parameters:
             if parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(lambda _: self.gradient())  # type: ignore[no-untyped-call]
 
     def gradient(self) -> None:
-        """Note that a gradient was computed: reductions that started before had something to overlap."""
+        """Record that a gradient was computed, so that earlier reductions had something to overlap."""
         self.overlapped_bytes += self._started_bytes
         self._started_bytes = 0
         self._in_backward = True
 
     def reduction(self, num_bytes: int) -> None:
-        """Note that the reduction of gradients starts."""
+        """Record that a reduction of gradients starts."""
         self.reduced_bytes += num_bytes
         self._started_bytes += num_bytes if self._in_backward else 0
 
     def end_backward(self) -> None:
-        """Note that the last backward pass of a step is over: no gradient of it follows."""
+        """Record that the last backward pass of a step is over, so that no gradient of it follows."""
         self._started_bytes = 0
         self._in_backward = False
 
     def reset(self) -> None:
-        """Count anew, between two steps."""
+        """Restart the counts, between two steps."""
         self.reduced_bytes = self.overlapped_bytes = self._started_bytes = 0
 
 
@@ -179,7 +179,7 @@ class _Average:
         return future_of(pending).then(lambda summed: buffer if total is buffer else buffer.copy_(summed.value()[0]))
 
     def hold(self, bucket: GradBucket) -> Future[Tensor]:
-        """Keep a bucket back; return the future that DDP waits for until it is released and reduced."""
+        """Keep a bucket back, and return the future that DDP waits for until it is released and reduced."""
         buffer: Tensor = bucket.buffer()
         future: Future[Tensor] = Future(devices=[buffer.device] if buffer.is_cuda else None)
         self.held.append(buffer)
@@ -187,7 +187,7 @@ class _Average:
         return future
 
     def release(self) -> None:
-        """Reduce the held buckets. The backward pass is over but for this hook, so waiting here holds nothing up."""
+        """Reduce the held buckets. The backward pass is over except this hook, so waiting here delays nothing."""
         self._overlap.end_backward()
         means = [self.start(buffer) for buffer in self.held]
         for mean, future in zip(means, self._futures, strict=True):

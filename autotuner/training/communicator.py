@@ -38,11 +38,11 @@ class Pending(Protocol):
 
 
 def future_of(pending: Pending) -> Future[list[Tensor]]:
-    """Return the future that a communication hook of DDP answers with; the backward pass waits for the Work as well.
+    """Return the future for a communication hook of DDP. The backward pass waits for the Work as well.
 
-    DDP waits for futures alone, and gloo completes these before the collective is over: last of all it writes the
-    collective's end into what the profiler recorded (``AsyncWork::finishWorkGloo``, torch 2.13). Where a recording
-    ended meanwhile, that memory is somebody else's.
+    DDP waits for futures alone, and gloo completes these before the collective is over: at the very end it writes the
+    collective's end into the memory of the profiler (``AsyncWork::finishWorkGloo``, torch 2.13). If a recording has
+    ended by then, that memory belongs to something else.
     """
 
     def wait() -> None:
@@ -53,7 +53,7 @@ def future_of(pending: Pending) -> Future[list[Tensor]]:
 
 
 class Communicator(Protocol):
-    """The ranks of a group. Collectives run in the order in which they begin, beside what the ranks compute.
+    """The ranks of a group. Collectives run in the order in which they begin, in parallel with computation.
 
     All ranks make the same calls in the same order, with flat contiguous tensors of the same length.
     """
@@ -61,7 +61,7 @@ class Communicator(Protocol):
     size: int
     """Number of ranks."""
     rank: int
-    """This process among them."""
+    """Number of this process among the ranks."""
 
     def all_reduce(self, tensor: Tensor) -> Pending:
         """Begin to replace the tensor by the sum over all ranks."""
@@ -84,7 +84,7 @@ class TorchCommunicator:
 
 
 class Collectives(Protocol):
-    """What a ``Communicator`` begins, complete when the call returns (on a GPU: in the order of its stream)."""
+    """Collectives that are complete when a call returns (on a GPU: in the order of its stream)."""
 
     def all_reduce(self, tensor: Tensor) -> None:
         """See ``Communicator``."""
@@ -127,7 +127,7 @@ class BackgroundCommunicator:
 
 
 class FuturePending:
-    """A ``Pending`` whose future is known; a profile of the step shows each wait for it by name."""
+    """A ``Pending`` with a known future. A profile of the step shows each wait for it by name."""
 
     def __init__(self, name: str, future: Future[list[Tensor]]) -> None:
         self._name = name
@@ -154,7 +154,7 @@ class ThreadBackground:
         threading.Thread(target=self._work, name="collectives", daemon=True).start()
 
     def start(self, name: str, run: Callable[[], object], result: Tensor) -> Pending:
-        """Let ``run``, a collective that profiles show under the name, write ``result``."""
+        """Start ``run``, a collective that writes ``result`` and that profiles show under the name."""
         future: Future[list[Tensor]] = Future()
         self._started.put((run, result, future))
         return FuturePending(name, future)

@@ -1,4 +1,4 @@
-"""Replicas that exchange less than their gradients: DeMo, random and striding elements, periodic averaging.
+"""Lossy exchange: replicas that exchange less than their gradients (DeMo, random and striding elements, averaging).
 
 Use it in any torch trainer, in one of three ways::
 
@@ -100,7 +100,7 @@ class FullReplicator:
         return ExchangeState(residuals=[], num_steps=self._num_steps)
 
     def load_state_dict(self, state: ExchangeState) -> None:
-        """Continue to count from there."""
+        """Continue to count from a saved state."""
         self._num_steps = state["num_steps"]
 
 
@@ -257,7 +257,7 @@ class ReplicatedOptimizer(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Exchange, then update. Return the closure's loss, if a closure was given."""
+        """Exchange gradients, then update. Return the closure's loss, if a closure was given."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -277,7 +277,7 @@ class ReplicatedOptimizer(Optimizer):
         return {"base": self.base.state_dict(), "replicator": self.replicator.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from both."""
+        """Load the base optimizer's state and this replica's residuals."""
         self.base.load_state_dict(state_dict["base"])
         self.param_groups = self.base.param_groups
         self.replicator.load_state_dict(state_dict["replicator"])
@@ -342,7 +342,7 @@ class BucketExchange:
         return {**self._loaded, **{index: one.state_dict() for index, one in self._replicators.items()}}
 
     def load_state_dict(self, state: dict[int, ExchangeState]) -> None:
-        """Continue from there after the first step, with the same buckets."""
+        """Load residuals after the first step, with the same buckets."""
         self._loaded = dict(state)
 
 
@@ -366,7 +366,7 @@ def exchange_hook(state: BucketExchange, bucket: GradBucket) -> Future[torch.Ten
 
 # ---------------------------------------------------------------- every few steps
 class AveragerState(TypedDict):
-    """What a rank must save to continue with a ``ParameterAverager``."""
+    """The state that a rank must save to continue with a ``ParameterAverager``."""
 
     anchors: list[Tensor]
     """The parameters after the latest average."""
@@ -414,7 +414,7 @@ class ParameterAverager:
 
     @torch.no_grad()
     def after_step(self) -> bool:
-        """Count an optimizer step and average if that is due; return whether it was."""
+        """Count an optimizer step, average if that is due, and return True if it was."""
         self._num_steps += 1
         self.payload_bytes = 0
         if self._num_steps % self._period:

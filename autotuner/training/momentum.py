@@ -1,4 +1,4 @@
-"""Momentum with error feedback: what a replica remembers, arranged as one matrix of rows.
+"""Momentum with error feedback: the memory of a replica, arranged as one matrix of rows.
 
 Shapes: R rows (chunks of elements), C elements of a row.
 """
@@ -72,7 +72,7 @@ class Rows:
 
 
 class ExchangeState(TypedDict):
-    """What a rank must save to continue an exchange; every replica has its own."""
+    """The state that a rank must save to continue an exchange. Every replica has its own."""
 
     residuals: list[Tensor]
     """The part of the momentum that was not sent, in the shapes of the gradients; empty if everything is sent."""
@@ -81,7 +81,7 @@ class ExchangeState(TypedDict):
 
 
 class Momentum:
-    """The momentum ``m = decay * m + gradient``. What a replica sends, it subtracts: the rest is sent later.
+    """The momentum ``m = decay * m + gradient``. A replica subtracts what it sends, and sends the rest later.
 
     Source: arXiv 2411.19870, algorithm 1, without the learning rate: the optimizer that follows takes the sign or is
     AdamW, and neither depends on a factor.
@@ -103,7 +103,7 @@ class Momentum:
 
     @torch.no_grad()
     def add(self, gradients: Sequence[Tensor]) -> None:
-        """Take the gradients of a step."""
+        """Add the gradients of a step."""
         self.matrix_RC.mul_(self._decay)
         for held, gradient in zip(self._elements, gradients, strict=True):
             held.add_(gradient)
@@ -111,7 +111,7 @@ class Momentum:
 
     @torch.no_grad()
     def subtract(self, sent_RC: Tensor) -> None:
-        """Forget what is sent. A cosine transform may write into the padding, which is cleared."""
+        """Subtract the sent elements. A cosine transform may write into the padding, which is cleared."""
         self.matrix_RC.sub_(sent_RC)
         for padding in self._padding:
             padding.zero_()
@@ -140,7 +140,8 @@ def cosine_basis(width: int, device: torch.device) -> Tensor:
 
 # ---------------------------------------------------------------- which element of each row is sent
 ChooseOffsets = Callable[[Rows, int], Tensor]
-"""Returns one offset per row, ``[num_rows, 1]``, for a step; equal on all replicas without communication."""
+"""A function that returns one offset per row, ``[num_rows, 1]``, for a step; equal on all replicas without
+communication."""
 
 _Number = TypeVar("_Number", int, Tensor)
 

@@ -51,7 +51,7 @@ class Ring:
         self._pass_around(parts)
 
     def _sum(self, parts: Sequence[Tensor]) -> Tensor:
-        """Return this rank's part of the sum: each part goes around once, and every rank adds its own to it."""
+        """Return this rank's part of the sum. Each part goes around once, and every rank adds its own to it."""
         passed = parts[self._rank - 1]
         for step in range(2, self._size + 1):
             own = parts[self._rank - step]
@@ -61,7 +61,7 @@ class Ring:
         return passed
 
     def _pass_around(self, parts: Sequence[Tensor]) -> None:
-        """Give every rank the parts of all."""
+        """Send the parts of all ranks to every rank."""
         for step in range(self._size - 1):
             self._exchange(parts[self._rank - step], parts[self._rank - step - 1])
 
@@ -77,12 +77,12 @@ class Ring:
 
 _SEGMENT_BYTES = 2**16
 _AHEAD = 8
-"""Together half a MiB in flight: what 10 Gbit/s carry in the 0.4 ms until an answer. Segments of 32 to 128 KiB, four or
-eight of them, took within 4 % of each other."""
+"""Size of a segment and number of segments in flight: together half a MiB, which 10 Gbit/s carry in the 0.4 ms until an
+answer. Segments of 32 to 128 KiB, four or eight of them, took within 4 % of each other."""
 
 
 class _Stream:
-    """The segments of one tensor that this rank exchanges with others, apart from the messages of other tags.
+    """The segments of one tensor that this rank exchanges with others, separate from messages of other tags.
 
     Gloo's sender waits to hear that somebody waits for a message, behind all that is on the way to it. Asking for each
     segment when it is needed leaves links empty meanwhile; asking for all at once lets leaves fill the queues of a slow

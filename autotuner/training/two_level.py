@@ -30,7 +30,7 @@ from autotuner.training.communicator import (
 from autotuner.training.ring_and_tree import Ring, Tree
 
 Partition = Sequence[Sequence[int]]
-"""Ranks of the job as groups, in the order of each. A rank is in one group, or in none."""
+"""Groups of the job's ranks, in the order of each group. A rank is in one group, or in none."""
 
 
 def communicator_of(
@@ -47,11 +47,11 @@ def communicator_of(
 
     Args:
         partition: Every rank of the job is in one of its groups. All ranks call this with the same at the same time.
-        nodes: Which ranks share a node.
-        hierarchy: Whether collectives use that.
-        algorithm: ``auto``, ``ring`` or ``tree``, on either level. NCCL is told its own by its environment
+        nodes: Placement of ranks on nodes.
+        hierarchy: Whether collectives have two levels.
+        algorithm: ``auto``, ``ring`` or ``tree``, on either level. NCCL reads its own from its environment
             (``NCCL_ALGO``).
-        device: Where tensors lie.
+        device: Device of the tensors.
     """
     levels = [levels_of(ranks, nodes) for ranks in partition]
     is_flat = hierarchy == CollectiveHierarchy.FLAT
@@ -91,7 +91,7 @@ def _between(partition: Partition, algorithm: CollectiveAlgorithm, device: torch
 
 
 def _own(algorithm: CollectiveAlgorithm, group: dist.ProcessGroup) -> Collectives | None:
-    """Return our own collectives; None where the algorithm is the backend's."""
+    """Return this project's collectives; None if the algorithm is the backend's."""
     if algorithm == CollectiveAlgorithm.RING:
         return Ring(group)
     return Tree(group) if algorithm == CollectiveAlgorithm.TREE else None
@@ -115,28 +115,28 @@ class Levels:
     """A group of ranks, node by node."""
 
     ranks: tuple[int, ...]
-    """In the order of the group."""
+    """Ranks in the order of the group."""
     by_node: tuple[tuple[int, ...], ...]
     """The ranks of each node, in that order."""
 
     @property
     def are_one(self) -> bool:
-        """Whether the group lies on one node, or has one rank on each."""
+        """True if the group lies on one node, or has one rank on each."""
         return len(self.by_node) in (1, len(self.ranks))
 
     @property
     def are_even(self) -> bool:
-        """Whether every node has equally many ranks."""
+        """True if every node has equally many ranks."""
         return len({len(node) for node in self.by_node}) == 1
 
     @property
     def columns(self) -> tuple[tuple[int, ...], ...]:
-        """The first rank of every node, the second of each, and so on while all have one."""
+        """The groups of ranks with the same place on their nodes: all first ranks, all second ones, and so on."""
         return tuple(zip(*self.by_node, strict=False))
 
     @property
     def order(self) -> list[int]:
-        """Positions in the group, column by column."""
+        """The positions in the group, column by column."""
         return [self.ranks.index(rank) for column in self.columns for rank in column]
 
 
@@ -153,11 +153,11 @@ class TwoLevel:
     """``Collectives`` of a group that has equally many ranks on each of its nodes."""
 
     inside: Collectives
-    """Among the group's ranks on this node."""
+    """Collectives among the group's ranks on this node."""
     between: Communicator
-    """Among the ranks that have this one's place on their nodes."""
+    """Communicator among the ranks with this rank's place on their nodes."""
     order: Sequence[int]
-    """The group's ranks sorted by place, then by node."""
+    """Ranks of the group, sorted by place, then by node."""
     ranks_per_node: int
 
     def all_reduce(self, tensor: Tensor) -> None:
@@ -208,12 +208,12 @@ class TwoLevel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Led:
-    """``Collectives`` of a group with more ranks on some nodes: the first rank of each node speaks for all of it."""
+    """``Collectives`` of a group with more ranks on some nodes. The first rank of each node acts for all of them."""
 
     inside: dist.ProcessGroup
     """The group's ranks on this node; the first one leads."""
     between: Communicator | None
-    """Among the leaders; None on the other ranks."""
+    """Communicator among the leaders; None on the other ranks."""
     rank: int
     size: int
 
@@ -255,6 +255,6 @@ def _pieces(flat: Tensor, multiple: int) -> Sequence[Tensor]:
 
 
 def _padded(flat: Tensor, multiple: int) -> Tensor:
-    """Return the tensor, longer where it does not divide."""
+    """Return the tensor, padded to a multiple."""
     missing = -flat.numel() % multiple
     return flat if missing == 0 else torch.cat((flat, flat.new_zeros(missing)))

@@ -1,1 +1,1 @@
-"""Which layouts can run, and why the others cannot."""
+"""Rules that decide which layouts can run, with the reasons why others cannot."""

@@ -30,14 +30,15 @@ _IN_16_BITS = (AttentionKernel.FLASH, AttentionKernel.FLASH_1, AttentionKernel.F
 """Kernels that a GPU has in half precision only."""
 
 _FP8_BLOCK = 16
-"""Both dims of a second factor are multiples of it (torch 2.13, ``_scaled_mm``); nvfp4 scales that many at once."""
+"""Number that both dims of a second factor are multiples of (torch 2.13, ``_scaled_mm``); nvfp4 scales that many values
+at once."""
 
 _MXFP8_BLOCK = 32
-"""Values that share a scale in mxfp8, of which both dims are multiples (Transformer Engine 2.15)."""
+"""Number of values that share a scale in mxfp8. Both dims are multiples of it (Transformer Engine 2.15)."""
 
 
 def _block(x: Layout) -> int:
-    """What the dims of a product's factors are multiples of."""
+    """Return the number that the dims of a product's factors are multiples of."""
     return _FP8_BLOCK + (_MXFP8_BLOCK - _FP8_BLOCK) * (x.fp8_recipe == Fp8Recipe.MXFP8)
 
 
@@ -46,13 +47,13 @@ def _kv_size(job: Job) -> int:
 
 
 def _splits_blocks(x: Layout, job: Job) -> bool:
-    """Whether a tensor rank's share of a matrix is no whole number of blocks."""
+    """Return True if a tensor rank's share of a matrix is not a whole number of blocks."""
     model, block = job.model, _block(x) * x.tensor_parallel_degree
     return (model.ffn_size % block != 0) | (model.query_size % block != 0) | (_kv_size(job) % block != 0)
 
 
 def _format(x: Layout) -> str:
-    """The format of the products' factors, by the name that people call it."""
+    """Return the name of the format of the products' factors."""
     return str(x.fp8_recipe if x.fp8_recipe == Fp8Recipe.MXFP8 else x.precision)
 
 

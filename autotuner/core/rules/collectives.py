@@ -1,7 +1,7 @@
 """Rules of collectives, and the environment variables that make NCCL follow a layout's choice.
 
-On GPUs a layout asks NCCL, of every group of ranks; on cores rings, trees and two levels are our own over gloo's sends
-(``autotuner.training``), for what data-parallel ranks exchange.
+On GPUs a layout configures NCCL for every group of ranks. On CPU cores this project runs its own rings, trees and
+two-level collectives over gloo's sends (``autotuner.training``), for data-parallel ranks.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ _NCCL_ALGORITHMS = {
     CollectiveAlgorithm.NVLS: "nvls,nvlstree",  # inside a node, and where a group lies on several
     CollectiveAlgorithm.COLLNET: "collnetdirect,collnetchain,ring",  # a group inside a node has only the last
 }
-"""Names of NCCL 2.24 and later, which also lets one function be named, so that gathers stay free."""
+"""Names of algorithms in NCCL 2.24 and later. These versions also accept a function's name, so that all-gathers stay
+free."""
 
 
 def collective_environment(layout: Layout) -> dict[str, str]:
-    """The variables by which NCCL communicates as the layout says, read when the process group starts.
+    """Return the environment variables that make NCCL follow the layout; NCCL reads them when the process group starts.
+
+    Options that are left to NCCL set no variable, so that an operator's own variables apply.
 
     What is left to NCCL sets none, so that an operator's own variables hold.
     """
@@ -53,16 +56,17 @@ _FLAGGED = (CollectiveProtocol.LL, CollectiveProtocol.LL128)
 """Protocols that send a flag with the data."""
 
 _BY_SWITCHES = (CollectiveAlgorithm.NVLS, CollectiveAlgorithm.COLLNET)
-"""Algorithms whose sums are taken by switches, of a node or of the network."""
+"""Algorithms in which switches of a node or of the network compute the sums."""
 
 _LEAST_NVLINK_BYTES_PER_S = 100e9
-"""A GPU's NVLink has 150 GB/s one way or more, and PCIe 63 (catalog/links.toml): LL128 counts on NVLink's stores."""
+"""Least bandwidth of a GPU's NVLink, which has 150 GB/s one way or more; PCIe has 63 (catalog/links.toml). LL128 relies
+on NVLink's stores."""
 
 _MOST_CHANNELS = 64
-"""NCCL's MAXCHANNELS (src/include/device.h, 2.28)."""
+"""Most channels of NCCL: MAXCHANNELS (src/include/device.h, 2.28)."""
 
 _MOST_QUEUE_PAIRS = 128
-"""NCCL_IB_MAX_QPS (src/transport/net_ib.cc, 2.28)."""
+"""Most queue pairs of NCCL: NCCL_IB_MAX_QPS (src/transport/net_ib.cc, 2.28)."""
 
 
 # ---------------------------------------------------------------- what a cluster has
@@ -75,34 +79,34 @@ def _has_nvlink(j: Job) -> bool:
 
 
 def _is_one_domain(j: Job) -> bool:
-    """Whether NVLink, or a node, joins all accelerators: no byte passes the network."""
+    """Return True if NVLink, or a node, joins all accelerators, so that no byte passes the network."""
     return j.cluster.world_size <= j.cluster.accelerators_per_domain
 
 
 def _network_adds(j: Job) -> bool:
-    """Whether there are nodes, and switches between them that add what passes."""
+    """Return True if there are nodes with switches between them that add the data that passes."""
     return j.cluster.network is not None and j.cluster.network.adds and not _is_one_domain(j)
 
 
 def _relays(j: Job) -> bool:
-    """Whether a message to another rail can go to its accelerator over NVLink first."""
+    """Return True if a message to another rail can go to that rail's accelerator over NVLink first."""
     has_rails = j.cluster.network is not None and j.cluster.network.num_rails > 1
     return has_rails and _has_nvlink(j) and not _is_one_domain(j)
 
 
 # ---------------------------------------------------------------- where the ranks of a group lie
 def _crosses(x: Layout, spread: Spread, j: Job) -> bool:
-    """Whether some group of an axis lies on several nodes."""
+    """Return True if some group of an axis lies on several nodes."""
     dealt = (spread.num_ranks > 1) & (spread.stride % j.cluster.num_nodes != 0)
     filled = j.cluster.crosses_nodes(*spread)
     return _by_placement(x, filled, dealt)
 
 
 def _shares(x: Layout, spread: Spread, j: Job) -> bool:
-    """Whether two ranks of some group may lie on one node.
+    """Return True if two ranks of some group may lie on one node.
 
-    Of ranks that are dealt in turn it is enough that a group goes round all nodes: those of 3 nodes, two apart, share
-    one from the fourth on, and are taken for sharing one from the third.
+    With cyclic placement it is enough that a group goes round all nodes. On 3 nodes, ranks two apart share a node from
+    the fourth on, but this function returns True from the third on.
     """
     num_ranks, stride = spread
     dealt = (num_ranks > 1) & ((num_ranks - 1) * stride >= j.cluster.num_nodes)
@@ -116,7 +120,7 @@ def _by_placement(x: Layout, filled: bool, dealt: bool) -> bool:
 
 
 def _has_two_levels(x: Layout, j: Job) -> bool:
-    """Whether replicas that sum gradients, or shards, lie on several nodes and several to a node."""
+    """Return True if replicas that sum gradients, or shards, lie on several nodes with several ranks on each."""
     replicas, joined = replicate_spreads(x)
     shards = shard_spread(x)
     crosses = _crosses(x, replicas, j) | _crosses(x, joined, j)
@@ -132,18 +136,18 @@ def _has_two_levels(x: Layout, j: Job) -> bool:
 
 # ---------------------------------------------------------------- rules that several fields share
 def _needs_ranks(field: str) -> Limit:
-    """Return the limit of what NCCL is asked: it means nothing where there is one rank."""
+    """Return the limit of an option of NCCL that has no effect with a single rank."""
     return idle(field, "one rank has no other to communicate with", lambda x, j: x.world_size == 1)
 
 
 def _needs_nccl(field: str) -> Limit:
-    """Return the limit of a choice that NCCL offers."""
+    """Return the limit of a choice that only NCCL offers."""
     message = "{j.cluster.accelerator.name} communicates by gloo, which has no such choice; NCCL on GPUs has"
     return lacking(field, message, lambda x, j: _has_cores(j))
 
 
 def _runs_simple(algorithm: CollectiveAlgorithm) -> Limit:
-    """Return the limit of an algorithm of switches that add, which have no protocol with flags."""
+    """Return the limit of an algorithm whose switches add. It has no protocol with flags."""
     return refuse(
         "collective_protocol",
         lambda x, j: (x.collective_algorithm == algorithm) & any_of(x.collective_protocol, _FLAGGED),

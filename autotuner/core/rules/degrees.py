@@ -14,18 +14,21 @@ from autotuner.core.value import nearest_divisor
 
 
 def num_experts(job: Job) -> int:
-    """1 in a dense model: only one expert rank divides it."""
+    """Return the number of experts; 1 in a dense model, so that only one expert rank divides it."""
     return job.model.experts.num_experts if job.model.experts else 1
 
 
 def _lenders(x: Layout, job: Job) -> int:
-    """Ranks that expert ranks are taken from; tensor ranks are none of them where they split every expert."""
+    """Return the number of ranks that expert ranks are taken from.
+
+    Tensor ranks are not among them if they split every expert.
+    """
     inner = 1 if job.stack.splits_experts else x.tensor_parallel_degree
     return x.data_parallel_shard_degree * x.context_parallel_degree * inner
 
 
 def _expert_ffn_size(job: Job) -> int:
-    """0 in a dense model: everything divides it."""
+    """Return the inner width of an expert; 0 in a dense model, so that every degree divides it."""
     return job.model.experts.expert_ffn_size if job.model.experts else 0
 
 
@@ -35,7 +38,10 @@ def _joined_by_nvlink(job: Job) -> str:
 
 
 def _fewest_micro_batches(x: Layout) -> int:
-    """One per pipeline rank; DualPipeV runs two at once, one from each end (github.com/deepseek-ai/DualPipe)."""
+    """Return the fewest micro-batches: one per pipeline rank.
+
+    DualPipeV runs two at once (github.com/deepseek-ai/DualPipe).
+    """
     return x.pipeline_parallel_degree * (1 + (x.pipeline_schedule == PipelineSchedule.DUALPIPEV))
 
 
@@ -53,11 +59,11 @@ _SEVERAL_STAGES = (PipelineSchedule.INTERLEAVED_1F1B, *V_SCHEDULES)
 _ONE_STAGE = (*ONE_STAGE_SCHEDULES, PipelineSchedule.ADAPTIVE)
 
 _ENDS = 2
-"""Stages that have other work than layers, the embedding or the loss, and may hold none."""
+"""Number of stages that have other work than layers, the embedding or the loss, and may hold no layer."""
 
 
 def smallest_end(x: Layout, job: Job) -> int:
-    """Layers of the smaller one of the two end stages, or of an even split's last stage."""
+    """Return the number of layers of the smaller one of the two end stages, or of an even split's last stage."""
     share = layers_per_stage(x, job.model.num_layers)
     return share - maximum(x.first_stage_less_layers, x.last_stage_less_layers)
 

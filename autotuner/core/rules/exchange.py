@@ -7,19 +7,19 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.rule import Limit, Rule, any_of, held, idle, named, refuse
 
 _OF_ELEMENTS = (GradientSync.RANDOM, GradientSync.STRIDING)
-"""What sends single elements of a momentum."""
+"""Exchanges that send single elements of a momentum."""
 
 _LOSSY = (*MOMENTUM_SYNCS, GradientSync.DILOCO)
 
 _DEALT = (BatchBalance.SNAKE, BatchBalance.STRATIFIED_SNAKE)
-"""What deals the sequences of a group of ranks among them."""
+"""Balances that redistribute the sequences of a group of ranks among them."""
 
 SHARDED_GRADIENTS = (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
-"""Levels that shard gradients, which are reduced layer by layer, inside the backward pass."""
+"""Levels that shard gradients, so that they are reduced layer by layer inside the backward pass."""
 
 
 def num_gradients(x: Layout) -> int:
-    """Ranks that sum gradients of the same parameter: shards, parts of a sequence, and replicas that exchange all."""
+    """Return the number of ranks that sum gradients of one parameter."""
     replicas = 1 + (x.data_parallel_replicate_degree - 1) * (x.gradient_sync == GradientSync.FULL)
     return replicas * x.data_parallel_shard_degree * x.context_parallel_degree
 

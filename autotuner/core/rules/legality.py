@@ -1,4 +1,4 @@
-"""Which layouts can run, and why the others cannot."""
+"""Legality: the rules that decide which layouts can run."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from autotuner.core.rules.rule import Reason, Rule
 _OF_CHOICES = (*CHOICE_RULES, *COLLECTIVE_RULES, *EXCHANGE_RULES)
 
 RULES: tuple[Rule, ...] = (*DEGREE_RULES, *_OF_CHOICES, *LINK_RULES)
-"""Physics and arithmetic: a layout that breaks one cannot run anywhere on its cluster."""
+"""Rules of physics and arithmetic. A layout that breaks one cannot run anywhere on its cluster."""
 
 IDLE_RULES: tuple[Rule, ...] = tuple(rule for rule in _OF_CHOICES if rule.is_idle)
-"""Rules of what means nothing beside the other fields: the same run with the field's default breaks none of them."""
+"""Rules for options that have no effect with the other values of the layout. The same run with the default breaks none
+of them."""
 
 HARDWARE_RULES: tuple[Rule, ...] = tuple(rule for rule in _OF_CHOICES if rule.is_of_hardware)
-"""Rules of what accelerators, links and software offer: nothing else that the layout chooses keeps them."""
+"""Rules of the capabilities of accelerators, links and software. No other value of the layout can satisfy them."""
 
 
 def reasons(layout: Layout, job: Job, rules: Iterable[Rule] | None = None) -> tuple[Reason, ...]:
-    """Every rule that the layout breaks; empty for a legal one."""
+    """Return every rule that the layout breaks; empty for a legal layout."""
     return tuple(
         Reason(rule=r.name, field=r.field, message=r.message(layout, job), nearest=r.nearest(layout, job))
         for r in (RULES if rules is None else rules)
@@ -47,7 +48,7 @@ def require_legal(layout: Layout, job: Job, rules: Iterable[Rule] | None = None)
 
 
 def require_asked(layout: Layout, job: Job, rules: Iterable[Rule] | None = None) -> None:
-    """Return if the layout that a request has in its field ``layout`` keeps all rules.
+    """Return if the layout in a request's field ``layout`` keeps all rules.
 
     Raises:
         InvalidDocument: With every rule that is broken.
@@ -58,7 +59,7 @@ def require_asked(layout: Layout, job: Job, rules: Iterable[Rule] | None = None)
 
 
 def illegal(layout: Layout, job: Job, rules: Iterable[Rule]) -> bool:
-    """Whether any of the rules is broken."""
+    """Return True if any of the rules is broken."""
     verdict = False
     for rule in rules:
         verdict = verdict | rule.broken(layout, job)

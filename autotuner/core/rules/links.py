@@ -1,4 +1,4 @@
-"""Rules of which link each parallel dimension may cross."""
+"""Rules for the links that each parallel dimension may cross."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from autotuner.core.placement import (
 from autotuner.core.rules.rule import Limit, Rule, named, refuse
 
 _Reaches: TypeAlias = Callable[[Layout, Job, LinkHealth], bool]
-"""Whether some ranks of a layout talk to each other over a link."""
+"""A function that returns True if some ranks of a layout communicate over a link."""
 
 
 def _heads(x: Layout, j: Job, link: LinkHealth) -> bool:
@@ -59,7 +59,10 @@ def _dead(reaches: _Reaches, x: Layout, j: Job) -> LinkHealth:
 
 
 def _avoids(field: str, ranks: str, reaches: _Reaches) -> Limit:
-    """Ranks of one axis need every link between them; another degree changes the others, too, so none is offered."""
+    """Return the limit that ranks of one axis need every link between them.
+
+    No nearest degree is offered, because another degree moves the other axes, too.
+    """
     return refuse(
         field,
         lambda x, j: _any_dead(reaches, x, j),
@@ -69,7 +72,7 @@ def _avoids(field: str, ranks: str, reaches: _Reaches) -> Limit:
 
 
 def _other_order(x: Layout, j: Job) -> str | None:
-    """The other rank order, where replicas then meet elsewhere."""
+    """Return the other rank order if it keeps replicas off dead links; otherwise None."""
     other = next(order for order in RankOrder if order != x.rank_order)
     swapped = replace(x, rank_order=other)
     means_something = x.pipeline_parallel_degree > 1 and x.data_parallel_replicate_degree > 1

@@ -1,6 +1,6 @@
-"""A rule that layouts keep, or a job does.
+"""Rule: a condition that a layout or a job must keep.
 
-A rule is one comparison written for one ``Layout``, with ``%``, ``<``, ``!=``, ``&`` and ``|`` only: numpy columns have
+A rule is one comparison written for one ``Layout``, with ``%``, ``<``, ``!=``, ``&`` and ``|`` only. numpy columns have
 these operators too, so that the same line judges a table of a million layouts (``core.columns``).
 """
 
@@ -19,35 +19,35 @@ from autotuner.core.value import value
 
 @value
 class Reason:
-    """Why a layout cannot run."""
+    """The reason why a layout cannot run."""
 
     rule: str
-    """Name of the rule, stable enough to filter by."""
+    """Name of the rule, stable enough for filters."""
     field: str
-    """What to change: a field of the layout, or the path of one of the job (``workload.seq_len``)."""
+    """Field to change: a field of the layout, or the path of a field of the job (``workload.seq_len``)."""
     message: str
-    """A sentence with the numbers in it."""
+    """Sentence with the numbers."""
     nearest: int | str | bool | None = None
-    """The nearest value of ``field`` that keeps this rule, where one is known."""
+    """Nearest value of ``field`` that keeps this rule; None if it is not known."""
 
     @property
     def path(self) -> str:
-        """The field among all that a caller may send."""
+        """The path of the field among all that a caller may send."""
         return self.field if self.is_of_job else f"layout.{self.field}"
 
     @property
     def is_of_job(self) -> bool:
-        """Whether the job has to change, and no layout would do."""
+        """True if the job has to change, because no layout can keep the rule."""
         return "." in self.field
 
     def value(self, layout: Layout, job: Job) -> Any:
-        """What the field holds now."""
+        """Return the present value of the field."""
         return reduce(getattr, self.field.split("."), job if self.is_of_job else layout)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One comparison that an impossible layout fails."""
+    """A comparison that an impossible layout fails."""
 
     name: str
     field: str
@@ -55,23 +55,23 @@ class Rule:
     message: Callable[[Layout, Job], str]
     nearest: Callable[[Layout, Job], int | str | bool | None] = lambda layout, job: None
     is_idle: bool = False
-    """The field means nothing beside the others: with its default the run is the same."""
+    """True if the field has no effect with the other values, so that its default gives the same run."""
     is_of_hardware: bool = False
-    """Accelerators, links or software lack what the field asks for."""
+    """True if accelerators, links or software lack the chosen capability."""
 
 
 Limit: TypeAlias = Callable[[str], Rule]
-"""A rule that waits for its name."""
+"""A rule without its name."""
 
 _Condition: TypeAlias = Callable[[Layout, Job], bool]
 """A comparison of one layout or of columns."""
 
 _Message: TypeAlias = str | Callable[[Layout, Job], str]
-"""Why a layout cannot run; a text may name ``{x.field}`` of the layout and ``{j.field}`` of the job."""
+"""The reason why a layout cannot run. A text may name ``{x.field}`` of the layout and ``{j.field}`` of the job."""
 
 
 def named(limits: Mapping[str, Limit]) -> tuple[Rule, ...]:
-    """Return rules by their names, which are stable: documentation and filters use them."""
+    """Return rules by their names, which are stable because documentation and filters use them."""
     return tuple(limit(name) for name, limit in limits.items())
 
 
@@ -87,12 +87,12 @@ def refuse(
     """Return a limit of one field.
 
     Args:
-        field: The field to change.
+        field: Field to change.
         broken: Comparison of one layout or of columns.
-        message: Why it cannot run.
-        nearest: The legal value, or a function of layout and job; None: there is none.
-        is_idle: The field means nothing beside the others.
-        is_of_hardware: Accelerators, links or software lack what the field asks for.
+        message: Reason why the layout cannot run.
+        nearest: Nearest legal value, or a function of layout and job; None: there is none.
+        is_idle: Whether the field has no effect with the other values.
+        is_of_hardware: Whether accelerators, links or software lack the chosen capability.
     """
     say = message if callable(message) else lambda x, j: message.format(x=x, j=j)
     value: Any = nearest.label if isinstance(nearest, Choice) else nearest
@@ -109,7 +109,7 @@ def held(
     is_idle: bool = False,
     is_of_hardware: bool = False,
 ) -> Limit:
-    """Return the limit of a field that has one value where ``when`` holds; else as ``refuse``."""
+    """Return the limit of a field that has one value if ``when`` is true; otherwise as ``refuse``."""
     nearest = OPTIONS[field].to_plain(value)
     return refuse(
         field,
@@ -122,29 +122,29 @@ def held(
 
 
 def idle(field: str, message: _Message, when: _Condition) -> Limit:
-    """Return the limit of a field that keeps its default where ``when`` holds, because it means nothing there."""
+    """Return the limit of a field that keeps its default if ``when`` is true, because others have no effect."""
     return held(field, OPTIONS[field].default, message, when, is_idle=True)
 
 
 def lacking(field: str, message: _Message, when: _Condition) -> Limit:
-    """Return the limit of a field that keeps its default where ``when`` holds: hardware or software lacks the rest."""
+    """Return the limit of a field that keeps its default if ``when`` is true, for lack of hardware or software."""
     return held(field, OPTIONS[field].default, message, when, is_of_hardware=True)
 
 
 def job_limit(path: str, broken: Callable[[Job], bool], message: _Message, nearest: str | None = None) -> Limit:
-    """Return a limit that no layout can keep; ``path`` names the field of the job that can, ``nearest`` its value."""
+    """Return a limit that no layout can keep; ``path`` names the field of the job to change, ``nearest`` its value."""
     return refuse(path, lambda x, j: broken(j), message, nearest)
 
 
 def fields_read(rule: Rule, job: Job) -> frozenset[str]:
-    """The fields of a layout that a rule compares, seen while it judges a plain one; it reads the same of any."""
+    """Return the fields of a layout that a rule reads, recorded while it judges a plain layout."""
     view = _Recorded()
     rule.broken(cast("Layout", view), job)
     return frozenset(view.read)
 
 
 class _Recorded:
-    """A plain layout that remembers which of its fields were read, also by way of derived ones."""
+    """A plain layout that records which of its fields are read, also through derived ones."""
 
     def __init__(self) -> None:
         self.read: set[str] = set()
@@ -157,7 +157,7 @@ class _Recorded:
 
 
 def any_of(value: int, members: Iterable[int]) -> bool:
-    """Whether a field has one of the values."""
+    """Return True if a field has one of the values."""
     verdict = False
     for member in members:
         verdict = verdict | (value == member)
@@ -165,5 +165,5 @@ def any_of(value: int, members: Iterable[int]) -> bool:
 
 
 def maximum(left: int, right: int) -> int:
-    """The larger of two integers, by operators alone."""
+    """Return the larger of two integers, with operators that columns also have."""
     return left + (right - left) * (right > left)

@@ -1,4 +1,4 @@
-"""Rules of the trial job: what it can run of a model, and of a layout."""
+"""Rules of the trial job: the models and layouts that it can run."""
 
 from __future__ import annotations
 
@@ -98,40 +98,40 @@ _FOREIGN_RECIPES = (Fp8Recipe.DELAYED, Fp8Recipe.BLOCKWISE, Fp8Recipe.MXFP8)
 
 
 def _expert_width(job: Job) -> int:
-    """What divides both widths of an expert's matrices; 0 in a dense model."""
+    """Return the number that divides both widths of an expert's matrices; 0 in a dense model."""
     return math.gcd(job.model.hidden_size, job.model.experts.expert_ffn_size) if job.model.experts else 0
 
 
 def _shared_ffn_size(job: Job) -> int:
-    """0 without shared experts: everything divides it."""
+    """Return the width of all shared experts; 0 if there are none, so that every degree divides it."""
     return job.model.experts.shared_ffn_size if job.model.experts else 0
 
 
 def _ranks_of_all_experts(x: Layout) -> int:
-    """Ranks that hold each element of a layer's experts once."""
+    """Return the number of ranks that together hold each element of a layer's experts once."""
     return x.data_parallel_shard_degree * x.context_parallel_degree * x.tensor_parallel_degree
 
 
 def _shards_experts_alone(x: Layout) -> bool:
-    """Whether a layer's experts are sharded by themselves: they have ranks of their own, several of which hold each."""
+    """Return True if a layer's experts are sharded separately from its other parameters."""
     hybrid = (x.data_parallel_replicate_degree > 1) & (x.gradient_sync == GradientSync.FULL)
     several = hybrid | (_ranks_of_all_experts(x) > x.expert_parallel_degree)
     return (x.expert_parallel_degree > 1) & several
 
 
 def _attends_by_blocks(x: Layout) -> bool:
-    """Whether context ranks merge their attention block by block."""
+    """Return True if context ranks merge their attention block by block."""
     return (x.context_parallel_degree > 1) & (x.context_exchange != ContextExchange.ALL_TO_ALL)
 
 
 def _sums_whole_gradients(x: Layout) -> bool:
-    """Whether some ranks all-reduce gradients: replicas, or context ranks of what nobody shards."""
+    """Return True if some ranks all-reduce gradients: replicas, or context ranks without shards."""
     replicas = (x.data_parallel_replicate_degree > 1) & (x.gradient_sync == GradientSync.FULL)
     return replicas | ((x.context_parallel_degree > 1) & (x.shard_level == ShardLevel.NONE))
 
 
 def _left_of_rounds(x: Layout, j: Job) -> int:
-    """Micro-batches left over by the rounds that ``ScheduleInterleavedZeroBubble`` makes of them."""
+    """Return the number of micro-batches left over by the rounds of ``ScheduleInterleavedZeroBubble``."""
     num_micro_batches = j.workload.num_micro_batches(x)
     return num_micro_batches % maximum(1, num_micro_batches // x.pipeline_parallel_degree)
 

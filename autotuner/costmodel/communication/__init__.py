@@ -1,1 +1,1 @@
-"""Wire time of collectives over groups of ranks, and what of it stays exposed."""
+"""Wire time of collectives over groups of ranks, and the part of it that stays exposed."""

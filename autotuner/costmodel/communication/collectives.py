@@ -38,7 +38,7 @@ from autotuner.costmodel.communication.group import Group, SlowLinks
 
 
 def without_starts(group: Group) -> Group:
-    """The group whose collectives take no more than their bytes do, since what they start is counted elsewhere."""
+    """Return the group without latencies and starts, because they are counted elsewhere."""
     return replace(
         group, intra_node_link=_silent(group.intra_node_link), inter_node_link=_silent(group.inter_node_link)
     )
@@ -49,7 +49,7 @@ def _silent(link: Link) -> Link:
 
 
 def measured_s(kind: CollectiveKind, full_bytes: Floats, group: Group) -> Floats | None:
-    """Seconds by the lines of the group's link; None where it has none of that kind.
+    """Return the seconds by the lines of the group's link; None if it has no line of that kind.
 
     Groups on several nodes follow the lines of the network, or those of the link inside where it has none. Between the
     numbers of ranks that were timed, and beyond them, a straight line in the steps of a ring.
@@ -65,9 +65,9 @@ def measured_s(kind: CollectiveKind, full_bytes: Floats, group: Group) -> Floats
 
 
 def _routed_s_per_byte(kind: CollectiveKind, group: Group) -> Floats:
-    """What a byte takes longer by the laws where ranks are dealt in turn, or a network is described, than was timed.
+    """Return the extra seconds per byte, by the laws, of cyclic placement or of a described network.
 
-    That was between two nodes, or a few, filled one after the other.
+    Lines were timed between two nodes, or a few, filled one after the other.
     """
     plain = replace(group, network=(), ring=None, relayed=0.0)
     match kind:
@@ -82,7 +82,7 @@ def _routed_s_per_byte(kind: CollectiveKind, group: Group) -> Floats:
 
 
 def _slower_s(kind: CollectiveKind, timed_s: Floats, full_bytes: Floats, group: Group, slow: SlowLinks) -> Floats:
-    """What was timed on good links, over one that is late in each step, and passes its bytes no faster than it can."""
+    """Return the time of a collective on nominal links, extended by a link that is late in each step or narrow."""
     rounds = {"all_reduce": 2}.get(kind, 1)
     steps = np.minimum(group.num_ranks - 1, 1) if kind == "send" else rounds * (group.num_ranks - 1)
     across = group.crosses_nodes
@@ -106,7 +106,7 @@ def _on_lines(lines: Sequence[MeasuredCollective], full_bytes: Floats, group: Gr
 
 
 CHANNEL_BYTES_PER_S = 16.7e9
-"""What one channel moves at most: NCCL's cap of an LL128 all-reduce, taken for all protocols."""
+"""Highest rate of one channel: NCCL's cap of an LL128 all-reduce, used for all protocols."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ class _Protocols:
     slowdown: tuple[float, float, float, float]
 
     def added_s(self, x: LayoutColumns, num_inside: Integers, num_between: Integers) -> Floats:
-        """What the layouts' protocol adds to the latency of so many steps inside nodes and between them."""
+        """Return the latency that the layouts' protocols add to so many steps inside nodes and between them."""
         base, inside, between = (np.array(s) - s[0] for s in (self.base_s, self.inside_s, self.between_s))
         protocol = x.collective_protocol
         seconds: Floats = base[protocol] + num_inside * inside[protocol] + num_between * between[protocol]
@@ -141,27 +141,27 @@ _TREE = _Protocols(
     between_s=(5.0e-6, 5.0e-6, 8.5e-6, 50e-6),
     slowdown=(1.0, 3.8, 1 / 0.9, 1.0),
 )
-"""NVLink inside nodes, a network between them (NCCL 2.8, src/graph/tuning.cc)."""
+"""Protocols with NVLink inside nodes and a network between them (NCCL 2.8, src/graph/tuning.cc)."""
 
 _GATHER_IN_NODE_LL = 3.0
 _RING_LL128_LONE = 1 / 0.7
-"""Slowdowns of rings: of an LL gather inside a node, and of LL128 where a node holds one rank (same source)."""
+"""Slowdowns of rings: of an LL gather inside a node, and of LL128 if a node holds one rank (same source)."""
 
 
 def all_gather_s(full_bytes: Floats, group: Group) -> Floats:
-    """Seconds until every rank holds all ``full_bytes``, each having started with its share; 0 for one rank."""
+    """Return the seconds until every rank holds all ``full_bytes``, from its own shard on; 0 for one rank."""
     timed_s = measured_s("all_gather", full_bytes, group)
     return _ring_s(full_bytes, 1, group) if timed_s is None else timed_s
 
 
 def reduce_scatter_s(full_bytes: Floats, group: Group) -> Floats:
-    """Seconds until every rank holds its share of the sum of ``full_bytes`` of each; the all-gather backwards."""
+    """Return the seconds until every rank holds its shard of the sum of ``full_bytes`` of each rank."""
     timed_s = measured_s("reduce_scatter", full_bytes, group)
     return all_gather_s(full_bytes, group) if timed_s is None else timed_s
 
 
 def all_reduce_s(full_bytes: Floats, group: Group) -> Floats:
-    """Seconds until every rank holds the sum of ``full_bytes`` of each, by the faster of two algorithms.
+    """Return the seconds until every rank holds the sum of ``full_bytes`` of each, by the faster of two algorithms.
 
     A ring is a reduce-scatter and an all-gather with one start. A tree takes fewer steps: inside a node the switches
     themselves may add (NVLink SHARP), and between nodes its height grows with the logarithm of their number.
@@ -180,7 +180,10 @@ def all_reduce_s(full_bytes: Floats, group: Group) -> Floats:
 
 
 def _asked_all_reduce_s(full_bytes: Floats, switched_s: Floats, group: Group, x: LayoutColumns) -> Floats:
-    """Each layout's all-reduce by the algorithm, protocol and channels that it names; ``switched_s`` as NCCL chooses.
+    """Return the time of each layout's all-reduce by the algorithm, protocol and channels that it names.
+
+    ``switched_s`` is the time of NCCL's own choice. A named algorithm may be predicted faster than that (a plain tree
+    where switches add), which was measured.
 
     On its own it may come out faster than NCCL's choice (a plain tree where switches add), which was measured.
     """
@@ -199,7 +202,7 @@ def _asked_all_reduce_s(full_bytes: Floats, switched_s: Floats, group: Group, x:
 
 
 def _collnet_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
-    """Added by the network's switches; a group inside a node has none of these, and goes around its ring.
+    """Return the time of sums in the network's switches. A group inside a node goes around its ring instead.
 
     A model after NCCL's: no published table of SHARP beside rings is known here.
     """
@@ -208,30 +211,30 @@ def _collnet_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
 
 
 def ring_all_reduce_s(full_bytes: Floats, group: Group) -> Floats:
-    """Around a ring on cores: gloo's, or our own over its sends, which takes as long."""
+    """Return the time of a ring all-reduce on CPU cores, by gloo or by this project's own ring, which takes as long."""
     timed_s = measured_s("all_reduce", full_bytes, group)
     return _ring_s(full_bytes, 2, group) if timed_s is None else timed_s
 
 
 def two_trees_all_reduce_s(full_bytes: Floats, group: Group, is_dealt: Booleans) -> Floats:
-    """Our own two trees over sends on cores.
+    """Return the time of this project's two trees over sends on CPU cores.
 
     Args:
-        full_bytes: Of each rank.
+        full_bytes: Bytes of each rank.
         group: The ranks.
-        is_dealt: Neighbours by number lie on different nodes.
+        is_dealt: Whether neighbours by number lie on different nodes.
     """
     latency_s, s_per_byte = group.two_trees_latency_s, group.two_trees_s_per_byte(is_dealt)
     return np.where(group.num_ranks > 1, _pipelined_s(full_bytes * s_per_byte, latency_s, group), 0.0)
 
 
 def all_to_all_s(sent_bytes: Floats, group: Group, outside: Floats | float = 1.0) -> Floats:
-    """Seconds to send an equal share of ``sent_bytes`` to every rank, in as many steps as a ring has.
+    """Return the seconds to send an equal share of ``sent_bytes`` to every rank, in as many steps as a ring has.
 
     Args:
-        sent_bytes: Of each rank, its own share counted in.
+        sent_bytes: Bytes of each rank, including its own share.
         group: The ranks.
-        outside: Share of the bytes for other nodes that really leaves the node, the rest being passed on there.
+        outside: Share of the bytes for other nodes that leaves the node. The rest is passed on there.
     """
     timed_s = measured_s("all_to_all", sent_bytes, group)
     if timed_s is not None:
@@ -240,7 +243,7 @@ def all_to_all_s(sent_bytes: Floats, group: Group, outside: Floats | float = 1.0
 
 
 def send_s(sent_bytes: Floats, group: Group) -> Floats:
-    """Seconds to hand ``sent_bytes`` to a neighbour in the group over its slowest link; 0 for one rank."""
+    """Return the seconds to send ``sent_bytes`` to a neighbour in the group over its slowest link; 0 for one rank."""
     timed_s = measured_s("send", sent_bytes, group)
     if timed_s is not None:
         return timed_s
@@ -249,7 +252,7 @@ def send_s(sent_bytes: Floats, group: Group) -> Floats:
 
 
 def _ring_s(full_bytes: Floats, rounds: int, group: Group) -> Floats:
-    """So many times round the ring: a gather or scatter is one, an all-reduce both."""
+    """Return the seconds of so many rounds of a ring. A gather or scatter has one, an all-reduce has two."""
     transfer_s, latency_s = rounds * full_bytes * group.ring_s_per_byte, rounds * group.ring_latency_s
     x = _named(group)
     if x is None:
@@ -266,7 +269,7 @@ def _ring_s(full_bytes: Floats, rounds: int, group: Group) -> Floats:
 
 
 def _tree_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
-    """Up and down a tree whose ranks add by themselves."""
+    """Return the seconds up and down a tree whose ranks add the data themselves."""
     plain = replace(group, intra_node_link=replace(group.intra_node_link, multicast_efficiency=0.0))
     transfer_s = full_bytes * plain.tree_s_per_byte * np.array(_TREE.slowdown)[x.collective_protocol]
     height = np.ceil(np.log2(group.num_nodes)).astype(np.int64)
@@ -275,14 +278,14 @@ def _tree_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
 
 
 def _at_least(seconds: Floats, full_bytes: Floats, rounds: int, group: Group, x: LayoutColumns) -> Floats:
-    """The time, or what so few channels take for the bytes that pass each rank."""
+    """Return the time, or the time that so few channels need for the bytes that pass each rank if that is longer."""
     passed_bytes = rounds * full_bytes * (group.num_ranks - 1) / group.num_ranks
     floor_s = passed_bytes / (np.maximum(x.collective_channels, 1) * CHANNEL_BYTES_PER_S)
     return np.where(x.collective_channels > 0, np.maximum(seconds, floor_s), seconds)
 
 
 def _named(group: Group) -> LayoutColumns | None:
-    """The layouts, where any of them names how the library is to communicate."""
+    """Return the layouts if any of them names an algorithm, a protocol or channels; otherwise None."""
     x = group.layouts
     if x is None:
         return None
@@ -296,7 +299,7 @@ def _pipelined_s(transfer_s: Floats, latency_s: Floats, group: Group) -> Floats:
 
 
 def data_all_reduce_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
-    """Seconds until every rank of a data-parallel group holds the sum of ``full_bytes`` of each."""
+    """Return the seconds until every rank of a data-parallel group holds the sum of ``full_bytes`` of each."""
     flat_s = _all_reduce_s(full_bytes, group, x)
     if not x.collective_hierarchy.any():
         return flat_s
@@ -309,7 +312,7 @@ def data_all_reduce_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Flo
 
 
 def data_all_gather_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
-    """Seconds until every rank of a data-parallel group holds all ``full_bytes``: between nodes first."""
+    """Return the seconds until every rank of a data-parallel group holds all ``full_bytes``, between nodes first."""
     flat_s = all_gather_s(full_bytes, group)
     if not x.collective_hierarchy.any():
         return flat_s
@@ -321,7 +324,7 @@ def data_all_gather_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Flo
 
 
 def data_reduce_scatter_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
-    """Seconds until every rank of a data-parallel group holds its share of the sum; the gather backwards."""
+    """Return the seconds until every rank of a data-parallel group holds its shard of the sum."""
     flat_s = reduce_scatter_s(full_bytes, group)
     if not x.collective_hierarchy.any():
         return flat_s
@@ -333,27 +336,27 @@ def data_reduce_scatter_s(full_bytes: Floats, group: Group, x: LayoutColumns) ->
 
 
 def _num_pieces(full_bytes: Floats, group: Group) -> Floats:
-    """Into how many tensors are cut on cores: ``num_pieces`` in columns; one where the groups are NCCL's."""
+    """Return the number of pieces of tensors on CPU cores: ``num_pieces`` in columns; 1 if NCCL has the groups."""
     if group.layouts is not None:
         return np.ones_like(full_bytes)
     return np.clip(full_bytes // PIECE_BYTES, 1, MOST_PIECES)
 
 
 def _side_by_side_s(inside_s: Floats, between_s: Floats, num: Floats) -> Floats:
-    """Seconds for so many pieces that take so long each: the longer level for all of them, the other for one."""
+    """Return the seconds of pieces on two levels: the longer level for all of them, the other for one."""
     longer_s: Floats = np.maximum(inside_s, between_s)
     return num * longer_s + np.minimum(inside_s, between_s)
 
 
 def _on_two_levels(group: Group, x: LayoutColumns) -> Booleans:
-    """Where a group has two levels, and is asked to use them."""
+    """Return the rows whose group has two levels and whose layout uses them."""
     is_asked = x.collective_hierarchy == CollectiveHierarchy.TWO_LEVEL
     rows: Booleans = is_asked & group.crosses_nodes & (group.ranks_per_node > 1)
     return rows
 
 
 def _all_reduce_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
-    """An all-reduce among the group: NCCL is asked by the group itself, on cores the algorithm is ours.
+    """Return the time of an all-reduce among the group, by NCCL or by this project's algorithms on CPU cores.
 
     gloo goes around a ring, which a choice among ours and a tree would hide where ranks are dealt to nodes in turn.
     """

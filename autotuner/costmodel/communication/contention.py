@@ -1,11 +1,11 @@
-"""Collectives of different axes that share links.
+"""Contention: collectives of different axes that share links.
 
-Max-min fair between flows, a flow being what one axis sends through one port: both get as much as each other, until a
-link is full; then whoever passes it stays, and the other rises on. All groups of an axis are alike, so that two flows
-say it of all (``flows.filling`` of two kinds of streams, in closed form).
+Bandwidth is max-min fair between flows, which are the traffic of one axis through one port. Both flows get the same
+rate until a link is full. Then the flows on that link keep their rate, and the other flow gets more. All groups of an
+axis are alike, so that two flows stand for all (``flows.filling`` of two kinds of streams, in closed form).
 
-They are slowed down by it, and slow it down, which nothing hides: tensor, context and expert collectives and sends
-stand between a rank's own products.
+Tensor, context and expert collectives and sends stand between a rank's own products. They slow data-parallel
+collectives down and are slowed down by them, and nothing hides their own delay.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from autotuner.costmodel.communication.layout_groups import (
 )
 
 _PORT = 1
-"""Place of the port among the links that a group lists, behind the link inside a node; the network's follow."""
+"""Index of the port among the links of a group, after the link inside a node; the network's links follow."""
 
 
 class Slowdowns(NamedTuple):
-    """Time that each of two axes takes beside the other over the time that it takes alone, one row per layout."""
+    """Slowdown of each of two axes by the other, one row per layout."""
 
     one: Floats
     other: Floats
 
 
 def fair_slowdowns(one: Iterable[LinkTime], other: Iterable[LinkTime]) -> Slowdowns:
-    """What two axes lose by sharing ports and what is above them; 1 where either stays inside its nodes.
+    """Return the slowdown of two axes that share ports and links above them; 1 if either stays inside its nodes.
 
     Args:
         one: Links under the traffic of one axis, as groups list them.
-        other: The same links under that of the other.
+        other: The same links under the traffic of the other axis.
     """
     mine, theirs = _by_flow(one), _by_flow(other)
     both = mine + theirs
@@ -62,17 +62,17 @@ def fair_slowdowns(one: Iterable[LinkTime], other: Iterable[LinkTime]) -> Slowdo
 
 
 _NOTHING = 1e-30
-"""Stands for 0 below a fraction, in rows that use none of it."""
+"""Number that replaces 0 in a denominator, in rows without traffic."""
 
 
 def _by_flow(links: Iterable[LinkTime]) -> Floats:
-    """Load of each link of the network by one byte through a port, of shape (links, layouts); 0 without a port."""
+    """Return the load of each link of the network per byte through a port, of shape (links, layouts)."""
     times: Floats = np.stack(np.broadcast_arrays(*(link.s_per_byte for link in links)))[_PORT:]
     return np.where(times[0] > 0, times / np.maximum(times[0], _NOTHING), 0.0)
 
 
 def _what_is_left(own: Floats, held: Floats, level: Floats) -> Floats:
-    """Rate that links allow a flow beside another that stays at its level."""
+    """Return the rate that links leave for a flow beside another one that keeps its level."""
     left = (1 - held * level) / np.maximum(own, _NOTHING)
     rate: Floats = np.where(own > 0, left, 1 / _NOTHING).min(axis=0)
     return rate
@@ -80,21 +80,21 @@ def _what_is_left(own: Floats, held: Floats, level: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassTraffic:
-    """Seconds that one pass of a micro-batch, forward or backward, spends on traffic of each axis."""
+    """Seconds of one pass of a micro-batch, forward or backward, that are traffic of each axis."""
 
     tensor_s: Floats
-    """In collectives of the tensor group, as in the next two."""
+    """Time in collectives of the tensor group."""
     context_s: Floats
-    """Of the context group."""
+    """Time in collectives of the context group."""
     expert_s: Floats
-    """Of the expert group."""
+    """Time in collectives of the expert group."""
     sent_s: Floats
-    """In sends to the next stage."""
+    """Time in sends to the next stage."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Met:
-    """Traffic of one axis during a pass: its seconds, and what it and data-parallel collectives lose together."""
+    """Traffic of one axis during a pass: its seconds, and the slowdowns of it and of data-parallel collectives."""
 
     seconds: Floats
     slowed: Floats
@@ -103,13 +103,13 @@ class _Met:
 
 @dataclass(frozen=True, eq=False)
 class MetTraffic:
-    """All traffic that data-parallel collectives meet under a pass, one row per layout."""
+    """Traffic that data-parallel collectives compete with during a pass, one row per layout."""
 
     axes: Sequence[_Met]
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job, passes: PassTraffic) -> MetTraffic:
-        """The traffic of all axes whose groups leave their nodes."""
+        """Return the traffic of all axes whose groups leave their nodes."""
         data = list(_data_links(x, job))
         met = []
         for seconds, group, links in _others(x, job, passes):
@@ -119,14 +119,14 @@ class MetTraffic:
         return cls(axes=met)
 
     def added_s(self, wire_s: Floats, window_s: Floats) -> Floats:
-        """Seconds by which sharing links lengthens a pass and what of the collectives it does not hide.
+        """Return the seconds by which sharing links lengthens a pass and the exposed part of the collectives.
 
         While the collectives last, other traffic is slower; while that lasts, they are. They were counted as hidden
         under computation alone, so that nothing is added where they could hide under other traffic as well.
 
         Args:
-            wire_s: What the collectives take alone.
-            window_s: Computation that hides them; where there is none, they meet nothing.
+            wire_s: Time of the collectives alone.
+            window_s: Computation that hides them. Without it they compete with nothing.
         """
         progress_s, stretch_s = window_s, np.zeros_like(wire_s)
         for met in self.axes:
@@ -138,7 +138,7 @@ class MetTraffic:
 
 
 def _data_links(x: LayoutColumns, job: Job) -> Iterator[LinkTime]:
-    """Links under the collectives of shards, or of replicas where shards stay inside their nodes."""
+    """Yield the links of the collectives of shards, or of replicas if shards stay inside their nodes."""
     shard, replicate = shard_group(x, job.cluster), replicate_group(x, job.cluster)
     for one, other in zip(shard.ring_links(), replicate.ring_links(), strict=True):
         yield LinkTime(one.name, np.where(shard.crosses_nodes, one.s_per_byte, other.s_per_byte))

@@ -24,32 +24,36 @@ from autotuner.costmodel.communication.link_load import NetworkLoad
 from autotuner.costmodel.communication.node_topology import WiredNode
 
 DEAD_S = 1e6
-"""What a message takes over a dead link: never, but finite, so that sums and differences of times stay numbers."""
+"""Time of a message over a dead link. It stands for infinity, but is finite so that sums and
+differences stay numbers."""
 
 Crosses: TypeAlias = Callable[[Spread, LinkHealth, Cluster], bool]
-"""Whether groups that lie so reach over a link: ``ring_crosses`` or ``pair_crosses``."""
+"""A function that returns True if groups with a spread reach over a link: ``ring_crosses`` or ``pair_crosses``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowLinks:
-    """What the slowest link of the slowest group adds, one row per layout."""
+    """The slowdown and delay of the slowest link of the slowest group, one row per layout."""
 
     delay_s: Floats
-    """One-way, to every message over it."""
+    """One-way delay of every message over it."""
     slowdown: Floats
-    """Time of a byte over that of a link as the cluster says."""
+    """Time of a byte divided by that on the cluster's nominal link."""
 
     @classmethod
     def none(cls, size: int) -> SlowLinks:
-        """Links as the cluster says."""
+        """Return the values of nominal links."""
         return cls(delay_s=np.zeros(size), slowdown=np.ones(size))
 
     def where(self, rows: Booleans) -> SlowLinks:
-        """What ails the groups of some rows; those of all others have links as the cluster says."""
+        """Return the values for some rows; all other rows have nominal links."""
         return SlowLinks(delay_s=np.where(rows, self.delay_s, 0.0), slowdown=np.where(rows, self.slowdown, 1.0))
 
     def over(self, rows: Booleans, health: LinkHealth, cluster: Cluster) -> SlowLinks:
-        """With one more link, over which the groups of some rows reach; a class of links speaks for itself."""
+        """Return the values with one more degraded link, over which the groups of some rows reach.
+
+        The state of a whole class of links replaces earlier values.
+        """
         factor, late_s = slowdown(health, cluster), DEAD_S if health.is_dead else health.delay_s
         slower = np.maximum(self.slowdown, factor) if health.ends is not None else np.full_like(self.slowdown, factor)
         return SlowLinks(
@@ -59,7 +63,7 @@ class SlowLinks:
 
 
 def slow_of(x: LayoutColumns, cluster: Cluster, crosses: Crosses, *spreads: Spread) -> SlowLinks | None:
-    """What ails the groups of some layouts; None in a cluster whose links are all as it says.
+    """Return the slowest links of the groups of some layouts; None if the cluster has no degraded link.
 
     The job waits for the slowest of all groups of an axis, so that one of them decides.
     """
@@ -76,12 +80,12 @@ def slow_of(x: LayoutColumns, cluster: Cluster, crosses: Crosses, *spreads: Spre
 
 
 def classes_first(cluster: Cluster) -> list[LinkHealth]:
-    """What is known of links, each of them once: first whole classes, which single links then differ from."""
+    """Return the last known state of each link and class, classes first, because single links may differ from them."""
     return sorted(latest(cluster.link_health), key=lambda health: health.ends is not None)
 
 
 def slowdown(health: LinkHealth, cluster: Cluster) -> float:
-    """Time of a byte over that of a link as the cluster says."""
+    """Return the time of a byte divided by that on the cluster's nominal link."""
     known = health.bandwidth_bytes_per_s
     return 1.0 if known is None else cluster.link_between_ends.bandwidth_bytes_per_s / known
 
@@ -89,16 +93,17 @@ def slowdown(health: LinkHealth, cluster: Cluster) -> float:
 OWN_SHARD_COST = 0.25
 """Cost of a rank's own shard, which it reads and writes but does not send, relative to one that it sends.
 
-Why few ranks see less bandwidth than many: 2 of 8 A100 reach 0.73 of what 8 do in an all-gather, 0.86 in an all-reduce.
-Fits to 2 to 8 ranks are as good with 0.2 as with 0.4: the median error on A100 moves from 7 to 8 %, on H100 not at all.
+It explains why few ranks see less bandwidth than many: 2 of 8 A100 reach 0.73 of the bandwidth of 8 in an all-gather,
+and 0.86 in an all-reduce. Fits to 2 to 8 ranks are as good with 0.2 as with 0.4: the median error on A100 moves from 7
+to 8 %, on H100 not at all.
 """
 
 _SWITCHED_SHARE = 0.9
 
 TREE_WAIT = 1.05
-"""How much longer our own trees take than their bytes: the first segment's way up and down, and waits of parents.
+"""Time of this project's trees divided by the time of their bytes: the first segment's way up and down, and waits.
 
-2026-11-23 measured 1.04 to 1.09 times, with ranks that fill nodes and with ranks dealt in turn.
+Measurements on 2026-11-23 gave 1.04 to 1.09, with block and with cyclic placement.
 """
 
 MULTICAST_S = 25e-6
@@ -107,16 +112,16 @@ MULTICAST_S = 25e-6
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FlatRing:
-    """How a ring that passes ranks in the order of their numbers leaves nodes."""
+    """The way in which a ring that passes ranks in the order of their numbers leaves nodes."""
 
     ports: Floats
-    """Of a node's ports, as many as one ring has for itself."""
+    """Number of a node's ports that one ring has for itself."""
     steps_between: Floats
-    """Steps once around that leave a node, the last one not counted."""
+    """Number of steps of one round that leave a node, without the last step."""
 
 
 class LinkTime(NamedTuple):
-    """How long a kind of link is busy with a byte of some traffic; 0 where none of it passes."""
+    """The time for which a kind of link is busy with a byte of some traffic; 0 if none of it passes."""
 
     name: str
     s_per_byte: Floats
@@ -124,43 +129,43 @@ class LinkTime(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Group:
-    """Groups of ranks, one row per layout, and what they communicate over."""
+    """Groups of ranks and the links between them, one row per layout."""
 
     num_ranks: Integers
-    """Ranks of one group."""
+    """Number of ranks of one group."""
     ranks_per_node: Integers
-    """Ranks of the group that share a node, or an NVLink domain of several nodes, which is called a node here too; each
-    brings its own network port."""
+    """Number of ranks of the group that share a node, or an NVLink domain of several nodes, which is also called a node
+    here. Each rank has its own network port."""
     crosses_nodes: Booleans
-    """The group lies on more than one of them."""
+    """True if the group lies on more than one node."""
     intra_node_link: Link
-    """Between ranks of one of them."""
+    """Link between ranks of one node."""
     inter_node_link: Link
-    """From a rank to the network: its own port."""
+    """Link from a rank to the network, which is its own port."""
     oversubscription: float
-    """Factor by which the network's core is thinner than its ports."""
+    """Bandwidth of the network's ports divided by that of its core."""
     layouts: LayoutColumns | None = None
-    """Whose groups they are, for what a layout asks of NCCL; None: nothing, as on cores, which have none."""
+    """Layouts of the groups, which may configure NCCL; None: nothing is configured, as on CPU cores."""
     slow: SlowLinks | None = None
-    """What ails the links that they reach over; None: nothing."""
+    """Slowdown of degraded links on their way; None: there is none."""
     network: tuple[NetworkLoad, ...] = ()
-    """What they load the network above the nodes with, from the lowest links up; empty: one switch."""
+    """Load of the network above the nodes, from the lowest links up; empty: one switch."""
     ring: FlatRing | None = None
-    """How their flat rings leave nodes; None: each node once, by the ports of all its ranks."""
+    """Way in which flat rings leave nodes; None: once per node, through the ports of all its ranks."""
     relayed: Floats | float = 0.0
-    """Share of what leaves a node in an all-to-all that goes over NVLink to the accelerator of another rail."""
+    """Share of all-to-all bytes leaving a node that go over NVLink to the accelerator of another rail first."""
     wired: WiredNode | None = None
-    """What the links inside a node add where NVLink does not join all of it; None: nothing."""
+    """Slowdown inside a node whose NVLink does not join all accelerators; None: there is none."""
 
     @cached_property
     def num_nodes(self) -> Integers:
-        """Nodes that one group lies on."""
+        """The number of nodes that one group lies on."""
         return -(-self.num_ranks // self.ranks_per_node)
 
     # ------------------------------------------------------------ the two levels of a hierarchical collective
     @cached_property
     def inside_nodes(self) -> Group:
-        """The ranks that share a node, each node's a group by itself."""
+        """The ranks that share a node, as one group per node."""
         return replace(
             self,
             num_ranks=self.ranks_per_node,
@@ -172,7 +177,7 @@ class Group:
 
     @cached_property
     def between_nodes(self) -> Group:
-        """One rank of each node; those at the other places of the nodes are at work at the same time."""
+        """The group of one rank of each node. Ranks at the other places of the nodes work at the same time."""
         return replace(
             self,
             num_ranks=self.num_nodes,
@@ -186,23 +191,23 @@ class Group:
     # ------------------------------------------------------------ seconds before and between the bytes
     @cached_property
     def start_s(self) -> Floats:
-        """Seconds before the first step; nothing for one rank alone."""
+        """The seconds before the first step; 0 for a single rank."""
         return np.where(self.num_ranks > 1, self.intra_node_link.start_s, 0.0)
 
     @cached_property
     def ramp_s(self) -> Floats:
-        """Seconds that a long message takes to fill the slowest link."""
+        """The seconds that a long message takes to fill the slowest link."""
         return np.where(self.crosses_nodes, self.inter_node_link.ramp_s * self._slowdown, self.intra_node_link.ramp_s)
 
     @cached_property
     def step_s(self) -> Floats:
-        """Latency of one step over the slowest link."""
+        """The latency of one step over the slowest link."""
         above_s = _sum(np.where(load.send > 0, load.latency_s, 0.0) for load in self.network)
         return np.where(self.crosses_nodes, self._port_step_s, self._intra_step_s) + self._delay_s + above_s
 
     @cached_property
     def ring_latency_s(self) -> Floats:
-        """Latency once around the ring: ``num_ranks - 1`` steps, one of which leaves the node for each other node.
+        """The latency of one round of the ring: ``num_ranks - 1`` steps, one of which leaves each node.
 
         A late link is late in every step, since each rank passes on in one what it got in the one before.
         """
@@ -213,7 +218,7 @@ class Group:
 
     @cached_property
     def tree_latency_s(self) -> Floats:
-        """Latency up and down a tree: through a node's ranks in turn, or its switches at once; then between nodes."""
+        """The latency up and down a tree: through a node's ranks in turn or its switches, then between nodes."""
         link = self.intra_node_link
         steps = self.ranks_per_node > 1 if link.multicast_efficiency else 2 * (self.ranks_per_node - 1)
         inside = steps * (MULTICAST_S if link.multicast_efficiency else self._intra_step_s)
@@ -224,16 +229,16 @@ class Group:
     # ------------------------------------------------------------ seconds per byte, in long messages
     @cached_property
     def send_s_per_byte(self) -> Floats:
-        """Seconds per byte from one rank to another over the slowest link."""
+        """The seconds per byte from one rank to another over the slowest link."""
         return _slowest(self.send_links())
 
     @cached_property
     def ring_s_per_byte(self) -> Floats:
-        """Seconds per byte once around the ring; between nodes the ports of all its ranks there work side by side."""
+        """The seconds per byte of one round of the ring. Between nodes the ports of all its ranks work in parallel."""
         return _slowest(self.ring_links()) / self.num_ranks
 
     def send_links(self) -> Iterator[LinkTime]:
-        """Seconds per byte of a send over each link that it may pass, from inside nodes up."""
+        """Yield the seconds per byte of a send over each link that it may pass, from inside nodes up."""
         inside = self._unshared_s_per_byte * self._parts(2) * self._slower_inside
         yield from self._inside_links(np.where(self.crosses_nodes, 0.0, inside))
         yield LinkTime(self.inter_node_link.name, np.where(self.crosses_nodes, self._port_s_per_byte, 0.0))
@@ -241,7 +246,7 @@ class Group:
             yield LinkTime(load.name, load.send * self._good_port_s_per_byte)
 
     def ring_links(self) -> Iterator[LinkTime]:
-        """Seconds per shard's byte that each link is busy while it goes around the ring, from inside nodes up."""
+        """Yield the seconds per shard's byte that each link is busy in one round of the ring, from inside nodes up."""
         inside: Floats = _passed_shards(self.num_ranks) * self._intra_s_per_byte
         yield from self._inside_links(inside)
         between = (self.num_ranks - 1) / self._ring_ports * self._port_s_per_byte
@@ -250,7 +255,7 @@ class Group:
             yield LinkTime(load.name, (self.num_ranks - 1) * load.ring * self._good_port_s_per_byte)
 
     def all_to_all_links(self, outside: Floats | float = 1.0) -> Iterator[LinkTime]:
-        """Seconds per byte for one rank that each link is busy in an all-to-all, from inside nodes up."""
+        """Yield the seconds per byte of one rank that each link is busy in an all-to-all, from inside nodes up."""
         beyond = self.num_ranks - self.ranks_per_node
         passed_on = beyond * np.where(np.asarray(outside) < 1, 1.0, self.relayed)
         sent = _passed_shards(self.ranks_per_node) + passed_on
@@ -261,7 +266,7 @@ class Group:
             yield LinkTime(load.name, self.num_ranks * load.all_to_all * outside * self._good_port_s_per_byte)
 
     def _inside_links(self, seconds: Floats) -> Iterator[LinkTime]:
-        """The links inside nodes, each of them busy where it is the one that limits a ring there."""
+        """Yield the links inside nodes, each busy in the rows in which it limits a ring."""
         if self.wired is None:
             yield LinkTime(self.intra_node_link.name, seconds)
             return
@@ -271,7 +276,7 @@ class Group:
 
     @cached_property
     def tree_s_per_byte(self) -> Floats:
-        """Seconds per byte up and down the tree: the slower of the way inside the nodes and the way between them.
+        """The seconds per byte up and down the tree: the slower of the ways inside nodes and between them.
 
         Switches that add pass 1 + 1 / n of the bytes over each link, every rank's bytes once and the sum's shards,
         against 2 (n - 1) / n in a ring. Between nodes the ranks of a node share what it sends: the bytes up once and
@@ -293,7 +298,7 @@ class Group:
         return slowest
 
     def all_to_all_s_per_byte(self, outside: Floats | float = 1.0) -> Floats:
-        """Seconds per byte that a rank sends in equal shares to all; both kinds of link work at the same time.
+        """Return the seconds per byte that a rank sends in equal shares to all, over both kinds of link at once.
 
         Of the bytes for other nodes the share ``outside`` leaves the node; what stands for several ranks there is
         passed on over the links inside, as is what another rail is to carry.
@@ -303,7 +308,7 @@ class Group:
     # ------------------------------------------------------------ sums in the network's switches, and trees of our own
     @cached_property
     def switched_latency_s(self) -> Floats:
-        """Latency of a sum that the network's switches take: along a node's ranks, once into the network, and back."""
+        """The latency of a sum in the network's switches: along a node's ranks, once into the network, and back."""
         inside = 2 * self.intra_node_link.latency_s * (self.ranks_per_node - 1).astype(np.float64)
         above_s = _sum(np.where(load.num_parts > 1, load.latency_s, 0.0) for load in self.network)
         latency_s: Floats = inside + np.where(self.crosses_nodes, self._port_step_s + above_s, 0.0) + self._delay_s
@@ -311,10 +316,10 @@ class Group:
 
     @cached_property
     def switched_s_per_byte(self) -> Floats:
-        """Seconds per byte of such a sum: each rank of a node sends its part of the bytes up once, and gets the sum's.
+        """The seconds per byte of a sum in switches. Each rank sends its part up once and gets that part of the sum.
 
-        Upwards there is one sum where many ranks sent, so that no tier above is fuller than the ports. NCCL counts on
-        0.9 of these (src/graph/tuning.cc, 2.8).
+        Above the lowest switches there is one sum of many ranks, so that no tier is fuller than the ports. NCCL assumes
+        0.9 of their bandwidth (src/graph/tuning.cc, 2.8).
         """
         ranks, link = self.ranks_per_node, self.intra_node_link
         inside: Floats = 2 * _passed_shards(ranks) / ranks * self._intra_s_per_byte
@@ -327,19 +332,20 @@ class Group:
 
     @cached_property
     def two_trees_latency_s(self) -> Floats:
-        """Latency up and down a binary tree over the numbers of the ranks, whatever node they lie on."""
+        """The latency up and down a binary tree over the numbers of the ranks, whatever node they lie on."""
         latency_s: Floats = 2 * np.ceil(np.log2(self.num_ranks)) * self.step_s
         return latency_s
 
     def two_trees_s_per_byte(self, is_dealt: Booleans) -> Floats:
-        """Seconds per byte up and down two such trees, half of the bytes in each; a rank inside one ends the other.
+        """Return the seconds per byte up and down two trees, each with half of the bytes.
 
-        A rank sends every byte twice. Of r ranks on each of K nodes the trees' edges take (3 - 2 / K) times the bytes
-        out of a node, where ranks fill the nodes one after the other; and 2 r (1 - 1 / K) times where they are dealt,
-        or alone. Counted for powers of two, on which ``autotuner.training.ring_and_tree`` has just so many.
+        An inner rank of one tree is a leaf of the other. A rank sends every byte twice. With r ranks on each of K nodes
+        the trees' edges take (3 - 2 / K) times the bytes out of a node with block placement, and 2 r (1 - 1 / K) times
+        with cyclic placement, or with one rank per node. This count is exact for powers of two, as in
+        ``autotuner.training.ring_and_tree``.
 
         Args:
-            is_dealt: Rank i lies on node i modulo their number.
+            is_dealt: Whether rank i lies on node i modulo the number of nodes.
         """
         ranks, nodes = self.ranks_per_node, self.num_nodes
         apart = 2 * ranks * (1 - 1 / nodes)
@@ -367,7 +373,7 @@ class Group:
 
     @property
     def _good_port_s_per_byte(self) -> Floats | float:
-        """Without what ails single ports, which slows down those behind them and no switch above."""
+        """The seconds per byte of a port without the degradation of single ports, which slows no switch above."""
         return self._slowdown / (self.inter_node_link.efficiency * self.inter_node_link.bandwidth_bytes_per_s)
 
     @property
@@ -390,13 +396,13 @@ class Group:
 
     @property
     def _slower_inside(self) -> Floats | float:
-        """Slowdown of links inside a node: by how it is wired, and by what ails them where a group reaches no other."""
+        """The slowdown of links inside a node, by its wiring, and by degraded links if the group reaches no others."""
         ailing = 1.0 if self.slow is None else np.where(self.crosses_nodes, 1.0, self.slow.slowdown)
         return ailing if self.wired is None else ailing * self.wired.ring_slowdown
 
     @property
     def _worse_in_pairs(self) -> Floats | float:
-        """What an all-to-all finds slower inside a node than a ring does."""
+        """The slowdown of an all-to-all inside a node divided by that of a ring."""
         return 1.0 if self.wired is None else self.wired.pair_slowdown / self.wired.ring_slowdown
 
     @property
@@ -404,13 +410,13 @@ class Group:
         return 1 / (self.intra_node_link.efficiency * self.intra_node_link.bandwidth_bytes_per_s)
 
     def _parts(self, num_ranks: Integers | int) -> Floats | float:
-        """The link's bandwidth over what so many ranks have of it: all behind a switch, a part in a mesh."""
+        """Return the link's bandwidth divided by the part of it that so many ranks have."""
         peers = self.intra_node_link.mesh_peers
         return peers / np.clip(num_ranks - 1, 1, peers) if peers else 1.0
 
 
 def _passed_shards(num_ranks: Integers) -> Floats:
-    """Shards of 1 / n that pass a rank once around the ring: n - 1 that it sends, and its own; none if it is alone."""
+    """Return the shards of 1 / n that pass a rank in one round: n - 1 that it sends, and its own; 0 for one rank."""
     return num_ranks - 1 + OWN_SHARD_COST * (num_ranks > 1)
 
 

@@ -1,4 +1,4 @@
-"""Collectives of a layer that computation does not hide: tensor, context and expert ranks."""
+"""Exposed collectives of a layer, among tensor, context and expert ranks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from autotuner.costmodel.micro_batch import (
 
 
 def overlap_share(accelerator: Accelerator) -> float:
-    """Share of a computation's time under which a collective makes progress.
+    """Return the share of a computation's time under which a collective makes progress.
 
     1 on GPUs, whose copy engines and network cards work beside the matrix units; 0 on a CPU, where the core that
     computes also moves the bytes.
@@ -43,7 +43,7 @@ def overlap_share(accelerator: Accelerator) -> float:
 
 
 def exposed_s(wire_s: Floats, window_s: Floats, num_parts: Floats) -> Floats:
-    """Seconds by which a collective in equal parts, one after the other, lengthens a computation in as many parts.
+    """Return the seconds by which a collective in equal parts lengthens a computation in as many parts.
 
     Exact for both usual pipelines, which mirror each other: a bucketed reduction, whose part i starts when part i of
     the backward pass is done (arXiv 2006.15704, section 3.2), and a prefetched gather, whose part i + 1 runs under part
@@ -59,7 +59,7 @@ def exposed_s(wire_s: Floats, window_s: Floats, num_parts: Floats) -> Floats:
 
 
 def layer_tensor_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
-    """One pass through a layer: an all-reduce after attention and one after the feed-forward block.
+    """Return the seconds of one pass's tensor collectives: an all-reduce after attention and one after the MLP.
 
     With sequence parallelism each becomes a reduce-scatter and an all-gather (arXiv 2205.05198, section 4.2.2); what is
     gathered for a product in 8 bits may be rounded before. Ranks with whole experts, each with tokens of its own, have
@@ -81,23 +81,22 @@ def layer_tensor_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
 
 
 ASYNC_SHARE = 0.37
-"""Share of the seconds that async tensor parallelism could hide which it does hide: smaller products, and copies that
-take memory bandwidth from them, eat the rest. Three pairs of runs of torchtitan with and without it, 8 of 64 H100 in a
-group, save 36, 30 and 24 % of what their tensor collectives take by these laws, which could save 84 %."""
+"""Share of the time hidden by async tensor parallelism in theory that it hides in practice. Smaller products, and
+copies that take memory bandwidth from them, use up the rest. Three pairs of runs of torchtitan with and without it,
+8 of 64 H100 in a group, save 36, 30 and 24 % of the time of their tensor collectives by these laws, which could save
+84 %."""
 
 
 def exposed_tensor_s(x: LayoutColumns, tensor_s: Floats, products_s: Floats, share: float) -> Floats:
-    """What of a pass's tensor collectives the products next to them leave exposed.
+    """Return the part of a pass's tensor collectives that the products next to them leave exposed.
 
-    Nothing hides a collective that a product waits for; unless they are cut into as many parts as there are tensor
-    ranks, each part of the collective beside the product of another part, so that one part finds nothing to hide under
-    ("Introducing Async Tensor Parallelism in PyTorch", 2024; user buffers of Transformer Engine).
-
-    Args:
+    A collective that a product waits for is exposed, unless both are cut into as many parts as there are tensor ranks.
+    Then each part of the collective runs beside the product of another part, so that only one part is exposed
+    ("Introducing Async Tensor Parallelism in PyTorch", 2024; user buffers of Transformer Engine). Args:
         x: Layouts.
-        tensor_s: The pass's collectives.
-        products_s: The pass's products.
-        share: Share of the products under which they make progress, in a layout that does not ask for it.
+        tensor_s: Seconds of the pass's collectives.
+        products_s: Seconds of the pass's products.
+        share: Share of the products under which collectives make progress without async tensor parallelism.
     """
     if not (share or x.async_tensor_parallel.any()):
         return tensor_s
@@ -108,18 +107,18 @@ def exposed_tensor_s(x: LayoutColumns, tensor_s: Floats, products_s: Floats, sha
 
 
 def end_of_model_s(x: LayoutColumns, job: Job) -> Floats:
-    """The tensor ranks' sum of looked-up states where the model begins, or of their gradients where it ends."""
+    """Return the seconds to sum looked-up states over tensor ranks, or their gradients at the end of the model."""
     return all_reduce_s(hidden_bytes(x, job), _group(x, job))
 
 
 def logits_gather_s(x: LayoutColumns, job: Job) -> Floats:
-    """All-gather of the logits over the tensor ranks, where the layout or the stack wants them whole."""
+    """Return the seconds to gather the logits over the tensor ranks, if the layout or the stack wants them whole."""
     logits_bytes = x.element_bytes * tokens_per_pass(x, job) * job.model.vocab_size * gathers_logits(x, job)
     return all_gather_s(logits_bytes, _group(x, job)) * (x.tensor_parallel_degree > 1)
 
 
 def _group(x: LayoutColumns, job: Job) -> Group:
-    """Tensor ranks; on cores the start of their collectives is part of what splitting a layer adds (``SplitTimes``)."""
+    """Return the tensor group. On CPU cores the start of its collectives is part of ``SplitTimes``."""
     group = tensor_group(x, job.cluster)
     return without_starts(group) if job.cluster.accelerator.core else group
 
@@ -133,13 +132,13 @@ class ExchangeTimes:
 
 
 def exchange_times(x: LayoutColumns, job: Job, forward_s: Floats, backward_s: Floats) -> ExchangeTimes:
-    """What a layer's attention core waits for the other ranks of its context group; nothing where there are none.
+    """Return the time that a layer's attention core waits for the other ranks of its context group; 0 without others.
 
     Args:
         x: Layouts.
         job: The job.
-        forward_s: Forward pass of the attention core.
-        backward_s: Its backward pass.
+        forward_s: Seconds of the attention core's forward pass.
+        backward_s: Seconds of its backward pass.
     """
     if not (x.context_parallel_degree > 1).any():  # the usual table, at no cost
         return ExchangeTimes(forward_s=np.zeros(len(x)), backward_s=np.zeros(len(x)))
@@ -153,7 +152,7 @@ def exchange_times(x: LayoutColumns, job: Job, forward_s: Floats, backward_s: Fl
 
 
 def _ring(x: LayoutColumns, job: Job, forward_s: Floats, backward_s: Floats) -> ExchangeTimes:
-    """Blocks of keys and values go round in ``c - 1`` sends, each under the attention to the block before it.
+    """Return the times of a ring: blocks go round in ``c - 1`` sends, each under the attention to the last block.
 
     Backward their gradients travel beside them and take one send more to come home (arXiv 2310.01889, section 3).
     """
@@ -168,7 +167,7 @@ def _ring(x: LayoutColumns, job: Job, forward_s: Floats, backward_s: Floats) -> 
 
 
 def _gather(x: LayoutColumns, job: Job) -> ExchangeTimes:
-    """All keys and values in one collective before the attention, and their gradients in one behind it.
+    """Return the times of one collective of keys and values before attention, and one of their gradients after it.
 
     arXiv 2407.21783, section 3.3.2: latency matters little, since attention grows with the square of the sequence.
     """
@@ -180,7 +179,7 @@ def _gather(x: LayoutColumns, job: Job) -> ExchangeTimes:
 
 
 def _heads(x: LayoutColumns, job: Job) -> ExchangeTimes:
-    """All-to-alls of queries, keys, values and outputs: heads for sequence and back (arXiv 2309.14509, section 3.2)."""
+    """Return the times of all-to-alls that exchange heads for sequence (arXiv 2309.14509, section 3.2)."""
     model, group = job.model, context_group(x, job.cluster)
     per_token = (model.query_size, model.key_value_size / 2, model.key_value_size / 2, model.attention_output_size)
     local_bytes = x.element_bytes * tokens_per_pass(x, job) / x.tensor_parallel_degree
@@ -189,7 +188,7 @@ def _heads(x: LayoutColumns, job: Job) -> ExchangeTimes:
 
 
 def _sum_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Bytes of the gradient of a key or value on its way. Every rank adds to it, and would round the sum to bf16 again.
+    """Return the bytes of a travelling gradient of a key or value, which every rank adds to, and would round in bf16.
 
     So the trial job sends fp32 (``trials/distributed/context``), as PyTorch's context parallelism (``convert_to_f32``)
     and ring-flash-attention do; Transformer Engine, which NeMo runs, sends bf16.
@@ -198,13 +197,13 @@ def _sum_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 
 def _key_values(x: LayoutColumns, job: Job) -> Floats:
-    """Elements of a layer's keys and values of the tokens of one rank."""
+    """Return the elements of a layer's keys and values of the tokens of one rank."""
     size: Floats = tokens_per_pass(x, job) * job.model.key_value_size / x.tensor_parallel_degree
     return size
 
 
 def dispatch_s(x: LayoutColumns, job: Job) -> Floats:
-    """One pass through a sparse layer: tokens to the ranks of their experts, and answers back."""
+    """Return the seconds of one pass through a sparse layer: tokens to the ranks of their experts, and back."""
     experts = job.model.experts
     if experts is None or not (x.expert_parallel_degree * (1 + job.stack.splits_experts) > 1).any():
         return np.zeros(len(x))
@@ -220,7 +219,7 @@ def dispatch_s(x: LayoutColumns, job: Job) -> Floats:
 
 
 def _all_to_all_s(x: LayoutColumns, job: Job, experts: MixtureOfExperts, group: Group, token_bytes: Floats) -> Floats:
-    """One way, with what the fullest rank gets: each copy by itself, or one for all experts of a rank or node.
+    """Return the seconds of one way on the fullest rank: one copy per expert, or one per rank or node.
 
     Of ``n`` equally likely places, ``k`` choices of a token name ``n (1 - (1 - 1 / n)^k)`` different ones.
     """
@@ -239,7 +238,7 @@ def _different(places: Integers, choices: int) -> Floats:
 
 
 def _split_experts_s(x: LayoutColumns, job: Job, experts: MixtureOfExperts, token_bytes: Floats) -> Floats:
-    """Tensor ranks that split experts gather each other's copies and sum the answers to them.
+    """Return the seconds of tensor ranks that split experts, gather each other's copies and sum the answers.
 
     Megatron-LM's all-to-all dispatcher, core 0.13: ``token_permutation`` gathers over the expert tensor group what has
     arrived. Without sequence parallelism every tensor rank has all tokens from the start, and the sum is that of the
@@ -255,9 +254,9 @@ def _split_experts_s(x: LayoutColumns, job: Job, experts: MixtureOfExperts, toke
 
 
 def exposed_dispatch_s(job: Job, sent_s: Floats, computed_s: Floats) -> Floats:
-    """What of the dispatch of one pass the computation of another micro-batch leaves exposed.
+    """Return the part of one pass's dispatch that the computation of another micro-batch leaves exposed.
 
-    Forward of one micro-batch runs beside backward of another (arXiv 2412.19437, section 3.2.1: DualPipe; Megatron-LM's
-    ``overlap_moe_expert_parallel_comm`` does so within 1F1B).
+    The forward pass of one micro-batch runs beside the backward pass of another (arXiv 2412.19437, section 3.2.1:
+    DualPipe; Megatron-LM's ``overlap_moe_expert_parallel_comm`` does so within 1F1B).
     """
     return sent_s - np.minimum(job.stack.hides_dispatch * sent_s, computed_s)

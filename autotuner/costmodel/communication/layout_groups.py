@@ -27,13 +27,13 @@ from autotuner.costmodel.table import taken, where
 
 
 def placed(group: Group, stride: Integers, cluster: Cluster, layouts: LayoutColumns | None) -> Group:
-    """The group with its ranks on the nodes that they are dealt to, routed over the cluster's network.
+    """Return the group with its ranks on nodes by the layouts' placement, routed over the cluster's network.
 
     Args:
-        group: As if ranks filled nodes one after the other, and one switch joined these.
-        stride: How far apart the numbers of its ranks are.
-        cluster: Whose nodes they are.
-        layouts: Whose groups they are; None: ranks fill nodes, and nothing is asked of NCCL.
+        group: Group with block placement and one switch.
+        stride: Distance between the numbers of its ranks.
+        cluster: Cluster with the nodes.
+        layouts: Layouts of the groups; None: block placement, and nothing configured in NCCL.
     """
     stride = np.broadcast_to(stride, np.shape(group.num_ranks))
     dealt = np.zeros(np.shape(group.num_ranks), dtype=np.bool_)
@@ -57,7 +57,7 @@ def placed(group: Group, stride: Integers, cluster: Cluster, layouts: LayoutColu
 
 
 def _distinct(group: Group, stride: Integers, is_cyclic: Booleans, cluster: Cluster) -> tuple[Integers, Integers]:
-    """The first row of each group that differs by what decides its place and its routes, and for every row its own."""
+    """Return the first row of each group with its own place and routes, and for every row the index of that group."""
     key = (group.num_ranks * (cluster.world_size + 1) + stride) * 2 + is_cyclic
     if group.layouts is not None and cluster.network is not None:
         most = int(group.layouts.queue_pairs.max(initial=1)) + 1
@@ -82,7 +82,7 @@ def _routed(group: Group, places: Places, cluster: Cluster) -> Group:
 
 
 def _spread_out(few: Group, which: Integers, group: Group) -> Group:
-    """One row per layout again."""
+    """Return one row per layout from the rows of distinct groups."""
     return replace(
         few,
         num_ranks=group.num_ranks,
@@ -96,14 +96,14 @@ def _spread_out(few: Group, which: Integers, group: Group) -> Group:
 
 
 def _behind_switches(link: Link, network: Network | None) -> Link:
-    """The link of ports, with what the lowest switches add to a message."""
+    """Return the link of ports, with the latency of the lowest switches."""
     if network is None or not network.tiers:
         return link
     return replace(link, latency_s=link.latency_s + network.tiers[0].latency_s)
 
 
 def _flat_ring(places: Places, inside: Integers, cluster: Cluster) -> FlatRing:
-    """A ring of gloo: a single stream, which a network that says how many ports there are holds to one of them."""
+    """Return a ring of gloo, which is one stream; a network with a known number of ports limits it to one of them."""
     ports: Floats = np.where(places.is_cyclic, places.ring_ranks(1), inside)
     if cluster.network is not None:
         ranks_per_port = places.ranks_per_node / (cluster.network.ports_per_node or places.ranks_per_node)
@@ -112,7 +112,7 @@ def _flat_ring(places: Places, inside: Integers, cluster: Cluster) -> FlatRing:
 
 
 def group_of(num_ranks: Integers, stride: Integers, cluster: Cluster, layouts: LayoutColumns | None = None) -> Group:
-    """Groups of ``num_ranks`` ranks that lie ``stride`` apart; crosses nodes where the cluster says so.
+    """Return groups of ``num_ranks`` ranks that lie ``stride`` apart.
 
     A group that straddles borders of nodes has as few ranks on one side as the steps in which the border wanders
     through such groups; its ring has no more ports anywhere than there.
@@ -125,7 +125,7 @@ def group_of(num_ranks: Integers, stride: Integers, cluster: Cluster, layouts: L
 
 
 def _wired(group: Group, stride: Integers, cluster: Cluster) -> Group:
-    """The group with what the links inside its nodes are; ranks that are dealt lie closer together there."""
+    """Return the group with the wiring inside its nodes. With cyclic placement its ranks lie closer together there."""
     layouts = group.layouts
     dealt = False if layouts is None else layouts.rank_placement == RankPlacement.CYCLIC
     apart = np.where(dealt, np.maximum(1, stride // cluster.num_nodes), stride)
@@ -149,22 +149,22 @@ def _in_blocks(num_ranks: Integers, stride: Integers, cluster: Cluster, layouts:
 
 # ---------------------------------------------------------------- the groups of a layout, by Layout's rank order
 def tensor_group(x: LayoutColumns, cluster: Cluster) -> Group:
-    """Tensor ranks: neighbours."""
+    """Return the group of tensor ranks, which are neighbours."""
     return _ring(x, cluster, placement.tensor_spread(_one(x)))
 
 
 def context_group(x: LayoutColumns, cluster: Cluster) -> Group:
-    """Context ranks: one rank of each tensor group that shares a sequence."""
+    """Return the group of context ranks: one rank of each tensor group that shares a sequence."""
     return _ring(x, cluster, placement.context_spread(_one(x)))
 
 
 def shard_group(x: LayoutColumns, cluster: Cluster) -> Group:
-    """Shard ranks, which split parameters: shard and context ranks together."""
+    """Return the group of shard ranks, which split parameters: shard and context ranks together."""
     return _ring(x, cluster, placement.shard_spread(_one(x)))
 
 
 def replicate_group(x: LayoutColumns, cluster: Cluster) -> Group:
-    """Replicate ranks, which hold the same shard; where nothing is sharded, context ranks are replicas too."""
+    """Return the group of replicas with the same shard; if nothing is sharded, context ranks are replicas too."""
     replicas, joined = placement.replicate_spreads(_one(x))
     num_ranks, stride = _column(replicas.num_ranks), _column(replicas.stride)
     num_joined = _column(joined.num_ranks)
@@ -184,13 +184,13 @@ def replicate_group(x: LayoutColumns, cluster: Cluster) -> Group:
 
 
 def exchange_group(x: LayoutColumns, cluster: Cluster) -> Group:
-    """Replicas that hold the same shard, one context rank of each: what a lossy exchange is among."""
+    """Return the group of a lossy exchange: replicas with the same shard, one context rank of each."""
     replicas, _ = placement.replicate_spreads(_one(x))
     return _ring(x, cluster, replicas)
 
 
 def expert_group(x: LayoutColumns, job: Job) -> Group:
-    """Expert ranks: the innermost of the context and shard ranks, and of the tensor ranks unless these split experts.
+    """Return the group of expert ranks: the innermost of context, shard and often tensor ranks.
 
     Megatron-LM core 0.13, parallel_state.py: expert ranks are numbered tensor-expert-data-pipeline.
     """
@@ -200,12 +200,12 @@ def expert_group(x: LayoutColumns, job: Job) -> Group:
 
 
 def expert_shard_group(x: LayoutColumns, job: Job) -> Group:
-    """Shard ranks that hold the same experts: what expert ranks leave of tensor, context and shard ranks."""
+    """Return the group of shard ranks with the same experts: those that expert ranks leave."""
     return _ring(x, job.cluster, placement.expert_shard_spread(_one(x), job))
 
 
 def pipeline_group(x: LayoutColumns, cluster: Cluster) -> Group:
-    """Pipeline ranks: one rank of every stage; what ails the links between them is told hop by hop (``hops``)."""
+    """Return the group of pipeline ranks: one rank of every stage. ``Hops`` has the degraded links between them."""
     spread = placement.pipeline_spread(_one(x))
     return group_of(_column(spread.num_ranks), _column(spread.stride), cluster, x)
 
@@ -225,7 +225,7 @@ def _ring(x: LayoutColumns, cluster: Cluster, spread: Spread) -> Group:
 
 
 def _one(x: LayoutColumns) -> Layout:
-    """Columns, to formulas that are written for one layout with operators that columns have."""
+    """Return columns as the type of one layout, for formulas with operators that columns also have."""
     return cast("Layout", x)
 
 

@@ -1,8 +1,9 @@
 """Load of the tiers of a network, and of tori.
 
-A model, compared with no measurement: each queue pair of each connection is one ball, each way up is one bin, and the
-collective waits for the fullest. With as many balls as bins that holds about ``log n / log log n`` (Raab, Steger,
-"Balls into bins, a simple and tight analysis", 1998): networks without adaptive routing are slower than their links.
+This is a model that was compared with no measurement: each queue pair of each connection is one ball, each uplink is
+one bin, and the collective waits for the fullest bin. With as many balls as bins that holds about ``log n / log log n``
+(Raab, Steger, "Balls into bins, a simple and tight analysis", 1998): networks without adaptive routing are slower than
+their links.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from autotuner.costmodel.communication.rank_placement import Places
 
 
 def unevenness(num_balls: Floats, num_bins: float) -> Floats:
-    """Balls in the fullest bin over those in the average one, as expected; 1 for no balls or a single bin.
+    """Return the expected balls in the fullest bin over those in the average one; 1 for no balls or a single bin.
 
     Numbers of balls in bins count as Poisson and independent: at most 3 % beside a simulation of 8 to 512 bins.
     """
@@ -32,7 +33,7 @@ def unevenness(num_balls: Floats, num_bins: float) -> Floats:
 
 
 def _one(num_balls: float, num_bins: int) -> float:
-    """By the tail: the fullest bin holds ``sum over k of P(some bin holds more than k)`` balls."""
+    """Return the same for one pair: the fullest bin holds ``sum over k of P(some bin holds more than k)`` balls."""
     if num_balls <= 1 or num_bins == 1:
         return float(num_bins) if 0 < num_balls <= 1 else 1.0
     mean = num_balls / num_bins
@@ -50,41 +51,41 @@ _MANY = 1e4
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NetworkLoad:
-    """Traffic over links of one kind, all groups of an axis at work at once, one row per layout.
+    """Traffic over links of one kind while all groups of an axis work at once, one row per layout.
 
     Its unit is the port of one rank: a load of 2 takes twice as long as the same bytes through a port. The rows of
     groups that stay below have loads of 0.
     """
 
     name: str
-    """What answers call the links."""
+    """Name of the links in answers."""
     ring: Floats
-    """Of the bytes that go around a ring once, by the order in which rings pass ranks."""
+    """Load of the bytes of one round of a ring, in the order in which rings pass ranks."""
     ring_by_node: Floats
-    """The same if they pass through the nodes one after the other."""
+    """The same load if rings pass through the nodes one after the other."""
     all_to_all: Floats
-    """Of the bytes that a rank sends in equal shares to all."""
+    """Load of the bytes that a rank sends in equal shares to all."""
     send: Floats
-    """Of the bytes that a rank hands to its neighbour in the group."""
+    """Load of the bytes that a rank sends to its neighbour in the group."""
     num_parts: Integers
-    """Parts of the cluster, between which these links are, that a group lies in."""
+    """Number of parts of the cluster between these links that a group lies in."""
     ring_steps: Floats
-    """Steps once around a ring that pass these links."""
+    """Number of steps of one round that pass these links."""
     latency_s: Floats
-    """What a message over them takes longer than one that stays below."""
+    """Extra latency of a message over these links, compared with one that stays below them."""
 
     def joined(self, num_joined: Integers) -> NetworkLoad:
-        """The load where each rank stands for so many that lie beside it, whose ports all work."""
+        """Return the load if each rank stands for so many that lie beside it, and the ports of all of them work."""
         return replace(self, ring=self.ring / num_joined, ring_by_node=self.ring_by_node / num_joined)
 
     def of_one_in(self, num_ranks: Integers) -> NetworkLoad:
-        """The load if only one of so many ranks that share a node took part, and the others did the same besides."""
+        """Return the load if one of so many ranks of a node took part, and the others did the same besides."""
         by_node = self.ring_by_node * num_ranks
         return replace(self, ring=by_node, ring_by_node=by_node, ring_steps=np.maximum(self.num_parts - 1.0, 0.0))
 
 
 def network_loads(places: Places, cluster: Cluster, layouts: LayoutColumns | None) -> tuple[NetworkLoad, ...]:
-    """Loads of the cluster's network from the nodes upwards; none where it describes none."""
+    """Return the loads of the cluster's network from the nodes upwards; empty without a description."""
     network = cluster.network
     if network is None:
         return ()
@@ -97,9 +98,10 @@ def network_loads(places: Places, cluster: Cluster, layouts: LayoutColumns | Non
 def _tier_loads(
     places: Places, network: Network, cluster: Cluster, layouts: LayoutColumns | None
 ) -> Iterator[NetworkLoad]:
-    """What turns around in each tier comes over the uplinks of the one below; those of nodes are their ports.
+    """Yield the loads of tiers. Traffic that turns around in a tier uses the uplinks of the tier below, or the ports.
 
-    Uplinks of a switch pass as much as the ports below it do, over the product of all oversubscriptions up to there.
+    The bandwidth of a switch's uplinks is that of the ports below, divided by the product of all oversubscriptions up
+    to there.
     """
     inside = _ranks_in_domain(places, cluster)
     for height, (tier, thinner) in enumerate(zip(network.tiers, _thinner(network), strict=True)):
@@ -115,7 +117,7 @@ def _tier_loads(
 
 @dataclass(frozen=True, slots=True)
 class _Uplinks:
-    """Links that leave the switches of a tier: how much thinner than ports, and how late what passes them."""
+    """Links that leave the switches of a tier, with their bandwidth relative to ports and their latency."""
 
     tier: Tier
     network: Network
@@ -126,14 +128,14 @@ class _Uplinks:
 def _uplinks(
     links: _Uplinks, places: Places, inside: Integers, scattered: Floats, layouts: LayoutColumns | None
 ) -> NetworkLoad:
-    """Loads of one tier.
+    """Return the loads of one tier.
 
     Args:
-        links: Its uplinks.
-        places: Where groups lie.
-        inside: Ranks of a group that share a node.
-        scattered: Share of what ranks send to all in equal shares that passes these links.
-        layouts: Whose groups they are.
+        links: Uplinks of the tier.
+        places: Places of the groups.
+        inside: Number of ranks of a group that share a node.
+        scattered: Share of all-to-all bytes that passes these links.
+        layouts: Layouts of the groups.
     """
     part, thinner = links.tier.nodes_per_switch, links.thinner
     leaves = places.leave(part)
@@ -156,14 +158,14 @@ def _uplinks(
 
 @dataclass(frozen=True, slots=True)
 class _Unevenness:
-    """What chance adds to the load of the fullest uplink of a switch with so many ranks below."""
+    """The random imbalance of the fullest uplink of a switch with so many ranks below."""
 
     links: _Uplinks
     num_ranks: int
     layouts: LayoutColumns | None
 
     def of(self, num_flows: Floats) -> Floats | float:
-        """Factor where so many flows leave one switch, those of all its rails."""
+        """Return the factor for so many flows that leave one switch, over all of its rails."""
         network = self.links.network
         if network.adapts_routes or self.num_ranks == 0:
             return 1.0
@@ -183,7 +185,7 @@ def _ranks_in_domain(places: Places, cluster: Cluster) -> Integers:
 def _scattered_over_rails(
     scattered: Floats, inside: Integers, places: Places, network: Network, layouts: LayoutColumns | None
 ) -> Floats:
-    """What leaves lowest switches, with what is for other rails, unless NVLink takes that to the right one."""
+    """Return the share that leaves the lowest switches, including traffic of other rails without NVLink relay."""
     if network.num_rails == 1 or layouts is None or layouts.pxn.all():
         return scattered
     outside = (places.num_ranks - inside) / places.num_ranks
@@ -192,13 +194,13 @@ def _scattered_over_rails(
 
 
 def relayed_share(inside: Integers, places: Places, network: Network, layouts: LayoutColumns | None) -> Floats | float:
-    """Share of what leaves a node in equal shares that NVLink takes to the accelerator of another rail first."""
+    """Return the share of all-to-all bytes leaving a node that NVLink takes to another rail's accelerator first."""
     share = 1 - 1 / _rails_met(inside, places, network)
     return share if layouts is None else np.where(layouts.pxn, share, 0.0)
 
 
 def _rails_met(inside: Integers, places: Places, network: Network) -> Floats:
-    """Rails that the ranks of a group in one node lie on."""
+    """Return the number of rails of the group's ranks in one node."""
     step = np.where(places.is_cyclic, np.maximum(1, places.stride // places.num_nodes), places.stride)
     met = np.ceil(inside * step * network.num_rails / places.ranks_per_node)
     return np.clip(met, 1, np.minimum(inside, network.num_rails))
@@ -206,7 +208,7 @@ def _rails_met(inside: Integers, places: Places, network: Network) -> Floats:
 
 # ---------------------------------------------------------------- a torus
 def _torus_loads(places: Places, network: Network, cluster: Cluster) -> Iterator[NetworkLoad]:
-    """Each dimension's links, of which a node has two; all of its links together pass what its ports do.
+    """Yield the load of each dimension's links. All links of a node together have the bandwidth of its ports.
 
     Messages go the shorter way along each dimension. NCCL's rings run in both directions at once; others in one.
     """
@@ -234,7 +236,7 @@ def _torus_loads(places: Places, network: Network, cluster: Cluster) -> Iterator
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """Nodes of a group along one dimension: how far the next one is, how many there are, and how long the ring is."""
+    """Nodes of a group along one dimension: the distance to the next, their number, and the length of the ring."""
 
     hops: Integers
     num_nodes: Integers
@@ -242,7 +244,7 @@ class _Line:
 
     @classmethod
     def of(cls, stride: Integers, num_nodes: Integers, below: int, length: int) -> _Line:
-        """The line of a group of nodes that lie ``stride`` apart; one number up is ``below`` nodes on."""
+        """Return the line of nodes that lie ``stride`` apart, in a dimension whose step is ``below`` nodes."""
         up = stride // below % length
         reached = np.clip(-(-num_nodes * stride // below), 1, length)
         points = np.where(up > 0, np.minimum(num_nodes, -(-length // np.maximum(up, 1))), reached)
@@ -255,34 +257,34 @@ class _Line:
 
     @property
     def step(self) -> Integers:
-        """Nodes from one to the next, one where the group fills lower dimensions first."""
+        """The distance from one node to the next; 1 if the group fills lower dimensions first."""
         return np.maximum(self.hops, 1)
 
     @property
     def is_whole(self) -> Booleans:
-        """The group goes around."""
+        """True if the group goes all around the dimension."""
         return self.num_nodes * self.step >= self.length
 
     @property
     def back_and_forth(self) -> Floats:
-        """Times that a ring in both directions loads a link: twice where it must come back the way it went."""
+        """The load of a link by a ring in both directions: 2 if the ring must come back the way it went."""
         return np.where(self.is_whole, 1.0, 2.0)
 
     @property
     def ways_of_a_send(self) -> Floats:
-        """Load of a byte that goes one way, unless both are as long and each has half of it."""
+        """The load of a byte that goes one way; half of it if both ways are equally long."""
         return np.where(2 * self.hops == self.length, 1.0, 2.0)
 
     @property
     def mean_hops(self) -> Floats:
-        """Links of this dimension that a byte of an all-to-all keeps busy, over half of those that a node has there."""
+        """The number of this dimension's links that an all-to-all's byte uses, divided by half of a node's links."""
         points = self.num_nodes
         around = self.step * (points**2 // 4) / points
         return np.where(points > 1, np.where(self.is_whole, around, 2 * around), 0.0)
 
 
 def _node_stride(places: Places) -> Integers:
-    """Nodes from one rank of a group to the next on another node."""
+    """Return the number of nodes from one rank of a group to the next one on another node."""
     blocks = np.maximum(1, places.stride // places.ranks_per_node)
     around = np.where(places.span > places.num_nodes, np.gcd(places.stride, places.num_nodes), places.stride)
     return np.where(places.is_cyclic, around, blocks)

@@ -1,17 +1,18 @@
 """NCCL's own choice of algorithm, protocol and channels, by size.
 
 Source: NCCL 2.28.3, src/graph/tuning.cc (``ncclTunerConstantsDefaults``, ``treeCorrectionFactor``, ``nvlsEfficiency``)
-and src/graph/topo.h (what it takes a link for). Triples are LL, LL128, Simple.
+and src/graph/topo.h (assumed bandwidths of links). Triples are LL, LL128, Simple.
 
-NCCL searches every machine anew (src/graph/search.cc, 2.28.3); a description of a cluster has no wires to search. So
-this is what the search comes to where every accelerator reaches all others of its node alike, and a port of its own.
+NCCL searches every machine anew (src/graph/search.cc, 2.28.3). A description of a cluster has no wires to search. So
+this module has the result of the search for nodes in which every accelerator reaches all others alike and has a network
+port of its own.
 
-NCCL times each algorithm with each protocol by a latency and a bandwidth, and takes the least; this is that arithmetic,
-of release 2.28.3 (src/graph/tuning.cc: ``ncclTopoTuneModel``, ``ncclTopoGetAlgoTime``). It is what NCCL expects of
-itself, and no measurement: predictions follow fitted links (``collectives``).
+NCCL computes a latency and a bandwidth for each algorithm with each protocol, and takes the fastest. This is that
+arithmetic, of release 2.28.3 (src/graph/tuning.cc: ``ncclTopoTuneModel``, ``ncclTopoGetAlgoTime``). It is NCCL's own
+expectation and no measurement. Predictions use fitted links (``collectives``).
 
-Left out is what no description of a cluster says: gathers that the network's switches help with, and hosts whose
-processors are not Intel's.
+Two cases are left out, because no description of a cluster states them: gathers with help of the network's switches,
+and hosts whose processors are not Intel's.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.units import GIGA
 
 Triple: TypeAlias = tuple[float, float, float]
-"""LL, LL128, Simple; or one node, two, and more."""
+"""A value for LL, LL128 and Simple; or for one node, two nodes, and more."""
 
 
 class Generation(IntEnum):
@@ -40,7 +41,10 @@ class Generation(IntEnum):
 
 
 class NcclAlgorithm(StrEnum):
-    """Ways of bytes, as NCCL names them in ``NCCL_ALGO``; PAT is left out, which only lone GPUs of nodes gather by."""
+    """Algorithms, as NCCL names them in ``NCCL_ALGO``.
+
+    PAT is left out, because only one GPU per node gathers with it.
+    """
 
     TREE = "tree"
     RING = "ring"
@@ -51,7 +55,7 @@ class NcclAlgorithm(StrEnum):
 
 
 class NcclProtocol(IntEnum):
-    """The place of a protocol in a triple."""
+    """The index of a protocol in a triple."""
 
     LL = 0
     LL128 = 1
@@ -71,7 +75,7 @@ BASE_US: Mapping[NcclAlgorithm, Triple] = {
     _A.NVLS: (0.0, 0.0, 0.0),
     _A.NVLS_TREE: (0.0, 0.0, 0.0),
 }
-"""Before the first step."""
+"""Latency before the first step, in microseconds."""
 
 INSIDE_US: Mapping[NcclAlgorithm, Triple] = {
     _A.TREE: (0.6, 1.25, 4.0),
@@ -81,7 +85,7 @@ INSIDE_US: Mapping[NcclAlgorithm, Triple] = {
     _A.NVLS: (0.0, 0.0, 25.0),
     _A.NVLS_TREE: (0.0, 0.0, 25.0),
 }
-"""A step over NVLink."""
+"""Latency of a step over NVLink, in microseconds."""
 
 PCIE_US: Mapping[NcclAlgorithm, Triple] = {
     _A.TREE: (1.0, 1.9, 4.0),
@@ -91,7 +95,7 @@ PCIE_US: Mapping[NcclAlgorithm, Triple] = {
     _A.NVLS: (0.0, 0.0, 0.0),
     _A.NVLS_TREE: (0.0, 0.0, 0.0),
 }
-"""A step over PCIe."""
+"""Latency of a step over PCIe, in microseconds."""
 
 NETWORK_US: Mapping[NcclAlgorithm, Triple] = {
     _A.TREE: (5.0, 8.5, 14.0),
@@ -101,51 +105,52 @@ NETWORK_US: Mapping[NcclAlgorithm, Triple] = {
     _A.NVLS: (0.0, 0.0, 18.0),
     _A.NVLS_TREE: (0.0, 0.0, 14.0),
 }
-"""A step over the network."""
+"""Latency of a step over the network, in microseconds."""
 
 LL_GB_PER_S: tuple[Triple, ...] = ((39.0, 39.0, 20.4), (87.7, 22.5, 19.0), (141.0, 45.0, 35.0), (282.0, 90.0, 70.0))
-"""What LL reaches at most: on one node by the generation of the GPUs; on two and on more by the maker of the hosts'
-processors, of which the first row stands for Intel and the second for AMD."""
+"""Highest bandwidth of LL: on one node by the generation of the GPUs; on two and on more by the maker of the hosts'
+processors, with Intel in the first row and AMD in the second."""
 
 RING_LL128_GB_PER_S: tuple[Triple, ...] = ((20.0,) * 3, (20.0,) * 3, (36.7,) * 3, (73.4,) * 3)
 TREE_LL128_GB_PER_S: tuple[Triple, ...] = ((20.0,) * 3, (20.0,) * 3, (36.7, 36.7, 29.0), (55.6, 31.67, 20.0))
 TREE_GB_PER_S: tuple[Triple, ...] = ((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (38.7, 41.4, 36.0), (70.0, 42.8, 24.0))
 TREE_SWITCHED_GB_PER_S: tuple[Triple, ...] = (*TREE_GB_PER_S[:2], (0.0, 57.7, 45.5), (0.0, 96.0, 43.1))
-"""What one channel reaches at most, by generation, on one node, two, and more: rings and trees with flags in every 128
+"""Highest bandwidth of one channel by generation, on one node, two, and more: rings and trees with flags in every 128
 bytes, trees, and trees between nodes whose switches add."""
 
 NVLS_EFFICIENCY = (0.0, 0.0, 0.85, 0.74)
-"""Share of NVLink that switches which add reach, by generation."""
+"""Share of NVLink's bandwidth that adding switches reach, by generation."""
 
 TREE_SHARES: tuple[tuple[float, ...], ...] = (
     (1.0, 1.0, 1.0, 1.0, 0.9, 0.8, *(0.7,) * 4, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, *(1.0,) * 4),
     (*(1.0,) * 5, 0.9, 0.8, 0.8, 0.8, 0.7, *(0.6,) * 6, 0.8, 0.9, 0.9, 0.9, 0.9, 1.0, 1.0),
     (*(0.9,) * 7, 0.8, 0.7, 0.6, 0.6, *(0.5,) * 4, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9),
 )
-"""What trees reach of their bandwidth at 64 B, 128 B ... 256 MB, by protocol: measured, and no law."""
+"""Measured share of their bandwidth that trees reach at 64 B, 128 B ... 256 MB, by protocol."""
 
 SUSTAINED_SHARE = (0.8, 0.8, 0.824, 0.802)
-"""What NCCL takes of NVLink's nominal bandwidth, by generation: 20, 20, 20.6 and 40.1 of 25, 25, 25 and 50 GB/s."""
+"""Share of NVLink's nominal bandwidth that NCCL assumes, by generation: 20, 20, 20.6 and 40.1 of 25, 25, 25 and 50
+GB/s."""
 
 CHANNEL_GB_PER_S = (20.0, 20.0, 30.0, 45.0)
-"""What a channel takes of NVLink inside a node, by generation: 12 channels of 20 on an A100, 12 of 30 on an H100."""
+"""Bandwidth of a channel on NVLink inside a node, by generation: 12 channels of 20 on an A100, 12 of 30 on an H100."""
 
 MOST_CHANNELS = (32, 32, 16, 16)
-"""Channels that rings are searched for at most, by generation."""
+"""Most channels that rings are searched for, by generation."""
 
 
 _PORT_SHARE = 0.96
-"""What NCCL takes of a port: 24 of 25 GB/s, 48 of 50 (``speedArrayInter``)."""
+"""Share of a port's bandwidth that NCCL assumes: 24 of 25 GB/s, 48 of 50 (``speedArrayInter``)."""
 
 _LEAST_NVLINK_GB_PER_S = 100.0
-"""A GPU's NVLink has 150 GB/s one way or more, and PCIe 63 (catalog/links.toml)."""
+"""Least bandwidth of a GPU's NVLink, which has 150 GB/s one way or more; PCIe has 63 (catalog/links.toml)."""
 
 _LEAST_COPIED_GB_PER_S, _WIDE_GB_PER_S, _FEW_CHANNELS = 25.0, 50.0, 4
-"""Channels of so much are doubled; from Hopper on, where there are more than a few, only wide ones."""
+"""Bandwidth from which channels are doubled; from Hopper on, with more than a few channels, only wide ones are."""
 
 
 def generation_of(accelerator: Accelerator) -> Generation:
-    """The generation of a GPU of NVIDIA, by the number formats and scales that it has."""
+    """Return the generation of a GPU of NVIDIA, by its number formats and scales."""
     if accelerator.applies_block_scales:
         return Generation.BLACKWELL
     if Fp8Recipe.BLOCKWISE in accelerator.fp8_recipes:
@@ -154,12 +159,12 @@ def generation_of(accelerator: Accelerator) -> Generation:
 
 
 def wires_of(num_ranks: int, ranks_per_node: int, cluster: Cluster) -> Wires:
-    """The wires between so many ranks, so many of which share each node.
+    """Return the wires between so many ranks, with so many of them on each node.
 
     Args:
-        num_ranks: Two or more.
-        ranks_per_node: Of the group, at most all of it.
-        cluster: Of GPUs of NVIDIA.
+        num_ranks: Number of ranks, two or more.
+        ranks_per_node: Number of the group's ranks on each node.
+        cluster: Cluster of GPUs of NVIDIA.
     """
     generation = generation_of(cluster.accelerator)
     link, num_nodes = cluster.intra_node_link, -(-num_ranks // ranks_per_node)
@@ -186,12 +191,12 @@ def wires_of(num_ranks: int, ranks_per_node: int, cluster: Cluster) -> Wires:
 
 
 def _heads(count: int, inside: float, between: float) -> Channels:
-    """One channel per accelerator, whose part of the bytes it asks the switches for."""
+    """Return one channel per accelerator, which asks the switches for its part of the bytes."""
     return Channels(count=count, inside_gb_per_s=inside, between_gb_per_s=between)
 
 
 def _ports(ranks_per_node: int, cluster: Cluster) -> int:
-    """Ports that the ranks of a group have in a node: one each, unless a node's accelerators share fewer."""
+    """Return the number of ports of a group's ranks in a node: one each, unless a node's accelerators share fewer."""
     of_node = cluster.network.ports_per_node if cluster.network is not None else None
     per_rank = 1.0 if of_node is None else min(1.0, of_node / cluster.accelerators_per_node)
     return max(1, int(ranks_per_node * per_rank))
@@ -203,13 +208,13 @@ def _inside_node(total: float, generation: Generation) -> Channels:
 
 
 def _over_ports(inside: float, port: float, ports: int, generation: Generation) -> Channels:
-    """A channel for each port; the links inside pass as much as comes in."""
+    """Return a channel for each port. Links inside have the bandwidth of the incoming data."""
     each = min(port, inside / ports)
     return _doubled(Channels(count=ports, inside_gb_per_s=each, between_gb_per_s=each), generation)
 
 
 def _doubled(channels: Channels, generation: Generation) -> Channels:
-    """Twice as many channels of half as much each, where NCCL makes copies."""
+    """Return twice as many channels of half the bandwidth, if NCCL duplicates them."""
     each, count = channels.inside_gb_per_s, channels.count
     many = generation >= Generation.HOPPER and each < _WIDE_GB_PER_S and count > _FEW_CHANNELS
     if each < _LEAST_COPIED_GB_PER_S or many:
@@ -222,18 +227,18 @@ def _doubled(channels: Channels, generation: Generation) -> Channels:
 Collective: TypeAlias = Literal["all_reduce", "all_gather", "reduce_scatter"]
 
 _NETWORK_OVERHEAD_US = 1.0
-"""A step of a ring takes at least so long to post beside a network; 2 on hosts of AMD (``getNetOverhead``)."""
+"""Least time of a ring's step beside a network, in microseconds; 2 on hosts of AMD (``getNetOverhead``)."""
 
 _PLATEAU_CHUNK_BYTES = 64
 """Bytes per channel and rank from which an all-reduce's ring between nodes runs on its plateau."""
 
 _SMALLEST, _LARGEST = 2**3, 2**34
-"""Sizes that bands are looked for between, in bytes: a number, and what a large model's shards have."""
+"""Sizes in bytes between which bands are searched: one number, and the shards of a large model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channels:
-    """Copies of an algorithm's path that work side by side, in GB/s each: inside nodes, and between them."""
+    """Copies of an algorithm's path that work in parallel, with the GB/s of each inside nodes and between them."""
 
     count: int
     inside_gb_per_s: float
@@ -247,26 +252,26 @@ class Wires:
     num_ranks: int
     num_nodes: int
     generation: Generation
-    """Of the GPUs."""
+    """Generation of the GPUs."""
     has_nvlink: bool
-    """Between GPUs of a node; else PCIe."""
+    """True if NVLink joins GPUs of a node; otherwise PCIe does."""
     rings: Channels
-    """Of the ring."""
+    """Channels of the ring."""
     trees: Channels
-    """Of trees and chains."""
+    """Channels of trees and chains."""
     switched: Channels | None = None
-    """Of the switches of a node that add (NVLink SHARP); None without them."""
+    """Channels of a node's adding switches (NVLink SHARP); None without them."""
     network_adds: bool = False
-    """The network's switches add, and NCCL is told so (``NCCL_COLLNET_ENABLE``)."""
+    """True if the network's switches add, and NCCL is told so (``NCCL_COLLNET_ENABLE``)."""
 
     @property
     def ranks_per_node(self) -> int:
-        """Of the group, rounded down as NCCL does."""
+        """The ranks of the group per node, rounded down as in NCCL."""
         return self.num_ranks // self.num_nodes
 
     @property
     def size_row(self) -> int:
-        """The place in a triple of one node, two, or more."""
+        """The index in a triple of one node, two nodes, or more."""
         return min(self.num_nodes, 3) - 1
 
 
@@ -278,14 +283,14 @@ class Way:
     protocol: NcclProtocol
     latency_us: float
     gb_per_s: float
-    """Of the collective's bytes, not of those that pass a link."""
+    """Bandwidth in bytes of the collective, and not in bytes that pass a link."""
     is_sum: bool
     plateau: float = 1.0
     plateau_from_bytes: int | None = None
     """Size from which the latency counts 1.4 times, 1.9 times on Volta; None: it never does."""
 
     def seconds(self, num_bytes: float) -> float:
-        """What NCCL expects a collective of that size to take."""
+        """Return the seconds that NCCL expects for a collective of that size."""
         bandwidth, latency_us = self.gb_per_s, self.latency_us
         if self.algorithm is NcclAlgorithm.TREE and self.is_sum:
             shares, size = TREE_SHARES[self.protocol], int(num_bytes) >> 6
@@ -301,19 +306,19 @@ class Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """Sizes for which NCCL takes one way: from one, up to the next band's."""
+    """A range of sizes for which NCCL takes one way. It ends where the next band begins."""
 
     from_bytes: int
     way: Way
 
 
 def chosen(collective: Collective, num_bytes: float, wires: Wires) -> Way:
-    """What NCCL takes for that size; the first of equals in its own order."""
+    """Return the way that NCCL takes for that size. Of equal ones it takes the first in its own order."""
     return min(ways(collective, wires), key=lambda way: way.seconds(num_bytes))
 
 
 def bands(collective: Collective, wires: Wires) -> tuple[Band, ...]:
-    """The way of every size, at powers of two, those next to each other with one way joined."""
+    """Return the way of every size, at powers of two. Neighbouring sizes with the same way are joined."""
     rated, found = ways(collective, wires), list[Band]()
     size = _SMALLEST
     while size <= _LARGEST:
@@ -325,10 +330,10 @@ def bands(collective: Collective, wires: Wires) -> tuple[Band, ...]:
 
 
 def ways(collective: Collective, wires: Wires) -> tuple[Way, ...]:
-    """Every way that NCCL may take, in its order of algorithms and protocols.
+    """Return every way that NCCL may take, in its order of algorithms and protocols.
 
     Raises:
-        ValueError: One rank has nobody to communicate with.
+        ValueError: There is only one rank.
     """
     if wires.num_ranks < 2:
         raise ValueError("a collective needs two ranks")
@@ -437,7 +442,7 @@ def _collnet_gb_per_s(algorithm: NcclAlgorithm, wires: Wires) -> float:
 
 
 def _switched_gb_per_s(collective: Collective, algorithm: NcclAlgorithm, wires: Wires) -> float:
-    """One of a node's channels is not for its own bytes; an all-reduce passes bytes both ways at once."""
+    """Return the bandwidth of adding switches. One of a node's channels is lost; an all-reduce uses both directions."""
     switched = wires.switched
     assert switched is not None
     per_node = wires.num_ranks / wires.num_nodes
@@ -450,12 +455,12 @@ def _switched_gb_per_s(collective: Collective, algorithm: NcclAlgorithm, wires: 
 
 
 def _of_channel(channels: Channels, wires: Wires) -> float:
-    """On two nodes a tree's ways inside and between are one way for each half."""
+    """Return the bandwidth of a tree's channel. On two nodes the path inside a node limits it."""
     return channels.inside_gb_per_s if wires.num_nodes <= 2 else channels.between_gb_per_s
 
 
 def _ll_gb_per_s(wires: Wires) -> float:
-    """On one node it is the GPUs that decide, beyond it the processors of the hosts, Intel's here."""
+    """Return the bandwidth of LL. On one node GPUs limit it, on several the hosts' processors (Intel's here)."""
     return LL_GB_PER_S[wires.generation if wires.num_nodes == 1 else 0][wires.size_row]
 
 

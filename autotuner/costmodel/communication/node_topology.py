@@ -1,8 +1,8 @@
 """PCIe and sockets inside a node.
 
-All groups of an axis are at work at once, so that those of one node share the ways up of PCIe switches and the link
-between sockets. Which way each of them takes is counted once per way in which groups lie in a node, of which there are
-a few; columns of layouts look their times up.
+All groups of an axis work at once, so that the groups of one node share the uplinks of PCIe switches and the link
+between sockets. The path of each message is counted once for each way in which groups lie in a node. There are few such
+ways, and columns of layouts look their times up.
 """
 
 from __future__ import annotations
@@ -21,36 +21,38 @@ from autotuner.core.columns import Floats, Integers
 from autotuner.core.network import PathKind, Wiring
 
 PCIE_EFFICIENCY = 0.8
-"""Share of its rate that long messages over PCIe reach: the default of links that nobody published collectives of."""
+"""Share of its rate that long messages over PCIe reach, which is the default of links without published collectives."""
 
 PCIE_STEP_S = 5.7e-6
-"""One step over PCIe: NCCL 2.28 src/graph/tuning.cc, hardware latency of ring and Simple (``pcie4`` in links.toml)."""
+"""Latency of one step over PCIe: NCCL 2.28 src/graph/tuning.cc, hardware latency of ring and Simple (``pcie4`` in
+links.toml)."""
 
 _KINDS = tuple(PathKind)
 
 _Edge: TypeAlias = tuple[int, int, float]
-"""From one accelerator to another, with the bytes that pass, in those that one rank sends over NVLink otherwise."""
+"""Two accelerators, and the bytes that pass from one to the other, relative to those that one rank
+sends over NVLink."""
 
 _Resource: TypeAlias = tuple[str, int, int]
-"""A link in one direction: what it is, and which."""
+"""A link in one direction: its kind and its number."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WiredNode:
-    """What the links of a node add for groups of ranks, one row per layout."""
+    """The slowdown and delay of a node's links for groups of ranks, one row per layout."""
 
     ring_slowdown: Floats
-    """Time of a byte around a ring inside a node over that on the link which the cluster has there."""
+    """Time of a byte around a ring inside a node, divided by that on the cluster's link inside nodes."""
     pair_slowdown: Floats
-    """The same where every rank sends to every other."""
+    """The same for traffic from every rank to every other."""
     delay_s: Floats
-    """What a step inside a node takes longer."""
+    """Extra latency of a step inside a node."""
     limiting: Integers
-    """Place in ``PathKind`` of the longest way between neighbours of a ring."""
+    """Index in ``PathKind`` of the longest path between neighbours of a ring."""
 
 
 def wired_node(ranks_inside: Integers, stride: Integers, cluster: Cluster) -> WiredNode | None:
-    """What groups with so many ranks in a node, which lie ``stride`` apart there, find; None where a link joins all."""
+    """Return the slowdown of groups inside a node, with ranks ``stride`` apart; None if one link joins all."""
     wiring, size = cluster.wiring, cluster.accelerators_per_node
     if wiring is None or wiring.is_joined_by_nvlink(size):
         return None
@@ -65,7 +67,7 @@ def wired_node(ranks_inside: Integers, stride: Integers, cluster: Cluster) -> Wi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rates:
-    """Seconds per byte of the link within nodes, of PCIe and between sockets; what a step over PCIe adds."""
+    """Seconds per byte of the link within nodes, of PCIe and between sockets; and extra latency of a step over PCIe."""
 
     link_s_per_byte: float
     pcie_s_per_byte: float
@@ -86,7 +88,7 @@ class _Rates:
 
 @cache
 def _times(wiring: Wiring, rates: _Rates, size: int, num_ranks: int, stride: int) -> tuple[float, float, float, int]:
-    """Slowdown of rings and of pairs, delay of a step, and place of the longest way, where groups lie so in a node."""
+    """Return the slowdowns of rings and of pairs, the delay of a step, and the index of the longest path."""
     groups = list(_groups(size, num_ranks, stride))
     ring = [edge for group in groups for edge in _ring_edges(wiring, group)]
     pairs = [edge for group in groups for edge in _pair_edges(group)]
@@ -100,7 +102,7 @@ def _times(wiring: Wiring, rates: _Rates, size: int, num_ranks: int, stride: int
 
 
 def _groups(size: int, num_ranks: int, stride: int) -> Iterator[list[int]]:
-    """The groups of an axis in one node."""
+    """Yield the groups of an axis in one node."""
     for first in range(0, size, num_ranks * stride):
         for offset in range(first, min(first + stride, size)):
             if len(group := list(range(offset, min(first + num_ranks * stride, size), stride))) > 1:
@@ -119,7 +121,7 @@ def _pair_edges(group: list[int]) -> Iterator[_Edge]:
 
 
 def _slowdown(wiring: Wiring, rates: _Rates, edges: Iterable[_Edge]) -> float:
-    """The fullest link's time over that of the link within a node, which is never less than that."""
+    """Return the time of the fullest link divided by that of the link within a node, at least 1."""
     loads: defaultdict[_Resource, float] = defaultdict(float)
     for one, other, share in edges:
         for resource in _resources(wiring, one, other):
@@ -133,7 +135,7 @@ def _fullest_s(loads: Mapping[_Resource, float], per_byte: Mapping[str, float]) 
 
 
 def _resources(wiring: Wiring, one: int, other: int) -> Iterator[_Resource]:
-    """The links in one direction that a message takes which NVLink does not carry: numbers below 0 are of switches."""
+    """Yield the links, in one direction, of a message without NVLink. Numbers below 0 are those of switches."""
     kind = wiring.path(one, other)
     if kind is PathKind.NVLINK:
         return

@@ -1,11 +1,11 @@
 """Ranks of a group below a switch.
 
-Ranks are numbered in blocks of ``num_ranks * stride``, each of which holds ``stride`` groups; a part is a window on
-these numbers. What leaves it depends on how much of a block it cuts off at either end, so that each window is a
-few divisions, and the fullest is found among all that differ.
+Ranks are numbered in blocks of ``num_ranks * stride``, each of which holds ``stride`` groups. A part is a window on
+these numbers. The traffic that leaves it depends on how much of a block it cuts off at either end. So each window takes
+a few divisions, and the fullest is found among all that differ.
 
-Ranks are dealt to nodes in blocks, or one to each node in turn. Both lie evenly, so that a few divisions answer for
-columns of groups; tests/unit/costmodel/communication/flows.py enumerates the ranks instead, and tests compare both.
+Ranks are placed on nodes in blocks or cyclically. Both placements are regular, so that a few divisions answer for
+columns of groups. tests/unit/costmodel/communication/flows.py enumerates the ranks instead, and tests compare both.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ class Windows:
     """Parts of ``size`` ranks of a job, and groups of ranks, one row per layout."""
 
     num_ranks: Integers
-    """Ranks of one group."""
+    """Number of ranks of one group."""
     stride: Integers
-    """How far apart their numbers are."""
+    """Distance between their numbers."""
     size: int
-    """Ranks of a part."""
+    """Number of ranks of a part."""
     world_size: int
-    """Ranks of the job; the last part may have fewer."""
+    """Number of ranks of the job; the last part may have fewer."""
 
     def rings_out(self) -> Floats:
-        """Rings that leave the fullest part: those of groups that have ranks on both sides of a border."""
+        """Return the number of rings that leave the fullest part."""
         return self._fullest(_rings_out)
 
     def sends_out(self) -> Floats:
-        """Ranks of the fullest part whose next one in the group lies behind its end."""
+        """Return the number of ranks of the fullest part whose next rank in the group lies after its end."""
         return self._fullest(_sends_out)
 
     def shares_out(self) -> Floats:
-        """Ranks' worth of bytes that leave the fullest part where each rank sends equal shares to its whole group."""
+        """Return the all-to-all traffic that leaves the fullest part, in units of one rank's bytes."""
         return self._fullest(_shares_out)
 
     def _fullest(self, count: Callable[[Integers, Integers, Integers, Integers], Floats]) -> Floats:
@@ -76,18 +76,18 @@ def _shares_out(num_ranks: Integers, stride: Integers, starts: Integers, stops: 
 
 
 def _cut_off(block: Integers, starts: Integers, stops: Integers) -> tuple[Integers, Integers, Booleans]:
-    """Ranks of a window before the first border between blocks and behind the last; whether it meets none."""
+    """Return the ranks of a window before its first block border and after its last, and whether it has no border."""
     return -starts % block, stops % block, (starts // block == (stops - 1) // block) & (stops % block > 0)
 
 
 def _cut(num_ranks: Integers, stride: Integers, length: Integers) -> Integers:
-    """Groups of a block with ranks both among its first ``length`` ranks and behind them; as many from its end."""
+    """Return the number of groups of a block with ranks both among its first ``length`` ranks and after them."""
     groups: Integers = np.minimum(np.minimum(stride, length), num_ranks * stride - length)
     return groups
 
 
 def _sent_from(num_ranks: Integers, stride: Integers, length: Integers) -> Integers:
-    """Pairs of ranks of one group of which one lies inside a run of so many ranks of a block, and one outside."""
+    """Return the number of pairs of one group's ranks with one inside a run of a block's ranks and one outside."""
     each, more = np.divmod(length, stride)
     pairs: Integers = more * (each + 1) * (num_ranks - each - 1) + (stride - more) * each * (num_ranks - each)
     return pairs
@@ -95,56 +95,57 @@ def _sent_from(num_ranks: Integers, stride: Integers, length: Integers) -> Integ
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Places:
-    """Groups of ranks whose numbers lie evenly, one row per layout.
+    """Groups of ranks with evenly spaced numbers, one row per layout.
 
     A *part* is what lies below one switch, or inside one node: so many nodes that follow one another.
     """
 
     num_ranks: Integers
-    """Ranks of one group."""
+    """Number of ranks of one group."""
     stride: Integers
-    """How far apart their numbers are."""
+    """Distance between their numbers."""
     is_cyclic: Booleans
-    """Rank i lies on node ``i % num_nodes``; else on node ``i // ranks_per_node``."""
+    """True if rank i lies on node ``i % num_nodes``; otherwise on node ``i // ranks_per_node``."""
     num_nodes: int
-    """Nodes of the job."""
+    """Number of nodes of the job."""
     ranks_per_node: int
-    """Ranks of each."""
+    """Number of ranks of each node."""
     sorts_ring: bool
-    """Rings pass through the nodes one after the other, as NCCL's do; else in the order of rank numbers."""
+    """True if rings pass through the nodes one after the other, as NCCL's do; otherwise in the
+    order of rank numbers."""
 
     @property
     def span(self) -> Integers:
-        """Rank numbers from one group of a row to the next that holds other ranks."""
+        """The distance of rank numbers from one group of a row to the next group with other ranks."""
         return self.num_ranks * self.stride
 
     def ranks_below(self, part_nodes: int) -> Integers:
-        """Ranks of a group in the part that holds fewest of those in which it lies."""
+        """Return the fewest ranks of a group in any part in which it lies."""
         if not self.is_cyclic.any():
             return self._in_blocks(part_nodes)
         return np.where(self.is_cyclic, self._dealt(part_nodes), self._in_blocks(part_nodes))
 
     def leave(self, part_nodes: int) -> Booleans:
-        """Whether a group lies in more than one part."""
+        """Return the rows whose groups lie in more than one part."""
         return self.ranks_below(part_nodes) < self.num_ranks
 
     def num_parts(self, part_nodes: int) -> Integers:
-        """Parts in which a group lies."""
+        """Return the number of parts in which a group lies."""
         return -(-self.num_ranks // self.ranks_below(part_nodes))
 
     def ring_ranks(self, part_nodes: int, *, by_node: bool = False) -> Floats:
-        """Ranks of a part over the times that rings leave it, which is what one ring has of the part's ports.
+        """Return the ranks of a part divided by the times that rings leave it: a ring's part of the ports.
 
         Args:
-            part_nodes: Nodes of a part, in which no row's group lies as a whole.
-            by_node: As if rings were sorted by node.
+            part_nodes: Number of nodes of a part, in which no row's group lies as a whole.
+            by_node: Whether to sort rings by node.
         """
         blocks, below = self._ring_ranks_in_blocks(part_nodes), self.ranks_below(part_nodes).astype(np.float64)
         dealt = below if self.sorts_ring or by_node else self._ring_ranks_dealt(part_nodes, below)
         return np.where(self.is_cyclic, dealt, blocks)
 
     def ring_steps_out(self, part_nodes: int) -> Floats:
-        """Steps once around a ring that leave a part, the last one not counted."""
+        """Return the number of steps of one round that leave a part, without the last step."""
         steps = (self.num_parts(part_nodes) - 1).astype(np.float64)
         if self.sorts_ring or not self.is_cyclic.any():
             return steps
@@ -153,14 +154,14 @@ class Places:
         )
 
     def share_sent_out(self, part_nodes: int) -> Floats:
-        """Share of a part's ranks whose next one in the group lies in another part."""
+        """Return the share of a part's ranks whose next rank in the group lies in another part."""
         num_ranks = self.ranks_per_node * part_nodes
         blocks = self._fullest(part_nodes, Windows.sends_out, np.minimum(self.stride, num_ranks) / num_ranks)
         shares = np.where(self.is_cyclic, self._out_of(part_nodes, self.stride), blocks)
         return np.where(self.leave(part_nodes), shares, 0.0)
 
     def share_scattered_out(self, part_nodes: int) -> Floats:
-        """Share of all that a part's ranks send in equal shares to their groups that leaves the part."""
+        """Return the share of all-to-all bytes of a part's ranks that leaves the part."""
         shares = (self.num_ranks - self.ranks_below(part_nodes)) / self.num_ranks
         return np.where(self.is_cyclic, shares, self._fullest(part_nodes, Windows.shares_out, shares))
 
@@ -175,7 +176,7 @@ class Places:
         return 1 / self._fullest(part_nodes, Windows.rings_out, np.minimum(self.stride, part) / part)
 
     def _fullest(self, part_nodes: int, count: Callable[[Windows], Floats], even: Floats) -> Floats:
-        """What leaves the fullest part per rank of it: the even answer, unless borders of parts cut groups unevenly."""
+        """Return the traffic per rank that leaves the fullest part; it is even unless borders cut groups."""
         part = self.ranks_per_node * part_nodes
         rows = np.flatnonzero((self.span % part != 0) & (part % self.span != 0))
         if not len(rows):
@@ -192,7 +193,11 @@ class Places:
 
     # ------------------------------------------------------------ dealt in turn
     def _dealt(self, part_nodes: int) -> Integers:
-        """Nodes are met ``stride`` apart; once around all of them, those a greatest common divisor apart."""
+        """Return the ranks of a group in a part, with cyclic placement.
+
+        The nodes of a group lie ``stride`` apart. If the group goes round all nodes, they lie the greatest common
+        divisor of both apart.
+        """
         nodes, part = self.num_nodes, min(part_nodes, self.num_nodes)
         apart = np.gcd(self.stride, nodes)
         around = np.clip(part // apart, 1, nodes // apart) * np.maximum(1, self.num_ranks * apart // nodes)
@@ -202,17 +207,17 @@ class Places:
         return np.where(part == nodes, self.num_ranks, below)
 
     def _ring_ranks_dealt(self, part_nodes: int, below: Floats) -> Floats:
-        """In the order of numbers, which is that of nodes until they come round again."""
+        """Return the ranks of a part per ring, in the order of numbers, which visits nodes in turn."""
         return np.where(self.span > self.num_nodes, 1 / self._edges_out(part_nodes), below)
 
     def _edges_out(self, part_nodes: int) -> Floats:
-        """Share of a ring's edges that leave a part, in the order of rank numbers; the last edge goes back."""
+        """Return the share of a ring's edges that leave a part, in the order of rank numbers."""
         onward, back = self._out_of(part_nodes, self.stride), self._out_of(part_nodes, self.span - self.stride)
         shares = ((self.num_ranks - 1) * onward + back) / self.num_ranks
         return np.where(shares > 0, shares, 1.0)
 
     def _out_of(self, part_nodes: int, distance: Integers) -> Floats:
-        """Share of a part's nodes from which one so far on lies in another part."""
+        """Return the share of a part's nodes from which a node at that distance lies in another part."""
         apart = distance % self.num_nodes
         shares: Floats = np.minimum(np.minimum(apart, self.num_nodes - apart), part_nodes) / part_nodes
         return shares

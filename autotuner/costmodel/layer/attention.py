@@ -1,8 +1,8 @@
 """The attention core of a layer: shapes and seconds.
 
-Fused kernels (xformers, FlashAttention) keep the scores on chip: a product term, a term for the exponentials, which
-other units compute, and what each block of queries loses at its ends. Unfused ones are batched products with the
-scores in memory and passes over them in between.
+The time of fused kernels (xformers, FlashAttention), which keep the scores on chip, has a term for products, a term for
+exponentials, which other units compute, and a term for the ends of each block of queries. Unfused kernels are batched
+products with the scores in memory, and passes over them in between.
 
 Constants: catalog/kernels.toml, from the figures of arXiv 2307.08691 and 2407.08608 by research/fit_kernels.py.
 """
@@ -28,31 +28,31 @@ _BACKWARD_PRODUCTS = (3, 2)  # the scores again, gradients of queries and keys; 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionShape:
-    """Causal attention of one rank; every field a number or a column."""
+    """Shape of causal attention on one rank. Each field is a number or a column."""
 
     batch: Sizes
     num_heads: Sizes
-    """Query heads of the rank; ``num_kv_heads`` its key and value heads."""
+    """Number of query heads of the rank; ``num_kv_heads`` is the number of its key and value heads."""
     num_kv_heads: Sizes
     head_dim: Sizes
-    """Width of a query and a key."""
+    """Width of a query and of a key."""
     query_len: Sizes
-    """Queries of a sequence on this rank."""
+    """Number of queries of a sequence on this rank."""
     key_len: Sizes
-    """Keys, of which a query sees half on average: a rank of a balanced context group has its part of the queries and
-    all keys."""
+    """Number of keys, of which a query sees half on average. A rank of a balanced context group has its part of the
+    queries and all keys."""
     value_dim: Sizes = 0
     """Width of a value; 0: as wide as a key."""
 
     def columns(self) -> list[Floats]:
-        """The fields in their order, as floats broadcast to one shape."""
+        """Return the fields in their order, as floats that are broadcast to one shape."""
         values = np.where(np.asarray(self.value_dim) > 0, self.value_dim, self.head_dim)
         sizes = (self.batch, self.num_heads, self.num_kv_heads, self.head_dim, self.query_len, self.key_len, values)
         return list(np.broadcast_arrays(*(np.asarray(size, dtype=np.float64) for size in sizes)))
 
 
 def attention_s(shape: AttentionShape, kernel: Choices | int, law: AttentionLaw) -> tuple[Floats, Floats]:
-    """Forward and backward seconds of the core with each row's kernel, at the clocks of a short benchmark.
+    """Return the forward and backward seconds of the core by each row's kernel, at the clocks of a short benchmark.
 
     The backward of a fused kernel contains its own recomputation of the scores. A kernel that the law does not know
     takes ``nan``.
@@ -70,7 +70,7 @@ def attention_s(shape: AttentionShape, kernel: Choices | int, law: AttentionLaw)
 
 
 class _Columns(NamedTuple):
-    """An ``AttentionShape`` of equally long columns."""
+    """An ``AttentionShape`` of columns of equal length."""
 
     batch: Floats
     num_heads: Floats
@@ -98,7 +98,7 @@ def _kernel_s(x: _Columns, kernel: AttentionKernel, law: AttentionLaw) -> tuple[
 
 
 def _fused_s(x: _Columns, one_pass: FusedPass, num_products: tuple[int, int], law: AttentionLaw) -> Floats:
-    """Blocks of queries, each visiting its keys; with fewer blocks than multiprocessors the others idle.
+    """Return the seconds of blocks of queries that visit their keys. With few blocks some multiprocessors idle.
 
     With a causal mask a block visits half of the keys and half of the block on the diagonal.
     """
@@ -113,7 +113,7 @@ def _fused_s(x: _Columns, one_pass: FusedPass, num_products: tuple[int, int], la
 
 
 def _unfused_s(x: _Columns, kernel: UnfusedAttention, law: AttentionLaw) -> tuple[Floats, Floats]:
-    """Batched products of all scores, masked or not, and the passes between; three of the backward's are like values.
+    """Return the seconds of batched products of all scores, masked or not, and of the passes between them.
 
     Scores multiply over the head dimension, as do their gradients; values, and the gradients of queries, keys and
     values, multiply over the sequence.
@@ -129,6 +129,6 @@ def _unfused_s(x: _Columns, kernel: UnfusedAttention, law: AttentionLaw) -> tupl
 
 
 def _operand_bytes(x: _Columns, law: AttentionLaw) -> Floats:
-    """Queries and output, keys and values."""
+    """Return the bytes of queries, output, keys and values."""
     rows = x.num_heads * x.query_len + x.num_kv_heads * x.key_len
     return law.products.product_bytes * x.batch * rows * (x.head_dim + x.value_dim)

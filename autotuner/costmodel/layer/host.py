@@ -1,4 +1,4 @@
-"""What the host adds to kernels: launches, Python and dispatch."""
+"""The host's share of a step: launches, Python and dispatch."""
 
 from __future__ import annotations
 
@@ -14,41 +14,45 @@ from autotuner.costmodel.layer.quantization import cast_kernels
 from autotuner.costmodel.micro_batch import local_experts
 
 KERNELS_PER_LAYER = 16
-"""Forward kernels of a dense layer: 7 products, 2 norms, 2 rotations, attention, 2 for the gate, 2 residual sums."""
+"""Number of forward kernels of a dense layer: 7 products, 2 norms, 2 rotations, attention, 2 for the gate, 2 residual
+sums."""
 
 COMPILED_KERNELS_PER_LAYER = 12
-"""Forward kernels of a compiled layer, where what lies between is fused: 7 products, attention, and before each product
-that follows another one kernel: norm, rotations, sum and norm, gate; the second sum goes with the next layer's norm."""
+"""Number of forward kernels of a compiled layer, in which operations between products are fused: 7 products, attention,
+and one kernel before each product that follows another: norm, rotations, sum and norm, gate. The second sum goes
+with the next layer's norm."""
 
 KERNELS_PER_ROUTING = 45
-"""More of them in a sparse layer, as Megatron-LM launches them (core/transformer/moe, core 0.13, 2025-07): router with
-top-k, its mask and its loss 15, counting tokens by rank and expert 12, sorting them and their weights 7, again by local
-expert 5, and back 4, shape and sum 2.
+"""Number of further kernels in a sparse layer, as Megatron-LM launches them (core/transformer/moe, core 0.13,
+2025-07): router with top-k, its mask and its loss 15, counting tokens by rank and expert 12, sorting them and their
+weights 7, again by local expert 5, and back 4, shape and sum 2.
 
 Qwen3 30B on H100 and B200 takes 9 ms a layer with micro-batches of 4,096 tokens, on both alike, where the devices have
 work for 6.5 and 4 (NVIDIA-NeMo/Megatron-Bridge, 26.02): two passes of 72 launches of 60 microseconds.
 """
 
 KERNELS_PER_EXPERT = 4
-"""Kernels of an expert that multiplies by itself: 2 or 3 products, the gate, taking its rows."""
+"""Number of kernels of an expert that multiplies separately: 2 or 3 products, the gate, taking its rows."""
 
 KERNELS_PER_EXPERT_BIAS = 4
-"""Kernels of each expert whose matrices carry biases: weighed and added one expert after the other, its gradients
-summed so (``TEGroupedMLP._apply_bias``, core 0.16: 2 forward, 6 backward)."""
+"""Number of kernels of each expert whose matrices have biases. They are weighed and added one expert after the other,
+and so are their gradients (``TEGroupedMLP._apply_bias``, core 0.16: 2 forward, 6 backward)."""
 
 KERNELS_PER_LATENT = 30
-"""More of them in a layer with latent attention: three products, two norms, two gathers of latents, and heads that are
-split, turned by elementary operations and joined (core/transformer/multi_latent_attention.py, core 0.13)."""
+"""Number of further kernels in a layer with latent attention: three products, two norms, two gathers of latents, and
+heads that are split, rotated by elementary operations and joined (core/transformer/multi_latent_attention.py, core
+0.13)."""
 
 LAUNCHES_PER_DISPATCH_WAIT = 3
-"""What reading the numbers of coming tokens costs: a copy to the host, and two launches before the device has work."""
+"""Number of launches that reading the counts of incoming tokens costs: a copy to the host, and two launches before the
+device has work."""
 
 LAUNCHES_PER_COLLECTIVE = 3
-"""What issuing a collective costs the host, in kernel launches: checks, events on two streams, the kernel."""
+"""Cost for the host to issue a collective, in kernel launches: checks, events on two streams, the kernel."""
 
 
 def launches_s(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool) -> Floats:
-    """What launching a layer's forward pass costs the host; its backward, which starts in C++, costs as much."""
+    """Return the host's seconds to launch a layer's forward pass. The backward, which starts in C++, takes as long."""
     per_layer = np.where(x.compiled, COMPILED_KERNELS_PER_LAYER, KERNELS_PER_LAYER)
     kernels = per_layer + (job.model.num_norms_per_layer - 2)
     kernels = kernels + KERNELS_PER_LATENT * (job.model.latent_attention is not None) + cast_kernels(x, job)
@@ -72,18 +76,18 @@ def launches_s(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool) -
 
 
 def dispatch_wait_s(x: LayoutColumns, job: Job) -> Floats:
-    """How long the device has nothing to do in a forward pass whose host waits to know how many tokens come."""
+    """Return the seconds that the device idles in a forward pass while its host waits for the counts of tokens."""
     waits = job.stack.dispatch_waits and job.model.experts is not None and job.model.experts.capacity_factor is None
     launches = LAUNCHES_PER_DISPATCH_WAIT * waits * (job.cluster.accelerator.kind != "cpu")
     return np.where(x.expert_parallel_degree > 1, launches * job.stack.kernel_launch_s, 0.0)
 
 
 def host_wait_s(job: Job, launching_s: Floats, device_s: Floats) -> Floats:
-    """How long a device waits for launches that take ``launching_s`` beside ``device_s`` of its own work.
+    """Return the seconds that a device waits for launches of ``launching_s`` beside ``device_s`` of its own work.
 
-    The host runs ahead of the device, so the longer of the two decides, but not through a whole step: it stops where it
-    reads a result, and short kernels lie beside long ones. The power mean makes the corner about as round as vTrain's
-    small models show it: passes of 25, 51 and 205 ms under 67 ms of launches took 67, 75 and 205 ms.
+    The host runs ahead of the device, so that the longer of the two decides. But it does not run ahead for a whole
+    step: it stops where it reads a result, and short kernels lie beside long ones. The power mean rounds the corner
+    about as vTrain's small models show it: passes of 25, 51 and 205 ms under 67 ms of launches took 67, 75 and 205 ms.
 
     On a CPU the core that launches also computes.
     """
@@ -93,24 +97,24 @@ def host_wait_s(job: Job, launching_s: Floats, device_s: Floats) -> Floats:
 
 
 def layer_host_s(x: LayoutColumns, core: CoreTimes) -> tuple[Floats, Floats]:
-    """Forward and backward of one layer, without what recomputing adds."""
+    """Return the forward and backward seconds of one layer, without those of recomputation."""
     forward_s = core.layer.forward_s + _split_s(x, core, lambda split: split.layer.forward_s)
     backward_s = core.layer.backward_s + _split_s(x, core, lambda split: split.layer.backward_s)
     return forward_s, backward_s
 
 
 def ends_host_s(x: LayoutColumns, core: CoreTimes) -> tuple[Floats, Floats]:
-    """Forward and backward of embedding, last norm, output and loss together."""
+    """Return the forward and backward seconds of embedding, last norm, output and loss together."""
     forward_s = core.ends.forward_s + _split_s(x, core, lambda split: split.ends.forward_s)
     backward_s = core.ends.backward_s + _split_s(x, core, lambda split: split.ends.backward_s)
     return forward_s, backward_s
 
 
 def recompute_host_s(x: LayoutColumns, core: CoreTimes) -> tuple[Floats, Floats]:
-    """What a layer that recomputes adds forward, and backward beyond the kernels that run again.
+    """Return the extra seconds of a layer that recomputes, in its forward, and in its backward beyond repeated kernels.
 
-    Selective recomputation watches every operation, and calls each again to see whether its result was kept, as those
-    of collectives are; full recomputation counts the host's part of a forward pass with the rest of it.
+    Selective recomputation watches every operation, and calls each again to see whether its result was kept, as the
+    results of collectives are. Full recomputation counts the host's part of a forward pass with the rest of it.
     """
     selective, full = x.recompute == Recompute.SELECTIVE, x.recompute == Recompute.FULL
     calling_s = core.layer.forward_s + _split_s(x, core, lambda split: split.dispatch_s)
@@ -119,7 +123,7 @@ def recompute_host_s(x: LayoutColumns, core: CoreTimes) -> tuple[Floats, Floats]
 
 
 def shard_host_s(num_ranks: Integers, core: CoreTimes) -> tuple[Floats, Floats]:
-    """What FSDP adds to gathering a layer and to reducing its gradients, by steps of a ring over so many shards."""
+    """Return the extra seconds of FSDP to gather a layer and to reduce its gradients, by steps of a ring."""
     if core.sharded is None:
         return np.zeros(len(num_ranks)), np.zeros(len(num_ranks))
     steps = (num_ranks - 1) / (core.sharded.num_ranks - 1)
@@ -127,7 +131,7 @@ def shard_host_s(num_ranks: Integers, core: CoreTimes) -> tuple[Floats, Floats]:
 
 
 def _split_s(x: LayoutColumns, core: CoreTimes, seconds: Callable[[SplitTimes], float]) -> Floats:
-    """What tensor ranks add: a straight line between the degrees that were measured, the last one beyond them."""
+    """Return the extra seconds of tensor ranks, interpolated between the measured degrees."""
     added_s = np.zeros(len(x))
     for sequence_parallel in (False, True):
         measured = [one for one in core.split if one.sequence_parallel == sequence_parallel]

@@ -1,8 +1,9 @@
 """Work of one micro-batch in a layer, in the embedding and in the loss.
 
-Matrix products and attention cores take what the laws of ``gemm`` and ``attention`` say of their shapes, slowed by the
-clock that the device sustains; what lies between them moves memory; kernels shorter than a launch wait for the host.
-Collectives inside the passes count here too, since they sit between the products; so do copies to the host.
+Matrix products and attention cores take the time that the laws of ``gemm`` and ``attention`` give for their shapes,
+slowed by the clock that the device sustains. Operations between them move memory. Kernels shorter than a launch wait
+for the host. Collectives inside the passes count here too, since they lie between the products, and so do copies to the
+host.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from autotuner.costmodel.sequences import keys_per_token, tokens_per_sequence, w
 def copies_s(
     x: LayoutColumns, job: Job, forward_s: Floats, backward_s: Floats, *, sparse: bool
 ) -> tuple[Floats, Floats]:
-    """Seconds by which a layer's copies out and back outlast the layer; a stream of their own runs them beside it.
+    """Return the seconds by which a layer's copies out and back outlast the layer, beside which they run.
 
     Args:
         x: Layouts.
@@ -72,11 +73,11 @@ ATTENTION_FIELDS = (
     "precision",
     "context_exchange",
 )
-"""All that an attention core depends on."""
+"""Options that an attention core depends on."""
 
 
 def layer_work(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool = False) -> Work:
-    """One layer, with its attention, its feed-forward block and the collectives of both.
+    """Return the work of one layer, with its attention, its feed-forward block and the collectives of both.
 
     Args:
         x: Layouts.
@@ -126,7 +127,7 @@ def layer_work(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool = 
 def _host_s(
     x: LayoutColumns, job: Job, forward_s: Floats, backward_s: Floats, *, sparse: bool, sends_cross: bool
 ) -> tuple[Floats, Floats]:
-    """What the host adds to the passes of a layer that otherwise take so long."""
+    """Return the host's seconds in the passes of a layer that otherwise take so long."""
     if job.cluster.accelerator.core is not None:
         return layer_host_s(x, job.cluster.accelerator.core)
     launching_s = launches_s(x, job, sparse=sparse, sends_cross=sends_cross)
@@ -137,7 +138,7 @@ def _host_s(
 
 
 def input_work(x: LayoutColumns, job: Job) -> Work:
-    """Token lookup and its gradient."""
+    """Return the work of the token lookup and its gradient."""
     seconds, tensor_s = lookup_s(x, job), end_of_model_s(x, job)
     return replace(
         Work.nothing(len(x)),
@@ -149,7 +150,7 @@ def input_work(x: LayoutColumns, job: Job) -> Work:
 
 
 def output_work(x: LayoutColumns, job: Job) -> Work:
-    """Output projection, softmax and cross-entropy; the vocabulary is split over the tensor ranks."""
+    """Return the work of output projection, softmax and cross-entropy, split over the tensor ranks."""
     products, loss, joined_s = projection_s(x, job), loss_s(x, job), logits_gather_s(x, job)
     core = job.cluster.accelerator.core
     host, host_backward = ends_host_s(x, core) if core else (np.zeros(len(x)), np.zeros(len(x)))
@@ -175,7 +176,7 @@ class _Heads(NamedTuple):
 
 
 def _attention_s(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
-    """Forward and backward seconds of the attention core, timed once for each combination that it depends on.
+    """Return the forward and backward seconds of the attention core, computed once per combination of its options.
 
     Where some layers have a window, or linear attention, these are the mean over all layers.
     """
@@ -197,12 +198,12 @@ def _attention_s(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
 
 
 def _mixed(most: tuple[Floats, Floats], some: tuple[Floats, Floats], share: float) -> tuple[Floats, Floats]:
-    """Forward and backward seconds of a layer, the mean where a share of them takes others."""
+    """Return the forward and backward seconds of a layer, as the mean over layers of two kinds."""
     return (1 - share) * most[0] + share * some[0], (1 - share) * most[1] + share * some[1]
 
 
 def _cores_s(x: LayoutColumns, job: Job, heads: _Heads, key_len: Floats) -> tuple[Floats, Floats]:
-    """Seconds of an attention core, row by row; context ranks split its heads, or its queries."""
+    """Return the seconds of an attention core, row by row. Context ranks split its heads, or its queries."""
     tokens = np.broadcast_to(tokens_per_sequence(x, job), len(x))
     head_ranks = np.where(x.context_exchange == ContextExchange.ALL_TO_ALL, x.context_parallel_degree, 1)
     ranks = x.tensor_parallel_degree * head_ranks

@@ -1,11 +1,11 @@
 """Matrix products of a layer: shapes, tiles and seconds.
 
-Seconds are what the laws of ``gemm`` say, slowed by the clock that the device sustains and by the stack.
+Seconds follow the laws of ``gemm``, slowed by the clock that the device sustains and by the stack.
 
 A device computes a product tile by tile, one tile per multiprocessor at a time. Shapes lose time to tiles that reach
 over the edge, to a last wave that leaves multiprocessors idle, to filling each tile's pipeline, and to rows that do not
-start where vector loads can. Libraries try several tiles, and cut the inner dimension where there are too few of them;
-the law takes the best.
+start where vector loads can. Libraries try several tiles, and cut the inner dimension if there are too few of them. The
+law takes the best.
 
 Constants and errors: catalog/kernels.toml, by research/fit_kernels.py; tests/published/test_kernels.py checks them.
 """
@@ -49,10 +49,10 @@ class Product:
     outputs: Floats | float
     count: Floats | float = 1.0
     launches: Floats | float = 1.0
-    """Kernels that do as much, one after the other; a share where not every layer has the matrix."""
+    """Number of equal kernels, one after the other; a fraction if not every layer has the matrix."""
 
     def rows(self, rows: Booleans) -> Floats:
-        """The five sizes of some rows: shape (sizes, rows)."""
+        """Return the five sizes of some rows, of shape (sizes, rows)."""
         sizes = np.empty((5, len(rows)))
         for number, size in enumerate((self.tokens, self.inputs, self.outputs, self.count, self.launches)):
             sizes[number] = size
@@ -60,7 +60,7 @@ class Product:
 
 
 def layer_products(x: LayoutColumns, job: Job, *, sparse: bool) -> Iterator[Product]:
-    """The matrices of a layer, but for its router; a gate and its input are one product, twice as wide."""
+    """Yield the matrices of a layer without its router. A gate and its input are one product, twice as wide."""
     yield from _attention_products(x, job)
     experts = job.model.experts
     if sparse and experts:
@@ -70,12 +70,12 @@ def layer_products(x: LayoutColumns, job: Job, *, sparse: bool) -> Iterator[Prod
 
 
 def router_product(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Product:
-    """The matrix that scores every expert for every token; frameworks multiply it in 16 or 32 bits, never in fewer."""
+    """Return the matrix that scores every expert for every token, which frameworks multiply in 16 or 32 bits."""
     return Product(tokens=own_tokens(x, job), inputs=job.model.hidden_size, outputs=experts.num_experts)
 
 
 def _attention_products(x: LayoutColumns, job: Job) -> Iterator[Product]:
-    """Into the attention core and out of it; of layers with linear attention and without, each its share."""
+    """Yield the products into the attention core and out of it. Layers with linear attention have their share."""
     model, tensor, tokens = job.model, x.tensor_parallel_degree, tokens_per_pass(x, job)
     attending = 1.0 - model.linear_share
     if model.latent_attention:
@@ -95,7 +95,7 @@ def _attention_products(x: LayoutColumns, job: Job) -> Iterator[Product]:
 
 
 def _latent_products(x: LayoutColumns, job: Job, latent: LatentAttention) -> Iterator[Product]:
-    """Down to the latents, which every tensor rank computes of the hidden states that it has, and up to the heads.
+    """Yield the products down to the latents, on every tensor rank, and up to the heads.
 
     Megatron-LM, core/transformer/multi_latent_attention.py (core 0.13, 2025-07): ``linear_q_down_proj`` and
     ``linear_kv_down_proj`` are duplicated, the projections up are split by heads.
@@ -117,7 +117,7 @@ def _latent_products(x: LayoutColumns, job: Job, latent: LatentAttention) -> Ite
 
 
 def _expert_products(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Iterator[Product]:
-    """Experts side by side in one kernel, or one after the other; and the shared ones, which see every token."""
+    """Yield the products of experts, in one kernel or one after the other, and of shared experts."""
     local, width = local_experts(x, experts), experts.expert_ffn_size / width_split(x, job)
     count, launches = (local, 1.0) if job.stack.groups_experts else (1.0, local)
     yield from _block(rows_per_expert(x, job, experts), job, width, count=count, launches=launches)
@@ -129,7 +129,7 @@ def _expert_products(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> I
 def _block(
     tokens: Floats, job: Job, width: Floats | float, count: Floats | float = 1.0, launches: Floats | float = 1.0
 ) -> Iterator[Product]:
-    """Into a feed-forward block and out of it."""
+    """Yield the products into a feed-forward block and out of it."""
     hidden, wide = job.model.hidden_size, 2 if job.model.gated_mlp else 1
     yield Product(tokens=tokens, inputs=hidden, outputs=wide * width, count=count, launches=launches)
     yield Product(tokens=tokens, inputs=width, outputs=hidden, count=count, launches=launches)
@@ -148,7 +148,7 @@ class ProductTimes:
 
     @property
     def backward_s(self) -> Floats:
-        """Both gradients."""
+        """The seconds of both gradients."""
         return self.input_gradient_s + self.weight_gradient_s
 
     def __add__(self, other: ProductTimes) -> ProductTimes:
@@ -159,7 +159,7 @@ class ProductTimes:
         )
 
     def take(self, index: Integers) -> ProductTimes:
-        """The times of some layouts, in the order of the index."""
+        """Return the times of some layouts, in the order of the index."""
         return ProductTimes(
             forward_s=self.forward_s[index],
             input_gradient_s=self.input_gradient_s[index],
@@ -168,7 +168,7 @@ class ProductTimes:
 
 
 def layer_products_s(x: LayoutColumns, job: Job, *, sparse: bool) -> ProductTimes:
-    """Seconds of a layer's products, timed once for each combination of what their shapes depend on."""
+    """Return the seconds of a layer's products, computed once for each combination of their shapes' options."""
     few, which = x.distinct(*with_dealing(SHAPE_FIELDS, job))
     layer = _products_s(few, job, list(layer_products(few, job, sparse=sparse)))
     if sparse and job.model.experts:
@@ -177,7 +177,7 @@ def layer_products_s(x: LayoutColumns, job: Job, *, sparse: bool) -> ProductTime
 
 
 def projection_s(x: LayoutColumns, job: Job) -> ProductTimes:
-    """Seconds of the output projection, which stays in 16 bits where layers multiply in fp8; timed as layers are."""
+    """Return the seconds of the output projection, which stays in 16 bits even if layers multiply in fp8."""
     few, which = x.distinct(*with_dealing(SHAPE_FIELDS, job))
     outputs = job.model.vocab_size / few.tensor_parallel_degree
     projection = Product(tokens=tokens_per_pass(few, job), inputs=job.model.hidden_size, outputs=outputs)
@@ -185,7 +185,7 @@ def projection_s(x: LayoutColumns, job: Job) -> ProductTimes:
 
 
 def layer_matrix_s(x: LayoutColumns, job: Job, *, sparse: bool) -> ProductTimes:
-    """Seconds of a layer's products and of rounding their factors."""
+    """Return the seconds of a layer's products and of rounding their factors."""
     products, casts = layer_products_s(x, job, sparse=sparse), casts_s(x, job, sparse=sparse)
     return ProductTimes(
         forward_s=products.forward_s + casts.forward_s,
@@ -195,11 +195,11 @@ def layer_matrix_s(x: LayoutColumns, job: Job, *, sparse: bool) -> ProductTimes:
 
 
 SHAPE_FIELDS = options_entering(CostPart.PRODUCTS)
-"""All that the shapes of a layer's products depend on, and the format that they are in."""
+"""Options that the shapes and the format of a layer's products depend on."""
 
 
 def _products_s(x: LayoutColumns, job: Job, products: list[Product], *, in_fp8: bool = True) -> ProductTimes:
-    """Seconds of all products of one pass, forward, and backward by gradient."""
+    """Return the seconds of all products of one pass, forward, and backward by gradient."""
     laws = kernels_for(job.cluster.accelerator).gemm
     if not in_fp8 and Precision.BF16 in laws:
         laws = {precision: laws[Precision.BF16 if precision in NARROW_PRECISIONS else precision] for precision in laws}
@@ -221,10 +221,10 @@ def _products_s(x: LayoutColumns, job: Job, products: list[Product], *, in_fp8: 
 
 
 def _rate_shares(recipes: Choices, law: GemmLaw) -> Floats:
-    """What the recipe of each row leaves of the rate: forward, and in both products of the backward.
+    """Return the share of the rate that each row's recipe leaves: forward, and in both products of the backward.
 
     With a scale per tensor, sums are promoted in the backward alone (``Float8LinearConfig`` of torchao 0.13,
-    ``_2X_ACC_DGRAD`` of Transformer Engine 2.8); a scale per row does without.
+    ``_2X_ACC_DGRAD`` of Transformer Engine 2.8). With a scale per row they are not promoted.
     """
     shares = np.empty((len(Fp8Recipe), 3))
     shares[:] = (1.0, law.promoted_share, law.promoted_share)
@@ -236,7 +236,7 @@ def _rate_shares(recipes: Choices, law: GemmLaw) -> Floats:
 
 
 def by_precision(x: LayoutColumns, laws: Mapping[Precision, Law]) -> Iterator[tuple[Booleans, Law]]:
-    """Which rows each law is for; rows whose format the hardware lacks are for none."""
+    """Yield the rows of each law. Rows whose format the hardware lacks have no law."""
     for precision, law in laws.items():
         rows: Booleans = x.precision == precision
         if rows.any():
@@ -251,7 +251,7 @@ Sizes = Floats | Integers | float
 
 
 def gemm_s(m: Sizes, n: Sizes, k: Sizes, law: GemmLaw, *, count: Sizes = 1) -> Floats:
-    """Time of ``count`` independent products (m, k) x (k, n), launched as one batched kernel.
+    """Return the time of ``count`` independent products (m, k) x (k, n), launched as one batched kernel.
 
     Clocks are those of a short benchmark on an idle device; what a training step sustains is the caller's factor. The
     rows that must be aligned are those of length ``k`` and ``n``.
@@ -267,13 +267,16 @@ def gemm_s(m: Sizes, n: Sizes, k: Sizes, law: GemmLaw, *, count: Sizes = 1) -> F
 
 
 def whole_vectors(size: Floats, law: GemmLaw) -> Floats:
-    """The nearest size whose rows are aligned, of one that is a mean of many; at least one vector."""
+    """Return the nearest size with aligned rows, for a mean of many sizes; at least one vector."""
     vector = _VECTOR_BYTES / law.operand_bytes
     return np.maximum(np.rint(size / vector), 1.0) * vector if min(law.unaligned_shares) < 1 else size
 
 
 def _tiled_s(m: Floats, n: Floats, k: Floats, count: Floats, law: GemmLaw, tile: tuple[int, int], split: int) -> Floats:
-    """With one tile shape, the inner dimension cut into ``split`` parts whose sums are added up through memory."""
+    """Return the time with one tile shape and the inner dimension cut into ``split`` parts.
+
+    The sums of the parts are added up through memory.
+    """
     rows, columns = tile
     exact_waves = count * np.ceil(m / rows) * np.ceil(n / columns) * split / law.num_multiprocessors
     waves = np.maximum(exact_waves + law.wave_loss * (np.ceil(exact_waves) - exact_waves), 1.0)
@@ -286,7 +289,7 @@ def _tiled_s(m: Floats, n: Floats, k: Floats, count: Floats, law: GemmLaw, tile:
 
 
 def _aligned_share(n: Floats, k: Floats, law: GemmLaw) -> Floats:
-    """Share of the rate that is left where rows of ``n`` or ``k`` elements start between vectors."""
+    """Return the share of the rate that is left if rows of ``n`` or ``k`` elements start between vectors."""
     half, less = law.unaligned_shares
     whole_vectors = _divides(_VECTOR_BYTES, n, k, law)
     half_vectors = _divides(_HALF_VECTOR_BYTES, n, k, law)

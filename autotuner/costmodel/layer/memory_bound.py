@@ -1,4 +1,4 @@
-"""Kernels that move memory."""
+"""Kernels whose time is that of moving memory."""
 
 from __future__ import annotations
 
@@ -28,22 +28,23 @@ from autotuner.costmodel.micro_batch import (
 )
 
 BANDWIDTH_EFFICIENCY = 0.85
-"""Share of the stated memory bandwidth of streaming kernels: 1.74 of 2.04 TB/s for BabelStream's triad on an A100."""
+"""Share of the stated memory bandwidth that streaming kernels reach: 1.74 of 2.04 TB/s for BabelStream's triad on an
+A100."""
 
 
 def stream_rate(job: Job) -> float:
-    """Bytes per second of kernels that only move memory."""
+    """Return the bytes per second of kernels that only move memory."""
     return BANDWIDTH_EFFICIENCY * job.cluster.accelerator.memory_bandwidth_bytes_per_s
 
 
 def _eager_s_per_byte(job: Job) -> float:
-    """What lies between products, per byte of its operands; of a core what a profile found of whole layers."""
+    """Return the seconds per operand byte of operations between products; for a core as a profile of layers found."""
     core = job.cluster.accelerator.core
     return 1 / core.pointwise_bytes_per_s if core else job.stack.pointwise_traffic / stream_rate(job)
 
 
 def pointwise_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
-    """Forward seconds of norms, residual sums, rotations and activations; a backward takes twice as long.
+    """Return the forward seconds of norms, residual sums, rotations and activations; a backward takes twice as long.
 
     The stack says how much more than ``_pointwise_elements`` it moves; compiled, each is one kernel, which is what
     TorchInductor fuses elementary operations to (Ansel et al., ASPLOS 2024).
@@ -56,14 +57,14 @@ def pointwise_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
 
 
 def pointwise_shares(x: LayoutColumns, job: Job, *, sparse: bool) -> Mapping[LayerPart, Floats]:
-    """Share of ``pointwise_s`` that each part of a layer takes."""
+    """Return the share of ``pointwise_s`` that each part of a layer takes."""
     parts = _pointwise_elements(x, job, sparse=sparse)
     total = reduce(np.add, parts.values())
     return {part: elements / total for part, elements in parts.items()}
 
 
 def _pointwise_elements(x: LayoutColumns, job: Job, *, sparse: bool) -> Mapping[LayerPart, Floats]:
-    """Elements read and written per token by each part of a layer.
+    """Return the elements that each part of a layer reads and writes per token.
 
     Each norm 2 h, each residual sum 3 h, one of parallel blocks 4 h, the rotation twice its operand, the activation its
     inputs and its output. Sequence parallelism splits what the tensor ranks otherwise repeat (arXiv 2205.05198, section
@@ -95,17 +96,17 @@ def _pointwise_elements(x: LayoutColumns, job: Job, *, sparse: bool) -> Mapping[
 
 
 _SCORE_PASSES = 10
-"""Over a token's fp32 scores of all experts: written, softmax, top-k, probabilities and mask of the chosen, counts, and
-the balancing loss."""
+"""Number of passes over a token's fp32 scores of all experts: written, softmax, top-k, probabilities and mask of the
+chosen, counts, and the balancing loss."""
 
 
 _BIAS_ELEMENTS = 12
-"""Read and written per element of an answer to add an expert's bias, weighed and in fp32, and to join the parts of all
-experts (``TEGroupedMLP._apply_bias`` of Megatron-LM, core 0.16)."""
+"""Bytes read and written per element of an answer to add an expert's bias, weighed and in fp32, and to join the parts
+of all experts (``TEGroupedMLP._apply_bias`` of Megatron-LM, core 0.16)."""
 
 
 def _routing_elements(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Floats:
-    """Elements read and written per token to choose experts, to sort copies by expert, and to sum the answers.
+    """Return the elements read and written per token to choose experts, to sort copies by expert, and to sum answers.
 
     Copies are written in the order of their experts and summed from it. What arrives from several ranks for several
     experts is sorted once more, and back, unless the kernels that receive do so.
@@ -122,12 +123,12 @@ def _routing_elements(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> 
 
 
 def lookup_s(x: LayoutColumns, job: Job) -> Floats:
-    """Token lookup; its gradient takes as long."""
+    """Return the seconds of the token lookup; its gradient takes as long."""
     return 2 * hidden_bytes(x, job) / stream_rate(job)
 
 
 def loss_s(x: LayoutColumns, job: Job) -> Floats:
-    """Softmax and cross-entropy, half of it before the loss is known.
+    """Return the seconds of softmax and cross-entropy, half of them before the loss is known.
 
     Logits in fp32: written, read for the maximum and the sum, read and written for the gradient; fused: read once less,
     and all in 16 bits.
@@ -139,11 +140,11 @@ def loss_s(x: LayoutColumns, job: Job) -> Floats:
 
 
 _SIGN_BYTES = (4 + 4) + (4 + 4) + (4 + 4 + 4)
-"""Per element: its sign, the weight decayed, and the step along the sign."""
+"""Bytes per element: its sign, the weight decayed, and the step along the sign."""
 
 
 def optimizer_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
-    """AdamW on the elements a rank owns: read and write weight and two moments, read the gradient.
+    """Return the seconds of AdamW on a rank's elements: weight and two moments are read and written, gradients read.
 
     In mixed precision the gradient is first widened to fp32 and the weight written a second time, in 16 bits. One
     kernel per operation (``_multi_tensor_adam`` of torch/optim/adam.py) passes over the first moment 3 times, the
@@ -171,11 +172,12 @@ HOST_LINK_EFFICIENCY = 0.8
 memory."""
 
 _HOST_STEP_BYTES = 7 * 4
-"""AdamW of a host: weight and both moments are read and written, the gradient is read, all in fp32."""
+"""Bytes per element of AdamW on a host: weight and both moments are read and written, the gradient is read, all in
+fp32."""
 
 _HOST_MEMORY_BYTES_PER_S = 40e9
-"""What a host's memory gives the processors for each accelerator: an assumption, between an eighth of two sockets with
-eight channels of DDR4-3200 each (51 GB/s) and what kernels reach of it. No measured run was compared."""
+"""Memory bandwidth of the host's processors for each accelerator. It is an assumption, between an eighth of two sockets
+with eight channels of DDR4-3200 each (51 GB/s) and the part of it that kernels reach. No measured run was compared."""
 
 
 def _host_s_per_element(job: Job) -> float:

@@ -1,4 +1,4 @@
-"""The work of a model's parts, timed once for each combination of options that it depends on, and of its ranks."""
+"""Work of a model's parts, computed once for each combination of their options, and of pipeline ranks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from autotuner.costmodel.stages import Counts, PartKind, RankLoad, model_layers_
 from autotuner.costmodel.table import beside, taken
 
 LAYER_FIELDS = options_entering(CostPart.LAYER)
-"""All that a layer's work depends on; a table of a million layouts has a few hundred combinations of them."""
+"""Options that a layer's work depends on. A table of a million layouts has a few hundred combinations of them."""
 
 
 Times = TypeVar("Times", Work, Passes)
@@ -41,12 +41,12 @@ class ModelWork(Generic[Times]):
     parts: Mapping[PartKind, Times]
     """Work of a part of each kind that the model has."""
     changes: Mapping[PartKind, Times]
-    """What a layer's work changes by when it does not recompute; empty where all layers of every layout do."""
+    """Change of a layer's work if it does not recompute; empty if all layers of every layout do."""
     num_combinations: int
     which: Integers
-    """The combination of each layout; after ``for_layouts`` its column."""
+    """Index of the combination of each layout; after ``for_layouts`` the index of its column."""
     not_recomputed: Counts = field(default_factory=dict)
-    """Layers of the whole model that do not recompute although the layout does; known after ``for_layouts``."""
+    """Number of the model's layers that do not recompute although the layout does; known after ``for_layouts``."""
 
     @staticmethod
     def of(x: LayoutColumns, job: Job) -> ModelWork[Work]:
@@ -80,17 +80,17 @@ class ModelWork(Generic[Times]):
         return replace(self, which=which, not_recomputed=model_layers_not_recomputed(x, self.job))
 
     def passes(self: ModelWork[Work]) -> ModelWork[Passes]:
-        """Return passes in the place of works: what schedules see of them."""
+        """Return passes instead of works, as schedules see them."""
         parts, changes = ({kind: work.passes() for kind, work in works.items()} for works in (self.parts, self.changes))
         return replace(cast("ModelWork[Passes]", self), parts=parts, changes=changes)
 
     def on(self, load: RankLoad) -> Times:
-        """Return what a pipeline rank does of it for a micro-batch."""
+        """Return the part of the work that a pipeline rank does for a micro-batch."""
         works = (taken(part, self.which) * load.counts[kind] for kind, part in self.parts.items())
         return self._changed(reduce(add, works), load.not_recomputed)
 
     def whole(self) -> Times:
-        """Return what all pipeline ranks together do of it for a micro-batch."""
+        """Return the work of all pipeline ranks together for a micro-batch."""
         model = self.job.model
         counts = {PartKind.DENSE: model.num_layers - model.num_sparse_layers, PartKind.SPARSE: model.num_sparse_layers}
         works = (part * float(counts.get(kind, 1)) for kind, part in self.parts.items())
@@ -105,7 +105,7 @@ class ModelWork(Generic[Times]):
 def _parts(
     few: LayoutColumns, job: Job, *, skips_some: bool, sends_cross: bool
 ) -> tuple[Mapping[PartKind, Work], Mapping[PartKind, Work]]:
-    """Time a part of each kind, and what a layer of each kind changes by when it does not recompute."""
+    """Return the work of a part of each kind, and its change in a layer of each kind that does not recompute."""
 
     def layer(x: LayoutColumns, kind: PartKind) -> Work:
         return layer_work(x, job, sparse=kind is PartKind.SPARSE, sends_cross=sends_cross)

@@ -27,7 +27,7 @@ from autotuner.costmodel.micro_batch import hidden_split, local_experts, tokens_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CastTimes:
-    """Seconds of a layer's casts: forward, with the gradients of inputs, with those of weights."""
+    """Seconds of a layer's casts: in the forward, with the gradients of inputs, and with those of weights."""
 
     forward_s: Floats
     input_gradient_s: Floats
@@ -36,34 +36,34 @@ class CastTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CastBytes:
-    """Bytes that rounding moves per element of a tensor; numbers, or columns."""
+    """Bytes that rounding moves per element of a tensor, as numbers or columns."""
 
     input: Floats | float
-    """A product's input, forward."""
+    """Bytes for a product's input in the forward."""
     again: Floats | float = 0.0
-    """That input, in the backward."""
+    """Bytes for that input in the backward."""
     gradient: Floats | float
-    """The gradient of a product's output."""
+    """Bytes for the gradient of a product's output."""
     weight: Floats | float = 0.0
-    """A weight, with every micro-batch."""
+    """Bytes for a weight, with every micro-batch."""
     weight_per_step: Floats | float = 0.0
-    """A weight, once a step."""
+    """Bytes for a weight, once a step."""
     second_layout: Floats | float = 0.0
-    """Further, of an input or a gradient, where the kernel that rounds writes it twice; one apart also reads it."""
+    """Further bytes for an input or a gradient that is written in a second layout. A separate kernel also reads it."""
     behind_norm: Floats | float = 0.0
-    """What an input costs less that its norm writes rounded, in the place of 16 bits; its second layout is then made
-    apart."""
+    """Bytes that an input saves if its norm writes it rounded instead of in 16 bits. Its second layout then takes a
+    separate kernel."""
 
 
 _READ, _WRITE = 2.0, 1.0
-"""Bytes of a value in 16 bits, and rounded."""
+"""Bytes of a value in 16 bits, and of a rounded one."""
 
 _SCALES = {Fp8Recipe.BLOCKWISE: 2 * 4 / 128, Fp8Recipe.MXFP8: 2 * 1 / 32}
-"""Bytes of the scales of an element in both directions: fp32 for 128 values, a power of two for 32."""
+"""Bytes of an element's scales in both directions: fp32 for 128 values, a power of two for 32."""
 
 
 def _transformer_engine(recipe: Fp8Recipe, *, twice: bool) -> CastBytes:
-    """Transformer Engine 2.8: one kernel rounds, and transposes where that is needed.
+    """Return the bytes of Transformer Engine 2.8: one kernel rounds, and transposes where that is needed.
 
     A norm writes its output rounded where the scale is known before (delayed scaling); its second layout is then made
     by a kernel of its own, as is that of what was gathered rounded. Weights are rounded in a step's first micro-batch
@@ -85,7 +85,7 @@ def _transformer_engine(recipe: Fp8Recipe, *, twice: bool) -> CastBytes:
 
 
 def _torchao_compiled(recipe: Fp8Recipe) -> CastBytes:
-    """``Float8Linear`` of torchao 0.13, compiled: it saves inputs and weights in 16 bits and rounds them again.
+    """Return the bytes of compiled ``Float8Linear`` (torchao 0.13), which saves 16-bit tensors and rounds them again.
 
     One scale: the largest value is found in the kernel that made the tensor, except of attention's output and of
     weights, and kept; a tensor is written in one layout forward, a gradient in both (``float8/roofline_utils.py``).
@@ -108,21 +108,21 @@ def _torchao_compiled(recipe: Fp8Recipe) -> CastBytes:
 
 
 _EAGER = (2 + 2) + 2 + (2 + 4) + (4 + 4) + (4 + 4) + (4 + 1)
-"""Bytes of a cast of torchao whose operations are kernels of their own: magnitudes, the largest, widened to fp32,
+"""Bytes of an eager cast of torchao, whose operations are separate kernels: magnitudes, the largest, widened to fp32,
 scaled, clamped, narrowed (``hp_tensor_and_scale_to_float8``, torchao 0.13)."""
 
 _TORCHAO_EAGER = CastBytes(input=_EAGER, again=_EAGER, gradient=2 * _EAGER, weight=2 * _EAGER)
 
 _WIDENED = 1 + 2
-"""Read and written where emulation widens a rounded factor again, for each product that it is part of."""
+"""Bytes read and written when emulation widens a rounded factor again, for each of its products."""
 
 _NVFP4 = CastBytes(
     input=2 + 2 * (2 + 0.5 + 1 / 16),
     gradient=2 + 2 * (2 + 0.5 + 1 / 16),
     weight_per_step=2 + 2 + 2 * (0.5 + 1 / 16),
 )
-"""Transformer Engine 2.8: the largest value, then one kernel for each direction, of which that for the gradient of the
-weight rotates values before; weights share a scale in squares, so that one kernel does."""
+"""Bytes of Transformer Engine 2.8 in nvfp4: the largest value, then one kernel for each direction. The kernel for the
+weight's gradient rotates values first. Weights share a scale in squares, so that one kernel suffices."""
 
 
 def _emulated(cast: CastBytes) -> CastBytes:
@@ -148,7 +148,7 @@ def _bytes_of(job: Job, precision: Precision, recipe: Fp8Recipe, *, compiled: bo
 
 
 def _columns(x: LayoutColumns, job: Job) -> CastBytes:
-    """One column per field: the bytes of each layout."""
+    """Return one column per field: the bytes of each layout."""
     kinds, which = x.distinct("precision", "fp8_recipe", "compiled")
     precisions, recipes = tuple(Precision), tuple(Fp8Recipe)
     table = [
@@ -159,7 +159,7 @@ def _columns(x: LayoutColumns, job: Job) -> CastBytes:
 
 
 def casts_s(x: LayoutColumns, job: Job, *, sparse: bool) -> CastTimes:
-    """Seconds of one micro-batch's casts in a layer; 0.0 where nothing is rounded.
+    """Return the seconds of one micro-batch's casts in a layer; 0.0 if nothing is rounded.
 
     Whole on every tensor rank are the inputs of both blocks and the gradients of both outputs, h each, of which a rank
     rounds its own part where they are gathered rounded; split over the tensor ranks are the attention's output and the
@@ -190,7 +190,7 @@ def casts_s(x: LayoutColumns, job: Job, *, sparse: bool) -> CastTimes:
 
 
 def weight_casts_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
-    """Seconds a step of rounding the weights that a rank holds, where its software does so once.
+    """Return the seconds per step to round the weights of a rank, if its software rounds them once a step.
 
     What was gathered rounded is only laid out a second time.
     """
@@ -204,7 +204,7 @@ def weight_casts_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
 
 
 def cast_kernels(x: LayoutColumns, job: Job) -> Floats:
-    """Kernels that a dense layer's casts launch in each pass: two inputs and two gradients stand apart from others."""
+    """Return the number of kernels of a dense layer's casts in each pass. Two inputs and two gradients are separate."""
     rounds = is_one_of(x.precision, NARROW_PRECISIONS)
     eager = 8.0 * 6  # six operations for each of eight tensors
     torchao = np.where(x.compiled, 8.0, eager)
@@ -213,7 +213,7 @@ def cast_kernels(x: LayoutColumns, job: Job) -> Floats:
 
 
 def _sizes(job: Job, *, sparse: bool) -> tuple[float, float, float]:
-    """Elements per token: of a layer's inputs of blocks, of what feeds the products that end one, and what gates make.
+    """Return elements per token: of blocks' inputs, of inputs of their last products, and of gates' outputs.
 
     Gradients are as many as what products make; routed tokens are rounded after they were sent to their experts.
     """
@@ -228,7 +228,7 @@ def _sizes(job: Job, *, sparse: bool) -> tuple[float, float, float]:
 
 
 def _matrix_elements(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
-    """Weights that a layer multiplies by on a rank."""
+    """Return the number of weights that a layer multiplies by on a rank."""
     model = job.model
     if not (sparse and model.experts):
         return (model.mean_attention_matrix_parameters + model.mlp_matrix_parameters) / x.tensor_parallel_degree

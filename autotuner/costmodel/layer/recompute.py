@@ -1,7 +1,8 @@
 """Recomputed work, and the FLOP of a layer.
 
-*Model* FLOP is what the mathematics needs, with full (not causal-halved) attention, after PaLM (arXiv 2204.02311,
-appendix B). *Hardware* FLOP adds what is computed a second time. What kernels really execute is in ``compute``.
+*Model* FLOP is the work that the mathematics needs, with full (not causal-halved) attention, after PaLM (arXiv
+2204.02311, appendix B). *Hardware* FLOP adds the work that is computed a second time. ``compute`` has the work that
+kernels really execute.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from autotuner.costmodel.stages import PartKind, model_layers_not_recomputed
 
 
 def model_flop_per_step(job: Job) -> float:
-    """Forward and backward of the whole batch on the whole job."""
+    """Return the forward and backward FLOP of the whole batch on the whole job."""
     return float(job.model.model_flop_per_step(job.workload))
 
 
 def recomputed_flop_per_step(x: LayoutColumns, job: Job) -> Floats:
-    """Forward FLOP of the whole job that the layout computes again, on the layers that recompute.
+    """Return the forward FLOP of the whole job that the layout computes again, in layers that recompute.
 
     All of theirs, or what the stack's selective recomputation repeats of products and attention cores.
     """
@@ -49,7 +50,7 @@ def recomputed_flop_per_step(x: LayoutColumns, job: Job) -> Floats:
 
 
 def _recomputing_layers(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
-    """Dense and sparse layers of the model that recompute where the layout does."""
+    """Return the numbers of dense and sparse layers that recompute if the layout does."""
     num_sparse = job.model.num_sparse_layers
     num_dense = job.model.num_layers - num_sparse
     left_out = model_layers_not_recomputed(x, job)
@@ -70,7 +71,7 @@ def recompute_s(
     *,
     sparse: bool,
 ) -> Floats:
-    """Seconds of what a layer's backward pass computes again.
+    """Return the seconds that a layer's backward pass spends on recomputation.
 
     Products of matrices take their share of all products by FLOP, what lies between theirs by bytes moved.
 
@@ -94,7 +95,7 @@ def recompute_s(
 
 
 def repeats_core(x: LayoutColumns, job: Job) -> Booleans:
-    """Whether the backward pass runs the attention core again; selectively any, or one with its scores in memory."""
+    """Return the layouts whose backward pass runs the attention core again."""
     repeats = recomputed(job.stack.selective_recompute).repeats
     selective = (_P.CORE in repeats) | ((_P.SCORES in repeats) & has_scores(x))
     again: Booleans = (x.recompute == Recompute.FULL) | ((x.recompute == Recompute.SELECTIVE) & selective)
@@ -102,14 +103,14 @@ def repeats_core(x: LayoutColumns, job: Job) -> Booleans:
 
 
 def repeats_routing(x: LayoutColumns, job: Job) -> Booleans:
-    """Whether tokens travel to their experts again."""
+    """Return the layouts whose backward pass sends tokens to their experts again."""
     again = _P.EXPERT_DOWN in recomputed(job.stack.selective_recompute).repeats
     repeated: Booleans = (x.recompute == Recompute.FULL) | ((x.recompute == Recompute.SELECTIVE) & again)
     return repeated
 
 
 def collectives_again(x: LayoutColumns, job: Job) -> Floats:
-    """Share of a forward pass's tensor collectives that the backward pass repeats.
+    """Return the share of a forward pass's tensor collectives that the backward pass repeats.
 
     Each block reduces its result, and with sequence parallelism gathers its input, which takes as long as its half of
     an all-reduce.
@@ -123,7 +124,7 @@ def collectives_again(x: LayoutColumns, job: Job) -> Floats:
 
 
 def product_share(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
-    """Share of a layer's products, by FLOP, that selective recomputation repeats."""
+    """Return the share of a layer's products, by FLOP, that selective recomputation repeats."""
     parts = _product_parts(job.model, sparse=sparse)
     repeats = recomputed(job.stack.selective_recompute).repeats
     named = sum(size for part, size in parts.items() if part in repeats) / sum(parts.values())
@@ -131,7 +132,7 @@ def product_share(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
 
 
 def _product_parts(model: TransformerSpec, *, sparse: bool) -> Mapping[LayerPart, float]:
-    """Elements of matrices that multiply a token in each part of a layer; linear attention's as those of attention."""
+    """Return the matrix elements that multiply a token in each part of a layer, linear attention as attention."""
     return _attention_parts(model) | (_expert_parts(model) if sparse and model.experts else _mlp_parts(model))
 
 

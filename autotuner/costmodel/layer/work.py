@@ -1,4 +1,4 @@
-"""Work: how long one micro-batch keeps a rank busy with a part of the model, and the same by pass."""
+"""Work: the time of one micro-batch on a rank by part of the model, and by pass."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ class Passes(Additive):
     """Seconds of one micro-batch's passes through some stages, for many layouts."""
 
     forward_s: Floats
-    """Forward."""
+    """Forward pass."""
     input_s: Floats
-    """Gradients of inputs, with what is computed again for them."""
+    """Gradients of inputs, with their recomputation."""
     weight_s: Floats
-    """Gradients of weights, the part that zero-bubble schedules defer."""
+    """Gradients of weights, which zero-bubble schedules defer."""
 
     @property
     def backward_s(self) -> Floats:
-        """Both gradients."""
+        """The seconds of both gradients."""
         return self.input_s + self.weight_s
 
     @property
     def total_s(self) -> Floats:
-        """Forward and backward."""
+        """The seconds of forward and backward."""
         return self.forward_s + self.input_s + self.weight_s
 
     def with_sends(self, send_s: Floats) -> Passes:
-        """With a send that stands in the way of computation after each forward and each input gradient."""
+        """Return the passes with a blocking send after each forward and each input gradient."""
         return Passes(forward_s=self.forward_s + send_s, input_s=self.input_s + send_s, weight_s=self.weight_s)
 
 
@@ -40,52 +40,52 @@ class Passes(Additive):
 class Work(Additive):
     """Seconds that one micro-batch keeps a rank busy with some part of the model, forward and backward together.
 
-    The first nine make up the total; the others say of parts of it when they happen.
+    The first nine fields sum to the total. The others tell when parts of it happen.
     """
 
     matrix_s: Floats
-    """Matrix products, nothing recomputed; as are the next three."""
+    """Matrix products, without recomputation; this is true for the next three fields, too."""
     attention_s: Floats
     """Attention cores."""
     pointwise_s: Floats
-    """What moves memory between them."""
+    """Operations between them that move memory."""
     host_s: Floats
     """Waiting for the host to launch kernels shorter than a launch."""
     recompute_s: Floats
-    """Computation that is done again."""
+    """Computation that is repeated."""
     offload_s: Floats
-    """Copies to the host and back that nothing hides."""
+    """Exposed copies to the host and back."""
     tensor_s: Floats
-    """Collectives of the tensor group that nothing hides."""
+    """Exposed collectives of the tensor group."""
     context_s: Floats
-    """Collectives of the context group that nothing hides."""
+    """Exposed collectives of the context group."""
     expert_s: Floats
-    """Collectives of the expert group that nothing hides."""
+    """Exposed collectives of the expert group."""
     forward_s: Floats
     """Part of the total before the loss, with its collectives."""
     weight_gradient_s: Floats
-    """Part of ``matrix_s`` that a zero-bubble schedule may do later."""
+    """Part of ``matrix_s`` that a zero-bubble schedule may defer."""
     backward_s: Floats
-    """Computation and recomputation after the loss; data-parallel reductions hide in it."""
+    """Computation and recomputation after the loss, which hides data-parallel reductions."""
 
     @classmethod
     def nothing(cls, size: int) -> Work:
-        """No work, for ``size`` layouts; ``dataclasses.replace`` puts in the parts that there are."""
+        """Return zero work for ``size`` layouts; ``dataclasses.replace`` adds its parts."""
         return cls(**dict.fromkeys((f.name for f in fields(cls)), np.zeros(size)))
 
     @property
     def compute_s(self) -> Floats:
-        """Forward and backward without recomputation and collectives."""
+        """The seconds of forward and backward without recomputation and collectives."""
         return self.matrix_s + self.attention_s + self.pointwise_s + self.host_s
 
     @property
     def total_s(self) -> Floats:
-        """Computation, recomputation and the collectives between."""
+        """The seconds of computation, recomputation and the collectives between."""
         # in order, so that a row's total does not depend on how many rows there are
         collectives_last = self.compute_s + self.recompute_s + self.offload_s
         return collectives_last + self.tensor_s + self.context_s + self.expert_s
 
     def passes(self) -> Passes:
-        """These seconds, collectives included, by pass: what a schedule sees."""
+        """Return these seconds by pass, including collectives, as a schedule sees them."""
         rest_s = self.total_s - self.forward_s - self.weight_gradient_s
         return Passes(forward_s=self.forward_s, input_s=rest_s, weight_s=self.weight_gradient_s)

@@ -1,1 +1,1 @@
-"""Bytes a rank holds at its peak."""
+"""Bytes that a rank holds at its peak."""

@@ -37,7 +37,7 @@ from autotuner.costmodel.stages import PartKind, RankLoad, num_micro_batches
 def with_rounded_inputs(
     parts: Mapping[LayerPart, Floats], x: LayoutColumns, job: Job, *, sparse: bool
 ) -> dict[LayerPart, Floats]:
-    """The parts of a layer with each product's input as wide as it is kept for the gradient of the weight.
+    """Return the parts of a layer with each product's input as wide as it is kept for the weight's gradient.
 
     The inputs of both blocks and what ends the feed-forward block are kept rounded and no more in 16 bits. The output
     of the attention core, which its own backward reads, is kept both ways; inputs of gates and norms feed no product.
@@ -59,7 +59,7 @@ def _of_mlp(x: LayoutColumns, job: Job, less: Floats, hidden: Floats) -> dict[La
 
 
 def _of_experts(x: LayoutColumns, job: Job, less: Floats) -> dict[LayerPart, Floats]:
-    """Copies of tokens and inner activations of experts; the router reads the block's input in 16 bits."""
+    """Return the copies of tokens and inner activations of experts; the router reads the block's input in 16 bits."""
     model, experts = job.model, job.model.experts
     assert experts is not None
     one = less / x.tensor_parallel_degree
@@ -72,15 +72,15 @@ def _of_experts(x: LayoutColumns, job: Job, less: Floats) -> dict[LayerPart, Flo
 
 
 _SCORES_ALIVE = 2.0
-"""Gradients of one layer's scores, behind the softmax and before it; what the softmax gave is kept."""
+"""Copies of one layer's scores: their gradients before and after the softmax. The softmax's result is kept anyway."""
 
 _BLOCK_SCORES_ALIVE = 4.0
-"""Exponentiated scores, their gradient, the same less the softmax's own part, and the product of both
-(``_math_backward`` of trials/distributed/block_attention.py)."""
+"""Copies of a block's scores: exponentiated scores, their gradient, that without the softmax's own part, and the
+product of both (``_math_backward`` of trials/distributed/block_attention.py)."""
 
 
 def with_fp32_attention(parts: Mapping[LayerPart, Floats], x: LayoutColumns, job: Job) -> dict[LayerPart, Floats]:
-    """The parts of a layer as a plain backward pass finds them, where the attention core is composed in fp32."""
+    """Return the parts of a layer as a plain backward pass finds them, if the attention core is composed in fp32."""
     composed, blocks = _is_composed(x, job), _in_blocks(x)
     whole, changed = composed & ~blocks, dict(parts)
     each = 4.0 * tokens_per_pass(x, job) * job.model.query_size / x.tensor_parallel_degree
@@ -96,7 +96,7 @@ def with_fp32_attention(parts: Mapping[LayerPart, Floats], x: LayoutColumns, job
 
 
 def core_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """What the backward pass of a composed core works with, and the gradient of the residual stream; else nothing."""
+    """Return the bytes of a composed core's backward pass and of the residual stream's gradient; 0 for other cores."""
     tokens, blocks, tensor = tokens_per_pass(x, job), _in_blocks(x), x.tensor_parallel_degree
     keys = np.where(blocks, float(job.workload.seq_len) / x.context_parallel_degree, float(job.workload.seq_len))
     scores = 4.0 * np.where(blocks, _BLOCK_SCORES_ALIVE, _SCORES_ALIVE) * tokens * keys * job.model.num_heads / tensor
@@ -111,13 +111,13 @@ def _is_composed(x: LayoutColumns, job: Job) -> Booleans:
 
 
 def _in_blocks(x: LayoutColumns) -> Booleans:
-    """Whether keys and values come to the queries of a context rank, and not heads."""
+    """Return the layouts in which keys and values, and not heads, come to the queries of a context rank."""
     blocks: Booleans = (x.context_parallel_degree > 1) & (x.context_exchange != ContextExchange.ALL_TO_ALL)
     return blocks
 
 
 GATHERED_COPIES = 2.0
-"""Further fp32 copies of the logits where tensor ranks gather them: the parts, and the whole that they are joined to.
+"""Number of further fp32 copies of the logits if tensor ranks gather them: the parts, and the whole.
 
 With it, one share of logits explains the out-of-memory rows of arXiv 2311.05610 with and without tensor ranks.
 """
@@ -125,28 +125,27 @@ With it, one share of logits explains the out-of-memory rows of arXiv 2311.05610
 
 _P = LayerPart
 _UNTIL_CORE = frozenset({_P.ATTENTION_NORM, _P.QUERY, _P.KEY, _P.VALUE, _P.LATENT_UP, _P.SCORES, _P.CORE, _P.ROTATION})
-"""What of a layer is still held in the backward pass of its attention core."""
+"""Parts of a layer that are still held in the backward pass of its attention core."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerBytes:
-    """What one layer leaves behind of one micro-batch."""
+    """The bytes that one layer keeps of one micro-batch."""
 
     kept: Floats
-    """Until its backward, as the layout recomputes."""
+    """Bytes kept until the layer's backward, with the layout's recomputation."""
     rebuilt: Floats
-    """Computed again in its backward."""
+    """Bytes computed again in the layer's backward."""
     not_recomputed: Floats
-    """Kept until its backward if it is a layer that does not recompute."""
+    """Bytes kept until the backward of a layer that does not recompute."""
     moved: Floats
-    """The part of ``kept`` that lies in the host's memory where activations are offloaded; all of ``not_recomputed``
-    does."""
+    """Part of ``kept`` that lies in the host's memory if activations are offloaded. All of ``not_recomputed`` does."""
     mlp: Floats
-    """The part of all this, kept or rebuilt, that is gone when the backward pass gets to the attention core."""
+    """Part of these bytes that is freed before the backward pass reaches the attention core."""
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job, *, sparse: bool) -> LayerBytes:
-        """Bytes of a layer of one kind.
+        """Return the bytes of a layer of one kind.
 
         A layer that recomputes in full keeps its input and rebuilds the rest; a selective one drops and keeps what the
         stack's policies say (``RecomputePolicy``), and rebuilds what it dropped.
@@ -166,7 +165,7 @@ class LayerBytes:
 
 
 def _chosen_bytes(x: LayoutColumns, job: Job, parts: Mapping[LayerPart, Floats]) -> Floats:
-    """What a layer keeps that recomputes selectively, beside its input."""
+    """Return the bytes that a layer with selective recomputation keeps beside its input."""
     policy = recomputed(job.stack.selective_recompute)
     chosen = [size for part, size in parts.items() if part not in policy.drops]
     chosen += [size for part, size in _ends_of_blocks(x, job).items() if part in policy.keeps]
@@ -177,11 +176,11 @@ def _chosen_bytes(x: LayoutColumns, job: Job, parts: Mapping[LayerPart, Floats])
 
 
 def _plain_parts(x: LayoutColumns, job: Job, *, sparse: bool) -> dict[LayerPart, Floats]:
-    """What each part of a layer saves of a micro-batch for a plain backward pass, beside the layer's input.
+    """Return the bytes per micro-batch that each part of a layer saves for a plain backward pass, beside its input.
 
     Per token, in elements: inputs of both blocks and of the second norm, h each, repeated on every tensor rank unless
-    sequence parallelism splits them; then, split over the tensor ranks, queries, keys and values, the attention's
-    output, and of the feed-forward block its inner activations: both inputs of the gate, its activation and its product
+    sequence parallelism splits them. Then, split over the tensor ranks: queries, keys and values, the attention's
+    output, and the inner activations of the feed-forward block: both inputs of the gate, its activation and its product
     (4 f), or the input and output of GELU (2 f). Kernels with scores in memory keep the softmax's output, one per head
     and pair of tokens. With 2 bytes and f = 4 h that is, with the layer's input, s b h (8 + 24 / t + 2 a s / (h t)):
     equation 2 of arXiv 2205.05198 without its dropout masks. Keys and values gathered from the context ranks are kept
@@ -210,7 +209,7 @@ def _plain_parts(x: LayoutColumns, job: Job, *, sparse: bool) -> dict[LayerPart,
 def _other_norms(
     x: LayoutColumns, job: Job, parts: Mapping[LayerPart, Floats], hidden: Floats, copies: Floats
 ) -> dict[LayerPart, Floats]:
-    """Parts that hold more where norms follow the blocks, too, or less where blocks are parallel.
+    """Return the parts that hold more with norms after the blocks, or less with parallel blocks.
 
     A norm behind a block keeps what the block gives. Parallel blocks begin with the layer's input, maybe normed once.
     """
@@ -222,21 +221,22 @@ def _other_norms(
 
 
 def _output_gate(x: LayoutColumns, job: Job, one: Floats, parts: Mapping[LayerPart, Floats]) -> dict[LayerPart, Floats]:
-    """The attention core's part with the gate behind its sigmoid and what it leaves of the output."""
+    """Return the attention core's part with the gate after its sigmoid and the gated output."""
     gates = 2 * one * job.model.output_gate_size / x.tensor_parallel_degree
     return {LayerPart.CORE: parts[LayerPart.CORE] + gates} if job.model.attention_output_gate else {}
 
 
 def _block_input(x: LayoutColumns, job: Job, hidden: Floats) -> Floats:
-    """What the first products of a block multiply, for the gradients of their weights; gathered where it is kept so."""
+    """Return the bytes of a block's input that is kept for the gradients of its first weights; gathered if so kept."""
     gathered = x.sequence_parallel & (not job.stack.gathers_again)
     return np.where(gathered, hidden * x.tensor_parallel_degree, hidden)
 
 
 def _norm_copies_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """What a norm keeps beyond its input and its result, per element.
+    """Return the bytes per element that a norm keeps beyond its input and its result.
 
-    PyTorch composes RMSNorm on a CPU (``rms_norm_composite``, torch 2.13): its input in fp32 and the normed value.
+    PyTorch composes RMSNorm on a CPU (``rms_norm_composite``, torch 2.13): it keeps the input in fp32 and the normed
+    value.
     """
     composed = np.zeros(len(x))
     if job.cluster.accelerator.kind == "cpu" and job.model.norm == "rmsnorm":
@@ -245,14 +245,14 @@ def _norm_copies_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 
 def _rotation_tables(x: LayoutColumns, job: Job, one: Floats) -> Floats:
-    """Cosines and sines in the format of queries and keys, which a rotation by single operations keeps for each."""
+    """Return the bytes of cosines and sines, which a rotation by elementary operations keeps for queries and keys."""
     has_table = job.model.num_learned_positions == 0 and not job.stack.fuses_gate
     copied = np.where(x.precision == Precision.FP32, 0.0, 2.0)  # in fp32 all layers read one table
     return one * copied * np.where(x.compiled, 0.0, has_table * job.model.head_dim / x.micro_batch_size)
 
 
 def _heads(x: LayoutColumns, job: Job, one: Floats, key_values: Floats) -> dict[LayerPart, Floats]:
-    """Queries, keys and values; of latent attention also the latents, before and behind their norms.
+    """Return the parts of queries, keys and values, with latents before and after their norms.
 
     Where some layers attend linearly, these are the mean over all layers.
     """
@@ -276,7 +276,7 @@ def _mlp_parts(x: LayoutColumns, job: Job, one: Floats) -> dict[LayerPart, Float
 
 
 def _expert_parts(x: LayoutColumns, job: Job, one: Floats) -> dict[LayerPart, Floats]:
-    """Inner activations of the experts that see a token on the fullest rank, their inputs and their answers.
+    """Return the parts of the experts that see a token on the fullest rank: inner activations, inputs and outputs.
 
     The answers are read for the gradients of the weights by which they are summed, unless the stack weighs before. The
     router's scores are kept in fp32: before the softmax, behind it, and of the chosen.
@@ -297,9 +297,9 @@ def _expert_parts(x: LayoutColumns, job: Job, one: Floats) -> dict[LayerPart, Fl
 
 
 def _ends_of_blocks(x: LayoutColumns, job: Job) -> dict[LayerPart, Floats]:
-    """What a plain backward pass does not read but a policy may keep, per micro-batch.
+    """Return the bytes per micro-batch that a policy may keep although a plain backward pass does not read them.
 
-    Products that end a block, which every tensor rank has whole, and what its collectives make of them.
+    These are the products that end a block, which every tensor rank has whole, and the results of their collectives.
     """
     whole, tensor = hidden_bytes(x, job), x.tensor_parallel_degree > 1
     gathered, reduced = whole * x.sequence_parallel, whole / hidden_split(x) * tensor
@@ -315,27 +315,26 @@ def _ends_of_blocks(x: LayoutColumns, job: Job) -> dict[LayerPart, Floats]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptBytes:
-    """What a rank holds of activations, by moment of the step."""
+    """The activations of a rank at several moments of the step."""
 
     waiting: Floats
-    """Saved for backward passes when most micro-batches are in flight."""
+    """Bytes saved for backward passes when most micro-batches are in flight."""
     passing: Floats
-    """Beyond that, in the backward pass of a layer."""
+    """Further bytes in the backward pass of a layer."""
     ending: Floats
-    """In the last layer's backward pass of the first micro-batch to get there, when gradients of all weights are
-    there."""
+    """Bytes in the last layer's backward pass of the first micro-batch, when gradients of all weights exist."""
     one_less: Floats
-    """As ``waiting``, when the first of them has had its backward pass."""
+    """Bytes as ``waiting``, after the first of these micro-batches has had its backward pass."""
 
 
 def kept_bytes(x: LayoutColumns, job: Job, load: RankLoad, layers: Mapping[PartKind, LayerBytes]) -> KeptBytes:
-    """What a rank holds of activations.
+    """Return the activations of a rank at several moments.
 
     Args:
         x: Layouts.
         job: The job.
-        load: The rank's layers.
-        layers: What a layer of each kind leaves behind.
+        load: Layers of the rank.
+        layers: Bytes that a layer of each kind keeps.
     """
     kept, moved = np.zeros(len(x)), np.zeros(len(x))
     rebuilt, one_layer, attending = np.zeros(len(x)), np.zeros(len(x)), np.zeros(len(x))
@@ -367,22 +366,22 @@ def kept_bytes(x: LayoutColumns, job: Job, load: RankLoad, layers: Mapping[PartK
 
 
 def _last_recomputes(x: LayoutColumns, load: RankLoad) -> Booleans:
-    """Whether the last layer of a stage is one of those that recompute: every n-th from its first."""
+    """Return the layouts whose last layer of a stage recomputes, as every n-th from its first does."""
     last: Booleans = (np.ceil(load.num_layers / x.virtual_stages_per_rank) - 1) % x.recompute_every == 0
     return last
 
 
 def _ends_bytes(x: LayoutColumns, job: Job, load: RankLoad) -> Floats:
-    """Input and result of the norm before the output projection."""
+    """Return the bytes of input and result of the norm before the output projection."""
     hidden = hidden_bytes(x, job) / hidden_split(x)
     return load.has_output * (hidden + _block_input(x, job, hidden))
 
 
 def _working_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """What the backward pass of a layer's feed-forward block works with, or that of unfused attention.
+    """Return the temporary bytes in the backward pass of a feed-forward block, or of unfused attention.
 
-    The gradient of the residual stream, gathered where it is split; and of the inner activations: that of the last
-    matrix's input, with the matrix's own gradient or that of the gate beside it.
+    They are the gradient of the residual stream, gathered if it is split, and gradients of the inner activations: that
+    of the last matrix's input, with the matrix's own gradient or that of the gate beside it.
     """
     model, tensor, tokens = job.model, x.tensor_parallel_degree, tokens_per_pass(x, job)
     width: Floats | int = model.ffn_size
@@ -400,26 +399,26 @@ def _working_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogitsBytes:
-    """What the loss holds."""
+    """The bytes of the loss at several moments."""
 
     passing: Floats
-    """When it holds most."""
+    """Bytes at its peak."""
     waiting: Floats
-    """While the layers' backward passes follow."""
+    """Bytes while the layers' backward passes follow."""
     second: Floats
-    """When it holds most of the second micro-batch's backward pass, where all forward passes come first."""
+    """Bytes at the peak of the second micro-batch's backward pass, if all forward passes come first."""
 
     def __mul__(self, share: Floats | Booleans) -> LogitsBytes:
         return LogitsBytes(passing=self.passing * share, waiting=self.waiting * share, second=self.second * share)
 
 
 def logits_bytes(x: LayoutColumns, job: Job) -> LogitsBytes:
-    """Logits as the projection wrote them, their log-softmax in fp32, and the gradients behind and before it.
+    """Return the bytes of logits, their log-softmax in fp32, and the gradients before and after it.
 
-    What PyTorch's cross-entropy holds at its fullest, in the backward; split over the tensor ranks. The gradients are
-    those of one micro-batch. The rest is saved for each whose backward is to come: for all of them under GPipe, for
-    one in the other schedules, whose last stage runs each backward right after the forward. A pipeline holds what its
-    stages return, so the logits as well; else they are gone where nobody reads them.
+    They are the tensors of PyTorch's cross-entropy at its peak, in the backward, split over the tensor ranks. The
+    gradients are those of one micro-batch. The rest is saved for each micro-batch whose backward is to come: for all of
+    them under GPipe, for one in the other schedules, whose last stage runs each backward right after the forward. A
+    pipeline also keeps the logits, because it holds the results of its stages. Otherwise they are freed.
     """
     stack, in_pipeline = job.stack, x.pipeline_parallel_degree > 1
     elements = tokens_per_pass(x, job) * job.model.vocab_size / logits_split(x, job)
@@ -443,6 +442,6 @@ def _gathered_copies(x: LayoutColumns, job: Job) -> Floats:
 
 
 def has_scores(x: LayoutColumns) -> Booleans:
-    """Whether the attention kernel has its scores in memory."""
+    """Return the layouts whose attention kernel has its scores in memory."""
     scores: Booleans = np.isin(x.attention_kernel, (AttentionKernel.MATH, AttentionKernel.FUSED_SOFTMAX))
     return scores

@@ -31,31 +31,31 @@ from autotuner.costmodel.stages import PartKind, RankLoad, fullest_candidates, n
 from autotuner.costmodel.table import where
 
 MemoryColumns: TypeAlias = Memory[Floats, Integers]
-"""Bytes by part on the fullest pipeline rank of each layout, at the fullest moment of its passes. What the optimizer's
-step needs beyond that moment is in ``buffers_bytes``."""
+"""Bytes by part on the fullest pipeline rank of each layout, at the fullest moment of its passes. The bytes of the
+optimizer's step beyond that moment are in ``buffers_bytes``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankMemory:
-    """What a pipeline rank holds, whichever way data-parallel ranks share its weights."""
+    """The memory of a pipeline rank that does not depend on how data-parallel ranks share its weights."""
 
     rank: Integers
-    """Its number in the pipeline, from 0."""
+    """Number of the rank in the pipeline, from 0."""
     held: Weights
-    """Its weights."""
+    """Weights of the rank."""
     kept: KeptBytes
-    """Activations, by moment."""
+    """Activations at several moments."""
     logits: LogitsBytes
-    """What the loss holds, by moment."""
+    """Bytes of the loss at several moments."""
     received_bytes: Floats
     """Receive buffers of the pipeline."""
     is_fresh: Booleans
-    """When most micro-batches are in flight, none has begun its backward pass."""
+    """True if no backward pass has begun when most micro-batches are in flight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Moment:
-    """What is held at one moment of the passes, beside what is held all through."""
+    """The memory at one moment of the passes, beside the memory that is held throughout."""
 
     gradients: Floats
     activations: Floats
@@ -63,17 +63,17 @@ class _Moment:
     moving: Floats
 
     def total_bytes(self, beyond_counted: float) -> Floats:
-        """All of it, with a share of activations that the formulas do not count."""
+        """Return the sum of all parts, with a share of activations that the formulas do not count."""
         return self.gradients + (1 + beyond_counted) * self.activations + self.logits + self.moving
 
 
 def memory(x: LayoutColumns, job: Job) -> MemoryColumns:
-    """The peak of each layout, with the pipeline rank that reaches it."""
+    """Return the peak of each layout, with the pipeline rank that reaches it."""
     return fullest_rank(x, job, rank_memories(x, job, fullest_candidates(x, job)))
 
 
 def rank_memories(x: LayoutColumns, job: Job, loads: Sequence[RankLoad]) -> list[RankMemory]:
-    """Return what the candidates for the fullest rank hold; all depends on ``RANK_STEP_FIELDS`` alone.
+    """Return the memory of the candidates for the fullest rank, which depends on ``RANK_STEP_FIELDS`` alone.
 
     Where sequences differ, some step draws a micro-batch of the longest.
     """
@@ -95,7 +95,7 @@ def rank_memories(x: LayoutColumns, job: Job, loads: Sequence[RankLoad]) -> list
 
 
 def fullest_rank(x: LayoutColumns, job: Job, ranks: Sequence[RankMemory]) -> MemoryColumns:
-    """The peak of each layout on the fullest of some ranks."""
+    """Return the peak of each layout on the fullest of some ranks."""
     sharding = Sharding.of(x, job)
     fullest, *others = (_on_rank(x, job, sharding, rank) for rank in ranks)
     highest_bytes = fullest.total_bytes
@@ -107,7 +107,7 @@ def fullest_rank(x: LayoutColumns, job: Job, ranks: Sequence[RankMemory]) -> Mem
 
 
 def peak_bytes(x: LayoutColumns, job: Job, ranks: Sequence[RankMemory]) -> Floats:
-    """The peak of each layout alone, without its parts."""
+    """Return the peak of each layout alone, without its parts."""
     sharding = Sharding.of(x, job)
     return reduce(np.maximum, (_on_rank(x, job, sharding, rank).total_bytes for rank in ranks))
 
@@ -137,7 +137,7 @@ def _on_rank(x: LayoutColumns, job: Job, sharding: Sharding, rank: RankMemory) -
 
 
 def _moments(x: LayoutColumns, rank: RankMemory, sharding: Sharding, gradients: Floats) -> Iterator[_Moment]:
-    """The loss, the layer's backward pass after it, the end of a backward pass, and the loss of a second one."""
+    """Yield the loss, the layer's backward pass after it, the end of a backward pass, and the loss of a second one."""
     kept, logits = rank.kept, rank.logits
     # before any backward pass there is at most the memory that gradients are written to
     first = np.where(sharding.has_gradient_memory, gradients / sharding.gradient_copies, 0.0)
@@ -151,7 +151,7 @@ def _moments(x: LayoutColumns, rank: RankMemory, sharding: Sharding, gradients: 
 
 
 def _fullest_moment(moments: Iterable[_Moment], beyond_counted: float) -> tuple[_Moment, Floats]:
-    """For each layout, the moment when most is held, and how much that is."""
+    """Return the fullest moment of each layout, and its bytes."""
     fullest, *others = moments
     highest_bytes = fullest.total_bytes(beyond_counted)
     for other in others:
@@ -162,7 +162,7 @@ def _fullest_moment(moments: Iterable[_Moment], beyond_counted: float) -> tuple[
 
 
 def _beyond_counted(job: Job) -> float:
-    """Share of activations held beyond what the formulas count; on a CPU memory means bytes of tensors."""
+    """Return the share of activations held beyond the formulas. On a CPU memory means bytes of tensors."""
     return 0.0 if job.cluster.accelerator.kind == "cpu" else job.stack.activation_overhead
 
 
@@ -171,7 +171,7 @@ def _allowance_bytes(job: Job) -> float:
 
 
 def _moving_bytes(x: LayoutColumns, held: Weights, sharding: Sharding) -> tuple[Floats, Floats, Floats]:
-    """Gathered parameters, and gradients on their way: in the loss, in a layer's backward pass, and at its end.
+    """Return gathered parameters and travelling gradients in the loss, in a layer's backward pass, and at its end.
 
     FSDP gathers layer by layer, the next one ahead of its use, and what begins and ends the model as one more unit,
     whose gradients are complete last. A unit's gradient is there whole, and once more while it is scattered.
@@ -195,7 +195,7 @@ def _moving_bytes(x: LayoutColumns, held: Weights, sharding: Sharding) -> tuple[
 
 
 def _received_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Receive buffers for one end of a stage, which stay from the first step to the last.
+    """Return the receive buffers for one end of a stage, which stay from the first step to the last.
 
     Each stage has one per micro-batch for its input and one for its output's gradient, except where the model begins
     and ends (PipelineStage of torch.distributed.pipelining, torch 2.13, allocates them all before the first forward).
@@ -205,11 +205,11 @@ def _received_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 
 def _stepping_bytes(x: LayoutColumns, sharding: Sharding, owned: Floats) -> Floats:
-    """What AdamW steps with, of all elements at once: fp32 gradients, unless they are fp32 already; and the roots.
+    """Return the temporary bytes of AdamW for all elements: fp32 gradients, unless they are fp32 already, and roots.
 
-    The roots of the second moments are there with the kernels that visit lists of tensors operation by operation
-    (``_multi_tensor_adam`` of torch/optim/adam.py). Sign descent has signs. What a lossy exchange works with is counted
-    as if it were there meanwhile; most of it is gone when the optimizer steps.
+    Kernels that visit lists of tensors operation by operation hold the roots of the second moments
+    (``_multi_tensor_adam`` of torch/optim/adam.py). Sign descent holds signs. Temporary bytes of a lossy exchange are
+    counted here, too, although most of them are freed before the optimizer's step.
     """
     widened = np.where(sharding.gradient_bytes == 4.0, 0.0, 4.0)
     roots = np.where(x.optimizer_kernel == OptimizerKernel.FOREACH, 4.0, 0.0)

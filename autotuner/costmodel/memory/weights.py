@@ -27,11 +27,11 @@ _WORKING_BYTES: Mapping[GradientSync, float] = {
     GradientSync.STRIDING: 4.0,
     GradientSync.DILOCO: 4 + 4 + 4,  # what was learnt, packed, divided
 }
-"""Matrices in fp32 that are there at once, per element of a rank (``autotuner.training.lossy_exchange``)."""
+"""Bytes of fp32 matrices that exist at once, per element of a rank (``autotuner.training.lossy_exchange``)."""
 
 
 def state_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Bytes per element that a rank owns, beside its master weight.
+    """Return the bytes of states per element that a rank owns, beside its master weight.
 
     AdamW's two moments; the momentum of a lossy exchange, in fp32, with them or in their place; or the anchor that
     DiLoCo counts from.
@@ -44,7 +44,7 @@ def state_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 
 def exchanging_bytes(x: LayoutColumns, owned: Floats) -> Floats:
-    """Bytes of matrices and of gathered payloads while replicas exchange; 0 where all gradients are summed.
+    """Return the bytes of matrices and of gathered payloads in a lossy exchange; 0 if all gradients are summed.
 
     Args:
         x: The layouts.
@@ -60,33 +60,33 @@ def exchanging_bytes(x: LayoutColumns, owned: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharding:
-    """How data-parallel ranks share the weights of a layout, on every pipeline rank alike."""
+    """The sharding of a layout's weights over data-parallel ranks, the same on every pipeline rank."""
 
     dense_ranks: Floats
-    """Ranks that share one copy of what the optimizer has of the dense weights."""
+    """Number of ranks that share one copy of the optimizer states of the dense weights."""
     expert_ranks: Floats
-    """Ranks that share one copy of what the optimizer has of the experts."""
+    """Number of ranks that share one copy of the optimizer states of the experts."""
     shards_parameters: Booleans
-    """Weights are gathered for use."""
+    """True if weights are gathered for use."""
     parameter_bytes: Floats
-    """Of a weight on a rank that holds it whole."""
+    """Bytes of a weight on a rank that holds it whole."""
     gradient_bytes: Floats
-    """Of a gradient that is reduced."""
+    """Bytes of a gradient that is reduced."""
     summed_bytes: Floats
-    """Of a gradient that is summed over micro-batches."""
+    """Bytes of a gradient that is summed over micro-batches."""
     whole_gradients: Booleans
-    """A rank sums the gradients of all its weights, not of those that it owns."""
+    """True if a rank sums the gradients of all its weights, and not only of those that it owns."""
     keeps_buckets: Booleans
-    """Gradients stay through the optimizer's step."""
+    """True if gradients stay through the optimizer's step."""
     has_gradient_memory: Booleans
-    """Gradients have memory before any backward pass."""
+    """True if gradients have memory before any backward pass."""
     gradient_copies: Floats
-    """How often a rank holds its gradients: twice where DistributedDataParallel has buckets for them and sums up those
-    of micro-batches before the last outside of these (``no_sync``, torch 2.13)."""
+    """Number of copies of a rank's gradients. There are two if DistributedDataParallel has buckets for them and sums
+    those of earlier micro-batches outside of these (``no_sync``, torch 2.13)."""
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job) -> Sharding:
-        """One row per layout."""
+        """Return one row per layout."""
         dense_ranks, expert_ranks = _shard_ranks(x, job)
         several = num_micro_batches(x, job) > 1
         sums_whole, in_buckets = _sums_whole(x) & several, _in_buckets(x, job)
@@ -105,16 +105,16 @@ class Sharding:
 
 
 def owned_elements(x: LayoutColumns, job: Job, held: Weights) -> Floats:
-    """Elements that a rank's optimizer updates."""
+    """Return the number of elements that a rank's optimizer updates."""
     dense_ranks, expert_ranks = _shard_ranks(x, job)
     owned: Floats = held.dense / dense_ranks + held.expert / expert_ranks
     return owned
 
 
 def _sums_whole(x: LayoutColumns) -> Booleans:
-    """Whether gradients are summed whole until the last micro-batch although parameters are sharded.
+    """Return the layouts that sum whole gradients until the last micro-batch although parameters are sharded.
 
-    So it is in a pipeline, whether it reshards or not (``backward_maybe_with_nosync`` of
+    A pipeline does so, whether it reshards or not (``backward_maybe_with_nosync`` of
     torch/distributed/pipelining/stage.py, torch 2.13).
     """
     sums: Booleans = (x.shard_level == ShardLevel.PARAMETERS) & (x.pipeline_parallel_degree > 1)
@@ -122,12 +122,12 @@ def _sums_whole(x: LayoutColumns) -> Booleans:
 
 
 def gradient_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Bytes of an accumulated gradient, and of the one that is reduced."""
+    """Return the bytes of an accumulated gradient, and of the one that is reduced."""
     return np.where(x.fp32_gradient_reduce | job.stack.sums_gradients_in_fp32, 4.0, x.element_bytes)
 
 
 def summed_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Bytes of a gradient that is summed over micro-batches.
+    """Return the bytes of a gradient that is summed over micro-batches.
 
     What the trial job is to reduce in fp32 it widens on the way, but for the whole gradients that FSDP sums before
     (``unsharded_accumulated_grad`` of torch/distributed/fsdp, torch 2.13).
@@ -137,7 +137,7 @@ def summed_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 
 def _shard_ranks(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
-    """Ranks that share one copy of the dense weights, and of the experts; the expert ranks were taken from them."""
+    """Return the ranks that share one copy of the dense weights, and of the experts."""
     sharded = x.shard_level != ShardLevel.NONE
     dense = np.where(sharded, x.data_parallel_shard_degree * x.context_parallel_degree, 1.0)
     if job.model.experts is None:
@@ -151,7 +151,7 @@ def _shard_ranks(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
 
 
 def _in_buckets(x: LayoutColumns, job: Job) -> Booleans:
-    """Whether DistributedDataParallel reduces the gradients; it knows one stage of a pipeline rank."""
+    """Return the layouts whose gradients DistributedDataParallel reduces, with one stage per pipeline rank."""
     replicas = (x.shard_level == ShardLevel.NONE) & (x.data_parallel_degree * x.context_parallel_degree > 1)
     one_stage = (x.pipeline_parallel_degree == 1) | is_one_of(x.pipeline_schedule, ONE_STAGE_SCHEDULES)
     in_buckets: Booleans = replicas & one_stage & job.stack.fills_buckets
@@ -159,9 +159,9 @@ def _in_buckets(x: LayoutColumns, job: Job) -> Booleans:
 
 
 def _keeps_buckets(x: LayoutColumns) -> Booleans:
-    """Whether gradients stay through the optimizer's step, as views of the buckets that replicas reduce.
+    """Return the layouts whose gradients stay through the optimizer's step, as views of the buckets.
 
-    Others are forgotten one by one as they are widened. DistributedDataParallel, ``gradient_as_bucket_view``.
+    Other gradients are freed one by one as they are widened. DistributedDataParallel, ``gradient_as_bucket_view``.
     """
     keeps: Booleans = (x.shard_level <= ShardLevel.OPTIMIZER) & (x.data_parallel_degree * x.context_parallel_degree > 1)
     return keeps
@@ -172,17 +172,17 @@ class Weights:
     """Elements of a rank's weights before data-parallel sharding."""
 
     dense: Floats
-    """Split over tensor ranks and stages only."""
+    """Elements that are split over tensor ranks and stages only."""
     expert: Floats
-    """Routed experts; split over expert ranks, over tensor ranks, or over both."""
+    """Elements of routed experts, split over expert ranks, over tensor ranks, or over both."""
     layer: Floats
-    """The largest layer, experts included: what FSDP gathers at once."""
+    """Elements of the largest layer, including experts, which FSDP gathers at once."""
     tables: Floats
-    """Vocabulary tables and what lies beside them, gathered with what begins and ends the model."""
+    """Elements of vocabulary tables and of everything else that is gathered with the two ends of the model."""
 
 
 def weights(x: LayoutColumns, job: Job, load: RankLoad) -> Weights:
-    """What the rank holds of the model."""
+    """Return the elements of the model that the rank holds."""
     model, tensor = job.model, x.tensor_parallel_degree
     elements = _layer_elements(model)
     tables = load.has_input * model.num_input_parameters
@@ -201,12 +201,12 @@ def weights(x: LayoutColumns, job: Job, load: RankLoad) -> Weights:
 
 
 def expert_split(x: LayoutColumns, job: Job) -> Integers:
-    """Ways in which a layer's experts are split: over expert ranks, and each of them over tensor ranks."""
+    """Return the number of parts of a layer's experts: over expert ranks, and over tensor ranks in each of them."""
     return x.expert_parallel_degree * width_split(x, job)
 
 
 def _layer_elements(model: TransformerSpec) -> Mapping[PartKind, float]:
-    """Elements of a layer of each kind without its routed experts; norms and biases included."""
+    """Return the elements of a layer of each kind without its routed experts, including norms and biases."""
     num_sparse = model.num_sparse_layers
     num_dense = model.num_layers - num_sparse
     without_experts = model.num_layer_parameters - model.num_expert_parameters

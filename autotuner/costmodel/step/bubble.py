@@ -21,7 +21,7 @@ from autotuner.costmodel.table import taken
 def rank_bubble_s(
     x: LayoutColumns, num_micro_batches: Integers, rank: Integers, own: Passes, others: Passes, send_s: Floats
 ) -> Floats:
-    """Seconds of a step in which one pipeline rank waits for the others and for sends.
+    """Return the seconds of a step in which one pipeline rank waits for the others and for sends.
 
     A step lasts as long as the rank whose micro-batches and waiting add up to most; asking the first and the last is
     enough where layers divide. The difference to no ``send_s`` is what sends cost when they overlap with compute. Where
@@ -69,22 +69,22 @@ class _Rank:
 
     @property
     def before(self) -> Floats:
-        """Share of the others that lie before it."""
+        """The share of the other ranks that lie before it."""
         return self.r / (self.p - 1)
 
     @property
     def num_behind(self) -> Integers:
-        """Ranks behind it."""
+        """The number of ranks after it."""
         return self.p - 1 - self.r
 
 
 def _gpipe_s(x: _Rank) -> Floats:
-    """One micro-batch through all other ranks, forward and backward (arXiv 2104.04473, section 2.2)."""
+    """Return one micro-batch's time through all other ranks, forward and backward (arXiv 2104.04473, section 2.2)."""
     return x.others.total_s + 2 * (x.p - 1) * x.send_s
 
 
 def _one_f_one_b_s(x: _Rank) -> Floats:
-    """The longer of two chains: filling, this rank and draining; or waves of p micro-batches through all ranks.
+    """Return the longer of two chains: filling, this rank and draining; or waves of p micro-batches through all ranks.
 
     Filling takes the ranks before once each way. The ranks behind return the first micro-batch after their passes both
     ways, under one forward of this rank for each of them; the last micro-batch likewise, under as many backwards. With
@@ -104,7 +104,7 @@ def _one_f_one_b_s(x: _Rank) -> Floats:
 
 
 def _interleaved_s(x: _Rank) -> Floats:
-    """A v-th of 1F1B's for the others' passes (arXiv 2104.04473, section 2.3); a send each way per stage but the last.
+    """Return 1 / v of 1F1B's bubble (arXiv 2104.04473, section 2.3), and a send each way per stage except the last.
 
     Interleaving gives the steady state the slack that 1F1B lacks, so the sends do not grow with the micro-batches.
     """
@@ -112,7 +112,7 @@ def _interleaved_s(x: _Rank) -> Floats:
 
 
 def _zb_h1_s(x: _Rank) -> Floats:
-    """The bubble of 1F1B with one chain of F and I, whose drain hides deferred weight gradients.
+    """Return the bubble of 1F1B with one chain of F and I, whose drain hides deferred weight gradients.
 
     With equal ranks the largest is ``(p - 1) max(F + I - W, F, I)``; the first is ZB-H1's bubble of arXiv 2401.10241,
     table 1.
@@ -128,7 +128,7 @@ def _zb_h1_s(x: _Rank) -> Floats:
 
 
 def _zero_bubble_s(x: _Rank) -> Floats:
-    """ZB-H1; with several stages per rank the same chain of stages, each a v-th (``zero_bubble.zb_interleaved``).
+    """Return the bubble of ZB-H1; with several stages per rank that of the same chain of shorter stages.
 
     A stage hands on what it computed after a v-th of its rank's pass, and the deferral is counted in stages too.
     """
@@ -136,13 +136,13 @@ def _zero_bubble_s(x: _Rank) -> Floats:
 
 
 def _zbv_s(x: _Rank) -> Floats:
-    """On the first rank, which also holds the last stage, what its own passes do not hide; elsewhere as if equal.
+    """Return the bubble of ZB-V: on the first rank the part that its own passes do not hide, elsewhere as if equal.
 
-    The first rank waits when the others' half forwards take longer than its own, and when their half gradients come
-    back later than it has passes to run. For equal ranks of F <= I and W <= I the largest is
-    ``(p - 1) max(I / 2, I - W)``, with 5 (p - 1) - 2 and 6 (p - 1) - 2 sends on the chain: exact against the simulator
-    from 2 p - 1 micro-batches on; with fewer, fewer weight gradients are there to defer. The bubble rates of arXiv
-    2401.10241 leave out the start, where ranks follow one another.
+    The first rank also holds the last stage. It waits when the others' half forwards take longer than its own, and when
+    their half gradients come back later than it has passes to run. For equal ranks of F <= I and W <= I the largest is
+    ``(p - 1) max(I / 2, I - W)``, with 5 (p - 1) - 2 and 6 (p - 1) - 2 sends on the chain. That is exact against the
+    simulator from 2 p - 1 micro-batches on; with fewer, fewer weight gradients are there to defer. The bubble rates of
+    arXiv 2401.10241 leave out the start, where ranks follow one another.
     """
     others, k = x.others, x.p - 1
     down = others * (0.5 / k)  # a stage without the loss
@@ -159,7 +159,7 @@ def _zbv_s(x: _Rank) -> Floats:
 
 
 def _dualpipev_s(x: _Rank) -> Floats:
-    """The published bubble, ``(p - 1) (F&B + B - 3 W)`` for 2 p stages (README of deepseek-ai/DualPipe), per stage.
+    """Return the published bubble, ``(p - 1) (F&B + B - 3 W)`` for 2 p stages (README of deepseek-ai/DualPipe).
 
     A forward and a backward that run as one pass, F&B, take as long as both here: nothing overlaps inside a rank. Then
     it is ``(p - 1) max(F + 2 I - W, 2 F)`` with the passes of a stage, half of a rank's; the second where forwards are
@@ -173,12 +173,12 @@ def _dualpipev_s(x: _Rank) -> Floats:
 
 
 def _adaptive_s(x: _Rank) -> Floats:
-    """The ranks before, once forward: the warm-up is planned so that nothing else is waited for (arXiv 2504.19232)."""
+    """Return the time of the ranks before, once forward. The warm-up hides all else (arXiv 2504.19232)."""
     return x.before * (x.others.forward_s + (x.p - 1) * x.send_s)
 
 
 def _beyond(seconds: Floats, hidden_s: Floats) -> Floats:
-    """What remains of some seconds when others run meanwhile."""
+    """Return the part of some seconds that remains when others run at the same time."""
     return np.maximum(0.0, seconds - hidden_s)
 
 

@@ -1,4 +1,4 @@
-"""What the collectives of the data-parallel group cost a step."""
+"""The cost of the data-parallel group's collectives in a step."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ from autotuner.costmodel.step.lossy_exchange import lossy_exchange_s
 from autotuner.costmodel.step.rank_step import RankWindow
 
 _MATRICES_PER_LAYER = 7
-"""Four of attention and three of a gated feed-forward block; of a layer's experts each is one tensor for all."""
+"""Number of matrices of a layer: four of attention and three of a gated feed-forward block. All experts of a layer are
+one tensor for each."""
 
 
 def data_communication_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floats:
-    """Exposed seconds of the data-parallel group in one step; weights and gradients travel as they are stored.
+    """Return the exposed seconds of the data-parallel group in one step. Weights and gradients travel as stored.
 
     * nothing sharded: all-reduces under the last micro-batch's backward;
     * optimizer sharded (ZeRO-1): one reduce-scatter under the last backward, one all-gather of the new parameters;
@@ -82,13 +83,13 @@ def data_communication_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floa
 
 
 def _under(wire_s: Floats, window_s: Floats, parts: Floats, met: MetTraffic | None) -> Floats:
-    """Exposed seconds of collectives under one pass, and what sharing links with the pass's own traffic adds."""
+    """Return the exposed seconds of collectives under one pass, with the cost of sharing links with its traffic."""
     alone_s = exposed_s(wire_s, window_s, parts)
     return alone_s if met is None else alone_s + met.added_s(wire_s, window_s)
 
 
 def early_share(x: LayoutColumns, job: Job, window: RankWindow) -> Floats:
-    """Share of the gradients' bytes whose reduction may start before the last backward pass ends, 0..1.
+    """Return the share of the gradients' bytes whose reduction may start before the last backward pass ends, 0..1.
 
     All parts but the last one; none where a norm or a lossy exchange waits for all of them, or nobody reduces.
     """
@@ -99,7 +100,7 @@ def early_share(x: LayoutColumns, job: Job, window: RankWindow) -> Floats:
 
 
 def _num_collectives_and_parts(x: LayoutColumns, job: Job, window: RankWindow) -> tuple[Floats, Floats]:
-    """Collectives that a rank's gradients take, and parts of its backward pass behind which some of them start.
+    """Return the collectives of a rank's gradients, and the parts of its backward pass after which some of them start.
 
     One per layer and one for the tables; or, where the stack fills buckets and nothing shards gradients, one per bucket
     of a chosen size (arXiv 2006.15704, section 3.2.3: small buckets start early, large ones use the link well), which
@@ -119,7 +120,7 @@ def _num_collectives_and_parts(x: LayoutColumns, job: Job, window: RankWindow) -
 
 
 def _gather_and_reduce_s(x: LayoutColumns, job: Job, held: Weights, collectives: Floats) -> tuple[Floats, Floats]:
-    """Wire time to gather a rank's parameters once, and to reduce its gradients once, in so many collectives."""
+    """Return the wire time to gather a rank's parameters once, and to reduce its gradients once."""
     shard = shard_group(x, job.cluster)
     if job.model.experts is None:
         return _exchange_s(x, job, held.dense / collectives, shard, collectives)
@@ -131,7 +132,7 @@ def _gather_and_reduce_s(x: LayoutColumns, job: Job, held: Weights, collectives:
 
 
 def _exchange_s(x: LayoutColumns, job: Job, unit: Floats, shard: Group, collectives: Floats) -> tuple[Floats, Floats]:
-    """Communication of units of so many elements, which the ranks of one kind of group shard."""
+    """Return the wire times of units of so many elements, which the ranks of one kind of group shard."""
     unit_bytes = x.element_bytes * unit
     sharded = x.shard_level != ShardLevel.NONE
     gather_s = np.where(sharded, data_all_gather_s(unit_bytes * gathered_share(x, job), shard, x), 0.0)
@@ -148,7 +149,7 @@ def _exchange_s(x: LayoutColumns, job: Job, unit: Floats, shard: Group, collecti
 
 
 def _replicas_s(x: LayoutColumns, job: Job, summed_bytes: Floats) -> Floats:
-    """Wire time to sum what shards hold over replicas; where their exchange is lossy, over what one replica is of.
+    """Return the wire time to sum the data of shards over replicas, or with a lossy exchange within a replica.
 
     That is its shards, which did it before, or its context ranks where nothing is sharded.
     """

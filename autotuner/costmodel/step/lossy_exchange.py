@@ -1,7 +1,7 @@
-"""What a lossy exchange between replicas costs a step: bytes on the wire, and kernels that choose and restore them.
+"""The cost of a lossy exchange between replicas in a step: bytes on the wire, and kernels before and after it.
 
-All of it stands behind the backward pass: a momentum takes the whole gradient, clipped by its norm, before anything is
-chosen of it.
+Everything follows the backward pass: a momentum takes the whole gradient, clipped by its norm, before any part of it is
+chosen.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from autotuner.costmodel.layer.matrix_products import gemm_s
 from autotuner.costmodel.layer.memory_bound import stream_rate
 
 _NUM_TRANSFORMS = 3
-"""Products of chunks with the cosine basis: of the momentum, of what is sent, and of what came back."""
+"""Number of products of chunks with the cosine basis: of the momentum, of the sent data, and of the received data."""
 
 _TOP_K_BYTES = 156.0
-"""Bytes that a core streams, at 8.5 GB/s, while it finds the largest among its elements: what whole exchanges in chunks
-of 32 to 256 take beyond all else (measured 2026-11-23: 20 to 33 ns per element, predicted 0.79 to 1.08 times as
-long; torch 2.13, one thread of an EPYC, 2026-11-23). Nothing was measured on GPUs, whose top-k of short rows is slow,
-too."""
+"""Bytes that a core streams, at 8.5 GB/s, while it finds the largest among its elements. Whole exchanges in chunks of
+32 to 256 take that beyond all else (measured 2026-11-23: 20 to 33 ns per element, predicted 0.79 to 1.08 times as
+long; torch 2.13, one thread of an EPYC). Nothing was measured on GPUs, whose top-k of short rows is slow, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,19 +37,19 @@ class _Traffic:
     """Bytes that each operation of an exchange reads and writes in fp32 (``autotuner.training.lossy_exchange``)."""
 
     element: float
-    """Per element of the momentum, or of the parameters."""
+    """Bytes per element of the momentum, or of the parameters."""
     sent: float
-    """Per element or component that a rank sends."""
+    """Bytes per element or component that a rank sends."""
     received: float
-    """Per element or component that it gets, its own among them."""
+    """Bytes per element or component that it receives, including its own."""
 
 
 _MOMENTUM = (4 + 4) + (4 + 4 + 4)
-"""Bytes per element to let a momentum decay and to add a gradient."""
+"""Bytes per element to decay a momentum and to add a gradient."""
 
 _HASH = 9 * (8 + 8) + 4 * (8 + 8 + 8) + 8 + 8
-"""Bytes per row to draw one of its elements: operations on words of 64 bits with one operand and with two, and what
-they begin with (``autotuner.training.momentum``)."""
+"""Bytes per row to draw one of its elements: operations on words of 64 bits with one operand and with two, and their
+inputs (``autotuner.training.momentum``)."""
 
 
 def _of_elements(drawn: float) -> _Traffic:
@@ -85,7 +84,7 @@ _TRAFFIC: Mapping[GradientSync, _Traffic] = {
 
 
 def lossy_exchange_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
-    """Seconds of an average step, none of them hidden; 0 where all gradients are summed.
+    """Return the seconds of an average step, none of them hidden; 0 if all gradients are summed.
 
     Args:
         x: The layouts.
@@ -97,7 +96,7 @@ def lossy_exchange_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats
 
 
 def exchange_wire_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
-    """Seconds on the wire of one lossy exchange: an all-gather of what DeMo chose, an all-reduce of anything else."""
+    """Return the seconds on the wire of one lossy exchange: an all-gather with DeMo, otherwise an all-reduce."""
     group, one = exchange_group(x, job.cluster), _one(x)
     sent_bytes = _column(payload_bytes(one, cast("float", num_elements), 4.0) * steps_per_exchange(one))
     gathered_s = all_gather_s(sent_bytes * group.num_ranks, group)
@@ -105,7 +104,7 @@ def exchange_wire_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
 
 
 def exchange_kernels_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
-    """What comes before the wire and behind it: memory traffic, and products with the cosine basis."""
+    """Return the seconds of kernels before and after the wire: memory traffic, and products with the cosine basis."""
     element, sent, received = (
         np.array([getattr(_TRAFFIC[sync], name) for sync in GradientSync])[x.gradient_sync]
         for name in ("element", "sent", "received")
@@ -117,14 +116,14 @@ def exchange_kernels_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floa
 
 
 def _transforms_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
-    """Chunks of the momentum as rows of a product with the basis, in fp32."""
+    """Return the seconds of products of the momentum's chunks with the basis, in fp32."""
     law = kernels_for(job.cluster.accelerator).gemm[Precision.FP32]
     once_s = gemm_s(num_elements / x.sync_chunk, x.sync_chunk, x.sync_chunk, law) / law.sustained_share
     return np.where(x.gradient_sync == GradientSync.DEMO, _NUM_TRANSFORMS * once_s, 0.0)
 
 
 def _one(x: LayoutColumns) -> Layout:
-    """Columns, to formulas that are written for one layout with operators that columns have."""
+    """Return columns as the type of one layout, for formulas with operators that columns also have."""
     return cast("Layout", x)
 
 

@@ -1,8 +1,9 @@
 """Bubbles of pipelines whose schedule is planned around slow links.
 
-A plan leaves only what cannot be hidden: a step is the longest of a few chains of passes, each of which some rank must
-go through. So this is hardly ever more than the planner's own makespan, and less by a few percent at most (the error
-over random pipelines with slow links is bounded by tests/unit/costmodel/step/test_step.py), at a hundredth of the time.
+A plan leaves only time that cannot be hidden: a step is the longest of a few chains of passes, each of which some rank
+must go through. So this time is hardly ever more than the planner's own makespan, and less by a few percent at most
+(tests/unit/costmodel/step/test_step.py bounds the error over random pipelines with slow links). It takes a hundredth of
+the planner's time.
 """
 
 from __future__ import annotations
@@ -15,30 +16,29 @@ from autotuner.core.columns import Floats, Integers
 from autotuner.costmodel.step.sends import Hops, StagePasses
 
 NOTICED = 0.5
-"""Share of a forward pass from which on a send is a delay to plan for, as the trial job has it; less is what every link
-takes."""
+"""Share of a forward pass from which a send is a delay to plan for, as in the trial job. Every link takes less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """Plans of layouts with as many ranks, one stage each; columns of shape (layouts, ranks)."""
+    """Plans of layouts with as many ranks, one stage each, as columns of shape (layouts, ranks)."""
 
     forward_s: Floats
-    """F of each rank, with what holds it when it sends."""
+    """Forward (F) of each rank, with the time that blocks it when it sends."""
     input_s: Floats
-    """I, likewise."""
+    """Input gradient (I) of each rank, with the time that blocks it when it sends."""
     weight_s: Floats
-    """W."""
+    """Weight gradient (W) of each rank."""
     flies_s: Floats
-    """Of what goes from a rank to the next, beside computation, with copies of the rank that receives; one less than
+    """Flight time of data from a rank to the next, beside computation, with copies of the receiving rank; one less than
     ranks."""
     warm_up: Integers
-    """Forwards before the first I, as ``pipeline_schedules.adaptive.warm_up`` has it. The planner lets no rank keep
-    more micro-batches than the first one runs ahead."""
+    """Number of forwards before the first I, as ``pipeline_schedules.adaptive.warm_up`` has it. The planner lets no
+    rank keep more micro-batches than the first one runs ahead."""
 
     @classmethod
     def of(cls, passes: StagePasses, hops: Hops, extra_slack: Integers, num_micro_batches: Integers) -> Planned:
-        """What the planner makes of these passes and hops."""
+        """Return the plans for these passes and hops."""
         num_ranks = passes.forward_s.shape[1]
         blocks_s, flies_s = hops.blocks_s[:, : num_ranks - 1], hops.flies_s[:, : num_ranks - 1]
         flies_s = flies_s + hops.receives_s[:, : num_ranks - 1]
@@ -55,16 +55,16 @@ class Planned:
         )
 
     def step_s(self, num_micro_batches: Integers, carried_s: Floats) -> Floats:
-        """The longest chain that any rank must go through.
+        """Return the longest chain that any rank must go through.
 
-        * a rank starts when the first micro-batch has come, and computes without a pause from then on;
-        * or its first I comes back late, and until then it may run only as many F as its warm-up has;
-        * or the last I goes back from it through the ranks before, whose W all but one were done meanwhile;
-        * or delegates, each busy for all of a transfer, send as many as there are.
+        * A rank starts when the first micro-batch has come, and computes without a pause from then on.
+        * Or its first I comes back late, and until then it may run only as many F as its warm-up has.
+        * Or the last I goes back from it through the ranks before, whose W all but one were done meanwhile.
+        * Or delegates, each busy for all of a transfer, send as many as there are.
 
         Args:
-            num_micro_batches: In a step of each layout.
-            carried_s: Least seconds between transfers over each hop; 0 where none waits for another.
+            num_micro_batches: Number of micro-batches in a step of each layout.
+            carried_s: Least seconds between transfers over each hop; 0 if none waits for another.
         """
         m = num_micro_batches[:, None].astype(np.float64)
         starts_s = _sums_before(self.forward_s[:, :-1] + self.flies_s)
@@ -82,5 +82,5 @@ class Planned:
 
 
 def _sums_before(seconds: Floats) -> Floats:
-    """The sum of all columns before each, one more column than there are."""
+    """Return the sum of all columns before each one, with one column more than the input."""
     return np.concatenate([np.zeros((len(seconds), 1)), np.cumsum(seconds, axis=1)], axis=1)

@@ -1,4 +1,4 @@
-"""One step of a pipeline rank, and of the slowest."""
+"""One step of a pipeline rank, and of the slowest one."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from autotuner.costmodel.table import where
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankTime:
-    """A pipeline rank in a step."""
+    """The time of a pipeline rank in a step."""
 
     load: RankLoad
     bubble_s: Floats
-    """Its waiting for the other ranks' passes."""
+    """Waiting for the other ranks' passes."""
     sends_s: Floats
-    """Its sending, and its waiting for sends."""
+    """Sending, and waiting for sends."""
     total_s: Floats
-    """Its micro-batches, bubble and sends."""
+    """Micro-batches, bubble and sends together."""
     planned_in_flight: Floats | None = None
-    """Micro-batches that a planned pipeline keeps at most; 0 where none is planned, None where no layout has a plan."""
+    """Most micro-batches that a planned pipeline keeps; 0 in other layouts, None if no layout has a plan."""
 
 
 def slowest_rank(x: LayoutColumns, job: Job, passes: ModelWork[Passes], loads: Sequence[RankLoad]) -> RankTime:
-    """The rank that a step waits for, found among some of each layout."""
+    """Return the rank that a step waits for, found among some ranks of each layout."""
     m, stage_send_s = num_micro_batches(x, job), send_between_stages_s(x, job)
     whole = passes.whole()
     slowest = reduce(_slower, (_on(x, job, load, passes.on(load), whole, m, stage_send_s) for load in loads))
@@ -53,13 +53,13 @@ def slowest_rank(x: LayoutColumns, job: Job, passes: ModelWork[Passes], loads: S
 
 
 def _slower(one: RankTime, other: RankTime) -> RankTime:
-    """The slower of both, layout by layout."""
+    """Return the slower of both, layout by layout."""
     slower = other.total_s > one.total_s
     return where(slower, other, one) if slower.any() else one
 
 
 def _on_links(time: RankTime, links: LinkTimes) -> RankTime:
-    """The slowest rank where links are not alike, or the schedule is planned; what that adds counts as sends."""
+    """Return the slowest rank on unequal links or with a planned schedule. The added time counts as sends."""
     planned = links.planned_s > 0
     computed_s = time.total_s - time.bubble_s - time.sends_s
     sends_s = np.where(planned, links.planned_s - links.unhindered_s, time.sends_s + links.added_s)
@@ -76,7 +76,7 @@ def _on_links(time: RankTime, links: LinkTimes) -> RankTime:
 def _on(
     x: LayoutColumns, job: Job, load: RankLoad, own: Passes, whole: Passes, m: Integers, stage_send_s: Floats
 ) -> RankTime:
-    """One rank beside all others; sends overlap with computation, or stand in its way where the stack lets them."""
+    """Return the time of one rank beside all others. Sends overlap with computation, or block it with some stacks."""
     others, nothing = whole - own, np.zeros(len(x))
     bubble_s = rank_bubble_s(x, m, load.rank, own, others, nothing)
     if job.stack.blocks_sends:
@@ -91,7 +91,7 @@ def _on(
 
 
 def send_between_stages_s(x: LayoutColumns, job: Job) -> Floats:
-    """Hidden states of one micro-batch from one stage to the next."""
+    """Return the seconds to send the hidden states of one micro-batch from one stage to the next."""
     wait_s = job.stack.send_wait_s * (x.pipeline_parallel_degree > 1)
     return send_s(hidden_bytes(x, job) / hidden_split(x), pipeline_group(x, job.cluster)) + wait_s
 
@@ -101,49 +101,49 @@ _BEFORE_DATA = _NAMES[: _NAMES.index("data_communication_s")]
 
 
 def before_data_s(step_time: StepTime[Floats]) -> Floats:
-    """The sum of all parts before ``data_communication_s``, which data-parallel ranks do not change."""
+    """Return the sum of all parts before ``data_communication_s``, which data-parallel ranks do not change."""
     parts: list[Floats] = [getattr(step_time, name) for name in _BEFORE_DATA]
     return reduce(np.add, parts)  # in order, as ``StepTime.total_s`` adds
 
 
 def total_s(before_data_s: Floats, data_communication_s: Floats, bubble_s: Floats, optimizer_s: Floats) -> Floats:
-    """The step time from its last three parts and the sum of those before."""
+    """Return the step time from its last three parts and the sum of those before."""
     return before_data_s + data_communication_s + bubble_s + optimizer_s
 
 
 RANK_STEP_FIELDS = ("data_parallel_degree", "pipeline_stride", *options_entering(CostPart.RANK))
-"""All that it depends on; a whole space has three to six layouts for each combination of them."""
+"""Options that a rank's step depends on. A whole space has three to six layouts for each combination of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankWindow:
-    """What the collectives of data-parallel ranks depend on: what one pipeline rank holds, and computes meanwhile."""
+    """The load of one pipeline rank that the collectives of data-parallel ranks depend on."""
 
     forward_s: Floats
-    """Computation of one micro-batch's forward, without collectives; gathers hide under it."""
+    """Computation of one micro-batch's forward, without collectives, which hides gathers."""
     backward_s: Floats
-    """Computation of one micro-batch's backward; reductions hide under it."""
+    """Computation of one micro-batch's backward, which hides reductions."""
     held: Weights
-    """Its weights."""
+    """Weights of the rank."""
     num_layers: Integers
-    """Its layers."""
+    """Number of its layers."""
     weight_casts_s: Floats
-    """Rounding its weights, where that is done once a step."""
+    """Seconds to round its weights, if they are rounded once a step."""
     traffic: PassTraffic | None = None
-    """What either pass spends on the other axes' traffic, which the collectives meet on a described network; None: one
-    switch joins all nodes, and nothing is known to be shared."""
+    """Traffic of the other axes in either pass, which shares a described network with the collectives; None: one switch
+    joins all nodes, and nothing is known to be shared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStep:
-    """What the slowest pipeline rank does in a step."""
+    """The step of the slowest pipeline rank."""
 
     step_time: StepTime[Floats]
-    """Its parts, but for the optimizer and the data-parallel group, which are zero."""
+    """Parts of the step, with zero for the optimizer and the data-parallel group."""
     window: RankWindow
-    """What hides collectives of the data-parallel group."""
+    """Window that hides collectives of the data-parallel group."""
     planned_in_flight: Floats | None
-    """Micro-batches that ranks of planned pipelines keep, 0 in other layouts; None: all others."""
+    """Micro-batches that ranks of planned pipelines keep, 0 in other layouts; None if there is no planned one."""
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job, loads: Sequence[RankLoad], works: ModelWork[Work]) -> RankStep:
@@ -177,7 +177,7 @@ class RankStep:
         return cls(step_time=step_time, window=window, planned_in_flight=slowest.planned_in_flight)
 
     def keeping(self, loads: Sequence[RankLoad]) -> tuple[RankLoad, ...]:
-        """The loads, with the micro-batches that plans keep."""
+        """Return the loads, with the micro-batches that plans keep."""
         planned = self.planned_in_flight
         if planned is None:
             return tuple(loads)
@@ -186,7 +186,7 @@ class RankStep:
 
 
 def _traffic(x: LayoutColumns, job: Job, work: Work) -> PassTraffic:
-    """Half of what a micro-batch spends on each axis, as much forward as backward."""
+    """Return half of a micro-batch's traffic on each axis, because forward and backward have equal parts."""
     return PassTraffic(
         tensor_s=work.tensor_s / 2,
         context_s=work.context_s / 2,
@@ -196,7 +196,7 @@ def _traffic(x: LayoutColumns, job: Job, work: Work) -> PassTraffic:
 
 
 def _accumulation_s(x: LayoutColumns, job: Job, held: Weights, m: Integers) -> Floats:
-    """Adding each micro-batch's gradients to the sum: the new one and the sum are read, the sum is written."""
+    """Return the seconds to add each micro-batch's gradients: the new one and the sum are read, the sum is written."""
     moved_bytes = (x.element_bytes + 2 * gradient_bytes(x, job)) * (held.dense + held.expert)
     seconds: Floats = (m - 1) * moved_bytes / stream_rate(job)
     return seconds

@@ -1,4 +1,4 @@
-"""Sends between stages."""
+"""Sends between pipeline stages."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from autotuner.costmodel.stages import stage_load
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hops:
-    """Sends of one micro-batch, of shape (layouts, hops); hop i joins pipeline ranks i and i + 1, the last the ends.
+    """Sends of one micro-batch, of shape (layouts, hops). Hop i joins ranks i and i + 1, the last one both ends.
 
-    A send stands in the way of the rank that sends for as long as ``blocks_s``, and arrives ``flies_s`` later.
+    A send blocks the sending rank for ``blocks_s``, and arrives ``flies_s`` later.
     """
 
     blocks_s: Floats
-    """What holds the sending rank: a slow link whose sends are inline, or a copy for a delegate."""
+    """Time that blocks the sending rank: a slow link with inline sends, or a copy for a delegate."""
     flies_s: Floats
-    """What passes beside computation."""
+    """Time of the transfer beside computation."""
     receives_s: Floats
-    """What holds the rank that receives: a copy from a delegate."""
+    """Time that blocks the receiving rank: a copy from a delegate."""
     num_delegates: Integers
-    """Processes that carry transfers in turn, each for as long as it flies; 0 where sends are inline."""
+    """Number of processes that carry transfers by turns, each for as long as it flies; 0 with inline sends."""
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job) -> Hops:
-        """The hops of layouts with more than one pipeline rank, on the links as they are."""
+        """Return the hops of layouts with more than one pipeline rank, on the cluster's present links."""
         healthy = cls.healthy(x, job)
         delayed_s, slower = _ailing(x, job)
         group, sent = pipeline_group(x, job.cluster), sent_bytes(x, job)
@@ -64,7 +64,7 @@ class Hops:
 
     @classmethod
     def healthy(cls, x: LayoutColumns, job: Job) -> Hops:
-        """The hops of the same layouts on links that are alike, sent inline."""
+        """Return the hops of the same layouts on nominal links, sent inline."""
         seconds = _between_stages_s(x, job)
         each_s = np.repeat(seconds[:, None], int(x.pipeline_parallel_degree.max()), axis=1)
         nothing = np.zeros_like(each_s)
@@ -77,7 +77,7 @@ class Hops:
         )
 
     def take(self, rows: Integers, num_hops: int) -> Hops:
-        """The first hops of some layouts."""
+        """Return the first hops of some layouts."""
         return Hops(
             blocks_s=self.blocks_s[rows, :num_hops],
             flies_s=self.flies_s[rows, :num_hops],
@@ -87,7 +87,7 @@ class Hops:
 
 
 def _are_delegated(x: LayoutColumns, delayed_s: Floats, slower: Floats) -> Booleans:
-    """Whether delegates send: in a planned pipeline only while a link between its stages ails, else always."""
+    """Return the layouts in which delegates send; in a planned pipeline only if a link between stages is degraded."""
     used = np.arange(delayed_s.shape[1]) < x.pipeline_parallel_degree[:, None] - 1
     ails = (used & ((delayed_s > 0) | (slower > 1))).any(axis=1)
     is_fixed = x.pipeline_schedule != PipelineSchedule.ADAPTIVE
@@ -96,7 +96,7 @@ def _are_delegated(x: LayoutColumns, delayed_s: Floats, slower: Floats) -> Boole
 
 
 def sent_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Hidden states of one micro-batch, as one rank sends them to the next stage."""
+    """Return the bytes of one micro-batch's hidden states, as one rank sends them to the next stage."""
     size: Floats = hidden_bytes(x, job) / hidden_split(x)
     return size
 
@@ -106,10 +106,10 @@ def _between_stages_s(x: LayoutColumns, job: Job) -> Floats:
 
 
 def _ailing(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
-    """Delay of each hop beyond its link's latency, and time of a byte over that of a healthy link.
+    """Return the delay of each hop beyond its link's latency, and the time of a byte relative to a nominal link.
 
-    The job waits for the slowest of the pipelines that go side by side. What is known of single links goes before what
-    is known of their class.
+    The job waits for the slowest of the pipelines that run in parallel. States of single links replace those of their
+    class.
     """
     num_hops = int(x.pipeline_parallel_degree.max())
     delay_s, slower, is_named = (np.zeros((len(x), num_hops)) for _ in range(3))
@@ -128,7 +128,7 @@ def _ailing(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
 
 
 def _inline_s(sent: Floats, group: Group, delay_s: Floats, slower: Floats) -> Iterator[Floats]:
-    """Seconds of one send over each hop."""
+    """Yield the seconds of one send over each hop."""
     healthy_s = send_s(sent, group)
     for hop in range(delay_s.shape[1]):
         slow = SlowLinks(delay_s=delay_s[:, hop], slowdown=slower[:, hop])
@@ -137,32 +137,33 @@ def _inline_s(sent: Floats, group: Group, delay_s: Floats, slower: Floats) -> It
 
 
 HOST_BYTES_PER_S = 1.5e9
-"""What one delegate sends between hosts by gloo. The iteration times that the authors of arXiv 2504.19232 logged on
-H800, always delegated and not: of 7B, 30B and 60B the difference, over the 2 (p - 1) sends that stand one after the
-other in a step, is 7, 12 and 15 ms for 10, 17 and 23 MB: 1.4 to 1.6 GB/s. 14B, 1.4 ms for 10 MB, hides most of them."""
+"""Bandwidth of one delegate that sends between hosts by gloo. The iteration times that the authors of arXiv 2504.19232
+logged on H800, always delegated and not: of 7B, 30B and 60B the difference, over the 2 (p - 1) sends that stand one
+after the other in a step, is 7, 12 and 15 ms for 10, 17 and 23 MB: 1.4 to 1.6 GB/s. 14B, 1.4 ms for 10 MB, hides
+most of them."""
 
 START_S = 1e-4
-"""Of a transfer: a signal that a process beside polls for, twice. An assumption."""
+"""Start of a transfer: a signal that another process polls for, twice. It is an assumption."""
 
 COPY_BYTES_PER_S = {"cuda": 25e9, "rocm": 25e9, "cpu": 4e9}
-"""Between a device and pinned memory: PCIe 4.0 x16, 32 GB/s less its protocol; on cores a copy within memory. What a
-device has faster than that shows in copies too short to matter."""
+"""Bandwidth between a device and pinned memory: PCIe 4.0 x16, 32 GB/s less its protocol; on cores a copy within memory.
+Devices with faster copies save too little time to matter."""
 
 _SLOWEST_COPY = 4e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelegatedTransfer:
-    """One transfer on healthy links."""
+    """The time of one transfer on nominal links."""
 
     copy_s: Floats
-    """The sending rank copies, and the receiving one; neither computes meanwhile."""
+    """Time of a copy on the sending rank and on the receiving rank. Neither computes meanwhile."""
     carried_s: Floats
-    """A delegate is busy, and nobody else."""
+    """Time that a delegate is busy, beside the ranks."""
 
 
 def delegated_transfer(sent_bytes: Floats, job: Job) -> DelegatedTransfer:
-    """A transfer of so many bytes, by laws that wait to be measured; ``comparison`` says so of every prediction."""
+    """Return the time of a transfer of so many bytes, by laws that were not measured; each prediction says so."""
     kind = job.cluster.accelerator.kind
     return DelegatedTransfer(
         copy_s=sent_bytes / COPY_BYTES_PER_S.get(kind, _SLOWEST_COPY),
@@ -182,14 +183,14 @@ class StagePasses:
     def of(
         cls, x: LayoutColumns, job: Job, passes: ModelWork[Passes], rows: Integers, rank_of: Integers
     ) -> StagePasses:
-        """Of some layouts of a table, which have as many stages on as many ranks, dealt alike.
+        """Return the passes of some layouts of a table with as many stages on as many ranks.
 
         Args:
             x: All layouts of the table.
             job: The job.
-            passes: Of the whole table.
-            rows: Which layouts.
-            rank_of: The pipeline rank of each stage.
+            passes: Passes of the whole table.
+            rows: Indices of the layouts.
+            rank_of: Pipeline rank of each stage.
         """
         num_stages = len(rank_of)
         repeated = np.repeat(rows, num_stages)
@@ -205,7 +206,7 @@ class StagePasses:
 
 
 def rank_of_stages(layout: Layout) -> Integers:
-    """The pipeline rank of each stage of a layout."""
+    """Return the pipeline rank of each stage of a layout."""
     rank_of = np.empty(layout.num_stages, dtype=np.int64)
     for rank in range(layout.pipeline_parallel_degree):
         rank_of[list(stages_of_rank(layout, rank))] = rank

@@ -1,11 +1,11 @@
-"""What links add that are unlike each other.
+"""The extra time of pipelines on unequal links.
 
-What ``pipeline_schedules.simulate`` does for one layout. Actions of different ranks that wait for no other of them are
-one wave, and computed together. A step of many micro-batches is not simulated whole: once its
-ranks keep step, each further round takes as long as the one before.
+This is ``pipeline_schedules.simulate`` for many layouts at once. Actions of different ranks that do not wait for each
+other are one wave, and are computed together. A step of many micro-batches is not simulated whole: once its ranks keep
+step, each further round takes as long as the one before.
 
-On links that are alike the closed forms of ``pipeline.bubble`` hold. What slow links and delegates add to them is the
-difference of two simulations of the same schedule, in columns; adaptive schedules have a closed form of their own.
+The closed forms of ``pipeline.bubble`` hold on equal links. Slow links and delegates add the difference of two
+simulations of the same schedule, in columns. Adaptive schedules have a closed form of their own.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ from autotuner.schedules.planner import named_schedule
 from autotuner.schedules.schedule import Kind, flow_of
 
 _MOST_STEPS = 1_600
-"""Of a schedule that is run whole."""
+"""Most steps of a schedule that is simulated whole."""
 
 _FEW_RANKS = 16
-"""Of deeper pipelines one round is simulated beyond the first, else two beyond two; off by 4 % at most."""
+"""Most pipeline ranks with which two rounds beyond two are simulated. Deeper pipelines have one round beyond the first,
+with an error of 4 % at most."""
 
 
 def simulated_numbers(p: int, v: int, num_micro_batches: int) -> tuple[int, ...]:
-    """For how many micro-batches a schedule is simulated: all; or two numbers, of which the rest follows."""
+    """Return the numbers of micro-batches to simulate: all of them, or two numbers from which the rest follows."""
     if 3 * p * v * num_micro_batches <= _MOST_STEPS or num_micro_batches <= 5 * p:
         return (num_micro_batches,)
     rounds = 2 if p <= _FEW_RANKS else 1
@@ -52,7 +53,7 @@ def simulated_numbers(p: int, v: int, num_micro_batches: int) -> tuple[int, ...]
 def simulated_s(
     name: PipelineSchedule, p: int, v: int, num_micro_batches: int, passes: StagePasses, hops: Hops
 ) -> tuple[Floats, Floats]:
-    """Seconds of a step of so many micro-batches as are simulated, and what each further one adds.
+    """Return the seconds of a step of the simulated micro-batches, and those of each further one.
 
     All layouts have the same schedule, ranks and delegates.
     """
@@ -65,22 +66,22 @@ def simulated_s(
 
 
 class _Wave(NamedTuple):
-    """Actions that do not wait for each other: numbers of rows, of arrays that end with a row of zeros."""
+    """Actions that do not wait for each other, as numbers of rows of arrays that end with a row of zeros."""
 
     actions: Integers
-    """Themselves."""
+    """Numbers of the actions."""
     ranks: Integers
-    """Where they run."""
+    """Ranks on which they run."""
     passes: Integers
-    """Of stages, kind after kind."""
+    """Passes of stages, kind after kind."""
     needed: Integers
     """Actions of other stages whose results they wait for."""
     from_hops: Integers
-    """Over which these come, where they come from other ranks."""
+    """Hops over which these results come, if they come from other ranks."""
     to_hops: Integers
-    """Over which their own results go."""
+    """Hops over which their own results go."""
     queued: Integers
-    """Actions whose results the same delegate carries before."""
+    """Earlier actions whose results the same delegate carries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +93,7 @@ class _Waves:
 
 @lru_cache(maxsize=512)
 def _waves(name: PipelineSchedule, p: int, v: int, num_micro_batches: int, num_delegates: int) -> _Waves:
-    """The actions of a schedule, in waves."""
+    """Return the actions of a schedule, in waves."""
     schedule = named_schedule(name, p, v, num_micro_batches)
     ranks = [schedule.rank_of[stage] for stage in range(schedule.num_stages)]
     hops = [min(pair) if abs(pair[0] - pair[1]) == 1 else p - 1 for pair in pairwise(ranks)]
@@ -119,7 +120,7 @@ _KINDS = (Kind.FORWARD, Kind.INPUT, Kind.WEIGHT, Kind.BACKWARD)
 
 
 def _run(waves: _Waves, passes: StagePasses, hops: Hops) -> Floats:
-    """When the last rank has ended its last action."""
+    """Return the time when the last rank has ended its last action."""
     backward_s = passes.input_s + passes.weight_s
     seconds = np.concatenate([passes.forward_s, passes.input_s, passes.weight_s, backward_s], axis=1).T.copy()
     blocks_s, flies_s, receives_s = (_by_row(one) for one in (hops.blocks_s, hops.flies_s, hops.receives_s))
@@ -144,30 +145,30 @@ def _run(waves: _Waves, passes: StagePasses, hops: Hops) -> Floats:
 
 
 def _by_row(seconds: Floats) -> Floats:
-    """One row per hop, and one of zeros behind them."""
+    """Return one row per hop, and a row of zeros after them."""
     return np.concatenate([seconds.T, np.zeros((1, len(seconds)))])
 
 
 _AT_ONCE = 1 << 15
-"""Stages whose passes are looked at side by side, so that they stay in a core's cache."""
+"""Number of stages whose passes are simulated together, so that they stay in a core's cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTimes:
-    """What unequal links and plans mean for the layouts of a table."""
+    """The times of a table's layouts on unequal links and with plans."""
 
     added_s: Floats
-    """Seconds that they add to a step of a schedule which is not planned."""
+    """Seconds that unequal links add to a step of a schedule that is not planned."""
     planned_s: Floats
-    """Seconds of a planned step, and of the same on links that are alike; 0 where none is planned."""
+    """Seconds of a planned step; 0 without a plan."""
     unhindered_s: Floats
-    """See there."""
+    """Seconds of the same planned step on equal links."""
     in_flight: Floats
-    """Micro-batches that the first rank of a planned pipeline keeps; 0 where none is planned."""
+    """Micro-batches that the first rank of a planned pipeline keeps; 0 without a plan."""
 
 
 def link_times(x: LayoutColumns, job: Job, passes: ModelWork[Passes]) -> LinkTimes | None:
-    """The times of all layouts; None where no layout has any."""
+    """Return the times of all layouts; None if no layout has any."""
     has_stages = x.pipeline_parallel_degree > 1
     planned = has_stages & (x.pipeline_schedule == PipelineSchedule.ADAPTIVE)
     concerned = has_stages if job.cluster.link_health else has_stages & (planned | (x.p2p_transport > 0))
@@ -187,14 +188,14 @@ def link_times(x: LayoutColumns, job: Job, passes: ModelWork[Passes]) -> LinkTim
 
 
 def _told_apart(x: LayoutColumns, job: Job) -> Sequence[npt.NDArray[np.integer]]:
-    """What a simulation is of: schedule, ranks, stages, delegates, and micro-batches as far as they are simulated."""
+    """Return the columns that decide a simulation: schedule, ranks, stages, delegates and simulated micro-batches."""
     delegates = x.num_delegates * (x.p2p_transport > 0)
     simulated = _simulated(x, num_micro_batches(x, job))
     return x.pipeline_schedule, x.pipeline_parallel_degree, x.virtual_stages_per_rank, delegates, simulated
 
 
 def _simulated(x: LayoutColumns, m: Integers) -> Integers:
-    """The most micro-batches that are simulated of each layout."""
+    """Return the most micro-batches that are simulated of each layout."""
     cases, which = np.unique(
         np.stack([x.pipeline_parallel_degree, x.virtual_stages_per_rank, m], axis=1), axis=0, return_inverse=True
     )
@@ -202,7 +203,7 @@ def _simulated(x: LayoutColumns, m: Integers) -> Integers:
 
 
 def _groups(x: LayoutColumns, rows: Integers, index: Integers, *columns: npt.NDArray[np.integer]) -> Iterator[Integers]:
-    """Places in ``rows`` of layouts that agree in the columns, so many that their stages are few enough at once."""
+    """Yield indices into ``rows`` of layouts that agree in the columns, few enough to be simulated together."""
     if not len(index):
         return
     values = np.stack([column[rows[index]].astype(np.int64) for column in columns], axis=1)
@@ -217,7 +218,7 @@ def _groups(x: LayoutColumns, rows: Integers, index: Integers, *columns: npt.NDA
 def _told_once(
     name: PipelineSchedule, p: int, v: int, m: int, passes: StagePasses, hops: Hops
 ) -> tuple[Floats, Floats]:
-    """``simulated_s`` of each different row: layouts that differ in what no pipeline sees have the same times."""
+    """Return ``simulated_s`` of each row, computed once for equal rows."""
     columns = (passes.forward_s, passes.input_s, passes.weight_s, hops.blocks_s, hops.flies_s, hops.receives_s)
     table = np.ascontiguousarray(np.concatenate([*columns, hops.num_delegates[:, None]], axis=1))
     rows = table.view(np.dtype((np.void, table.dtype.itemsize * table.shape[1]))).reshape(-1)
@@ -238,14 +239,14 @@ class _Table:
     healthy: Hops
 
     def differs(self) -> Booleans:
-        """Whose hops are not all as they are on links that are alike."""
+        """Return the layouts whose hops differ from those on equal links."""
         pairs = zip(*((h.blocks_s, h.flies_s, h.receives_s) for h in (self.hops, self.healthy)), strict=True)
         unlike = np.logical_or.reduce([(one != other).any(axis=1) for one, other in pairs])
         changed: Booleans = unlike | (self.hops.num_delegates > 0)
         return changed
 
     def added_s(self, group: Integers) -> Floats:
-        """What the hops of layouts that are run alike add to a step."""
+        """Return the seconds that hops add to a step, for layouts that are simulated together."""
         rows = self.rows[group]
         name, p, v, m = self._run_of(int(rows[0]))
         passes, hops, healthy = self._stages(group, p, v, name)
@@ -255,7 +256,7 @@ class _Table:
         return (both_s[:half] - both_s[half:]) + further * (further_s[:half] - further_s[half:])
 
     def plan(self, group: Integers, times: LinkTimes) -> None:
-        """Write what planned layouts with as many ranks take."""
+        """Write the times of planned layouts with as many ranks."""
         rows = self.rows[group]
         _, p, v, _ = self._run_of(int(rows[0]))
         passes, hops, healthy = self._stages(group, p, v, PipelineSchedule.ADAPTIVE)

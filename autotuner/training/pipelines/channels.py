@@ -1,4 +1,4 @@
-"""Channel: the way to one other pipeline rank, the ranks that need one, and the store in which their processes meet."""
+"""Channel: the connection to one other pipeline rank, its neighbours, and the store in which processes meet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from torch.distributed import (  # type: ignore[attr-defined]  # Store is export
 from autotuner.schedules.schedule import Schedule
 
 _NUM_ROUND_TRIPS = 8
-"""The difference of two clocks is known to a part of the shortest of them; the first ones connect."""
+"""Number of round trips from which the difference of two clocks is estimated by the shortest one. The first ones
+connect."""
 
 _NEVER_SENT = 2**31 - 1
 """A tag that no message has."""
@@ -33,7 +34,7 @@ class Channel:
 
     Attributes:
         tells_moments: Each message is followed by the moment at which it was sent.
-        ahead_s: What to add to the other host's clock to get this host's.
+        ahead_s: Seconds to add to the other host's clock to get this host's.
     """
 
     def __init__(self, group: Any, peer: int) -> None:
@@ -42,17 +43,17 @@ class Channel:
         self.tells_moments, self.ahead_s = False, 0.0
 
     def send(self, tensor: Tensor, tag: int) -> dist.Work:
-        """Begin to send."""
+        """Begin to send a tensor."""
         work: dist.Work = self._group.send([tensor], self._peer, tag)
         return work
 
     def receive(self, buffer: Tensor, tag: int) -> dist.Work:
-        """Begin to receive."""
+        """Begin to receive a tensor."""
         work: dist.Work = self._group.recv([buffer], self._peer, tag)
         return work
 
     def break_off(self) -> None:
-        """Do nothing: other ranks need the group."""
+        """Do nothing, because other ranks need the group."""
 
 
 class PairChannel(Channel):
@@ -68,7 +69,7 @@ class PairChannel(Channel):
         timeout_s: float,
         attempt: int = 0,
     ) -> None:
-        """Meet the other rank in a store of their own. Both ranks count the same attempts."""
+        """Meet the other rank in a store for the two of them. Both ranks count the same attempts."""
         store = rendezvous.store(f"inline/{around.pair(peer)}/{attempt}")
         is_upper, timeout = around.rank > peer, timedelta(seconds=timeout_s)
         if device.type == "cpu":
@@ -80,7 +81,7 @@ class PairChannel(Channel):
             super().__init__(dist.ProcessGroupNCCL(store, int(is_upper), 2, options), 0 if is_upper else 1)
 
     def break_off(self) -> None:
-        """Let nothing pass any more, so that both ranks notice. Gloo closes a connection whose receive timed out."""
+        """Break the connection, so that both ranks notice. Gloo closes a connection whose receive timed out."""
         if not self.tells_moments:
             self._group.abort()
             return
@@ -88,7 +89,7 @@ class PairChannel(Channel):
             self.receive(torch.empty(1), _NEVER_SENT).wait(timedelta(milliseconds=1))
 
     def _clock_difference_s(self, *, is_upper: bool) -> float:
-        """Return this host's monotonic clock minus the other's: the shortest of a few round trips, half each way."""
+        """Return this host's monotonic clock minus the other's, from the shortest of a few round trips."""
         moment = torch.empty(1, dtype=torch.float64)
         found = []
         for number in range(_NUM_ROUND_TRIPS):
@@ -118,21 +119,21 @@ class Rendezvous:
     """A store that any process of the job can open by itself. It outlives process groups that break."""
 
     path: str = ""
-    """A file that all ranks see; empty: a server at ``host`` and ``port``."""
+    """File that all ranks see; empty: a server at ``host`` and ``port``."""
     host: str = ""
     port: int = 0
     timeout_s: float = 60.0
 
     @classmethod
     def beside(cls, store: Store | None, environment: Mapping[str, str]) -> Self:
-        """Return one beside the file in which ranks meet, or at the address that torchrun gave to the environment."""
+        """Return a store beside the file in which ranks meet, or at the address in torchrun's environment."""
         if isinstance(store, FileStore):
             path: str = store.path  # type: ignore[attr-defined]  # torch's stubs do not name it
             return cls(path=f"{path}.{_PREFIX}")
         return cls(host=environment["MASTER_ADDR"], port=int(environment["MASTER_PORT"]))
 
     def store(self, name: str) -> Store:
-        """Open a new connection, for all who know the name."""
+        """Open a new connection for all processes that know the name."""
         if self.path:
             whole: Store = FileStore(self.path, -1)
         else:
@@ -150,7 +151,7 @@ class Neighbourhood:
     peers: tuple[int, ...]
     """Other ranks of the pipeline, in order."""
     pipeline: str = "0"
-    """A name that no other pipeline of the job has."""
+    """Name that no other pipeline of the job has."""
 
     @classmethod
     def of(cls, schedule: Schedule, rank: int, pipeline: str = "0") -> Self:

@@ -1,4 +1,4 @@
-"""Controller: all ranks hear what each measured, find the same, and follow one plan from the next step on.
+"""Controller: all ranks learn each other's measurements, find the same, and follow one plan from the next step on.
 
 It answers the delays of links by another plan, by other senders, or not at all.
 """
@@ -26,45 +26,45 @@ from autotuner.training.pipelines.pipeline import ResilientPipeline
 _OF_LINKS = (LinkEventKind.LINK_SLOW, LinkEventKind.LINK_RECOVERED, LinkEventKind.LINK_DEAD)
 
 _NOTICED = 0.5
-"""Share of a forward pass from which a transfer's time is a delay to plan with; every link takes less."""
+"""Share of a forward pass from which a transfer's time is a delay to plan with. Every link takes less."""
 
 
 _UNSURE = 0.15
-"""Share of a forward pass by which a measured delay may be off; within it a plan stays."""
+"""Share of a forward pass by which a measured delay may be wrong. Within it a plan stays."""
 
 _DELEGATION_COST = 0.1
-"""Share of a step that delegates have to win before they send: they cost 3 to 21 % of a healthy one (measured in
+"""Share of a step that delegates have to save before they send. They cost 3 to 21 % of a nominal step (measured in
 arXiv 2504.19232 on four models, 2.6, 10.5, 18.4 and 21.1 %)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Powers:
-    """What a controller may do to a pipeline."""
+    """The changes that a controller may make to a pipeline."""
 
     may_replan: bool
-    """Its schedule may change."""
+    """True if the schedule may change."""
     may_delegate: bool = False
-    """Delegates may send where that pays; they bridge a dead link in any case."""
+    """True if delegates may send when it pays. They bridge a dead link in any case."""
     is_always_delegated: bool = False
-    """Delegates send whatever the links do."""
+    """True if delegates always send, whatever the state of the links."""
     num_delegates: int = 1
-    """Per neighbour and direction."""
+    """Number of delegates per neighbour and direction."""
     extra_slack: int = 0
-    """Forwards per slow link that are run ahead, beyond those that its delay asks for."""
+    """Number of forwards per slow link that are run ahead, beyond those that its delay requires."""
     most_in_flight: tuple[int, ...] | None = None
-    """Micro-batches that each stage has memory for; None: for all."""
+    """Number of micro-batches that each stage has memory for; None: for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """How the next steps run."""
+    """The schedule and the senders of the next steps."""
 
     schedule: Schedule
     is_delegated: bool
 
     @property
     def warm_up(self) -> tuple[int, ...]:
-        """Forwards per pipeline rank before its first backward."""
+        """The forwards per pipeline rank before its first backward."""
         return tuple(
             next((at for at, action in enumerate(actions) if action.kind is not Kind.FORWARD), len(actions))
             for actions in self.schedule.ranks
@@ -72,12 +72,12 @@ class Choice:
 
 
 def forwards_late(delays_s: Sequence[float], forward_s: Sequence[float], before: Sequence[int]) -> tuple[int, ...]:
-    """Return how many forward passes fit into each link's delay, rounded up: ceil(c / t_F), by which a plan is made.
+    """Return the number of forward passes in each link's delay, rounded up: ceil(c / t_F), by which a plan is made.
 
     Args:
-        delays_s: By link.
-        forward_s: Of the stage before each link.
-        before: The last result; a delay near a whole number of passes keeps it.
+        delays_s: Delay of each link.
+        forward_s: Forward time of the stage before each link.
+        before: The last result, which a delay near a whole number of passes keeps.
     """
     return tuple(_forwards_late(*one) for one in zip(delays_s, forward_s, before, strict=True))
 
@@ -92,14 +92,14 @@ def _forwards_late(delay_s: float, forward_s: float, before: int) -> int:
 
 
 def choose(times: PassTimes, late: Sequence[int], plain: Schedule, now: Schedule, powers: Powers) -> Choice:
-    """Return what is predicted to be fastest with the powers there are.
+    """Return the schedule and the senders that are predicted to be fastest within the given powers.
 
     Args:
         times: Times of passes, and delays of links as they were found.
-        late: From ``forwards_late``.
-        plain: The schedule while nothing is wrong.
-        now: The one that runs.
-        powers: What may be done.
+        late: Result of ``forwards_late``.
+        plain: Schedule for nominal links.
+        now: Schedule that runs at present.
+        powers: Permitted changes.
     """
     must_delegate = powers.is_always_delegated
     if not any(late):
@@ -116,7 +116,7 @@ def choose(times: PassTimes, late: Sequence[int], plain: Schedule, now: Schedule
 
 
 def _planned(times: PassTimes, late: Sequence[int], num_micro_batches: int, powers: Powers) -> Schedule:
-    """Plan for the delays as far as they count: one near a whole number of passes is that number."""
+    """Return a plan for the delays that count. A delay near a whole number of passes counts as that number."""
     whole_s = (count * forward_s * (1 - 1e-9) for count, forward_s in zip(late, times.forward_s, strict=False))
     counted = replace(times, send_s=tuple(map(min, times.send_s, whole_s)))
     slack, most = powers.extra_slack, powers.most_in_flight
@@ -124,7 +124,7 @@ def _planned(times: PassTimes, late: Sequence[int], num_micro_batches: int, powe
 
 
 def _pays(planned: Schedule, inline: Schedule, times: PassTimes, powers: Powers) -> bool:
-    """Return whether sends beside the passes win more than delegates cost."""
+    """Return True if sends beside the passes save more than delegates cost."""
     delegated_s = simulate(planned, times, delegated(powers.num_delegates)).makespan_s
     return delegated_s < _blocked_s(inline, times) * (1 - _DELEGATION_COST)
 
@@ -144,7 +144,7 @@ class ControlGroup:
         self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s), group_desc="control")
 
     def gather(self, observation: RankObservation) -> list[RankObservation]:
-        """Return the observations of all ranks, of which this rank gives its own."""
+        """Return the observations of all ranks, including this rank's own."""
         own = torch.tensor(observation.numbers(), dtype=torch.float64)
         gathered = [torch.empty_like(own) for _ in range(dist.get_world_size(self._group))]
         dist.all_gather(gathered, own, group=self._group)
@@ -158,14 +158,14 @@ class Controller:
     numbers, so all follow the same plan without a vote.
 
     Args:
-        pipeline: Of this rank; it runs its plain schedule.
-        group: Through which all ranks hear each other.
-        powers: What may be done.
-        pipeline_index: Of several pipelines with the same stages.
-        num_pipelines: How many there are.
-        plain: The schedule while nothing is wrong; None: the one that runs.
+        pipeline: Pipeline of this rank, which runs its plain schedule.
+        group: Group in which all ranks exchange observations.
+        powers: Permitted changes.
+        pipeline_index: Number of the pipeline among those with the same stages.
+        num_pipelines: Number of pipelines with the same stages.
+        plain: Schedule for nominal links; None: the one that runs.
         known_s: Delays that links have from the first step on, by the stage before each.
-        clock: Seconds.
+        clock: Function that returns seconds.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Controller:
         self._late: tuple[int, ...] | None = None
 
     def after_step(self, step: int) -> tuple[LinkEvent, ...]:
-        """Return what was found with the last step, and what is done about it from the next one on.
+        """Return the events of the last step: findings, and reactions that begin with the next step.
 
         Every rank finds the same. The events count the step as ``step``.
         """
@@ -207,7 +207,7 @@ class Controller:
         return forwards_late(times.send_s, times.forward_s[:-1], before)
 
     def _steer(self, step: int, observations: Sequence[RankObservation], before: tuple[int, ...]) -> list[LinkEvent]:
-        """Replan for the links as they are now; return no event if the plan that runs stays."""
+        """Replan for the present links; return no event if the running plan stays."""
         began_s = self._clock()
         self._late = self._forwards_late(observations, before)
         if self._late == before:

@@ -1,6 +1,6 @@
-"""DelegatedTransport: delegates send and receive for the rank, and a slow link holds up none of its passes.
+"""DelegatedTransport: delegates send and receive for the rank, so that a slow link blocks none of its passes.
 
-The delegates of a neighbour and direction take micro-batches in turn. A delegate is busy with a message until that has
+The delegates of a neighbour and direction take micro-batches by turns. A delegate is busy with a message until that has
 passed, so a slow link needs several. After PipeMorph (arXiv 2504.19232).
 """
 
@@ -24,7 +24,7 @@ from autotuner.training.pipelines.transport import Arrival, LinkConditions, Mess
 
 
 class DelegateFailed(AutotunerError, ConnectionError):
-    """A process that sends or receives for this rank cannot go on."""
+    """Raised when a process that sends or receives for this rank cannot go on."""
 
     def __init__(self, peer: int, reason: str) -> None:
         super().__init__(f"a delegate towards pipeline rank {peer} failed: {reason}")
@@ -32,11 +32,11 @@ class DelegateFailed(AutotunerError, ConnectionError):
 
 
 class DelegatedTransport:
-    """Hands messages to delegates, and takes from them what came.
+    """A transport that hands messages to delegates, and takes received ones from them.
 
     The rank copies a message into memory that it shares with the delegate, and goes on. On a GPU copies have streams of
-    their own, and a thread tells the delegate when one is complete. ``ahead_s`` is what to add to each neighbour's
-    clock to get this host's, and ``seed`` that of jitter.
+    their own, and a thread tells the delegate when one is complete. ``ahead_s`` is added to each neighbour's clock to
+    get this host's, and ``seed`` is the seed of jitter.
     """
 
     is_delegated = True
@@ -70,12 +70,12 @@ class DelegatedTransport:
             raise InvalidInput("delegated", delegated, "this transport cannot send inline")
 
     def begin(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
-        """Have delegates wait for everything that will come."""
+        """Ask delegates to wait for all messages of the step."""
         self._arrived.clear()
         self.expect(expected)
 
     def expect(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
-        """Have delegates wait for these messages, too."""
+        """Ask delegates to wait for these messages, too."""
         asked: dict[int, list[tuple[Slot, int]]] = {}
         by_pid = {one.pid: one for group in self._delegates.receiving.values() for one in group}
         for message, buffer in expected:
@@ -86,7 +86,7 @@ class DelegatedTransport:
             self._tell(by_pid[pid], Receive(tuple(slots)))
 
     def send(self, message: Message, tensor: Tensor) -> None:
-        """Copy a tensor to where a delegate finds it. The delegate waits as long as the link holds it back."""
+        """Copy a tensor to the memory of a delegate, which waits as long as the link holds it back."""
         delegate = self._of(self._delegates.sending, message)
         tag = message.tag(self._num_micro_batches)
         slot = delegate.slots.of(tag, tensor.nbytes)
@@ -101,7 +101,7 @@ class DelegatedTransport:
             self._tell(delegate, Send(slot, tag, held_s))
 
     def receive(self, message: Message, buffer: Tensor) -> Arrival:
-        """Return the arrival; a delegate has waited for it since the step began."""
+        """Return the arrival. A delegate has waited for it since the step began."""
         return partial(self.take, message, buffer)
 
     def finish(self) -> None:
@@ -132,12 +132,12 @@ class DelegatedTransport:
         return max(0.0, self._arrived.pop((message.peer, tag)) - sent_s)
 
     def _of(self, delegates: Mapping[int, tuple[Delegate, ...]], message: Message) -> Delegate:
-        """Return the delegate whose turn a micro-batch is; both ranks find the same."""
+        """Return the delegate for a micro-batch. Both ranks find the same one."""
         of_peer = delegates[message.peer]
         return of_peer[message.micro_batch % len(of_peer)]
 
     def _hear(self) -> None:
-        """Wait until some delegate answers, and take the answer."""
+        """Wait until a delegate answers, and process the answer."""
         for key, _ in self._selector.select():
             delegate: Delegate = key.data
             try:
@@ -166,7 +166,7 @@ class DelegatedTransport:
 
 
 class _Gpu:
-    """Copies between a GPU and the host beside its passes, each way on a stream of its own."""
+    """Copies between a GPU and the host beside its passes, in each direction on a separate stream."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -175,7 +175,7 @@ class _Gpu:
         Thread(target=self._tell_when_done, name="copies of delegated sends", daemon=True).start()
 
     def fetch(self, tensor: Tensor, room: Tensor, then: Callable[[], None]) -> None:
-        """Copy to the host what the passes so far computed, and call ``then`` when it is there."""
+        """Copy the result of the passes so far to the host, and call ``then`` when it is there."""
         self._out.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._out):
             room.copy_(tensor, non_blocking=True)
@@ -183,7 +183,7 @@ class _Gpu:
             self._copies.put((self._out.record_event(), then))
 
     def put(self, room: Tensor, buffer: Tensor) -> None:
-        """Copy to the GPU what the next pass needs."""
+        """Copy the input of the next pass to the GPU."""
         self._in.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._in):
             buffer.copy_(room, non_blocking=True)

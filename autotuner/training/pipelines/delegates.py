@@ -1,6 +1,6 @@
 """Delegates: processes that send, or receive, for a rank, each over a gloo group with its counterpart.
 
-A rank and its delegate share memory without a name, which is gone with the last process that maps it, however these
+A rank and its delegate share memory without a name, which is freed with the last process that maps it, however these
 end. Each message of a step has a slot in it.
 """
 
@@ -27,7 +27,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.training.pipelines.channels import Neighbourhood, Rendezvous
 
 _HEADER_BYTES = 64
-"""The moment of sending stands in front of the message, which so begins where any dtype may."""
+"""Bytes in front of a message, which hold the moment of sending and align the message for every dtype."""
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -41,10 +41,10 @@ class Slot:
 
 
 class Slots:
-    """Slots as tensors, in either process; each is mapped when it is first asked for.
+    """Slots as tensors, in either process. Each is mapped when it is first used.
 
-    The rank makes the memory, and gives every message of a step a slot that it keeps from step to step. If ``pinned``,
-    CUDA reads and writes the pages while the CPU goes on.
+    The rank allocates the memory, and gives every message of a step a slot that it keeps from step to step. If
+    ``pinned``, CUDA reads and writes the pages while the CPU goes on.
     """
 
     def __init__(self, descriptor: int | None = None, *, pinned: bool = False) -> None:
@@ -55,7 +55,7 @@ class Slots:
         self._end = 0
 
     def whole(self, slot: Slot) -> Tensor:
-        """Return header and message as bytes, which is what travels."""
+        """Return header and message as bytes, which is the form that is sent."""
         if slot not in self._whole:
             size = _HEADER_BYTES + slot.num_bytes
             room = torch.frombuffer(mmap.mmap(self.descriptor, size, offset=slot.offset), dtype=torch.uint8)
@@ -73,7 +73,7 @@ class Slots:
         return self.whole(slot)[:8].view(torch.float64)
 
     def of(self, tag: int, num_bytes: int) -> Slot:
-        """Return the slot of the message with a tag; it moves if it no longer fits."""
+        """Return the slot of the message with a tag. It moves if it no longer fits."""
         slot = self._of_tags.get(tag)
         if slot is None or slot.num_bytes != num_bytes:
             slot = self._of_tags[tag] = Slot(self._end, num_bytes)
@@ -86,7 +86,7 @@ class Slots:
 # ---------------------------------------------------------------- what a rank and its delegate say
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Asks a delegate to send a slot, after so many seconds."""
+    """A request to a delegate to send a slot, after so many seconds."""
 
     slot: Slot
     tag: int
@@ -95,21 +95,21 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """Asks a delegate to receive into slots, each the message of a tag."""
+    """A request to a delegate to receive into slots, each for the message with a tag."""
 
     slots: tuple[tuple[Slot, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Answers that the slot of a tag may be used again."""
+    """An answer that the slot of a tag may be used again."""
 
     tag: int
 
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """Answers that the message of a tag is there, since a moment on this host's clock."""
+    """An answer that the message of a tag has arrived at a moment on this host's clock."""
 
     tag: int
     moment_s: float
@@ -117,7 +117,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Answers that the delegate cannot go on."""
+    """An answer that the delegate cannot go on."""
 
     reason: str
 
@@ -125,22 +125,22 @@ class Failed:
 # ---------------------------------------------------------------- the rank's side
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delegate:
-    """One delegate as its rank sees it."""
+    """A delegate as its rank sees it."""
 
     pid: int
     peer: int
     """Pipeline rank at the other end."""
     connection: Connection
-    """Takes ``Send`` and ``Receive``, gives answers; closed when the process ends."""
+    """Connection that takes ``Send`` and ``Receive`` and gives answers. It closes when the process ends."""
     slots: Slots
 
     @classmethod
     def start(
         cls, rendezvous: Rendezvous, name: str, peer: int, *, is_upper: bool, timeout_s: float, pinned: bool
     ) -> Self:
-        """Fork it, best before this process has threads. It meets the delegate of the same name on the other rank.
+        """Fork a delegate, if possible before this process has threads.
 
-        It dies with the thread that starts it.
+        It meets the delegate of the same name on the other rank, and dies with the thread that starts it.
         """
         slots, parent = Slots(pinned=pinned), os.getpid()
         own, others = Pipe()
@@ -155,7 +155,7 @@ class Delegate:
             os._exit(0)  # nothing of the rank's is this process's to clean up
 
     def end(self) -> None:
-        """End it, whatever it does. Its memory is free as soon as no tensor shows it."""
+        """End the delegate, whatever it does. Its memory is freed when no tensor uses it any more."""
         self.connection.close()
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
@@ -179,7 +179,7 @@ class Delegates:
         timeout_s: float,
         pinned: bool = False,
     ) -> Self:
-        """Fork so many per neighbour and direction, best before this process joins any group.
+        """Fork so many delegates per neighbour and direction, if possible before this process joins any group.
 
         Those of all ranks find each other by themselves. ``timeout_s`` is the time after which a message never comes,
         and ``pinned`` says that a GPU reads and writes what they send.
@@ -207,16 +207,16 @@ class Delegates:
 
     @property
     def all(self) -> tuple[Delegate, ...]:
-        """Every delegate."""
+        """The delegates of all neighbours."""
         return tuple(one for group in (*self.sending.values(), *self.receiving.values()) for one in group)
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Their processes."""
+        """The process ids of all delegates."""
         return tuple(one.pid for one in self.all)
 
     def end(self) -> None:
-        """End them all."""
+        """End all delegates."""
         for one in self.all:
             one.end()
 
@@ -235,7 +235,7 @@ def _become_delegate(parent: int) -> None:
 def _work(
     rank: Connection, rendezvous: Rendezvous, name: str, slots: Slots, *, is_upper: bool, timeout_s: float
 ) -> None:
-    """Do what the rank asks until it closes its side or something fails."""
+    """Serve the rank's requests until it closes its side or something fails."""
     peer = 0 if is_upper else 1
     try:
         group: Any = dist.ProcessGroupGloo(rendezvous.store(name), int(is_upper), 2, timedelta(seconds=timeout_s))

@@ -1,4 +1,4 @@
-"""Detector: finds slow links and slow stages in what all ranks of a pipeline measured in a step."""
+"""Detector: finds slow links and slow stages in the measurements of all ranks of a pipeline in a step."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from autotuner.training.pipelines.pipeline import ResilientPipeline
 
 # ---------------------------------------------------------------- one noisy series of times
 LEARNED_STEPS = 5
-"""Steps from which the first nominal level is learned; a fault in these is not seen."""
+"""Number of steps from which the first nominal level is learned. A fault in these is not seen."""
 
 _KEPT_STEPS = 32
-"""A nominal level is the median of so many steps, so that it follows slow changes such as clocks that drift apart."""
+"""Number of steps whose median is the nominal level, so that it follows slow changes such as drifting clocks."""
 
 _FINEST = 1 / 8
-"""Least scale of the noise, as a share of the shift that matters: a few steps may look quieter than they are."""
+"""Least scale of the noise, as a share of the shift that matters, because a few steps may look
+quieter than they are."""
 
 _AGREEING = 0.25
-"""Share of a delay by which two steps with the same delay may differ, as by jitter."""
+"""Share of a delay by which two steps with the same delay may differ, for example by jitter."""
 
 _NORMAL_MAD = 1.4826
 """Standard deviations of normal noise per median absolute deviation (1 / 0.6745, any table of the normal law)."""
 
 
 def threshold_for(false_alarms_per_step: float, num_tests: int) -> float:
-    """Return what the sum of log-likelihood ratios must reach, so that nominal steps raise no more alarms than that.
+    """Return the threshold of the sum of log-likelihood ratios at which nominal steps raise no more alarms than that.
 
     The mean time to a false alarm of a sum that restarts at 0 is at least the exponential of its threshold (Lorden,
     1971, Annals of Mathematical Statistics 42, theorem 2), whatever law the ratios are of. Clipped ones only wait
@@ -40,14 +41,14 @@ def threshold_for(false_alarms_per_step: float, num_tests: int) -> float:
 
 
 class NominalLevel:
-    """Level and noise of a series while nothing is wrong: median and median absolute deviation of 32 steps."""
+    """The level and noise of a series while nothing is wrong: median and median absolute deviation of 32 steps."""
 
     def __init__(self) -> None:
         self._values: deque[float] = deque(maxlen=_KEPT_STEPS)
 
     @property
     def is_learned(self) -> bool:
-        """Whether there are enough steps to compare with."""
+        """True if there are enough steps to compare with."""
         return len(self._values) >= LEARNED_STEPS
 
     @property
@@ -63,24 +64,24 @@ class NominalLevel:
         return _NORMAL_MAD * spread_s * count / (count - 1)
 
     def add(self, value_s: float) -> None:
-        """Add a step."""
+        """Add one step's value."""
         self._values.append(value_s)
 
     def forget(self, num_steps: int) -> None:
-        """Remove the last steps: they were not nominal."""
+        """Remove the last steps, because they were not nominal."""
         for _ in range(min(num_steps, len(self._values))):
             self._values.pop()
 
     def restart(self, values_s: Sequence[float]) -> None:
-        """Keep these steps alone."""
+        """Keep only these steps."""
         self._values = deque(values_s, maxlen=_KEPT_STEPS)
 
 
 class _Sum:
-    """The log-likelihood ratios of a shift in one direction, summed over the steps since nothing spoke for it.
+    """The sum of log-likelihood ratios of a shift in one direction, over the steps since it was last 0.
 
-    Noise that is not normal has more outliers than its scale tells. No step adds more than outliers have turned out to
-    be rare, nor more than its part of the threshold, which ``num_steps`` steps reach at least.
+    Noise that is not normal has more outliers than its scale tells. No step adds more than the observed rareness of
+    outliers, nor more than its part of the threshold, which ``num_steps`` steps reach at least.
     """
 
     def __init__(self, threshold: float, num_steps: int) -> None:
@@ -92,7 +93,7 @@ class _Sum:
         self._sum = 0.0
 
     def add(self, off_s: float, shift_s: float, scale_s: float) -> bool:
-        """Add a step ``off_s`` away from the level in this direction; return whether the shift is certain."""
+        """Add a step ``off_s`` away from the level in this direction; return True if the shift is certain."""
         ratio = shift_s * (off_s - shift_s / 2) / scale_s**2
         self._sum = max(0.0, self._sum + min(self._rareness(), ratio))
         self._num_steps += 1
@@ -102,7 +103,7 @@ class _Sum:
         return self._sum >= self._threshold * (1 - 1e-9)  # equal parts sum to a little less
 
     def restart(self) -> None:
-        """Begin again: the shift was one."""
+        """Restart the sum, because the shift was confirmed."""
         self._sum, self._pending = 0.0, 0
 
     def _rareness(self) -> float:
@@ -112,15 +113,15 @@ class _Sum:
 
 
 class ChangeTest:
-    """Follows how far a series lies above its nominal level, by a sequential test in both directions.
+    """A sequential test in both directions that follows the distance of a series from its nominal level.
 
     Each step adds the log-likelihood ratio of a shift against none to a sum that never falls below 0 (CUSUM: Page,
-    1954, Biometrika 41), under normal noise of the scale that was learned. One outlier, however far, never moves the
-    level: as many steps must agree as ``num_steps``, and more where outliers were seen before.
+    1954, Biometrika 41), under normal noise of the learned scale. One outlier, however far, never moves the level: at
+    least ``num_steps`` steps must agree, and more if outliers were seen before.
 
     Args:
-        threshold: From ``threshold_for``.
-        num_steps: Steps that a change takes at least.
+        threshold: Result of ``threshold_for``.
+        num_steps: Least number of steps of a change.
         level_s: Seconds above the nominal level that are known at the start.
 
     Attributes:
@@ -136,11 +137,11 @@ class ChangeTest:
         self._waited = False
 
     def above_s(self, value_s: float) -> float:
-        """Return how far a value lies above the nominal level; 0 while that is learned."""
+        """Return the seconds of a value above the nominal level; 0 while that is learned."""
         return value_s - self._nominal.level_s if self._nominal.is_learned else 0.0
 
     def add(self, value_s: float, shift_s: float, *, doubt_s: float = 0.0) -> bool:
-        """Add a step and return whether the level has changed with it.
+        """Add a step and return True if the level has changed with it.
 
         Args:
             value_s: Of this step.
@@ -155,7 +156,7 @@ class ChangeTest:
         return False
 
     def settle(self, level_s: float) -> None:
-        """Take over a level that another test found."""
+        """Adopt a level that another test found."""
         self.level_s, self._waited = level_s, False
         self._later.restart()
         self._earlier.restart()
@@ -168,7 +169,7 @@ class ChangeTest:
         return is_later or is_earlier
 
     def _moved(self, shift_s: float) -> bool:
-        """Take the new level that the last steps agree on, or most of them if one was disturbed."""
+        """Adopt the new level on which the last steps agree, or most of them if one was disturbed."""
         *_, last_s = recent = list(self._recent)[-self._num_steps :]
         if max(recent) - min(recent) > max(shift_s / 2, _AGREEING * abs(last_s)) and not self._waited:
             self._waited = True  # the next step says which of them it was
@@ -187,7 +188,7 @@ class ChangeTest:
 
 # ---------------------------------------------------------------- what ranks measure
 _KEPT_PASSES = 32
-"""The time of a pass is the median of so many (the ring buffer of PipeMorph, arXiv 2504.19232)."""
+"""Number of passes whose median is the time of a pass (the ring buffer of PipeMorph, arXiv 2504.19232)."""
 
 
 class RecentPasses:
@@ -208,28 +209,28 @@ class RecentPasses:
 
 
 class RankObservation(NamedTuple):
-    """What one rank of a pipeline measured in a step, which all ranks tell each other in a few numbers."""
+    """The measurements of one rank of a pipeline in a step, as the few numbers that all ranks exchange."""
 
     stage: int
-    """Its place in the pipeline."""
+    """Stage of the rank in the pipeline."""
     forward_s: float
     """Median of its last 32 forward passes, across steps; so are the next two."""
     micro_batch_s: float
-    """All passes of one micro-batch: medians of this step alone, summed."""
+    """Time of all passes of one micro-batch: medians of this step alone, summed."""
     input_s: float = 0.0
     """Backward passes for inputs, or half of whole ones."""
     weight_s: float = 0.0
     """Backward passes for weights, or half of whole ones."""
     pipeline_index: int = 0
-    """Its pipeline, of several with the same stages; messages stay within one."""
+    """Number of its pipeline among those with the same stages. Messages stay within one pipeline."""
     from_previous_s: float | None = None
     """Shortest transfer from the rank before; None if none was seen."""
     from_next_s: float | None = None
     """Shortest transfer from the rank after."""
     lost_previous: bool = False
-    """Nothing passes between it and the rank before any more, except through delegates."""
+    """True if nothing passes between it and the rank before any more, except through delegates."""
     lost_next: bool = False
-    """Nothing passes between it and the rank after any more, except through delegates."""
+    """True if nothing passes between it and the rank after any more, except through delegates."""
 
     @classmethod
     def of(cls, pipeline: ResilientPipeline, recent: RecentPasses | None = None, *, pipeline_index: int = 0) -> Self:
@@ -252,12 +253,12 @@ class RankObservation(NamedTuple):
         )
 
     def numbers(self) -> list[float]:
-        """Return it as numbers, as many for every rank."""
+        """Return the observation as numbers, as many for every rank."""
         return [math.nan if one is None else float(one) for one in self]
 
     @classmethod
     def of_numbers(cls, numbers: Sequence[float]) -> Self:
-        """Return the observation that these numbers are of."""
+        """Return the observation from its numbers."""
         values: list[Any] = [None if math.isnan(one) else one for one in numbers]
         found = cls(*values)
         return found._replace(
@@ -269,16 +270,19 @@ class RankObservation(NamedTuple):
 
 
 _FALSE_ALARMS_PER_STEP = 1e-4
-"""Most alarms of all tests together while nothing is wrong: one in 10,000 steps."""
+"""Most alarms per step of all tests together while nothing is wrong: one in 10,000 steps."""
 
 _LINK_STEPS = 2
-"""Steps that must agree before a link is called slow, or nominal again: a plan costs little, each slow step much."""
+"""Number of steps that must agree before a link is called slow, or nominal again. A plan costs little, each slow step
+much."""
 
 _ONE_WAY_STEPS = 6
-"""Steps that must agree if messages are late in one direction alone, as to a rank that does not get its core."""
+"""Number of steps that must agree if messages are late in one direction alone, as to a rank that
+does not get its core."""
 
 _RANK_STEPS = 4
-"""Steps that must agree before a rank is called slow: nothing is replanned, and cores are shared for moments."""
+"""Number of steps that must agree before a rank is called slow. Nothing is replanned then, and cores are shared for
+moments."""
 
 
 _Change = tuple[LinkEventKind, tuple[int, ...], float]
@@ -293,11 +297,11 @@ class _Link:
 
     @property
     def level_s(self) -> float:
-        """Seconds above the nominal delay."""
+        """The seconds above the nominal delay."""
         return max(self._both.level_s, *(test.level_s for test in self._each))
 
     def add(self, forth_s: float | None, back_s: float | None, shift_s: float, *, doubt_s: float) -> bool:
-        """Add a step; return whether the level of any test has changed with it."""
+        """Add a step; return True if the level of any test has changed with it."""
         moved = False
         for test, took_s in zip(self._each, (forth_s, back_s), strict=True):
             moved |= took_s is not None and test.add(took_s, shift_s, doubt_s=doubt_s)
@@ -310,14 +314,14 @@ class _Link:
 
 
 class Detector:
-    """Follows every link and every rank, each with sequential tests of its own.
+    """A detector that follows every link and every rank with separate sequential tests.
 
     A link is slow if messages arrive later than before, counted from the moment of sending, by more than the passes at
     its ends became longer. A rank is slow if its passes became longer than those of other stages did. A machine whose
     cores others use makes both longer in several places at once, and is neither. A delay matters from half a forward
     pass of the stage before the link.
 
-    Ranks that hear the same find the same, without a vote.
+    Ranks with the same observations find the same, without a vote.
 
     Args:
         num_stages: Stages, one per pipeline rank.
@@ -349,7 +353,7 @@ class Detector:
 
     @property
     def delays_s(self) -> tuple[float, ...]:
-        """One-way delay of each link that was found last, by the stage before it."""
+        """The one-way delay of each link as last found, by the stage before it."""
         return tuple(self._delays_s)
 
     def look(self, step: int, observations: Sequence[RankObservation]) -> list[LinkEvent]:
@@ -388,7 +392,7 @@ class Detector:
                 yield kind, (link, link + 1), delay_s
 
     def _is_news(self, link: int, shift_s: float) -> bool:
-        """Take over the delay of a link, unless it is about the last one, as when its other direction follows."""
+        """Adopt the delay of a link, unless it is about the last one, as when its other direction follows."""
         found_s = max(tests.level_s for (where, _), tests in self._by_link.items() if where == link)
         before_s = self._delays_s[link]
         if bool(found_s) == bool(before_s) and abs(found_s - before_s) < shift_s / 2:

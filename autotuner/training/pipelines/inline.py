@@ -1,4 +1,4 @@
-"""InlineTransport: the rank itself sends, in the order of its passes, and a slow link holds up everything after it."""
+"""InlineTransport: the rank itself sends, in the order of its passes, so that a slow link delays all of them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from autotuner.training.pipelines.transport import Arrival, LinkConditions, Link
 _CPU = torch.device("cpu")
 
 _AT_ONCE_S = 1e-4
-"""Waiting for a message that has come takes gloo no longer (34 us were seen); it does not tell before."""
+"""Longest time that gloo takes to receive a message that has arrived (34 us were seen). It does not report arrivals."""
 
 
 class InlineTransport:
-    """Sends and receives of the rank itself.
+    """A transport in which the rank itself sends and receives.
 
     A message that its link holds back holds back the rank, too: on a GPU a send lies in the stream before the kernels
     of the passes that follow (head-of-line blocking, arXiv 2504.19232). The other rank gets it that much later.
@@ -54,7 +54,7 @@ class InlineTransport:
 
     @property
     def dead_peers(self) -> frozenset[int]:
-        """Peers whose link failed an operation."""
+        """The peers whose link failed an operation."""
         return frozenset(self._dead)
 
     def switch(self, *, delegated: bool) -> None:
@@ -63,9 +63,9 @@ class InlineTransport:
             raise InvalidInput("delegated", delegated, "this rank has no delegates, which a transport can bring")
 
     def begin(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
-        """Post everything that gloo receives in the step: until then it only tells the receiver of a message.
+        """Post all receives of the step with gloo, which receives no message before.
 
-        NCCL has to be told of sends and receives in the order in which they pass.
+        NCCL needs sends and receives in the order in which they pass.
         """
         for message, buffer in expected:
             if self.posts_early(message.peer):
@@ -87,7 +87,7 @@ class InlineTransport:
             self._start(message.stamp, torch.tensor([sent_s], dtype=torch.float64))
 
     def receive(self, message: Message, buffer: Tensor) -> Arrival:
-        """Begin to receive into a buffer, unless that has been done."""
+        """Begin to receive into a buffer, unless it has begun."""
         return self._posted.pop(message, None) or self._receiving(message, buffer)
 
     def finish(self) -> None:
@@ -97,16 +97,16 @@ class InlineTransport:
             self._wait(peer, work)
 
     def close(self) -> None:
-        """Do nothing: groups end with their process."""
+        """Do nothing, because groups end with their process."""
 
     # ------------------------------------------------------------ for SwitchedTransport
     @property
     def is_sending(self) -> bool:
-        """Whether something was sent that has not been waited for."""
+        """True if something was sent that has not been waited for."""
         return bool(self._sending)
 
     def posts_early(self, peer: int) -> bool:
-        """Return whether messages from a rank can be posted in any order, and so when a step begins."""
+        """Return True if messages from a rank can be posted in any order, and so at the start of a step."""
         return self._channels[peer].tells_moments
 
     def tag(self, message: Message) -> int:
@@ -114,7 +114,7 @@ class InlineTransport:
         return message.tag(self._num_micro_batches)
 
     def part(self, peer: int, word: Message) -> None:
-        """Tell a neighbour that this rank has sent and received everything, and hear the same of it."""
+        """Tell a neighbour that this rank has sent and received everything, and wait for the same message from it."""
         channel, own = self._channels[peer], torch.zeros(1, device=self._device)
         try:
             coming = channel.receive(torch.zeros_like(own), self.tag(word))
@@ -131,7 +131,7 @@ class InlineTransport:
         self._posted = {message: arrival for message, arrival in self._posted.items() if message.peer != peer}
 
     def reach_again(self, peer: int, channel: Channel) -> None:
-        """Send to a rank by another channel, after its own died."""
+        """Use another channel to a rank after its own died."""
         self._dead.discard(peer)
         self._channels[peer] = channel
 
@@ -160,7 +160,7 @@ class InlineTransport:
         return partial(self._arrive, message.peer, work, stamp)
 
     def _arrive(self, peer: int, work: dist.Work, stamp: tuple[dist.Work, Tensor] | None) -> float | None:
-        """Wait for a message and the stamp that follows it; return its seconds on the way, if anybody saw it come."""
+        """Wait for a message and the stamp that follows it; return its seconds on the way, if its arrival was seen."""
         looked_s = time.monotonic()
         self._wait(peer, work)
         came_s = time.monotonic()

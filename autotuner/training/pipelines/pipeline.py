@@ -43,8 +43,8 @@ class Timings:
     passes_s: Mapping[Kind, Sequence[float]] = field(default_factory=dict)
     """Durations of the passes of each kind that ran, in their order, without the waits for messages before them."""
     transfers_s: Mapping[Message, float] = field(default_factory=dict)
-    """Seconds from the moment at which the other rank sent a message until it was here; messages that came while nobody
-    looked are left out."""
+    """Seconds from the moment at which the other rank sent a message until it arrived. Messages whose arrival was not
+    seen are left out."""
 
     def shortest_transfer_s(self, peer: int) -> float | None:
         """Return the shortest transfer from another pipeline rank; None if none was seen."""
@@ -52,7 +52,7 @@ class Timings:
 
 
 class DeviceClock:
-    """Reads moments without making the device wait: points of a GPU's stream, or of the host's clock."""
+    """A clock that reads moments without making the device wait: points of a GPU's stream, or of the host's clock."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -74,7 +74,7 @@ class DeviceClock:
 
 
 class PassLog(Generic[PassKind]):
-    """Notes when the passes of a step begin and end."""
+    """A log of the start and end of the passes of a step."""
 
     def __init__(self, device: torch.device) -> None:
         self.clock = DeviceClock(device)
@@ -82,14 +82,14 @@ class PassLog(Generic[PassKind]):
 
     @contextmanager
     def running(self, kind: PassKind, stage: int, micro_batch: int) -> Iterator[None]:
-        """Note a pass that runs inside."""
+        """Record the pass that runs inside the context."""
         start = self.clock.now()
         yield
         self._passes.append((kind, stage, micro_batch, start, self.clock.now()))
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
-        """Add what runs inside to the latest pass: the loss to the forward before it."""
+        """Add the work inside the context to the latest pass, such as the loss to the forward before it."""
         yield
         if self._passes:
             self._passes[-1] = (*self._passes[-1][:4], self.clock.now())
@@ -102,11 +102,11 @@ class PassLog(Generic[PassKind]):
 
 # ---------------------------------------------------------------- stages
 WatchPass = Callable[[Kind, int, int], AbstractContextManager[None]]
-"""Returns the context in which a pass of a kind, stage and micro-batch runs."""
+"""A function that returns the context in which a pass of a kind, stage and micro-batch runs."""
 
 
 class TimedStage(PipelineStage):
-    """A stage of torch's pipelines whose tensors go by a transport, and whose passes are timed.
+    """A stage of torch's pipelines whose tensors are sent by a transport, and whose passes are timed.
 
     torch's runtime asks a stage for the operations that it should start. This one starts them itself and names none, so
     the runtime waits for nothing: a pass waits for its own input, and the pipeline for what it sent.
@@ -157,7 +157,7 @@ class TimedStage(PipelineStage):
         return []
 
     def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **keywords: Any) -> Any:
-        """Run a forward pass when its input is there."""
+        """Run a forward pass as soon as its input has arrived."""
         self._await(fwd_chunk_id, is_gradient=False)
         with self._timed(Kind.FORWARD, fwd_chunk_id):
             return super().forward_one_chunk(fwd_chunk_id, *arguments, **keywords)
@@ -221,9 +221,9 @@ class ResilientPipeline(_PipelineScheduleRuntime):
     mode can change; all ranks must then follow the same schedule from the same step on.
 
     Attributes:
-        schedule: Of the next step.
-        timings: Of the last step.
-        transport: How tensors get to other ranks; it tells ``is_delegated`` and ``dead_peers``.
+        schedule: Schedule of the next step.
+        timings: Times of the last step.
+        transport: Transport of tensors to other ranks, with ``is_delegated`` and ``dead_peers``.
     """
 
     def __init__(
@@ -269,7 +269,7 @@ class ResilientPipeline(_PipelineScheduleRuntime):
 
     @property
     def conditions(self) -> LinkConditions:
-        """Conditions that the next step's messages meet."""
+        """The link conditions of the next step's messages."""
         return self.transport.conditions
 
     @conditions.setter
@@ -277,7 +277,7 @@ class ResilientPipeline(_PipelineScheduleRuntime):
         self.transport.conditions = conditions
 
     def switch(self, *, delegated: bool) -> None:
-        """Have delegates send from the next step on, or this rank itself again.
+        """Let delegates send from the next step on, or this rank itself again.
 
         Raises:
             InvalidInput: There are no delegates.
@@ -285,7 +285,7 @@ class ResilientPipeline(_PipelineScheduleRuntime):
         self.transport.switch(delegated=delegated)
 
     def close(self) -> None:
-        """End all that sends for this rank."""
+        """End all processes that send for this rank."""
         self.transport.close()
 
     def _initialize_stages(self, *arguments: Any, **keywords: Any) -> None:

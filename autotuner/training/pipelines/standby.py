@@ -1,4 +1,4 @@
-"""Standby: the delegates of a rank, and the pipeline that they stand by."""
+"""Standby: the delegates of a rank, and the pipeline that they serve."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from autotuner.training.pipelines.transport import Transport
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standby:
-    """How a rank finds its neighbours, and the delegates that stand by its pipeline."""
+    """The delegates that stand by a rank's pipeline, and the store in which it meets its neighbours."""
 
     rendezvous: Rendezvous
     around: Neighbourhood
     delegates: Delegates | None
-    """None: the rank itself sends everything."""
+    """Delegates; None: the rank itself sends everything."""
     timeout_s: float
-    """After which a message never comes."""
+    """Seconds after which a message counts as lost."""
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Processes that work for this rank."""
+        """The process ids of the delegates."""
         return () if self.delegates is None else self.delegates.pids
 
     @classmethod
@@ -51,10 +51,10 @@ class Standby:
 
         Args:
             around: The rank and its neighbours: ``Neighbourhood.of(schedule, rank)`` with any schedule of the pipeline.
-            num_delegates: Per neighbour and direction: a link's delay over a micro-batch's time, rounded up; 0: none.
-            timeout_s: After which a message never comes.
-            store: The store in which ranks meet; None: torchrun's.
-            pinned: A GPU reads and writes what delegates send; None: if there is a GPU.
+            num_delegates: Number per neighbour and direction: a link's delay over a micro-batch's time, rounded up.
+            timeout_s: Seconds after which a message counts as lost.
+            store: Store in which ranks meet; None: torchrun's.
+            pinned: Whether a GPU reads and writes the messages of delegates; None: if there is a GPU.
         """
         rendezvous = Rendezvous.beside(store, os.environ)
         delegates = None
@@ -78,10 +78,10 @@ class Standby:
     def transport(
         self, schedule: Schedule, device: torch.device, *, is_delegated: bool = False, seed: int = 0
     ) -> Transport:
-        """Connect the rank with its neighbours, which do so at the same time; after ``init_process_group``.
+        """Connect the rank with its neighbours, which must do so at the same time, after ``init_process_group``.
 
-        Any schedule of the pipeline serves. If ``is_delegated``, delegates send from the first step on. ``seed`` seeds
-        the jitter of links.
+        Any schedule of the pipeline serves. If ``is_delegated``, delegates send from the first step on. ``seed`` is the
+        seed of the links' jitter.
         """
         rank, num_micro_batches = self.around.rank, schedule.num_micro_batches
         channels = pair_channels(self.rendezvous, self.around, device, timeout_s=self.timeout_s)

@@ -1,8 +1,8 @@
 """SwitchedTransport: the rank sends by itself while it can, and delegates stand by.
 
-When an inline send or receive fails, both ranks of that link notice, because it breaks off on both sides. They tell
-each other by delegates which messages of this step have come, and delegates send the rest: nothing is computed twice,
-and no other rank hears of it.
+When an inline send or receive fails, both ranks of that link notice, because it breaks on both sides. They tell each
+other through delegates which messages of this step have come, and delegates send the rest. Nothing is computed twice,
+and no other rank is involved.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from autotuner.training.pipelines.inline import InlineTransport
 from autotuner.training.pipelines.transport import Arrival, LinkConditions, LinkDead, Message
 
 Reconnect = Callable[[int, int], Channel]
-"""Makes a new channel to a pipeline rank; the second number counts the attempts."""
+"""A function that makes a new channel to a pipeline rank. The second number counts the attempts."""
 
 
 class SwitchedTransport:
-    """Sends inline or by delegates, as told between steps, and by delegates where nothing else passes.
+    """A transport that sends inline or by delegates, as set between steps, and by delegates if nothing else passes.
 
     Messages sent inline are kept until the end of the step, because only the other rank knows whether they have come.
-    ``reconnect`` makes a link anew that died by its condition, when that is over; without it the link stays dead.
+    ``reconnect`` remakes a link that died by its condition, after the condition has ended. Without it the link stays
+    dead.
     """
 
     def __init__(
@@ -62,20 +63,20 @@ class SwitchedTransport:
 
     @property
     def is_delegated(self) -> bool:
-        """Whether delegates send in the next step, on every link."""
+        """True if delegates send in the next step, on every link."""
         return self._is_delegated
 
     @property
     def dead_peers(self) -> frozenset[int]:
-        """Peers that only delegates reach."""
+        """The peers that only delegates reach."""
         return self._inline.dead_peers
 
     def switch(self, *, delegated: bool) -> None:
-        """Have delegates send from the next step on, or this rank itself again where it can."""
+        """Let delegates send from the next step on, or this rank itself again where it can."""
         self._is_delegated = delegated
 
     def begin(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
-        """Post the messages that will come, each at the transport that it comes by."""
+        """Post the messages of the step, each with the transport that it comes by."""
         self._revive()
         self._expected = dict(expected)
         self._kept, self._coming, self._came = {}, {}, set()
@@ -85,7 +86,7 @@ class SwitchedTransport:
                 self._post(message, buffer)
 
     def send(self, message: Message, tensor: Tensor) -> None:
-        """Begin to send a tensor, by a delegate if it does not go otherwise."""
+        """Begin to send a tensor, by a delegate if it is not sent otherwise."""
         if self._goes_by_delegates(message.peer):
             self._delegated.send(message, tensor)
             return
@@ -100,7 +101,7 @@ class SwitchedTransport:
         return partial(self.take, message, buffer)
 
     def finish(self) -> None:
-        """Return when everything has left and, where this rank sent by itself, has come."""
+        """Return when everything has left and, if this rank sent by itself, has arrived."""
         while self._inline.is_sending:
             with self._bridging():
                 self._inline.finish()
@@ -117,7 +118,7 @@ class SwitchedTransport:
         self._inline.close()
 
     def take(self, message: Message, buffer: Tensor) -> float | None:
-        """Wait for a message, whichever way it comes."""
+        """Wait for a message, from either transport."""
         if message in self._coming and message not in self._came:
             with self._bridging():
                 seconds = self._coming[message]()
@@ -134,14 +135,14 @@ class SwitchedTransport:
 
     @contextmanager
     def _bridging(self) -> Iterator[None]:
-        """If a link dies inside, have delegates take over what it did not carry."""
+        """If a link dies inside the context, let delegates take over the messages that it did not carry."""
         try:
             yield
         except LinkDead as error:
             self._bridge(error.peer)
 
     def _bridge(self, peer: int) -> None:
-        """Agree with a rank, by delegates, on the messages that have not come, and have delegates carry these."""
+        """Agree with a rank, through delegates, on the messages that have not come, and let delegates carry these."""
         if peer in self._bridged:
             return
         self._bridged.add(peer)
@@ -165,7 +166,7 @@ class SwitchedTransport:
         return [one for one in self._expected.items() if one[0].peer == peer and one[0] not in self._came]
 
     def _exchange_missing(self, peer: int, missing: Sequence[Message]) -> Tensor:
-        """Tell a rank which messages have not come from it, and return the same of it: by tag, 1 if it has not."""
+        """Tell a rank which messages are missing, and return its answer: by tag, 1 if a message is missing there."""
         account = Message(peer, self._num_stages, False, 0)
         ours = torch.zeros(self._inline.tag(account), dtype=torch.uint8)
         ours[[self._inline.tag(message) for message in missing]] = 1
@@ -176,7 +177,7 @@ class SwitchedTransport:
         return theirs
 
     def _revive(self) -> None:
-        """Reach peers again whose links' conditions are no longer dead."""
+        """Reconnect peers whose links' conditions are no longer dead."""
         for peer in sorted(self._by_condition):
             if self._reconnect is not None and not self.conditions.between(self._inline.rank, peer).is_dead:
                 self._num_reconnects[peer] = self._num_reconnects.get(peer, 0) + 1

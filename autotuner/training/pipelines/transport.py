@@ -1,4 +1,4 @@
-"""Transport: how tensors get from one pipeline rank to another, and the conditions of links that it emulates."""
+"""Transport: the way of tensors from one pipeline rank to another, and the conditions of links that it emulates."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from autotuner.core.value import Positive, Seconds, value
 
 @value
 class LinkCondition:
-    """How a link between two pipeline ranks behaves, in both directions, so that a fast one acts as a slow one."""
+    """The emulated condition of a link between two pipeline ranks, in both directions."""
 
     delay_s: Seconds = 0.0
-    """One-way, for every message."""
+    """One-way delay of every message."""
     jitter_s: Seconds = 0.0
     """Standard deviation of the delay from message to message."""
     bandwidth_bytes_per_s: Positive | None = None
-    """One direction; None: as fast as the real link."""
+    """Bandwidth in one direction; None: that of the real link."""
     is_dead: bool = False
-    """Inline sends fail; delegates still get through, over the hosts' own network."""
+    """True if inline sends fail. Delegates still get through, over the hosts' own network."""
 
     def hold_s(self, num_bytes: int, chance: random.Random) -> float:
-        """Return the seconds that a message is held back."""
+        """Return the seconds for which a message is held back."""
         delay_s = max(0.0, chance.gauss(self.delay_s, self.jitter_s)) if self.jitter_s else self.delay_s
         return delay_s + (num_bytes / self.bandwidth_bytes_per_s if self.bandwidth_bytes_per_s else 0.0)
 
@@ -38,10 +38,10 @@ _NOMINAL = LinkCondition()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkConditions:
-    """The links of one pipeline that do not behave as they really are."""
+    """The links of one pipeline whose condition is emulated."""
 
     of_pairs: Mapping[tuple[int, int], LinkCondition] = field(default_factory=lambda: MappingProxyType({}))
-    """By both pipeline ranks, the lower first; links that are not named are nominal."""
+    """Conditions by both pipeline ranks, the lower first. Links that are not named are nominal."""
 
     def __post_init__(self) -> None:
         for pair in self.of_pairs:
@@ -55,7 +55,7 @@ class LinkConditions:
 
 
 _MOST_PARTS = 8
-"""Tensors that a stage hands to the next, one of which says when the first was sent; a decoder hands one."""
+"""Most tensors that a stage sends to the next, including one with the time of sending; a decoder sends one."""
 
 
 class Message(NamedTuple):
@@ -64,27 +64,27 @@ class Message(NamedTuple):
     peer: int
     """Pipeline rank at the other end."""
     stage: int
-    """The stage that receives it."""
+    """Stage that receives it."""
     is_gradient: bool
-    """It goes back; else it is an activation."""
+    """True if it is a gradient that goes back; otherwise it is an activation."""
     micro_batch: int
-    """From 0."""
+    """Number of the micro-batch, from 0."""
     part: int = 0
-    """Which of the tensors that a stage hands on."""
+    """Number of the tensor among those that a stage sends."""
 
     def tag(self, num_micro_batches: int) -> int:
-        """Return a number that no other message of the step between the two ranks has; both ends find the same."""
+        """Return a number that no other message of the step between the two ranks has. Both ends find the same."""
         assert self.part < _MOST_PARTS
         return ((2 * self.stage + self.is_gradient) * num_micro_batches + self.micro_batch) * _MOST_PARTS + self.part
 
     @property
     def stamp(self) -> Message:
-        """The message that tells when this one was sent."""
+        """The message with the time at which this one was sent."""
         return self._replace(part=_MOST_PARTS - 1)
 
 
 class LinkDead(AutotunerError, ConnectionError):
-    """Nothing passes between this pipeline rank and another any more."""
+    """Raised when nothing passes between this pipeline rank and another any more."""
 
     def __init__(self, peer: int, reason: str) -> None:
         super().__init__(f"the link to pipeline rank {peer} is dead: {reason}")
@@ -92,25 +92,26 @@ class LinkDead(AutotunerError, ConnectionError):
 
 
 Arrival = Callable[[], float | None]
-"""Waits for a tensor that is being received; returns the seconds since it was sent, or None if nobody saw it come."""
+"""A function that waits for a tensor being received. It returns the seconds since it was sent, or None if its arrival
+was not seen."""
 
 
 class Transport(Protocol):
-    """Sends and receives for one pipeline rank. The thread that computes calls every method."""
+    """A protocol that sends and receives for one pipeline rank. The thread that computes calls every method."""
 
     conditions: LinkConditions
     """Conditions of the next messages; set between steps."""
 
     @property
     def is_delegated(self) -> bool:
-        """Whether delegates send for this rank."""
+        """True if delegates send for this rank."""
 
     @property
     def dead_peers(self) -> frozenset[int]:
-        """Pipeline ranks that this rank cannot send to by itself any more."""
+        """The pipeline ranks that this rank cannot send to by itself any more."""
 
     def switch(self, *, delegated: bool) -> None:
-        """Have delegates send for this rank from the next step on, or no longer.
+        """Let delegates send for this rank from the next step on, or no longer.
 
         Raises:
             InvalidInput: There are none, or only they can send.
@@ -129,4 +130,4 @@ class Transport(Protocol):
         """Return when everything that was sent has left."""
 
     def close(self) -> None:
-        """End all that was started for it."""
+        """End everything that was started for the transport."""
