@@ -34,11 +34,18 @@ def _pages(docs: Path, folder: str) -> list[str]:
     return [f"{folder}/{page.name}" for page in pages]
 
 
-_BOOSTS = {"tutorials": 2.0, "how-to": 2.0, "explanation": 1.0, "reference": 0.7, "decisions": 0.3}
+_BOOSTS = {"tutorials": 2.0, "how-to": 2.0, "explanation": 1.0, "reference": 1.5, "decisions": 0.3}
 """Weights of pages in the search: somebody who searches wants to do something first, and then to look it up."""
 
-_MINOR = ("reference/rest-objects.md", "reference/python-core.md", "reference/python-costmodel.md")
-"""Pages with hundreds of headings, which would hide others in the search."""
+_MINOR = ("reference/rest", "reference/commands", "reference/python", "reference/recipes", "reference/compatibility")
+"""Beginnings of pages with hundreds of headings or rows, which would hide others in the search."""
+
+
+def _boost(uri: str) -> float:
+    if uri.endswith("index.md"):
+        return 0.2
+    return 0.3 if uri.startswith(_MINOR) else _BOOSTS.get(uri.partition("/")[0], 1.0)
+
 
 _LINK = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+[^)#:\s]+)(?:#[^)]*)?\)")
 
@@ -47,8 +54,9 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, **_: An
     """Replace links to files of the repository that are not in the site by the files' names."""
     docs = Path(config.docs_dir)
     uri = page.file.src_uri
-    boost = 0.2 if uri in _MINOR else _BOOSTS.get(uri.partition("/")[0], 1.0)
-    page.meta.setdefault("search", {"boost": boost})
+    page.meta.setdefault("search", {"boost": _boost(uri)})
+    if uri == "index.md":
+        page.meta.setdefault("hide", ["navigation", "toc"])
     if uri.removeprefix("reference/").removesuffix(".md") in WIDE:
         page.meta.setdefault("hide", ["toc"])
 

@@ -25,7 +25,7 @@ def settings_page() -> str:
         )
     return "\n".join(
         [
-            head("Settings", "Every setting of the service and of workers is an environment variable."),
+            head("Settings", "The environment variables of the service and of workers."),
             _INTRODUCTION,
             table(("variable", "default", "meaning"), rows),
         ]
