@@ -45,7 +45,7 @@ class LoopLag:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._lag_s = Histogram(
             "autotuner_event_loop_lag_seconds",
-            "By how much later the event loop does what is due.",
+            "Delay of the event loop's due callbacks.",
             registry=registry,
             buckets=_BUCKETS_S,
         )

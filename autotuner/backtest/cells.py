@@ -199,7 +199,7 @@ def schedule(text: str, virtual_stages_per_rank: int) -> PipelineSchedule:
     )
     if found is None or not fits:
         of = f"{text} with {virtual_stages_per_rank} stage(s) per rank"
-        raise UnusableRow("the schedule is none of the layout's", of)
+        raise UnusableRow("a layout has no such schedule", of)
     return found
 
 

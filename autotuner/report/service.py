@@ -208,7 +208,7 @@ def tokens_report(tokens: Sequence[Token], *, now: float) -> Report:
     none = "None yet. `autotuner token add NAME` makes one."
     return Report(
         headline="Tokens",
-        facts=("Who and what may call this service: each scope holds what stands before it,", *scopes, "."),
+        facts=("Callers of this service. Each scope includes the scopes before it:", *scopes, "."),
         sections=(Section(title="All tokens", blocks=(Table(columns=columns, rows=rows, if_empty=none),), id="all"),),
     )
 
@@ -364,7 +364,7 @@ def _cells_of_engine(one: EngineStanding) -> Iterator[Cells]:
 
 def _workers(workers: Sequence[WorkerStanding]) -> Iterator[Block]:
     if not workers:
-        none = "No worker has told of itself within a day: sweeps wait. Start one beside the devices:"
+        none = "No worker has sent a heartbeat within a day: sweeps wait. Start one beside the devices:"
         yield Lines(items=(none,), is_list=False)
         yield Code("autotuner worker")
         return

@@ -406,8 +406,8 @@ def _known_from(trial: Trial, estimate: TrialEstimate) -> Table:
         if share >= 0.01
     ]
     caption = (
-        f"Parts of the full-size step by the cost model. The proxy trial ran {percent(whole.measured_share)} of it as "
-        "it is there; the rest is predicted, and corrected by what all proxy trials told."
+        f"Parts of the full-size step by the cost model. The proxy trial ran {percent(whole.measured_share)} of it "
+        "unchanged; the rest is predicted, and corrected by all proxy trials."
     )
     columns = (Column("Part", is_number=False), Column("Share, predicted"), Column("Known from", is_number=False))
     return Table(columns=columns, rows=rows, caption=caption, is_compact=True)

@@ -247,7 +247,7 @@ def check_lets_an_admin_in(tokens: Tokens) -> None:
     """
     if not tokens.has_admin():
         rule = (
-            "lets nobody in: no token for an admin is stored that counts. Run `autotuner token add NAME --scope admin` "
+            "lets nobody in: it has no valid admin token. Run `autotuner token add NAME --scope admin` "
             "on this database, or name a file with one by AUTOTUNER_ADMIN_TOKEN_FILE"
         )
         raise InvalidInput("AUTOTUNER_LOGIN", "tokens", rule)
@@ -297,7 +297,7 @@ class Proxy:
         try:
             check_name(name)
         except InvalidInput as error:
-            raise NotLetIn(f"the proxy named a caller as nobody can be called: {error}") from error
+            raise NotLetIn(f"the proxy sent an illegal caller name: {error}") from error
         return Caller(name=name, scope=Scope.ADMIN if name in self.admins else self.scope)
 
 

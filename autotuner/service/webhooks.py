@@ -245,7 +245,7 @@ class Webhooks:
             at=self.clock.now(),
             kind=AnnouncementKind.WEBHOOK_TEST,
             title=f"Test of the webhook {name}",
-            text="outcomes will be told as this one is",
+            text="outcomes will be announced like this one",
             path="/webhooks",
             subject_id=name,
             facts={"webhook": name},

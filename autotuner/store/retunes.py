@@ -129,7 +129,7 @@ class RetuneStore(Part):
             sweep: What it measures; None of one that is skipped, or that cannot start and ends at once.
             caller: Whose sweep it is, held to their quota as by ``Store.create_sweep``.
         """
-        assert not (due.skipped and sweep), "what is skipped measures nothing"
+        assert not (due.skipped and sweep), "a skipped run measures nothing"
         with writing(self._engine) as connection:
             if not (_lock(connection, name, _is_due_at(due.expected_due_at)) and _can_start(connection, name, due)):
                 return None

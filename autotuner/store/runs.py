@@ -397,7 +397,7 @@ class RunStore:
         _write_end(connection, run.id, rows.ended(run, end), now, rows)
 
     def _end_unread(self, connection: Connection, kind: str, run_id: str, problem: InvalidInput, now: float) -> None:
-        detail = f"this release cannot read what is stored of the {self._noun(kind)}: {problem}"
+        detail = f"this release cannot read the stored {self._noun(kind)}: {problem}"
         problem_said = replace(Problem.of(problem), state={})
         end = Finish(state=RunState.FAILED, detail=detail, problem=problem_said)
         _write_end(connection, run_id, end, now, self._rows[kind])

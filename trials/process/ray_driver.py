@@ -158,7 +158,7 @@ class _Driver:
                 self._was_stopped |= self._told_to_end.is_set() and not self._failed
                 self._stop(now)
             if now >= self._give_up_at:
-                raise _Over("lost", f"{len(reads)} of {self._num_nodes} nodes did not end when they were told to")
+                raise _Over("lost", f"{len(reads)} of {self._num_nodes} nodes did not end when they were asked to")
         raise _Over("lost", self._lost) if self._lost else _Over("ended", self._failed)
 
     def _is_running(self, rank: int, read: Any) -> bool:

@@ -87,6 +87,6 @@ def _family(config: Config, field: str) -> Table:
     known = _ALSO.get(model_type, model_type)
     if known not in _FAMILIES:
         near = get_close_matches(model_type.lower(), MODEL_TYPES, 1, cutoff=0.4)
-        rule = f"is none of the types that are read: {', '.join(MODEL_TYPES)}"
+        rule = f"is not one of the supported types: {', '.join(MODEL_TYPES)}"
         raise InvalidInput(field, model_type, rule, near[0] if near else None)
     return _FAMILIES[known]

@@ -81,7 +81,7 @@ def read_nccl_xml(text: str) -> Topology:
     )
     mesh_peers, notes = _mesh(gpus, elements)
     if not wiring.pcie_bandwidth_bytes_per_s:
-        notes = (*notes, "the speed of PCIe is not told: taken as the accelerator's")
+        notes = (*notes, "the speed of PCIe is not given: taken as the accelerator's")
     return Topology(
         kind=FileKind.NCCL_XML, wiring=wiring, num_accelerators=len(gpus), mesh_peers=mesh_peers, notes=notes
     )

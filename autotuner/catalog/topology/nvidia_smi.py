@@ -154,7 +154,7 @@ def _mesh(between: _Between, groups: Groups) -> tuple[int, tuple[str, ...]]:
     """Return the peers of each GPU where it has as many NVLinks to every other one, and a note."""
     counts = {_num_nvlinks(between[pair]) for group in groups for pair in permutations(group, 2)}
     if 0 in counts:
-        return 0, ("NVLink joins not each GPU with each: others pass on what is sent between some of them",)
+        return 0, ("NVLink does not join every pair of GPUs: other GPUs forward the data of some pairs",)
     sizes = {len(group) for group in groups}
     if len(counts) != 1 or len(sizes) != 1:
         return 0, ()

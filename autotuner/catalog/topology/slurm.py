@@ -70,7 +70,7 @@ def _numbers(inside: str, where: str) -> Iterator[str]:
 _TIER_NAMES = ("leaf", "spine", "core")
 """Names of the tiers, from the switches of the nodes upwards; a higher tier is named by its number."""
 
-_UNTOLD = "how much a switch passes up is not told: taken as all that it gets"
+_UNTOLD = "how much a switch passes up is not given: taken as all that it gets"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

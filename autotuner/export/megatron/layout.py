@@ -99,7 +99,7 @@ def _exchange(reading: Reading) -> ContextExchange:
     if len(set(words)) > 1:
         reading.changed("cp_comm_type", f"layers differ, and a layout has one word for all: {word}")
     if word == "a2a+p2p":
-        reading.changed("cp_comm_type", "a2a inside groups and p2p between them is told as a ring")
+        reading.changed("cp_comm_type", "a2a inside groups and p2p between them is read as a ring")
         return ContextExchange.RING
     return reading.meant("cp_comm_type", word, _EXCHANGES, ", a2a+p2p", "p2p")
 
@@ -308,7 +308,7 @@ def _read_numerics(reading: Reading, layout: Layout) -> Layout:
         reading.assumed("fp8_recipe", "Megatron's default is delayed")
         recipe = "delayed"
     if recipe == "custom":
-        reading.changed("fp8_recipe", "a custom recipe is told as tensorwise")
+        reading.changed("fp8_recipe", "a custom recipe is read as tensorwise")
         recipe = "tensorwise"
     scaled = reading.meant("fp8_recipe", recipe, RECIPES, ", custom")
     return replace(layout, precision=precision, attention_kernel=kernel, fp8_recipe=scaled)
@@ -316,7 +316,7 @@ def _read_numerics(reading: Reading, layout: Layout) -> Layout:
 
 def _precision(reading: Reading) -> Precision:
     if reading.on("fp16"):
-        reading.changed("fp16", "is told as bf16, whose rates and sizes it has")
+        reading.changed("fp16", "is read as bf16, whose rates and sizes it has")
     if reading.word("fp4", "none") != "none":
         return Precision.NVFP4
     if reading.word("fp8", "none") != "none":
@@ -431,11 +431,11 @@ def _every(reading: Reading, layers: int | None) -> int:
             reading.changed("recompute_num_layers", detail)
         return 1
     if layers is None:
-        reading.changed("recompute_method", f"{num_layers} layers of a stage, whose size nothing says: told as all")
+        reading.changed("recompute_method", f"{num_layers} layers of a stage, whose size nothing says: read as all")
     if layers is None or num_layers >= layers:
         return 1
     every = min(range(1, layers + 1), key=lambda n: (abs(-(-layers // n) - num_layers), n))
-    told = f"the first {num_layers} of {layers} layers are told as {-(-layers // every)}, each {every}th"
+    told = f"the first {num_layers} of {layers} layers are read as {-(-layers // every)}, each {every}th"
     reading.changed("recompute_method", told)
     return every
 

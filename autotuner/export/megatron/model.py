@@ -271,7 +271,7 @@ def _positions(reading: Reading) -> int:
     if reading.on("use_rotary_position_embeddings"):
         kind = "rope"
     if kind not in ("rope", "learned_absolute"):
-        reading.changed("position_embedding_type", f"{kind} positions are told as rotary ones")
+        reading.changed("position_embedding_type", f"{kind} positions are read as rotary ones")
     return reading.integer("max_position_embeddings", 0) if kind == "learned_absolute" else 0
 
 
@@ -340,5 +340,5 @@ def _dense_layers(reading: Reading, num_layers: int) -> tuple[int, int]:
         )
         if all(told.is_sparse(layer) == bool(kind) for layer, kind in enumerate(pattern)):
             return dense, interval
-    reading.changed("moe_layer_freq", f"{pattern.count(0)} dense layers are told as the first ones")
+    reading.changed("moe_layer_freq", f"{pattern.count(0)} dense layers are read as the first ones")
     return pattern.count(0), 1

@@ -113,7 +113,7 @@ def _given_away(reading: Reading, num_layers: int | None, num_ranks: int) -> tup
 
 def _less(reading: Reading, share: int, end: int | None) -> int:
     if end is not None and end > share:
-        reading.changed("decoder_first_pipeline_num_layers", f"an end of {end} layers is told as {share}, as between")
+        reading.changed("decoder_first_pipeline_num_layers", f"an end of {end} layers is read as {share}, as between")
     return max(0, share - end) if end is not None else 0
 
 
@@ -133,7 +133,7 @@ def _of_letters(reading: Reading, letters: str, num_layers: int | None, num_rank
             break
     else:
         first, last = share - sizes[0], share - sizes[-1]
-        reading.changed("pipeline_model_parallel_layout", "stages between the ends are told as equal")
+        reading.changed("pipeline_model_parallel_layout", "stages between the ends are read as equal")
     return len(sizes) // num_ranks, first, last
 
 

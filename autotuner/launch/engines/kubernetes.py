@@ -120,7 +120,7 @@ class KubernetesEngine:
         """Make the job, and what gives its pods names."""
         made = self._api.create(job(self._name, self._settings, order))
         if not self._is_ours(made):
-            raise EngineRefused(f"there is a Job {order.name} that is none of the engine {self._name}")
+            raise EngineRefused(f"there is a Job {order.name} that does not belong to the engine {self._name}")
         if "deletionTimestamp" in made["metadata"]:
             raise EngineUnavailable(f"a Job {order.name} is just being deleted")
         self._name_pods(made)

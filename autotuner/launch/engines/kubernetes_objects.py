@@ -90,7 +90,7 @@ class KubernetesSettings:
 def _refuse_ours(path: str, table: Mapping[str, Any], ours: tuple[str, ...]) -> None:
     for name in table:
         if name in ours:
-            raise InvalidInput(f"{path}.{name}", table[name], "is said by the engine itself, or by a setting beside it")
+            raise InvalidInput(f"{path}.{name}", table[name], "is set by the engine itself, or by another setting")
 
 
 # Objects of Kubernetes as JSON, held to the client's own models.

@@ -231,11 +231,11 @@ def loss(job: JobState, pods: Sequence[PodState], *, now: float, begun: bool = F
         if pod.was_deleted:
             return f"pod {pod.name} was deleted while it ran"
         if not pod.has_ended and pod.leaves_by is not None and now > pod.leaves_by + ABSENT_S:
-            return f"pod {pod.name} was told to leave, and {pod.node or 'its machine'} does not answer"
+            return f"pod {pod.name} was asked to end, and {pod.node or 'its machine'} does not answer"
     if begun and job.is_suspended and not job.is_over:
         return "the job was suspended while it ran: its queue gave its place to others"
     if job.failed and not any(pod.failed_by_itself for pod in pods):
-        return "the job failed, and every pod of it had been told to leave, or is gone"
+        return "the job failed, and every pod of it had been asked to end, or is gone"
     return ""
 
 
@@ -406,5 +406,5 @@ def _status(record: _Record, now: float, start_timeout_s: float) -> JobStatus:
         state = JobState(is_deleted=True, conditions={} if record.is_cancelled else state.conditions)
         pods = [replace(pod, disruption="", reason="", was_deleted=False) for pod in pods]
     elif record.is_gone or (state.is_deleted and not state.is_over):
-        return JobStatus(phase=EngineJobPhase.LOST, detail="somebody deleted the job while it was there")
+        return JobStatus(phase=EngineJobPhase.LOST, detail="somebody deleted the job while it existed")
     return judged(state, pods, record.num_nodes, now=now, start_timeout_s=start_timeout_s, begun=record.begun)

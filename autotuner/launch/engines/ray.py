@@ -72,7 +72,9 @@ class RayEngine:
         """A queue that has resources of its own in the settings, while this one has none."""
         known = self._settings.queue_resources
         if cluster.queue and known and cluster.queue not in known:
-            return f"the engine {self._name} is told no resources of the queue {cluster.queue} ({', '.join(known)})"
+            return (
+                f"the engine {self._name} has no resources for the queue {cluster.queue}, only for {', '.join(known)}"
+            )
         return None
 
     def check(self, queues: Sequence[str] = ()) -> str:

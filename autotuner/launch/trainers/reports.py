@@ -375,7 +375,7 @@ def _too_few(spec: TrialSpec, reports: TrainerReports) -> str:
     seen = len(reports.progress.steps)
     of_which = f", of which {reports.progress.num_measured} after the step time was stationary" if seen else ""
     return (
-        f"the trainer ended by itself after {seen} steps whose times it told{of_which}; at least {needed} are needed, "
+        f"the trainer ended by itself after {seen} steps with times{of_which}; at least {needed} are needed, "
         f"{settings.warmup_steps} to warm up and {settings.measured_steps} measured"
     )
 

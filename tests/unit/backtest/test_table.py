@@ -282,7 +282,7 @@ def reason(**cells: str) -> str:
         ({"inter_node_link": "token-ring"}, "token-ring"),
         ({"ep": "8"}, "expert ranks, but num_experts is not given"),
         ({"zero_or_fsdp": "half"}, "the shard level has no name that is known: half"),
-        ({"schedule": "chimera"}, "the schedule is none of the layout's: chimera with 1 stage(s) per rank"),
+        ({"schedule": "chimera"}, "a layout has no such schedule: chimera with 1 stage(s) per rank"),
         ({"act_ckpt": "some"}, "the recomputation has no name that is known: some"),
         ({"task": "LoRA"}, "fine-tuning by LoRA"),
         ({"suspect": "clock throttled"}, "the table itself suspects the time: clock throttled"),

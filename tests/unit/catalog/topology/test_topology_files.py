@@ -132,7 +132,7 @@ def test_switches_and_blocks_are_tiers_of_the_sizes_that_are_plugged_or_planned(
     topology = read_slurm_conf(SLURM_TREE)
     assert _sizes(topology) == [("leaf", 6), ("spine", 18)]
     assert topology.nodes == tuple(f"dev{number}" for number in range(18))
-    assert "not told" in topology.notes[0]
+    assert "not given" in topology.notes[0]
     topology = read_slurm_conf(SLURM_BLOCKS)
     assert _sizes(topology) == [("block", 18), ("4 blocks", 72)]
     assert (topology.nodes[0], topology.nodes[-1]) == ("node01", "node72")
@@ -283,7 +283,7 @@ def test_nvlinks_that_are_few_are_a_mesh_bridges_or_pass_on_what_others_send() -
     topology = read_nvidia_smi(text)
     assert topology.wiring is not None
     assert topology.wiring.nvlink_groups == ((0, 1, 2),)
-    assert "not each GPU with each" in topology.notes[0]
+    assert "not join every pair" in topology.notes[0]
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def test_a_job_of_that_name_that_somebody_else_made_is_left_alone(held: Held) ->
     engine, foreign = held.engine(), {"metadata": {"name": "t-1-0-0"}, "spec": {"completions": 1, "suspend": True}}
     held.cluster.objects.create("jobs", "default", foreign)
     assert engine.find("t-1-0-0") is None
-    with pytest.raises(EngineRefused, match="none of the engine held"):
+    with pytest.raises(EngineRefused, match="does not belong to the engine held"):
         engine.submit(order(SLEEPS))
 
 
