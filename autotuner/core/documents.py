@@ -55,7 +55,15 @@ the direction of text."""
 Label: TypeAlias = Annotated[str, Field(max_length=500, pattern=ONE_LINE)]
 """A line that a caller writes for people."""
 
-Key: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$")]
+PARAGRAPHS = ONE_LINE.replace(r"\x00-\x1f", r"\x00-\x08\x0b-\x1f")
+"""The same with tabs and line breaks."""
+
+Note: TypeAlias = Annotated[str, Field(max_length=2000, pattern=PARAGRAPHS)]
+"""Lines that a caller writes for people."""
+
+_KEY = r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$"
+
+Key: TypeAlias = Annotated[str, Field(pattern=_KEY)]
 """A name that may be part of an address."""
 
 _STORABLE_TEXT = "^[^\\x00]*$"
@@ -462,6 +470,7 @@ _RULES = {
     "greater_than_equal": "must be {ge} or more",
     "less_than_equal": "must be {le} or less",
     "string_too_long": "must have {max_length} characters or fewer",
+    "too_long": "must have {max_length} items or fewer",
     "one_of": "must be one of {words}",
 }
 """Rule for each of pydantic's error types. Other errors keep pydantic's words."""
@@ -513,8 +522,9 @@ def _complaint(item: Mapping[str, Any], cls: Any, root: str, whole: str) -> Inva
         rule = "must be a name or an object"
     if kind == "string_pattern_mismatch" and "\0" in given:
         rule = _RULES["string_unicode"]
-    elif kind == "string_pattern_mismatch" and context["pattern"] == ONE_LINE:
-        return InvalidInput(path, given, "must be one line without control characters", _one_line(given))
+    elif kind == "string_pattern_mismatch" and context["pattern"] in _PATTERNS:
+        rule, legal = _PATTERNS[context["pattern"]]
+        return InvalidInput(path, given, rule, legal(given) or None)
     if isinstance(given, bytes):
         return InvalidInput(path, "bytes", "must be sent with the header Content-Type: application/json")
     return InvalidInput(path, None if kind == "missing" else given, rule, _nearest(kind, context, given))
@@ -523,11 +533,29 @@ def _complaint(item: Mapping[str, Any], cls: Any, root: str, whole: str) -> Inva
 def _nearest(kind: str, context: Mapping[str, Any], given: object) -> object:
     if kind == "one_of":
         return _near(given, context["words"].split(", "))
+    if kind == "string_too_long" and context["max_length"] < MAX_TEXT:  # a bound of the field's own
+        return cast("str", given)[: context["max_length"]]
     return next((context[name] for name in ("ge", "le") if name in context), None)
 
 
 def _one_line(text: str) -> str:
     return " ".join("".join(letter if re.fullmatch(ONE_LINE, letter) else " " for letter in text[:MAX_NAME]).split())
+
+
+def _paragraphs(text: str) -> str:
+    return "".join(filter(re.compile(PARAGRAPHS).fullmatch, text.replace("\r\n", "\n")))
+
+
+def _key(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._:+-]+", "-", text[:MAX_NAME]).strip("._:+-")[:128]
+
+
+_PATTERNS: Mapping[str, tuple[str, Callable[[str], str]]] = {
+    ONE_LINE: ("must be one line without control characters", _one_line),
+    PARAGRAPHS: ("must have no control characters but line breaks", _paragraphs),
+    _KEY: ("must be at most 128 letters, digits and . _ : + - that begin with a letter or a digit", _key),
+}
+"""The rule of a pattern in words, and what makes the nearest legal text."""
 
 
 def _near(word: object, known: Sequence[str]) -> str | None:

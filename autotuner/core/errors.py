@@ -55,7 +55,9 @@ class InvalidInput(AutotunerError, ValueError):
         self.value = value
         self.rule = sendable(rule)
         self.nearest = nearest
-        hint = "" if nearest is None else f"; nearest legal value: {nearest}"
+        near = str(nearest)
+        near = near if len(near) <= _LINE else f"{near[: _LINE - 3]}..."
+        hint = "" if nearest is None else f"; nearest legal value: {near}"
         super().__init__(sendable(f"{field} = {quoted(value)}: {rule}{hint}"))
 
     @property
