@@ -34,6 +34,7 @@ from autotuner.core.choices import ExportFormat
 from autotuner.core.cluster import Cluster
 from autotuner.core.cluster_check import CheckRequest, CheckRun
 from autotuner.core.codec import to_plain
+from autotuner.core.comment import Comment, CommentCreate
 from autotuner.core.errors import AutotunerError, StoreUnavailable, quoted
 from autotuner.core.health import EngineStanding, Health, Readiness, Trouble, WorkerStanding
 from autotuner.core.listed import Listed, Stored
@@ -338,13 +339,14 @@ class Remote:
         q: str | None = None,
         state: RunState | None = None,
         owner: str | None = None,
+        tag: str | None = None,
         sort: SweepColumn | None = None,
         order: Literal["ascending", "descending"] | None = None,
         limit: int = 50,
         offset: int = 0,
     ) -> Listed[SweepOverview]:
         """Return sweeps, newest first unless another order is requested."""
-        asked = {"q": q, "state": state, "owner": owner, "sort": sort, "order": order}
+        asked = {"q": q, "state": state, "owner": owner, "tag": tag, "sort": sort, "order": order}
         return self._get("/sweeps", Listed[SweepOverview], **asked, limit=limit, offset=offset)
 
     def read_sweep(self, sweep_id: str) -> SweepStanding:
@@ -358,6 +360,21 @@ class Remote:
     def clone_sweep(self, sweep_id: str, body: SweepClone, *, idempotency_key: str | None = None) -> SweepStanding:
         """Queue a copy of a sweep with the changes of the body; the key is as for a new sweep."""
         return self._post(f"/sweeps/{sweep_id}/clone", SweepStanding, body, idempotency_key)
+
+    def create_comment(self, sweep_id: str, body: CommentCreate) -> Comment:
+        """Write a comment on a sweep or on one of its trials."""
+        return self._post(f"/sweeps/{sweep_id}/comments", Comment, body)
+
+    def list_comments(
+        self, sweep_id: str, *, trial_number: int | None = None, limit: int = 50, offset: int = 0
+    ) -> Listed[Comment]:
+        """List the comments on a sweep and on its trials, or on one trial, newest first."""
+        asked = {"trial_number": trial_number, "limit": limit, "offset": offset}
+        return self._get(f"/sweeps/{sweep_id}/comments", Listed[Comment], **asked)
+
+    def remove_comment(self, comment_id: str) -> Comment:
+        """Remove a comment; only who wrote it and an admin may."""
+        return self._delete(f"/comments/{comment_id}", Comment)
 
     def rerun_trial(self, trial_id: str) -> SweepStanding:
         """Run a trial again by itself. A finished sweep is opened again only for that."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
 
 from api.dependencies import (
     AppOf,
     CallerOf,
     PageOf,
+    RunId,
     SweepFilterOf,
     SweepId,
     SweepOf,
@@ -19,7 +22,8 @@ from api.edge.auth import needs
 from api.openapi import problems
 from api.routes.runs import IdempotencyKey
 from autotuner.core.access import Scope
-from autotuner.core.documents import Document
+from autotuner.core.comment import Comment, CommentCreate
+from autotuner.core.documents import MAX_INTEGER, Document
 from autotuner.core.listed import Listed
 from autotuner.core.run import Run
 from autotuner.core.sweep import SweepOverview, SweepStanding
@@ -32,6 +36,8 @@ from autotuner.service.build import App
 # Sweeps: create, list, read; their trials and their ranking.
 
 sweeps_router = APIRouter(prefix="/sweeps", tags=["sweeps"])
+
+TrialNumber = Annotated[int | None, Query(ge=0, le=MAX_INTEGER, description="Only comments on this trial.")]
 
 CREATED_BEFORE = {"model": Document[SweepStanding], "description": "This Idempotency-Key created the sweep before."}
 
@@ -106,9 +112,36 @@ def rank_sweep(app: AppOf, sweep: SweepOf, where: TrialFilterOf, page: PageOf) -
     return Listed(items=items, total=total, limit=page.limit, offset=page.offset)
 
 
+# What callers write on sweeps and trials.
+
+
+@sweeps_router.post("/{sweep_id}/comments", status_code=201, responses=problems(400, 404, 422))
+def create_comment(app: AppOf, caller: CallerOf, sweep_id: SweepId, body: Document[CommentCreate]) -> Document[Comment]:
+    """Write a comment on a sweep or on one of its trials: a text, tags by which the list of sweeps finds it, or both.
+
+    Whoever may start sweeps may write on every sweep.
+    """
+    return app.store.comments.add(sweep_id, body, now=app.clock.now(), caller=caller)
+
+
+@sweeps_router.get("/{sweep_id}/comments", responses=problems(404, 422))
+def list_comments(
+    app: AppOf, sweep_id: SweepId, page: PageOf, trial_number: TrialNumber = None
+) -> Document[Listed[Comment]]:
+    """List the comments on a sweep and on its trials, or on one trial, newest first."""
+    found, total = app.store.comments.list(sweep_id, trial_number=trial_number, page=page)
+    return Listed(items=tuple(found), total=total, limit=page.limit, offset=page.offset)
+
+
 # What callers change of sweeps that they asked for: budgets, trials that run again, and clones.
 
 control_router = APIRouter(tags=["sweeps"])
+
+
+@control_router.delete("/comments/{comment_id}", responses=problems(404, 422))
+def remove_comment(app: AppOf, caller: CallerOf, comment_id: RunId) -> Document[Comment]:
+    """Remove a comment; the answer is the comment as it was. Only who wrote it and an admin may."""
+    return app.store.comments.remove(comment_id, caller=caller)
 
 
 @control_router.post("/sweeps/{sweep_id}/budget", responses=problems(400, 404, 409, 422))

@@ -27,7 +27,14 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
     "Decide where to train": {"plan": "questions"},
     "Bring your own launch": {"import": "exports", "export": "exports"},
-    "Look at sweeps": {"show": "sweeps", "front": "sweeps", "rules": "questions", "study": "sweeps"},
+    "Look at sweeps": {
+        "show": "sweeps",
+        "comment": "sweeps",
+        "comments": "sweeps",
+        "front": "sweeps",
+        "rules": "questions",
+        "study": "sweeps",
+    },
     "Control sweeps": dict.fromkeys(("pause", "resume", "extend", "rerun", "clone", "cancel"), "sweeps"),
     "Once a layout is in use": {"gate": "gates", "baselines": "gates"},
     "Check and correct predictions": {

@@ -1,4 +1,4 @@
-"""``autotuner sweep`` and what follows it: ``show``, ``front``, ``study``, ``pause`` to ``clone``, and ``cancel``."""
+"""``autotuner sweep`` and what follows it: ``show``, ``comment``, ``front``, ``study``, ``pause`` to ``cancel``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import typer
 
 from autotuner.cli.connect import connect, tell, terminable, whole
 from autotuner.cli.console import PlainConsole, console, print_json
-from autotuner.cli.flags import Json, Server, SweepId, TrialId, Wait, flags
+from autotuner.cli.flags import Json, Server, SweepId, TrialId, Wait, flags, stored_id
 from autotuner.core import documents
+from autotuner.core.comment import CommentCreate
 from autotuner.core.errors import InvalidInput
+from autotuner.core.listed import Listed
 from autotuner.core.run import Run, RunState
 from autotuner.core.sweep_requests import BudgetChange, SweepClone, SweepCreate
 
@@ -198,6 +200,7 @@ def show(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> Non
 
 
 def _show(client: Remote, sweep_id: str, *, as_json: bool) -> None:
+    from autotuner.report.comments import comments_report
     from autotuner.report.sweep_answer import answer_report, front_report
     from autotuner.report.sweep_standing import sweep_report
     from autotuner.report.terminal import render
@@ -205,9 +208,11 @@ def _show(client: Remote, sweep_id: str, *, as_json: bool) -> None:
     stored = client.read_sweep(sweep_id)
     found = client.read_answer(sweep_id)
     trials = whole(client.list_trials, sweep_id)
+    written = whole(client.list_comments, sweep_id)
     front = client.read_front(sweep_id) if stored.objective.front else None
     if as_json:
         lists = {"ranking": _listed(whole(client.rank_sweep, sweep_id)), "trials": _listed(trials)}
+        lists["comments"] = _listed(written)
         lists |= {} if front is None else {"front": documents.write(front)}
         return print_json({"sweep": documents.write(stored), **documents.write(found), **lists})
     if found.answer is not None:
@@ -219,11 +224,57 @@ def _show(client: Remote, sweep_id: str, *, as_json: bool) -> None:
     console().print(render(sweep_report(stored, trials, time.time())))
     if front is not None:
         console().print(render(front_report(front, sweep_id=sweep_id)))
+    if written:
+        console().print(render(comments_report(written, sweep_id)))
     return None
 
 
 def _listed(items: Sequence[object]) -> dict[str, Any]:
     return {"items": [documents.write(one) for one in items], "total": len(items)}
+
+
+@flags(CommentCreate)
+def comment(
+    request: CommentCreate,
+    sweep_id: SweepId,
+    text: Annotated[str, typer.Argument(help="What people shall know. It may be left out where a tag is given.")] = "",
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", help="Tag by which the list of sweeps finds it. May be repeated.")
+    ] = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Write a comment or tags on a sweep, or on one of its trials.
+
+    Example: autotuner comment sw-k3v7q2mxn5 "with NCCL 2.28" --tag paper
+    """
+    from autotuner.report.comments import comment_written_report
+
+    del text, tag  # which the request holds
+    tell(server, lambda client: client.create_comment(sweep_id, request), comment_written_report, as_json=as_json)
+
+
+def comments(
+    sweep_id: SweepId,
+    remove: Annotated[str | None, typer.Option("--remove", help="Id of a comment to remove.")] = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """List the comments on a sweep and on its trials, newest first, or remove one.
+
+    Example: autotuner comments sw-k3v7q2mxn5
+    """
+    from autotuner.report.comments import comment_removed_report, comments_report
+
+    if remove is not None:
+        removed = stored_id(remove, "comment")
+        return tell(server, lambda client: client.remove_comment(removed), comment_removed_report, as_json=as_json)
+    return tell(
+        server,
+        lambda client: Listed.whole(whole(client.list_comments, sweep_id)),
+        lambda found: comments_report(found.items, sweep_id),
+        as_json=as_json,
+    )
 
 
 def front(

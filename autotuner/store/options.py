@@ -8,6 +8,7 @@ from typing import Annotated, TypeAlias
 
 from annotated_types import Interval, MaxLen
 
+from autotuner.core.documents import Key
 from autotuner.core.run import RunState
 from autotuner.core.trial import TrialState
 from autotuner.core.value import Flag
@@ -47,6 +48,8 @@ class SweepFilter:
     """Only sweeps in this state."""
     owner: Annotated[str | None, MaxLen(200)] = None
     """Only sweeps that this caller asked for."""
+    tag: Key | None = None
+    """Only sweeps with this tag on them or on one of their trials, in any case of letters."""
 
 
 class SweepColumn(StrEnum):

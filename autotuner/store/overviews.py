@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, UnaryExpression, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, Text, UnaryExpression, exists, func, or_, select, type_coerce
 
 from autotuner.core.objective import Objective
 from autotuner.core.run import RunState, Stop
@@ -17,7 +17,7 @@ from autotuner.core.sweep import BestSoFar, Interventions, Progress, SweepOvervi
 from autotuner.core.trial import TrialState, Waiting
 from autotuner.store.engine import AnyRow, AnySelect, one_row, window
 from autotuner.store.options import Page, SweepColumn, SweepFilter, SweepOrder
-from autotuner.store.tables import measurements, runs, sweeps, trials
+from autotuner.store.tables import comments, measurements, runs, sweeps, trials
 
 _MOST_WORDS = 8
 """Maximum number of words: each word of a search reads every sweep's texts once more."""
@@ -167,6 +167,9 @@ def passing(where: SweepFilter) -> list[ColumnElement[bool]]:
         conditions.append(sweeps.c.state == where.state)
     if where.owner is not None:
         conditions.append(sweeps.c.created_by == where.owner)
+    if where.tag is not None:
+        has_tag = type_coerce(comments.c.tags, Text).icontains(f'"{where.tag}"', autoescape=True)
+        conditions.append(exists().where(comments.c.sweep_id == sweeps.c.id, has_tag))
     return conditions
 
 

@@ -7,6 +7,7 @@ from sqlalchemy import Engine
 from autotuner.core.errors import StoreUnavailable
 from autotuner.store.access import AccessStore
 from autotuner.store.announcements import AnnouncementStore
+from autotuner.store.comments import CommentStore
 from autotuner.store.control import ControlStore
 from autotuner.store.descriptions import DescriptionStore
 from autotuner.store.engine import make_engine, writing
@@ -48,6 +49,7 @@ class Store(SweepStore, TrialStore):
         runs: The queue of durable runs.
         descriptions: Models, clusters and profiles by name, and checks of clusters.
         control: What people change of sweeps that they asked for.
+        comments: What people write on sweeps and trials.
         retunes: Retunes and their runs.
         mfu_gates: performance regression gates and their baselines.
         optimizer_studies: Optimizer studies and their trials.
@@ -64,6 +66,7 @@ class Store(SweepStore, TrialStore):
         super().__init__(engine, self.runs)
         self.descriptions = DescriptionStore(engine, self.runs)
         self.control = ControlStore(engine, self.runs)
+        self.comments = CommentStore(engine, self.runs)
         self.retunes = RetuneStore(engine, self.runs)
         self.mfu_gates = MfuGateStore(engine, self.runs)
         self.optimizer_studies = OptimizerStudyStore(engine, self.runs)

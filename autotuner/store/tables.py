@@ -36,6 +36,7 @@ from sqlalchemy.types import String, TypeDecorator, TypeEngine
 from autotuner.core import codec
 from autotuner.core.access import AuditEntry, Session, Token
 from autotuner.core.announcement import Announcement, Webhook
+from autotuner.core.comment import Comment
 from autotuner.core.convergence_gate import GateResult
 from autotuner.core.errors import Unreadable
 from autotuner.core.health import KnownWorker
@@ -117,7 +118,7 @@ class Documents(TypeDecorator[tuple[Value, ...]], Generic[Value]):
     def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[Value, ...]:  # noqa: ARG002
         with _stored(self.cls, value or ""):
             items = json.loads(value or "[]")
-            if issubclass(self.cls, StrEnum):
+            if issubclass(self.cls, str):
                 return tuple(self.cls(item) for item in items)
             return tuple(codec.from_plain(self.cls, item) for item in items)
 
@@ -362,6 +363,15 @@ class _StudyTrials(TypedColumns):
 
 
 study_trials = Table("study_trials", metadata, _StudyTrials)
+
+
+comments = Table(
+    "comments",
+    metadata,
+    *columns_of(Comment, key="id"),
+    ForeignKeyConstraint(["sweep_id"], [sweeps.c.id]),
+    Index(None, "sweep_id", "created_at", "id"),  # those of a sweep, newest first
+)
 
 
 # ---------------------------------------------------------------------- descriptions by name

@@ -207,6 +207,19 @@ def upgrade() -> None:  # all tables at once
     op.create_index("ix_sessions_expires_at", "sessions", ["expires_at"])
     op.create_index("ix_sessions_token_id", "sessions", ["token_id"])
     op.create_table(
+        "comments",
+        sa.Column("text", sa.String(), nullable=False),
+        sa.Column("tags", sa.Text(), nullable=False),
+        sa.Column("trial_number", sa.Integer(), nullable=True),
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("sweep_id", sa.String(), nullable=False),
+        sa.Column("created_by", sa.String(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.ForeignKeyConstraint(["sweep_id"], ["sweeps.id"], name="fk_comments_sweep_id_sweeps"),
+        sa.PrimaryKeyConstraint("id", name="pk_comments"),
+    )
+    op.create_index("ix_comments_sweep_id_created_at_id", "comments", ["sweep_id", "created_at", "id"])
+    op.create_table(
         "trials",
         sa.Column("id", sa.String(), nullable=False),
         sa.Column("sweep_id", sa.String(), nullable=False),
@@ -283,6 +296,7 @@ def downgrade() -> None:
         "steps",
         "measurements",
         "trials",
+        "comments",
         "sessions",
         "study_trials",
         "events",

@@ -8,10 +8,11 @@ from dataclasses import replace
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.topology.read import read_topology
 from autotuner.catalog.topology.topology import on_cluster
+from autotuner.core.comment import CommentCreate
 from autotuner.core.upkeep import MfuGateOutcome, Verdict
 from autotuner.store.options import Page as Window
 from tests.announcements import webhook
-from tests.api.service import StoreDriver
+from tests.api.service import NOW, StoreDriver
 from tests.browser.stores import (
     finished_gate,
     finished_run,
@@ -109,6 +110,9 @@ def stocked(driver: StoreDriver, num_trials: int) -> dict[str, str]:
     ranked = driver.store.ranking(sweep.id, page=Window(limit=2))[0]
     failed = [trial for trial in trials if trial.failure]
     last = f"{min(num_trials, 12):04d}"
+    said = CommentCreate(text="tried with NCCL 2.28\n" + 40 * "a long line of words ", tags=("baseline", _LONG))
+    for place, number in enumerate((None, *(trial.number for trial in ranked[:1]))):
+        driver.store.comments.add(sweep.id, replace(said, trial_number=number), now=NOW + place)
     named = {"slow": slow.id, "late": late.id, "sweep": sweep.id, "running": running.id, "last": last, "gate": gate.id}
     best = ranked[0].id if ranked else f"{running.id}-{last}"
     return named | {

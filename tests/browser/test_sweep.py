@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from autotuner.core.choices import AttentionKernel, Precision, Recompute, ShardLevel
+from autotuner.core.comment import CommentCreate
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.run import RunState
 from autotuner.core.sweep import Sweep
@@ -312,7 +313,9 @@ def test_what_a_caller_wrote_is_shown_and_never_run(page: Page, driver: StoreDri
     attack = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
     sweep = driver.sweep(sweep_request(name=attack, job=tiny_job(model=tiny_model(name=attack))))
     driver.ended(sweep, 0, failure(message=attack, log_tail=attack))
+    driver.store.comments.add(sweep.id, CommentCreate(text=attack), now=NOW)
     page.goto(f"/sweeps/{sweep.id}?where={attack}&down={attack}")
+    expect(page.locator("#comments-section")).to_contain_text(attack)
     expect(page.get_by_role("heading", level=1)).to_have_text(attack)
     driver.ended(sweep, 1, failure(message=attack))  # once more through the script that redraws
     page.get_by_text("The 2 trials with their logs").click()
@@ -463,6 +466,25 @@ def test_a_budget_that_is_refused_says_why_on_the_page(page: Page, driver: Store
     page.get_by_role("button", name="Change").click()
     expect(page.get_by_role("alert")).to_contain_text("num_trials = 'many': must be a number")
     complaints.clear()  # the browser reports the 422
+
+
+def test_a_comment_is_written_and_deleted_without_a_script_on_a_sweep_and_on_a_trial(
+    plain_page: Page, driver: StoreDriver
+) -> None:
+    sweep = ranked(driver, 0.4)
+    for address, about in ((f"/sweeps/{sweep.id}", "the sweep"), (f"/trials/{sweep.id}-0000", "trial 0")):
+        plain_page.goto(address)
+        plain_page.get_by_label("Comment", exact=True).fill(f"on {about}:\na bad link")
+        plain_page.get_by_label("Tags").fill("baseline")
+        plain_page.get_by_role("button", name="Comment", exact=True).click()
+        expect(plain_page).to_have_url(re.compile(f"{address}#comments$"))
+        expect(plain_page.locator("#comments-section")).to_contain_text(f"on {about}:")
+    plain_page.get_by_role("button", name="Delete the comment").click()
+    expect(plain_page.locator("#comments-section")).to_contain_text("None yet.")
+    plain_page.goto(f"/sweeps/{sweep.id}")
+    plain_page.get_by_role("link", name="#baseline").click()
+    expect(plain_page.locator("#all-sweeps")).to_be_visible()
+    expect(plain_page).to_have_url(re.compile(r"/\?tag=baseline$"))
 
 
 # ---------------------------------------------------------------- fronts

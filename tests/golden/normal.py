@@ -20,7 +20,7 @@ _TOKEN = re.compile(r"\bat_([a-z0-9]{10})_([A-Za-z0-9_-]{43}|…)")
 
 _NUMBERED: Mapping[str, re.Pattern[str]] = {
     "whsec": re.compile(r"\bwhsec_[A-Za-z0-9+/]{16,}={0,2}"),
-    **{kind: re.compile(rf"\b{kind}-[a-z2-7]{{10}}\b") for kind in ("sw", "ck", "rt", "mg", "os", "dl", "au")},
+    **{kind: re.compile(rf"\b{kind}-[a-z2-7]{{10}}\b") for kind in ("sw", "ck", "rt", "mg", "os", "dl", "au", "cm")},
     "test": re.compile(r"\btest-[0-9a-f]{10}\b"),
     "worker": re.compile(r"\b[0-9a-f]{6}-\d+-[0-9a-f]{6}\b"),
     "uuid": re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"),

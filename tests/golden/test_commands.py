@@ -106,6 +106,9 @@ def tell_sweeps(story: CommandStory) -> None:
     story.both(f"layers {name}")
     for _ in range(2):  # the second finds the file of the first
         story.run(f"study {name} {story.directory}/study.db")
+    story.run(f"comment {name} 'tried with NCCL 2.28' --tag baseline --tag paper")
+    story.run(f"comment {name} --trial 0 --tag 'a b'")
+    story.run(f"comments {name}")
     story.run(f"rerun {trial}")
     story.json(f"rerun {trial} --no-wait")
     story.run(f"extend {name} --trials 3")

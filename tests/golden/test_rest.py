@@ -43,6 +43,7 @@ CHAPTERS = (
     "around",
     "catalog",
     "checks",
+    "comments",
     "descriptions",
     "events",
     "explanations",
@@ -91,6 +92,7 @@ def story() -> Iterator[Story]:
         run_studies_and_checks(story)
         announce(story)
         look_around(story)
+        comment(story)
         refuse(story)
         yield story
 
@@ -317,6 +319,20 @@ def look_around(story: Story) -> None:
     ask("around", "POST", "/tokens/{token_id}/revoke", token_id=token["token"]["id"])
     ask("around", "GET", "/workers")
     story.metrics("around")
+
+
+def comment(story: Story) -> None:
+    """What people write on a sweep and on a trial."""
+    ask = story.ask
+    (sweep,) = ask("found", "GET", "/sweeps", query={"q": "patient"})["items"]
+    story.chapters.pop("found")
+    of_trial = {"text": "slower than last week:\nthe link of node 3 was bad", "tags": ["links"], "trial_number": 0}
+    ask("comments", "POST", "/sweeps/{sweep_id}/comments", of_trial, sweep_id=sweep["id"])
+    note = {"text": "tried with NCCL 2.28", "tags": ["baseline", "paper"]}
+    written = ask("comments", "POST", "/sweeps/{sweep_id}/comments", note, sweep_id=sweep["id"])["id"]
+    ask("comments", "GET", "/sweeps/{sweep_id}/comments", sweep_id=sweep["id"])
+    ask("comments", "GET", "/sweeps", query={"tag": "Paper"})
+    ask("comments", "DELETE", "/comments/{comment_id}", comment_id=written)
 
 
 def refuse(story: Story) -> None:

@@ -5,27 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from http import HTTPStatus
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import RedirectResponse
 
-from api.dashboard.forms import SentOf, text_in
+from api.dashboard.forms import Asked, SentOf, errors_of, text_in
 from api.dashboard.render import page, report_page
 from api.dashboard.views.address import Address
 from api.dashboard.views.sweep import LIMITS, SweepLook
-from api.dependencies import AppOf, CallerOf, SweepOf
+from api.dependencies import AppOf, CallerOf, RunId, SweepId, SweepOf, TrialId
 from autotuner.core import documents
-from autotuner.core.access import Caller
+from autotuner.core.access import Caller, Scope
+from autotuner.core.comment import CommentCreate
 from autotuner.core.errors import Conflict, InvalidInput, QuotaExceeded
 from autotuner.core.run import Stop
 from autotuner.core.sweep import Budget, Sweep
 from autotuner.core.sweep_requests import BudgetChange
-from autotuner.core.text import to_document
+from autotuner.core.text import inputs_of, to_document
+from autotuner.core.trial import trial_id as trial_id_of
+from autotuner.report.comments import comments_section
 from autotuner.report.jobs import LAYERS, layers_report
 from autotuner.report.report import Notice, Report, Section
 from autotuner.search.explain.layers import SweepLayers, layer_report, measured_layers
 from autotuner.service.build import App
+from autotuner.store.options import Page
 
 # The page of one sweep: answer, ranking, pictures, what failed; whole, or the part that a script asks for.
 
@@ -54,7 +58,8 @@ def sweep_page(
         case "live":
             return page(request, "sweep/_live.html", **look.of_all(with_predicted=True))
         case None:
-            return page(request, _WHOLE, **look.of_all(with_predicted=False))
+            shown = comments_on(app, caller, sweep.id)
+            return page(request, _WHOLE, **look.of_all(with_predicted=False), **shown)
 
 
 def show_sweep(
@@ -62,7 +67,8 @@ def show_sweep(
 ) -> Response:
     """The page with why it was not changed as somebody asked."""
     look = _look(request, app, caller, sweep)
-    return page(request, _WHOLE, status=status, **{**look.of_all(with_predicted=False), "refused": refused})
+    shown = {**look.of_all(with_predicted=False), **comments_on(app, caller, sweep.id), "refused": refused}
+    return page(request, _WHOLE, status=status, **shown)
 
 
 def _look(request: Request, app: App, caller: Caller, sweep: Sweep) -> SweepLook:
@@ -115,6 +121,67 @@ def _changed(request: Request, app: App, caller: Caller, sweep: Sweep, change: C
         status = HTTPStatus.UNPROCESSABLE_ENTITY if isinstance(error, InvalidInput) else HTTPStatus.CONFLICT
         return show_sweep(request, app, caller, sweep, refused=str(error), status=status)
     return RedirectResponse(f"{request.scope.get('root_path', '')}/sweeps/{sweep.id}", HTTPStatus.SEE_OTHER)
+
+
+# Comments on a sweep or a trial, below either's page: a list, and a form to write one.
+
+_COMMENT = inputs_of(CommentCreate)
+_NEWEST_COMMENTS = Page(limit=100)
+
+
+def comments_on(
+    app: App, caller: Caller, sweep_id: str, trial_number: int | None = None, given: Asked | None = None
+) -> dict[str, Any]:
+    """Return what the template of comments shows: those on a sweep or on one trial, and a form as it was sent."""
+    found, total = app.store.comments.list(sweep_id, trial_number=trial_number, page=_NEWEST_COMMENTS)
+    empty = Asked(texts={"text": "", "tag": "", "trial": "" if trial_number is None else str(trial_number)})
+    return {
+        "comments": comments_section(
+            found,
+            total,
+            is_of_trial=trial_number is not None,
+            may_remove=lambda one: caller.may_change(one.created_by),
+        ),
+        "comment": given or empty,
+        "may_comment": caller.scope.covers(Scope.RUN),
+    }
+
+
+@router.post("/sweeps/{sweep_id}/comments")
+def write_comment(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf, given: SentOf) -> Response:
+    """Write a comment, and lead back to the page of what it is about; where it is refused, the page says why."""
+    texts = {one.name: (text_in(one, dict(given)) or "").replace("\r\n", "\n") for one in _COMMENT}
+    try:
+        asked = documents.read(CommentCreate, to_document(_COMMENT, texts))
+    except InvalidInput as error:
+        refused = Asked(texts=texts, errors=errors_of(_COMMENT, error))
+        look = _look(request, app, caller, sweep).of_all(with_predicted=False)
+        shown = {**look, **comments_on(app, caller, sweep.id, given=refused), "refused": f"it is not stored: {error}"}
+        return page(request, _WHOLE, status=HTTPStatus.UNPROCESSABLE_ENTITY, **shown)
+    written = app.store.comments.add(sweep.id, asked, now=app.clock.now(), caller=caller)
+    if written.trial_number is None:
+        return _to_comments(request, f"sweeps/{sweep.id}")
+    return _to_comments(request, f"trials/{trial_id_of(sweep.id, written.trial_number)}")
+
+
+@router.post("/sweeps/{sweep_id}/comments/{comment_id}/delete")
+def delete_comment(request: Request, app: AppOf, caller: CallerOf, sweep_id: SweepId, comment_id: RunId) -> Response:
+    """Remove a comment, and lead back to the page of the sweep."""
+    app.store.comments.remove(comment_id, caller=caller)
+    return _to_comments(request, f"sweeps/{sweep_id}")
+
+
+@router.post("/trials/{trial_id}/comments/{comment_id}/delete")
+def delete_comment_on_trial(
+    request: Request, app: AppOf, caller: CallerOf, trial_id: TrialId, comment_id: RunId
+) -> Response:
+    """Remove a comment, and lead back to the page of the trial."""
+    app.store.comments.remove(comment_id, caller=caller)
+    return _to_comments(request, f"trials/{trial_id}")
+
+
+def _to_comments(request: Request, path: str) -> Response:
+    return RedirectResponse(f"{request.scope.get('root_path', '')}/{path}#comments", HTTPStatus.SEE_OTHER)
 
 
 # The page of a sweep's layers of communication: what each gives, predicted and among trials.

@@ -9,10 +9,11 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
 
+from api.dashboard.pages.sweep import comments_on
 from api.dashboard.render import page
 from api.dashboard.views.address import Permalink
 from api.dashboard.views.timelines import Zoomed, choices_of
-from api.dependencies import AppOf, TrialId
+from api.dependencies import AppOf, CallerOf, TrialId
 from autotuner.core.choices import ExportFormat
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.errors import InvalidInput
@@ -22,7 +23,6 @@ from autotuner.export.formats import FORMATS, export, refusals
 from autotuner.export.target import Export
 from autotuner.report.explanation import bandwidth_section
 from autotuner.report.export import flags_section
-from autotuner.report.html import Html
 from autotuner.report.lanes import WHOLE, Window
 from autotuner.report.rank_groups import ranks_section
 from autotuner.report.report import Section
@@ -77,6 +77,7 @@ class _LookedAt:
 def trial_page(
     request: Request,
     app: AppOf,
+    caller: CallerOf,
     trial_id: TrialId,
     part: _Part = None,
     wanted: _Format = None,
@@ -90,19 +91,15 @@ def trial_page(
     looked_at = _LookedAt(format=wanted, show=show, rank=rank, **windows)
     trial = app.store.get_trial(trial_id)
     pictures: dict[str, Any] = {"timeline": _timeline, "links": _links, "ranks": _ranks}
-    html = Html(request.scope.get("root_path", ""))
     if part in pictures:
-        return page(request, "trial/_zoomed.html", html=html, shown=pictures[part](app, trial, looked_at))
+        return page(request, "trial/_zoomed.html", shown=pictures[part](app, trial, looked_at))
     sweep = app.store.get_sweep(trial.sweep_id)
     result, at = _result(app, trial, sweep), Permalink.of_sweep(sweep, trial.layout)
     is_explained = result.explanation is not None
     shown: dict[str, Any] = {
         name: draw(app, trial, looked_at) if is_explained else None for name, draw in pictures.items()
     }
-    shown |= {
-        "report": trial_report(result, at.asked),
-        "html": Html(request.scope.get("root_path", "")),
-    }
+    shown["report"] = trial_report(result, at.asked)
     if part:
         return page(request, "trial/_live.html", **shown)
     compared = [trial.id] if result.rank in (None, 1) else [result.times[0].trial_id, trial.id]
@@ -121,6 +118,7 @@ def trial_page(
             for one in ExportFormat
             if one in FORMATS
         ],
+        **comments_on(app, caller, sweep.id, trial.number),
         **shown,
     )
 

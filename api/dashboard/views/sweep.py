@@ -115,7 +115,6 @@ class SweepLook:
             "sweep": self.sweep,
             "metric_front": found,
             "kind": self._kind,
-            "html": Html(self.root),
             "front_else": self.address.but("metrics", "profile"),
             "compare_by": self.address.with_(metrics=usual),
         }
@@ -230,7 +229,6 @@ class SweepLook:
             "card": card,
             "card_layout": found.best.layout if found else foreseen.layout if foreseen else None,
             "expected_gain": prospects.expected_gain if found and prospects else None,
-            "html": Html(self.root),
             "best_id": ids[0] if ids else "",
             "second_id": ids[1] if len(ids) > 1 else "",
         }

@@ -186,6 +186,17 @@ def queued(cli: CommandLine) -> str:
     return str(cli.run_json("sweep", *JOB, "--no-wait")["id"])
 
 
+def test_a_comment_is_written_shown_with_its_sweep_and_removed(cli: CommandLine) -> None:
+    sweep_id = cli.run_json("sweep", *JOB, "--no-wait")["id"]
+    written = cli.run_json("comment", sweep_id, "{NCCL 2.28}", "--tag", "baseline", "--tag", "paper")
+    assert (written["text"], written["tags"]) == ("{NCCL 2.28}", ["baseline", "paper"])
+    assert "{NCCL 2.28}, #baseline, #paper" in cli.run("show", sweep_id)
+    assert cli.run_json("show", sweep_id)["comments"]["items"] == [written]
+    assert "--tag 0 = 'a b'" in cli.error_of("comment", sweep_id, "--tag", "a b")
+    assert cli.run_json("comments", sweep_id, "--remove", written["id"]) == written
+    assert "None yet." in cli.run("comments", sweep_id)
+
+
 def test_a_paused_sweep_is_followed_no_further_than_to_its_pause(cli: CommandLine) -> None:
     sweep = queued(cli)
     cli.run("pause", sweep)

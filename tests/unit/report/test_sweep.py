@@ -11,6 +11,7 @@ import pytest
 from api.dashboard.pages.home import Asked
 from autotuner.core import documents
 from autotuner.core.choices import Recompute
+from autotuner.core.comment import Comment
 from autotuner.core.health import Trouble, TroubleKind
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import RobustMeasurement
@@ -22,6 +23,7 @@ from autotuner.core.trial import FailureKind, Trial, TrialState
 from autotuner.core.units import format_bytes
 from autotuner.door import Autotuner
 from autotuner.report.charts import Dots, Failures
+from autotuner.report.comments import comments_report, comments_section
 from autotuner.report.html import Html
 from autotuner.report.layouts import in_short
 from autotuner.report.report import Report
@@ -402,3 +404,21 @@ def test_deaths_of_machines_say_how_often_their_trials_were_started() -> None:
     for text in shown(*lost):
         assert "Started up to 3 times." in text
         assert "Run them again once the machines are back" in text
+
+
+# ---------------------------------------------------------------- comments
+def test_comments_say_text_tags_writer_and_trial_on_every_surface_and_are_escaped() -> None:
+    common: dict[str, Any] = {"sweep_id": "sw-test", "created_at": 1e9}
+    found = [
+        Comment(id="cm-b", text="<b>bad</b>\nlink", tags=("paper",), trial_number=3, created_by="ada", **common),
+        Comment(id="cm-a", text="", tags=("baseline",), created_by="", **common),
+    ]
+    for text in surfaces(comments_report(found, "sw-test")):
+        for said in ("<b>bad</b>", "link", "trial 3", "by ada", "2001-09-09", "baseline"):
+            assert said in text.replace("&#8203;", ""), said
+    page = Html().section(comments_section(found, 102, may_remove=lambda one: one.id == "cm-a"))
+    assert "<b>" not in page
+    assert "The newest 2 of 102 comments" in page
+    assert 'action="/sweeps/sw-test/comments/cm-a/delete"' in page
+    assert "cm-b" not in page
+    assert 'href="/?tag=paper"' in page
