@@ -193,8 +193,10 @@ def _describe(schema: dict[str, Any], cls: type[Any], schemas: dict[str, Any]) -
 
 
 def _description(cls: type[Any]) -> str:
-    """Return the docstring of a class without its sections "Raises" and "Source"."""
-    return re.split(r"\n\n(?:Raises|Source):", inspect.cleandoc(cls.__dict__.get("__doc__") or ""))[0]
+    """Return the docstring of a class without its sections, such as "Example" and "Raises"."""
+    return re.split(
+        r"\n\n(?:Args|Attributes|Example|Raises|Source):", inspect.cleandoc(cls.__dict__.get("__doc__") or "")
+    )[0]
 
 
 def _default(field: Field[Any]) -> object:

@@ -92,7 +92,11 @@ class MeasuredAttention:
 
 @value
 class Accelerator:
-    """One device that a rank runs on; for ``cpu`` it is one core."""
+    """One device that a rank runs on; for ``cpu`` it is one core.
+
+    Raises:
+        InvalidInput: The idle power exceeds the highest power, or there is no attention kernel.
+    """
 
     name: str
     """Name of the accelerator. Its constants are found in the catalog by this name."""
@@ -148,7 +152,13 @@ class Accelerator:
             raise InvalidInput("attention_kernels", (), "must name at least one kernel", "math")
 
     def peak_flop_per_s(self, precision: Precision) -> float:
-        """Return the dense peak of a number format, in FLOP/s; 0.0 if the hardware lacks the format."""
+        """Return the dense peak of a number format, in FLOP/s; 0.0 if the hardware lacks the format.
+
+        Example:
+            >>> from autotuner.catalog.hardware import load_accelerator
+            >>> load_accelerator("h100").peak_flop_per_s(Precision.BF16)
+            989400000000000.0
+        """
         match precision:
             case Precision.FP32:
                 return self.fp32_flop_per_s

@@ -26,6 +26,10 @@ def read_amount(field: str, text: str) -> float:
 
     Raises:
         InvalidInput: It is none.
+
+    Example:
+        >>> read_amount("num_tokens", "15.6T")
+        15600000000000.0
     """
     found = _AMOUNT.fullmatch(text.strip().replace(",", ""))
     if found is None:

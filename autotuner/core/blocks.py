@@ -11,7 +11,13 @@ _CHUNK = 64
 
 @value
 class MixtureOfExperts:
-    """The expert part of a sparse model's feed-forward blocks."""
+    """The expert part of a sparse model's feed-forward blocks.
+
+    Example:
+        >>> experts = MixtureOfExperts(num_experts=64, experts_per_token=6, expert_ffn_size=1408, num_dense_layers=1)
+        >>> experts.is_sparse(0), experts.num_sparse(27)
+        (False, 26)
+    """
 
     num_experts: Count
     """Routed experts per sparse layer."""

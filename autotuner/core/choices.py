@@ -38,6 +38,12 @@ class Choice(IntEnum):
 
         Raises:
             InvalidInput: No member has the word. The rule lists all words.
+
+        Example:
+            >>> Recompute.from_label("full") == Recompute.FULL
+            True
+            >>> Recompute.labels()
+            ('none', 'selective', 'full')
         """
         for member in cls:
             if member.label == label:

@@ -49,7 +49,17 @@ SIMULATED = "simulated"
 
 @value
 class Cluster:
-    """Equal nodes of equal accelerators, with their links and prices."""
+    """Equal nodes of equal accelerators, with their links and prices.
+
+    Raises:
+        InvalidInput: Sizes, links, network and wiring contradict each other.
+
+    Example:
+        >>> from autotuner.catalog.hardware import load_cluster
+        >>> cluster = load_cluster("h100:64")
+        >>> cluster.num_nodes, cluster.accelerators_per_node, cluster.world_size
+        (8, 8, 64)
+    """
 
     name: str
     """Name of the cluster in answers."""
@@ -184,7 +194,18 @@ class Cluster:
         return per_node * (segment if 2 * segment >= joined else joined)
 
     def link_for(self, group_size: int, stride: int) -> Link:
-        """Return the slowest link inside a group of ``group_size`` ranks that lie ``stride`` apart."""
+        """Return the slowest link inside a group of ``group_size`` ranks that lie ``stride`` apart.
+
+        Args:
+            group_size: Ranks of the group.
+            stride: Distance between the numbers of its ranks.
+
+        Example:
+            >>> from autotuner.catalog.hardware import load_cluster
+            >>> cluster = load_cluster("h100:64")
+            >>> cluster.link_for(8, stride=1).name, cluster.link_for(8, stride=8).name
+            ('nvlink4', 'ndr400')
+        """
         if self.crosses_nodes(group_size, stride):
             return self.inter_node_link
         if self.wiring is None or group_size * stride > self.accelerators_per_node:

@@ -38,6 +38,11 @@ class LayoutColumns(LayoutOptions):
 
     Some columns may be missing. Reading one of these raises, so that a result that is computed once per combination of
     a few options depends on no other.
+
+    Example:
+        >>> x = LayoutColumns.from_layouts([Layout.parse("fsdp8"), Layout.parse("fsdp4 tp2")])
+        >>> x.tensor_parallel_degree.tolist(), str(x.row(1))
+        ([1, 2], 'fsdp4 tp2 mb1 flash bf16')
     """
 
     def __init__(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -60,7 +65,11 @@ class LayoutColumns(LayoutOptions):
 
     @classmethod
     def from_values(cls, values: Mapping[str, Sequence[Any] | npt.NDArray[Any]]) -> LayoutColumns:
-        """Return columns from one sequence per option, all equally long."""
+        """Return columns from one sequence per option, all equally long.
+
+        Args:
+            values: A sequence for each option by its name; options that are left out have no column.
+        """
         return cls({name: as_column(name, values[name]) for name in OPTIONS})
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -48,6 +48,10 @@ class InvalidInput(AutotunerError, ValueError):
         value: What was given.
         rule: What it should have been, as a sentence without a full stop.
         nearest: The nearest legal value, where there is one.
+
+    Example:
+        >>> print(InvalidInput("cluster.num_nodes", 0, "must be 1 or more", 1))
+        cluster.num_nodes = 0: must be 1 or more; nearest legal value: 1
     """
 
     def __init__(self, field: str, value: object, rule: str, nearest: object = None) -> None:

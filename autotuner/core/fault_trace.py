@@ -73,6 +73,11 @@ class FaultTrace:
 
         Raises:
             InvalidInput: A line is no fault; with the line.
+
+        Example:
+            >>> trace = FaultTrace.parse("7; 2_3; 0.06 | 14; 2_3; 0")
+            >>> trace.num_steps, [len(trace.links_at(step)) for step in (0, 7, 14)]
+            (28, [0, 1, 0])
         """
         lines = [line for line in map(str.strip, re.split(r"[\n|]", text)) if line and not line.startswith("#")]
         faults = [fault for line in lines for fault in _read(line)]

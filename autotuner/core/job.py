@@ -100,6 +100,14 @@ class Job:
 
     Raises:
         InvalidInput: The sequence is longer than the model's learned positions.
+
+    Example:
+        >>> from autotuner.catalog.hardware import load_cluster
+        >>> from autotuner.catalog.models import load_model
+        >>> workload = Workload(seq_len=8192, global_batch_size=64)
+        >>> job = Job(model=load_model("llama-3.1-8b"), cluster=load_cluster("h100:8"), workload=workload)
+        >>> job.workload.tokens_per_step
+        524288
     """
 
     model: TransformerSpec
@@ -204,7 +212,16 @@ class SwitchCost:
 
 
 def checkpoint_bytes(job: Job) -> float:
-    """Return the bytes of a checkpoint: fp32 master weights and both moments of AdamW."""
+    """Return the bytes of a checkpoint: fp32 master weights and both moments of AdamW.
+
+    Example:
+        >>> from autotuner.catalog.hardware import load_cluster
+        >>> from autotuner.catalog.models import load_model
+        >>> workload = Workload(seq_len=8192, global_batch_size=64)
+        >>> job = Job(model=load_model("llama-3.1-8b"), cluster=load_cluster("h100:8"), workload=workload)
+        >>> checkpoint_bytes(job)
+        96363134976.0
+    """
     moment_bytes = 4 if job.workload.optimizer_state_precision == "fp32" else 2
     return float(job.model.num_parameters) * (4 + 2 * moment_bytes)
 

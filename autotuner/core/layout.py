@@ -564,13 +564,32 @@ _IN_ORDER_OF_NAME = tuple(sorted(OPTIONS.values(), key=lambda spec: spec.topic))
 
 
 def options_entering(part: CostPart) -> tuple[str, ...]:
-    """Return the options that a part of the cost model depends on, including those of the parts inside it."""
+    """Return the options that a part of the cost model depends on, including those of the parts inside it.
+
+    Args:
+        part: Innermost part of the cost model.
+
+    Example:
+        >>> options_entering(CostPart.PRODUCTS)[:2]
+        ('tensor_parallel_degree', 'context_parallel_degree')
+    """
     return tuple(spec.name for spec in OPTIONS.values() if spec.enters <= part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout(LayoutOptions):
-    """One complete choice of degrees, schedule, sharding, recomputation, kernels and precision."""
+    """One complete choice of degrees, schedule, sharding, recomputation, kernels and precision.
+
+    Raises:
+        InvalidInput: A number is below its least or above its greatest legal value. ``rules`` checks everything else.
+
+    Example:
+        >>> layout = Layout(data_parallel_shard_degree=8, tensor_parallel_degree=4, shard_level=ShardLevel.PARAMETERS)
+        >>> str(layout)
+        'fsdp8 tp4 mb1 flash bf16'
+        >>> layout.world_size
+        32
+    """
 
     def __post_init__(self) -> None:
         for spec in _NUMBERS:
@@ -670,6 +689,11 @@ class Layout(LayoutOptions):
 
         Raises:
             InvalidInput: A word is unknown or repeats an option. The error names the nearest known word.
+
+        Example:
+            >>> layout = Layout.parse("fsdp8 tp4 pp2 1f1b mb1 recompute-full")
+            >>> layout.world_size, layout.recompute.label
+            (64, 'full')
         """
         plain = parse_words(name)
         return cls(**{key: OPTIONS[key].from_plain(value) for key, value in plain.items()})  # type: ignore[arg-type]
@@ -710,6 +734,10 @@ def parse_words(name: str) -> dict[str, int | str]:
 
     Raises:
         InvalidInput: A word is unknown or repeats an option; the error names the nearest known word.
+
+    Example:
+        >>> parse_words("zero8 tp4")
+        {'data_parallel_shard_degree': 8, 'shard_level': 'optimizer', 'tensor_parallel_degree': 4}
     """
     found: dict[str, int | str] = {}
     for word in name.lower().split():

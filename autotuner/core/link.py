@@ -57,6 +57,10 @@ def link_rounds(num_ends: int) -> list[list[LinkEnds]]:
 
     All pairs of up to 16 ends, in the fewest rounds that there are (the circle method of round-robin tournaments).
     Of more ends, neighbours in a ring, and rounds of that tournament spread evenly until there are 15 in all.
+
+    Example:
+        >>> link_rounds(4)
+        [[(0, 3), (1, 2)], [(0, 2), (1, 3)], [(0, 1), (2, 3)]]
     """
     if num_ends < 2:
         return []
@@ -244,7 +248,13 @@ LinkClass = Literal["intra_node", "inter_node"]
 
 @value
 class LinkHealth:
-    """The difference of one link, or of every link of a class, from the cluster's nominal link."""
+    """The difference of one link, or of every link of a class, from the cluster's nominal link.
+
+    Example:
+        >>> health = LinkHealth(ends=(2, 3), delay_s=0.03)
+        >>> str(health), health.is_healthy
+        ('2_3', False)
+    """
 
     ends: LinkEnds | None = None
     """The two nodes that it joins, from 0; in a cluster of one node the two accelerators. None: all links of

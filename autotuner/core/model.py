@@ -24,7 +24,17 @@ _NORM_PARAMETERS: dict[Norm, int] = {
 
 @value
 class TransformerSpec:
-    """A decoder-only transformer, described by its shapes."""
+    """A decoder-only transformer, described by its shapes.
+
+    Raises:
+        InvalidInput: Numbers of layers, heads and norms contradict each other.
+
+    Example:
+        >>> from autotuner.catalog.models import load_model
+        >>> model = load_model("llama-3.1-8b")
+        >>> model.num_layers, model.num_parameters
+        (32, 8030261248)
+    """
 
     name: str
     """Name of the model in answers."""
@@ -112,6 +122,11 @@ class TransformerSpec:
         """Return the model with another number of layers, of each kind about the same share.
 
         Its dense layers lead as before.
+
+        Example:
+            >>> from autotuner.catalog.models import load_model
+            >>> load_model("llama-3.1-8b").with_num_layers(4).num_layers
+            4
         """
         experts = self.experts
         if experts is not None:
@@ -305,6 +320,9 @@ class TransformerSpec:
         Attention is counted in full, not halved for the causal mask. Windows are not subtracted. Linear layers count
         the FLOP of their recurrence.
 
+        Args:
+            seq_len: Tokens of the sequence that the token attends to.
+
         Source: PaLM, arXiv 2204.02311, appendix B (2 of its 6 parts are the forward pass).
         """
         linear = self.num_linear_layers * self.linear_attention.core_flop_per_token if self.linear_attention else 0
@@ -316,7 +334,15 @@ class TransformerSpec:
         6 per matrix element (the input table is looked up, not multiplied) plus full attention,
         12 L h s for a model whose heads span the hidden size.
 
+        Args:
+            seq_len: Tokens of the sequence that the token attends to.
+
         Source: PaLM, arXiv 2204.02311, appendix B. Checked against torch's FlopCounterMode in tests/trials.
+
+        Example:
+            >>> from autotuner.catalog.models import load_model
+            >>> load_model("llama-3.1-8b").model_flop_per_token(seq_len=8192)
+            57912852480
         """
         return 6 * self.num_active_matrix_parameters + 3 * self.attention_flop_per_token(seq_len)
 

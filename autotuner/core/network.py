@@ -235,7 +235,12 @@ class Network:
 
 
 def torus_lengths(num_nodes: int, num_dimensions: int) -> tuple[int, ...]:
-    """Return the lengths of a torus of so many nodes, as equal as possible; empty if there is none."""
+    """Return the lengths of a torus of so many nodes, as equal as possible; empty if there is none.
+
+    Example:
+        >>> torus_lengths(64, 3)
+        (4, 4, 4)
+    """
     if num_dimensions == 1:
         return (num_nodes,) if num_nodes > 1 else ()
     fitting = (length for length in divisors(num_nodes) if 1 < length <= round(num_nodes ** (1 / num_dimensions)))

@@ -95,7 +95,12 @@ class Metric(StrEnum):
         return 1 / (1 + footprint.complexity)
 
     def in_words(self, value: float) -> str:
-        """Return the value as text: ``41.0 % MFU``, ``104 ktoken/s``, ``0.62 token/J``."""
+        """Return the value as text: ``41.0 % MFU``, ``104 ktoken/s``, ``0.62 token/J``.
+
+        Example:
+            >>> Metric.MFU.in_words(0.41), Metric.TOKENS_PER_S.in_words(104_000.0)
+            ('41.0 % MFU', '104 ktoken/s')
+        """
         has_unit = self.is_rate and self is not Metric.MFU
         return self.figure(value) if has_unit else f"{self.figure(value)} {self.noun}"
 
@@ -259,7 +264,14 @@ def _typed_front(field: str, text: str) -> Any:
 
 @value
 class Objective:
-    """The objective of a sweep: the value that it maximises, the trials that count, and the words for both."""
+    """The objective of a sweep: the value that it maximises, the trials that count, and the words for both.
+
+    Example:
+        >>> Objective(metric=Metric.TOKENS_PER_DOLLAR).is_speed
+        False
+        >>> Objective(profile=read_profile("mfu=2,tokens_per_dollar=1", "profile")).noun
+        'profile value'
+    """
 
     metric: Annotated[Metric, Flag("objective"), Caption("Maximise")] = Metric.MFU
     """Metric to maximise if there is no profile. mfu and tokens_per_s give the same ranking."""

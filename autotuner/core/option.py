@@ -196,7 +196,13 @@ class OptionSpec:
         return value.label if isinstance(value, Choice) else value
 
     def in_words(self, number: int) -> str:
-        """Return a number of a column as people read it: a number, the label of a choice, on or off."""
+        """Return a number of a column as people read it: a number, the label of a choice, on or off.
+
+        Example:
+            >>> from autotuner.core.layout import OPTIONS
+            >>> OPTIONS["recompute"].in_words(2), OPTIONS["sequence_parallel"].in_words(1)
+            ('full', 'on')
+        """
         if self.kind is Kind.SWITCH:
             return "on" if number else "off"
         return str(self.to_plain(self.value_of(number))).replace("_", " ")

@@ -41,7 +41,12 @@ def rank_at(layout: Layout, place: Place) -> int:
 
 
 def place_of(layout: Layout, rank: int) -> Place:
-    """Return the place of a rank."""
+    """Return the place of a rank.
+
+    Example:
+        >>> place_of(Layout.parse("fsdp2 tp4 pp2"), 13)
+        Place(stage=1, replica=0, shard=1, tensor=1)
+    """
     outer, tensor = divmod(rank, layout.tensor_parallel_degree)
     outer, shard = divmod(outer, layout.data_parallel_shard_degree * layout.context_parallel_degree)
     stages, replicas = layout.pipeline_parallel_degree, layout.data_parallel_replicate_degree
@@ -53,7 +58,13 @@ def place_of(layout: Layout, rank: int) -> Place:
 
 
 def node_of(layout: Layout, cluster: Cluster, rank: int) -> int:
-    """Return the node of a rank, by the layout's ``rank_placement``."""
+    """Return the node of a rank, by the layout's ``rank_placement``.
+
+    Example:
+        >>> from autotuner.catalog.hardware import load_cluster
+        >>> node_of(Layout.parse("tp8 pp2"), load_cluster("h100:16"), 9)
+        1
+    """
     if layout.rank_placement == RankPlacement.CYCLIC:
         return rank % cluster.num_nodes
     return rank // cluster.accelerators_per_node

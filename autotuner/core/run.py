@@ -23,7 +23,12 @@ class RunState(StrEnum):
 
     @property
     def is_finished(self) -> bool:
-        """True if the run only goes on when somebody asks for more."""
+        """True if the run only goes on when somebody asks for more.
+
+        Example:
+            >>> RunState.CANCELLED.is_finished
+            True
+        """
         return self in (RunState.COMPLETE, RunState.FAILED, RunState.CANCELLED)
 
 

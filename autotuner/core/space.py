@@ -54,6 +54,11 @@ class SearchSpace:
 
     Every option of ``Layout`` has an axis except the replicate degree, which takes the ranks that the others leave.
     Options that are rarely changed (schedules, kernels, precision) have few values by default; a caller names more.
+
+    Example:
+        >>> space = SearchSpace(tensor_parallel_degree=(1, 2, 4))
+        >>> space.values("tensor_parallel_degree")
+        (1, 2, 4)
     """
 
     if TYPE_CHECKING:  # the fields are the options, which a type checker cannot know

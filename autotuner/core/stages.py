@@ -49,6 +49,11 @@ def stage_layers(layout: Layout, num_layers: int, stage: int) -> range:
     """Return the layers of a stage: as even as possible, the remainder on the earliest stages, fewer on both ends.
 
     The last stage multiplies by the vocabulary as well, so it is the last to get one more.
+
+    Example:
+        >>> layout = Layout(pipeline_parallel_degree=4, last_stage_less_layers=1)
+        >>> [len(stage_layers(layout, 31, stage)) for stage in range(4)]
+        [8, 8, 8, 7]
     """
     ends = layout.first_stage_less_layers, layout.last_stage_less_layers
     sizes = stage_sizes(num_layers, layout.num_stages, *ends)
@@ -76,7 +81,14 @@ def next_alike(fewest: int, whole: int, interval: int) -> int:
 
 
 def stages_of_rank(layout: Layout, pipeline_rank: int) -> tuple[int, ...]:
-    """Return the stages of a pipeline rank in the order of the model: in turn, or there and back in a V."""
+    """Return the stages of a pipeline rank in the order of the model: in turn, or there and back in a V.
+
+    Example:
+        >>> stages_of_rank(Layout.parse("pp4 v2 interleaved_1f1b"), 1)
+        (1, 5)
+        >>> stages_of_rank(Layout.parse("pp4 v2 zbv"), 1)
+        (1, 6)
+    """
     num_ranks = layout.pipeline_parallel_degree
     if layout.pipeline_schedule in V_SCHEDULES:
         return pipeline_rank, 2 * num_ranks - 1 - pipeline_rank

@@ -25,7 +25,13 @@ from autotuner.core.value import Count, CountFromZero, Positive, derived, value
 
 @value
 class LossCurve:
-    """Losses and times by step."""
+    """Losses and times by step.
+
+    Example:
+        >>> curve = LossCurve(losses=(4.0, 3.0, 2.0), global_batch_size=8)
+        >>> curve.steps_to(2.5, window_sequences=16)
+        3
+    """
 
     losses: tuple[float, ...] = ()
     """Loss of each step, as the mean over the batch before the step's update."""

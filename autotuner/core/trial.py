@@ -203,6 +203,14 @@ class TrialState(StrEnum):
 
         Raises:
             Conflict: The step is not legal.
+
+        Example:
+            >>> TrialState.QUEUED.to(TrialState.RUNNING).value
+            'running'
+            >>> TrialState.COMPLETE.to(TrialState.RUNNING)
+            Traceback (most recent call last):
+            ...
+            autotuner.core.errors.Conflict: a complete trial cannot become running
         """
         if new in _NEXT.get(self, ()):
             return new

@@ -11,22 +11,42 @@ GIB = 2**30
 
 
 def format_bytes(num_bytes: float) -> str:
-    """Return decimal bytes with three significant digits: ``81.2 GB``."""
+    """Return decimal bytes with three significant digits: ``81.2 GB``.
+
+    Example:
+        >>> format_bytes(81_200_000_000)
+        '81.2 GB'
+    """
     return _scaled(num_bytes, "B", ((TERA, "T"), (GIGA, "G"), (MEGA, "M"), (KILO, "k")))
 
 
 def format_count(count: float) -> str:
-    """Return a count as papers write a model's parameters: ``70.6B``, ``124M``."""
+    """Return a count as papers write a model's parameters: ``70.6B``, ``124M``.
+
+    Example:
+        >>> format_count(8_030_261_248)
+        '8.03B'
+    """
     return _scaled(count, "", ((TERA, "T"), (GIGA, "B"), (MEGA, "M"), (KILO, "k"))).replace(" ", "")
 
 
 def format_rate(per_s: float, unit: str) -> str:
-    """Return a rate with its decimal prefix: ``312 TFLOP/s``."""
+    """Return a rate with its decimal prefix: ``312 TFLOP/s``.
+
+    Example:
+        >>> format_rate(3.12e14, "FLOP/s")
+        '312 TFLOP/s'
+    """
     return _scaled(per_s, unit, ((TERA * KILO, "P"), (TERA, "T"), (GIGA, "G"), (MEGA, "M"), (KILO, "k")))
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a time in seconds, milliseconds or microseconds, whichever reads best."""
+    """Return a time in seconds, milliseconds or microseconds, whichever reads best.
+
+    Example:
+        >>> format_seconds(0.0123)
+        '12.3 ms'
+    """
     if seconds >= 1.0 or seconds == 0.0:
         return f"{_three_digits(seconds)} s"
     if seconds >= 1e-3:
@@ -35,7 +55,12 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Return hours, minutes and whole seconds: ``3 min 20 s``."""
+    """Return hours, minutes and whole seconds: ``3 min 20 s``.
+
+    Example:
+        >>> format_duration(200)
+        '3 min 20 s'
+    """
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     parts = ((hours, "h"), (minutes, "min"), (rest, "s"))

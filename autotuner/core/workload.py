@@ -21,6 +21,11 @@ class LengthDistribution:
 
     Raises:
         InvalidInput: Lengths do not rise, or weights are not as many positive numbers.
+
+    Example:
+        >>> lengths = LengthDistribution.of([512, 512, 2048])
+        >>> lengths.mean, lengths.longest
+        (1024.0, 2048)
     """
 
     lengths: tuple[int, ...]
@@ -88,6 +93,13 @@ class Workload:
     Raises:
         InvalidInput: A number is not positive, a sequence is longer than ``seq_len``, or too many sequences are to be
             assigned.
+
+    Example:
+        >>> workload = Workload(seq_len=8192, global_batch_size=64)
+        >>> workload.tokens_per_step
+        524288
+        >>> workload.num_micro_batches(Layout(data_parallel_shard_degree=8, micro_batch_size=2))
+        4
     """
 
     seq_len: Annotated[Count, Typed(read_tokens, example="8192 or 8k, where k is 1,024"), Caption("Sequence length")]

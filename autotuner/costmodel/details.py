@@ -281,6 +281,16 @@ def pass_shares(layout: Layout, job: Job) -> PassShares:
     """Return the shares of one legal layout, by the laws of its prediction.
 
     The other half of a matrix product's backward pass, gradients of weights, is told apart where the schedule does so.
+
+    Example:
+        >>> from autotuner.catalog.hardware import load_cluster
+        >>> from autotuner.catalog.models import load_model
+        >>> from autotuner.core.workload import Workload
+        >>> workload = Workload(seq_len=8192, global_batch_size=64)
+        >>> job = Job(model=load_model("llama-3.1-8b"), cluster=load_cluster("h100:8"), workload=workload)
+        >>> shares = pass_shares(Layout.parse("fsdp8 mb1 recompute-full"), job)
+        >>> round(shares.forward + shares.backward + shares.weight, 6)
+        1.0
     """
     x = LayoutColumns.from_layouts([layout])
     works = ModelWork.of(x, job).for_layouts(x)

@@ -52,17 +52,63 @@ def predict(x: LayoutColumns, job: Job) -> PredictionColumns:
     """Time and memory of every row; the layouts must be legal for the job.
 
     Beyond its result it holds one chunk, and of each row the number of its combination of ``LAYER_FIELDS``.
+
+    Args:
+        x: Legal layouts, one per row.
+        job: Model, cluster, workload and software.
+
+    Returns:
+        A prediction whose numbers are columns of shape (layouts,): seconds, bytes, and shares from 0 to 1.
+
+    Example:
+        >>> from autotuner.catalog.hardware import load_cluster
+        >>> from autotuner.catalog.models import load_model
+        >>> from autotuner.core.workload import Workload
+        >>> workload = Workload(seq_len=8192, global_batch_size=64)
+        >>> job = Job(model=load_model("llama-3.1-8b"), cluster=load_cluster("h100:8"), workload=workload)
+        >>> layouts = [Layout.parse("fsdp8 mb1 recompute-full"), Layout.parse("fsdp8 mb1")]
+        >>> predictions = predict(LayoutColumns.from_layouts(layouts), job)
+        >>> predictions.fits.tolist()
+        [True, False]
     """
     return _by_chunks(_predict, x, job)
 
 
 def predict_totals(x: LayoutColumns, job: Job) -> TotalColumns:
-    """Return the figures that decide a ranking of every row, equal to those of ``predict`` to the last digit."""
+    """Return the figures that decide a ranking of every row, equal to those of ``predict`` to the last digit.
+
+    Args:
+        x: Legal layouts, one per row.
+        job: Model, cluster, workload and software.
+
+    Returns:
+        MFU from 0 to 1 and peak bytes of a rank, of shape (layouts,).
+    """
     return _by_chunks(_predict_totals, x, job)
 
 
 def predict_one(layout: Layout, job: Job) -> Prediction:
-    """Time and memory of one legal layout."""
+    """Time and memory of one legal layout.
+
+    Args:
+        layout: A legal layout.
+        job: Model, cluster, workload and software.
+
+    Returns:
+        A prediction in seconds, bytes, and shares from 0 to 1.
+
+    Example:
+        >>> from autotuner.catalog.hardware import load_cluster
+        >>> from autotuner.catalog.models import load_model
+        >>> from autotuner.core.workload import Workload
+        >>> workload = Workload(seq_len=8192, global_batch_size=64)
+        >>> job = Job(model=load_model("llama-3.1-8b"), cluster=load_cluster("h100:8"), workload=workload)
+        >>> prediction = predict_one(Layout.parse("fsdp8 mb1 recompute-full"), job)
+        >>> prediction.fits, prediction.memory.worst_rank
+        (True, 0)
+        >>> prediction.step_time_s == prediction.step_time.total_s
+        True
+    """
     prediction: Prediction = row(predict(LayoutColumns.from_layouts([layout]), job), 0)
     return prediction
 

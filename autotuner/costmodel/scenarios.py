@@ -30,6 +30,11 @@ def predict_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> Predi
     """Return the predictions of every row on the cluster's links, with robust columns if there is a trace.
 
     The table is predicted once per distinct state of the links, of which a trace has a handful.
+
+    Args:
+        x: Legal layouts, one per row.
+        job: Model, cluster, workload and software.
+        trace: Faults of links; None: no robust columns.
     """
     predicted = predict(x, job)
     if trace is None:

@@ -38,7 +38,13 @@ def row(table: Any, index: int) -> Any:  # a generic class over its numbers has 
 
 
 def where(rows: Column, one: Table, other: Table) -> Table:
-    """Return the rows of one table where the mask is set, and of another elsewhere."""
+    """Return the rows of one table where the mask is set, and of another elsewhere.
+
+    Example:
+        >>> one, other = {"s": np.array([1.0, 2.0])}, {"s": np.array([3.0, 4.0])}
+        >>> where(np.array([True, False]), one, other)["s"].tolist()
+        [1.0, 4.0]
+    """
     return zipped(partial(np.where, rows), one, other)
 
 

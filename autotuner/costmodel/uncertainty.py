@@ -205,7 +205,13 @@ def part_shares(step_time: StepTime[Floats], error: TimeError | LayoutErrors) ->
 
 
 def relative_error(x: LayoutColumns, step_time: StepTime[Floats], job: Job) -> Floats:
-    """Return half the width e of the 80 % interval of each step time t: measured within t / (1 + e) .. t (1 + e)."""
+    """Return half the width e of the 80 % interval of each step time t: measured within t / (1 + e) .. t (1 + e).
+
+    Args:
+        x: Layouts, one per row.
+        step_time: Their predicted step times, by part.
+        job: Model, cluster, workload and software.
+    """
     half_width: Floats = np.exp(Z80 * np.sqrt(log_variance(step_time, interval_error(x, job)))) - 1
     return half_width
 
@@ -237,7 +243,19 @@ def _shared_variance(step_time: StepTime[Floats], error: LayoutErrors) -> Floats
 
 
 def fit_probability(peak_bytes: Floats, limit_bytes: float) -> Floats:
-    """Return the probability that each predicted peak stays within the limit."""
+    """Return the probability that each predicted peak stays within the limit.
+
+    Args:
+        peak_bytes: Predicted peaks of a rank, of shape (layouts,).
+        limit_bytes: Memory of the accelerator.
+
+    Returns:
+        Probabilities from 0 to 1, of shape (layouts,).
+
+    Example:
+        >>> fit_probability(np.array([80e9]), 80e9).tolist()
+        [0.5]
+    """
     deviations = (math.log(limit_bytes) - np.log(peak_bytes)) / MEMORY_DEVIATION
     # the logistic curve nearest to the normal distribution function, which numpy lacks; off by less than 0.01
     probability: Floats = 1 / (1 + np.exp(np.clip(-1.702 * deviations, -50, 50)))

@@ -10,7 +10,17 @@ from autotuner.schedules.schedule import Action, Kind, Schedule
 
 
 def gpipe(num_ranks: int, num_micro_batches: int) -> Schedule:
-    """All forwards, then all backwards (arXiv 1811.06965)."""
+    """All forwards, then all backwards (arXiv 1811.06965).
+
+    Args:
+        num_ranks: Pipeline ranks, with one stage each.
+        num_micro_batches: Micro-batches of a step.
+
+    Example:
+        >>> print(gpipe(2, 2))
+        0F0 0F1 0B0 0B1
+        1F0 1F1 1B0 1B1
+    """
     check_sizes(num_ranks, num_micro_batches)
     kinds = (Kind.FORWARD, Kind.BACKWARD)
     micro_batches = range(num_micro_batches)
@@ -20,7 +30,17 @@ def gpipe(num_ranks: int, num_micro_batches: int) -> Schedule:
 
 
 def one_f_one_b(num_ranks: int, num_micro_batches: int) -> Schedule:
-    """``num_ranks - rank`` forwards, then a backward and a forward in turn (arXiv 2104.04473, section 2.2)."""
+    """``num_ranks - rank`` forwards, then a backward and a forward in turn (arXiv 2104.04473, section 2.2).
+
+    Args:
+        num_ranks: Pipeline ranks, with one stage each.
+        num_micro_batches: Micro-batches of a step.
+
+    Example:
+        >>> print(one_f_one_b(2, 3))
+        0F0 0F1 0B0 0F2 0B1 0B2
+        1F0 1B0 1F1 1B1 1F2 1B2
+    """
     return interleaved_1f1b(num_ranks, 1, num_micro_batches)
 
 
@@ -32,6 +52,11 @@ def interleaved_1f1b(num_ranks: int, stages_per_rank: int, num_micro_batches: in
 
     Raises:
         InvalidInput: With several stages per rank, micro-batches that are not whole rounds.
+
+    Example:
+        >>> print(interleaved_1f1b(2, stages_per_rank=2, num_micro_batches=2))
+        0F0 0F1 2F0 2F1 2B0 2B1 0B0 0B1
+        1F0 1F1 3F0 3B0 3F1 3B1 1B0 1B1
     """
     check_sizes(num_ranks, num_micro_batches, stages_per_rank)
     p, v, m = num_ranks, stages_per_rank, num_micro_batches
@@ -68,6 +93,11 @@ def zb_h1(num_ranks: int, num_micro_batches: int) -> Schedule:
     """1F1B whose rank r defers weight gradients by r micro-batches, so that all ranks keep as many as the first.
 
     Source: arXiv 2401.10241, section 2.3 and figure 2.
+
+    Example:
+        >>> print(zb_h1(2, 3))
+        0F0 0F1 0I0 0W0 0F2 0I1 0W1 0I2 0W2
+        1F0 1I0 1F1 1I1 1W0 1F2 1I2 1W1 1W2
     """
     return _deferring(num_ranks, num_micro_batches, 1)
 
@@ -102,6 +132,11 @@ def zbv(num_ranks: int, num_micro_batches: int) -> Schedule:
     with the missing ones left out.
 
     Source: arXiv 2401.10241, section 6, figure 8; the order of ``ScheduleZBVZeroBubble`` in PyTorch.
+
+    Example:
+        >>> print(zbv(2, 3))
+        0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 3W1 0I0 0W0 3F2 3I2 3W2 0I1 0W1 0I2 0W2
+        1F0 2F0 1F1 2F1 2I0 2W0 1F2 1I0 1W0 2F2 2I1 2W1 1I1 2I2 1I2 1W1 2W2 1W2
     """
     check_sizes(num_ranks, num_micro_batches)
     planned = max(num_micro_batches, 2 * num_ranks - 1)

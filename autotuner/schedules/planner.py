@@ -296,6 +296,11 @@ def plan(
         InvalidInput: Fewer than one micro-batch in flight, or a number of values that is not that of the stages.
 
     Source: greedy planner of arXiv 2504.19232, and its choice among simulated delays.
+
+    Example:
+        >>> times = PassTimes.equal(2, forward_s=1.0, input_s=1.0, weight_s=1.0, send_s=1.5)
+        >>> plan(times, 4).warm_up
+        (4, 1)
     """
     if num_micro_batches < 1:
         raise InvalidInput("num_micro_batches", num_micro_batches, "must be 1 or more", 1)
@@ -406,6 +411,11 @@ def named_schedule(
 
     Raises:
         InvalidInput: The schedule does not run with so many micro-batches.
+
+    Example:
+        >>> print(named_schedule(PipelineSchedule.GPIPE, 2, 1, 2))
+        0F0 0F1 0B0 0B1
+        1F0 1F1 1B0 1B1
     """
     if name == PipelineSchedule.ADAPTIVE:
         equal = PassTimes.equal(num_ranks, 1.0, 1.0, 1.0)

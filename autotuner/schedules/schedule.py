@@ -100,6 +100,11 @@ class Schedule:
 
         Raises:
             InvalidInput: A word is no action, or the actions are no schedule.
+
+        Example:
+            >>> schedule = Schedule.parse("0F0 0F1 0B0 0B1")
+            >>> schedule.num_micro_batches, schedule.peak_in_flight()
+            (2, (2,))
         """
         return cls(ranks=tuple(tuple(map(Action.parse, line.split())) for line in text.strip().splitlines()))
 

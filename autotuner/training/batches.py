@@ -51,6 +51,12 @@ class BalancedBatchSampler(Sampler[list[int]]):
 
     Raises:
         InvalidInput: The assignment has no such rank, or the data set holds no global batch.
+
+    Example:
+        >>> lengths = [8, 1, 4, 2]
+        >>> sampler = BalancedBatchSampler(lengths, batch_size=1, assignment=Assignment(num_ranks=2), rank=0)
+        >>> len(sampler)
+        2
     """
 
     def __init__(
@@ -131,6 +137,11 @@ def pad(sequences: Sequence[Tensor], *, row_length: int | None = None) -> MicroB
 
     Raises:
         InvalidInput: There is no sequence, or one is longer than ``row_length``.
+
+    Example:
+        >>> batch = pad([torch.tensor([1, 2, 3]), torch.tensor([4, 5])])
+        >>> batch.tokens_BS.tolist(), batch.labels_BS.tolist()
+        ([[1, 2], [4, 0]], [[2, 3], [5, -100]])
     """
     longest = max(_lengths(sequences))
     if row_length is not None and row_length < longest:
@@ -149,6 +160,11 @@ def pack(sequences: Sequence[Tensor], *, multiple: int = 1) -> MicroBatch:
 
     Raises:
         InvalidInput: There is no sequence, or one of a single token.
+
+    Example:
+        >>> batch = pack([torch.tensor([1, 2, 3]), torch.tensor([4, 5])], multiple=4)
+        >>> batch.tokens_BS.tolist(), batch.documents
+        ([[1, 2, 4, 0]], (2, 1, 1))
     """
     documents = _lengths(sequences)
     row_length = -(-sum(documents) // multiple) * multiple
@@ -177,7 +193,12 @@ _BLOCK = 128
 
 
 def positions_in(documents: Documents, device: torch.device | None = None) -> Tensor:
-    """Return the position of each token within its document: shape (S,)."""
+    """Return the position of each token within its document: shape (S,).
+
+    Example:
+        >>> positions_in((3, 2)).tolist()
+        [0, 1, 2, 0, 1]
+    """
     return torch.cat([torch.arange(length, device=device) for length in documents])
 
 
@@ -188,7 +209,15 @@ def attend_by_document(
     v_BSKE: Tensor,
     documents: Documents,
 ) -> Tensor:
-    """Return the attention of each document by itself. The cost grows with the squares of their lengths."""
+    """Return the attention of each document by itself. The cost grows with the squares of their lengths.
+
+    Args:
+        attend: Causal attention of one document, from queries, keys and values.
+        q_BSHE: Queries of one row.
+        k_BSKE: Keys of one row.
+        v_BSKE: Values of one row.
+        documents: Tokens of each document of the row.
+    """
     pieces = zip(*(torch.split(x, list(documents), dim=1) for x in (q_BSHE, k_BSKE, v_BSKE)), strict=True)
     return torch.cat([attend(*piece) for piece in pieces], dim=1)
 
@@ -245,6 +274,10 @@ def tokens_per_rank(labels_BS: Tensor, group: dist.ProcessGroup | None = None) -
     Args:
         labels_BS: Labels of all micro-batches of this rank's step.
         group: The ranks whose gradients are averaged; None: all of them, or this one alone without a process group.
+
+    Example:
+        >>> tokens_per_rank(torch.tensor([[5, 6, NO_LABEL]]))
+        2.0
     """
     total = torch.tensor(float((labels_BS != NO_LABEL).sum()), dtype=torch.float64, device=labels_BS.device)
     if not dist.is_initialized():

@@ -23,7 +23,19 @@ _PASSES_UNTIL_REBUILT = 2
 
 
 def clip(gradients: Sequence[Tensor], norm: Tensor, max_norm: float | Tensor) -> None:
-    """Scale the gradients down to ``max_norm`` if ``norm`` exceeds it, without making the device wait."""
+    """Scale the gradients down to ``max_norm`` if ``norm`` exceeds it, without making the device wait.
+
+    Args:
+        gradients: Tensors that are scaled in place.
+        norm: Norm of all of them together, as a tensor on their device.
+        max_norm: Highest norm that they may have.
+
+    Example:
+        >>> gradient = torch.tensor([3.0, 4.0])
+        >>> clip([gradient], norm=gradient.norm(), max_norm=1.0)
+        >>> round(gradient.norm().item(), 4)
+        1.0
+    """
     scale = (max_norm / norm).clamp(max=1.0).float()
     torch._foreach_mul_(list(gradients), scale)
 
@@ -37,6 +49,10 @@ def bucket_bound(max_norm: float, num_buckets: Tensor) -> Tensor:
     """Return the norm that each of ``num_buckets`` may have, so that all together have ``max_norm`` at most.
 
     Source: arXiv 2402.02447 clips every bucket to ``max_norm / sqrt(num_buckets)`` before its all-reduce.
+
+    Example:
+        >>> bucket_bound(1.0, torch.tensor(4.0)).item()
+        0.5
     """
     return max_norm / num_buckets.sqrt()
 

@@ -24,6 +24,11 @@ class Rows:
 
     Raises:
         InvalidInput: ``width < 1``, no tensors, or tensors on several devices.
+
+    Example:
+        >>> rows = Rows([torch.zeros(3), torch.zeros(2, 2)], 2)
+        >>> rows.zeros().shape
+        torch.Size([4, 2])
     """
 
     def __init__(self, tensors: Sequence[Tensor], width: int) -> None:
@@ -130,6 +135,11 @@ def cosine_basis(width: int, device: torch.device) -> Tensor:
     """Return the orthonormal DCT-II as a matrix ``[component, element]``; its transpose is its inverse.
 
     For chunks as short as ours a matrix product is faster than a fast transform, and runs on every device.
+
+    Example:
+        >>> basis_CC = cosine_basis(4, torch.device("cpu"))
+        >>> torch.allclose(basis_CC @ basis_CC.T, torch.eye(4), atol=1e-6)
+        True
     """
     element = torch.arange(width, dtype=torch.float64)
     component = element.unsqueeze(1)

@@ -141,6 +141,10 @@ def branches(rank: int, size: int) -> tuple[Branch, Branch]:
 
     The second tree is the mirrored first, or the first turned by one rank if their number is odd. So no rank has
     children in both, except rank 0 of an odd number.
+
+    Example:
+        >>> branches(0, 4)
+        (Branch(parent=None, children=(2,)), Branch(parent=1, children=()))
     """
     return _branch(rank, size, is_turned=False), _branch(rank, size, is_turned=True)
 

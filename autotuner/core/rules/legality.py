@@ -29,7 +29,24 @@ HARDWARE_RULES: tuple[Rule, ...] = tuple(rule for rule in _OF_CHOICES if rule.is
 
 
 def reasons(layout: Layout, job: Job, rules: Iterable[Rule] | None = None) -> tuple[Reason, ...]:
-    """Return every rule that the layout breaks; empty for a legal layout."""
+    """Return every rule that the layout breaks; empty for a legal layout.
+
+    Args:
+        layout: Layout to judge.
+        job: Model, cluster, workload and software that it must suit.
+        rules: Rules to check; None: ``RULES``, which every trainer must keep.
+
+    Example:
+        >>> from autotuner.catalog.hardware import load_cluster
+        >>> from autotuner.catalog.models import load_model
+        >>> from autotuner.core.workload import Workload
+        >>> workload = Workload(seq_len=8192, global_batch_size=64)
+        >>> job = Job(model=load_model("llama-3.1-8b"), cluster=load_cluster("h100:8"), workload=workload)
+        >>> reasons(Layout.parse("fsdp8 mb1"), job)
+        ()
+        >>> [(reason.field, reason.nearest) for reason in reasons(Layout.parse("fsdp8 mb3"), job)]
+        [('micro_batch_size', 2)]
+    """
     return tuple(
         Reason(rule=r.name, field=r.field, message=r.message(layout, job), nearest=r.nearest(layout, job))
         for r in (RULES if rules is None else rules)

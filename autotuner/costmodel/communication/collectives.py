@@ -149,13 +149,37 @@ _RING_LL128_LONE = 1 / 0.7
 
 
 def all_gather_s(full_bytes: Floats, group: Group) -> Floats:
-    """Return the seconds until every rank holds all ``full_bytes``, from its own shard on; 0 for one rank."""
+    """Return the seconds until every rank holds all ``full_bytes``, from its own shard on; 0 for one rank.
+
+    Args:
+        full_bytes: Bytes of the whole tensor, of shape (layouts,).
+        group: Ranks of each layout, and their links.
+
+    Returns:
+        Seconds on the wire, of shape (layouts,). Computation may hide a part of them.
+
+    Example:
+        >>> from autotuner.catalog.hardware import load_cluster
+        >>> from autotuner.costmodel.communication.layout_groups import group_of
+        >>> group = group_of(np.array([1, 8]), np.array([1, 1]), load_cluster("h100:8"))
+        >>> alone_s, among_eight_s = all_gather_s(np.array([1e9, 1e9]), group)
+        >>> bool(alone_s == 0.0), bool(among_eight_s > 0.0)
+        (True, True)
+    """
     timed_s = measured_s("all_gather", full_bytes, group)
     return _ring_s(full_bytes, 1, group) if timed_s is None else timed_s
 
 
 def reduce_scatter_s(full_bytes: Floats, group: Group) -> Floats:
-    """Return the seconds until every rank holds its shard of the sum of ``full_bytes`` of each rank."""
+    """Return the seconds until every rank holds its shard of the sum of ``full_bytes`` of each rank.
+
+    Args:
+        full_bytes: Bytes of the whole tensor on each rank, of shape (layouts,).
+        group: Ranks of each layout, and their links.
+
+    Returns:
+        Seconds on the wire, of shape (layouts,). Computation may hide a part of them.
+    """
     timed_s = measured_s("reduce_scatter", full_bytes, group)
     return all_gather_s(full_bytes, group) if timed_s is None else timed_s
 
@@ -165,6 +189,22 @@ def all_reduce_s(full_bytes: Floats, group: Group) -> Floats:
 
     A ring is a reduce-scatter and an all-gather with one start. A tree takes fewer steps: inside a node the switches
     themselves may add (NVLink SHARP), and between nodes its height grows with the logarithm of their number.
+
+    Args:
+        full_bytes: Bytes of the tensor on each rank, of shape (layouts,).
+        group: Ranks of each layout, and their links.
+
+    Returns:
+        Seconds on the wire, of shape (layouts,). Computation may hide a part of them.
+
+    Source: research/fit_links.py fits the links' constants to published benchmarks; catalog/links.toml has them.
+
+    Example:
+        >>> from autotuner.catalog.hardware import load_cluster
+        >>> from autotuner.costmodel.communication.layout_groups import group_of
+        >>> group = group_of(np.array([8]), np.array([1]), load_cluster("h100:8"))
+        >>> bool(all_reduce_s(np.array([1e9]), group)[0] > reduce_scatter_s(np.array([1e9]), group)[0])
+        True
     """
     timed_s = measured_s("all_reduce", full_bytes, group)
     if timed_s is not None:
@@ -243,7 +283,12 @@ def all_to_all_s(sent_bytes: Floats, group: Group, outside: Floats | float = 1.0
 
 
 def send_s(sent_bytes: Floats, group: Group) -> Floats:
-    """Return the seconds to send ``sent_bytes`` to a neighbour in the group over its slowest link; 0 for one rank."""
+    """Return the seconds to send ``sent_bytes`` to a neighbour in the group over its slowest link; 0 for one rank.
+
+    Args:
+        sent_bytes: Bytes of the message, of shape (layouts,).
+        group: Ranks of each layout, and their links.
+    """
     timed_s = measured_s("send", sent_bytes, group)
     if timed_s is not None:
         return timed_s

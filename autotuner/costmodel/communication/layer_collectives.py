@@ -54,6 +54,10 @@ def exposed_s(wire_s: Floats, window_s: Floats, num_parts: Floats) -> Floats:
         wire_s: Wire time of all parts together.
         window_s: Computation of all parts together, undisturbed.
         num_parts: 1 or more.
+
+    Example:
+        >>> exposed_s(np.array([1.0]), np.array([10.0]), np.array([4.0])).tolist()
+        [0.25]
     """
     return (wire_s + (num_parts - 1) * np.maximum(wire_s - window_s, 0.0)) / num_parts
 

@@ -116,6 +116,12 @@ def group_of(num_ranks: Integers, stride: Integers, cluster: Cluster, layouts: L
 
     A group that straddles borders of nodes has as few ranks on one side as the steps in which the border wanders
     through such groups; its ring has no more ports anywhere than there.
+
+    Args:
+        num_ranks: Ranks of a group, of shape (layouts,).
+        stride: Distance between the numbers of its ranks, of shape (layouts,).
+        cluster: Cluster with nodes, links and network.
+        layouts: Layouts that configure placement and NCCL; None: block placement, and nothing configured.
     """
     group = _in_blocks(num_ranks, stride, cluster, layouts)
     is_dealt = layouts is not None and bool(layouts.rank_placement.any())

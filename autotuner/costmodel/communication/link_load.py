@@ -26,6 +26,10 @@ def unevenness(num_balls: Floats, num_bins: float) -> Floats:
     """Return the expected balls in the fullest bin over those in the average one; 1 for no balls or a single bin.
 
     Numbers of balls in bins count as Poisson and independent: at most 3 % beside a simulation of 8 to 512 bins.
+
+    Example:
+        >>> unevenness(np.array([1.0, 8.0]), 1).tolist()
+        [1.0, 1.0]
     """
     bins = max(1, round(num_bins))
     few, which = np.unique(np.maximum(num_balls, 0.0), return_inverse=True)

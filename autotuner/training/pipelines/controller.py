@@ -78,6 +78,10 @@ def forwards_late(delays_s: Sequence[float], forward_s: Sequence[float], before:
         delays_s: Delay of each link.
         forward_s: Forward time of the stage before each link.
         before: The last result, which a delay near a whole number of passes keeps.
+
+    Example:
+        >>> forwards_late([0.0, 2.5], forward_s=[1.0, 1.0], before=[0, 0])
+        (0, 3)
     """
     return tuple(_forwards_late(*one) for one in zip(delays_s, forward_s, before, strict=True))
 

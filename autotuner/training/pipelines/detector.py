@@ -36,6 +36,10 @@ def threshold_for(false_alarms_per_step: float, num_tests: int) -> float:
     The mean time to a false alarm of a sum that restarts at 0 is at least the exponential of its threshold (Lorden,
     1971, Annals of Mathematical Statistics 42, theorem 2), whatever law the ratios are of. Clipped ones only wait
     longer.
+
+    Example:
+        >>> round(threshold_for(1e-4, num_tests=10), 2)
+        11.51
     """
     return math.log(max(1, num_tests) / false_alarms_per_step)
 

@@ -38,7 +38,13 @@ _NOMINAL = LinkCondition()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkConditions:
-    """The links of one pipeline whose condition is emulated."""
+    """The links of one pipeline whose condition is emulated.
+
+    Example:
+        >>> conditions = LinkConditions(of_pairs={(0, 1): LinkCondition(delay_s=0.03)})
+        >>> conditions.between(1, 0).delay_s, conditions.between(1, 2).delay_s
+        (0.03, 0.0)
+    """
 
     of_pairs: Mapping[tuple[int, int], LinkCondition] = field(default_factory=lambda: MappingProxyType({}))
     """Conditions by both pipeline ranks, the lower first. Links that are not named are nominal."""
