@@ -14,7 +14,7 @@ from autotuner.core.rules.legality import require_legal
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial
 from autotuner.costmodel.predict import predict_one
-from autotuner.export.formats import read
+from autotuner.exports.formats import read
 from autotuner.search.results.comparison import LETTERS, Contender
 from autotuner.search.results.reached import Standing, standings
 from autotuner.search.space.moves import arrange

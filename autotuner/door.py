@@ -27,7 +27,9 @@ from autotuner.core.named import KINDS, Described, StoredNames, cluster_profile,
 from autotuner.core.objective import require_told
 from autotuner.core.profile import DeviceProfile, profiled
 from autotuner.core.requests import (
+    ExplanationRequest,
     ExportRequest,
+    ImportRequest,
     JobQuestion,
     LayersRequest,
     PhasesRequest,
@@ -47,7 +49,10 @@ if TYPE_CHECKING:
     from autotuner.core.sweep_requests import GateCreate, OptimizerStudyCreate, RetuneCreate, SweepClone, SweepCreate
     from autotuner.core.trial_spec import Trainer
     from autotuner.core.upkeep import MfuGateRequest, RetuneRequest
+    from autotuner.exports.target import Export, Imported
     from autotuner.runs.past_trials import Recollection
+    from autotuner.search.explain.bandwidth import BandwidthCurve
+    from autotuner.search.explain.explanation import Explanation
     from autotuner.search.explain.layers import LayerReport
     from autotuner.search.planning.phases import PhasesPlan
     from autotuner.search.planning.plan import PlanRun
@@ -351,18 +356,50 @@ class Autotuner:
         question = PhasesQuestion(phased=phased, axes=request.space, current=request.current)
         return self.asides.search(plan_phases, question)
 
-    def export_job(self, request: ExportRequest) -> Job:
-        """Return the job of an export, by default with the software of the format.
+    def explain(self, request: ExplanationRequest) -> Explanation:
+        """Explain a layout: where its time and memory go, what limits it, and which change would help.
 
         Raises:
             InvalidDocument: The layout cannot run, with every rule that it breaks.
         """
-        from autotuner.export.target import stack_of  # noqa: PLC0415  # predictions need none of it
+        from autotuner.search.explain.explanation import explain  # noqa: PLC0415  # predictions need none of it
+
+        job = self.job(request)
+        require_asked(request.layout, job)
+        return self.asides.ask(explain, request.layout, job)
+
+    def bandwidth_curve(self, request: ExplanationRequest) -> BandwidthCurve:
+        """Compare ways to exchange gradients by the bandwidth between nodes; errors as of ``explain``."""
+        from autotuner.search.explain.bandwidth import bandwidth_curve  # noqa: PLC0415  # predictions need none of it
+
+        job = self.job(request)
+        require_asked(request.layout, job)
+        return self.asides.ask(bandwidth_curve, request.layout, job)
+
+    def export(self, request: ExportRequest) -> Export:
+        """Write a layout as a trainer's arguments or files, by default for the software of the format.
+
+        Raises:
+            InvalidDocument: The layout cannot run, with every rule that it breaks.
+        """
+        from autotuner.exports.formats import export  # noqa: PLC0415  # predictions need none of it
+        from autotuner.exports.target import stack_of  # noqa: PLC0415
 
         request = self.resolve(request)
-        job = request.job(load(Stack, stack_of(request.format)) if request.stack is None else resolved(request.stack))
+        stack = load(Stack, stack_of(request.format)) if request.stack is None else resolved(request.stack)
+        job = request.job(stack)
         require_asked(request.layout, job)
-        return job
+        return self.asides.ask(export, job, request.layout, request.format)
+
+    def import_configuration(self, request: ImportRequest) -> Imported:
+        """Read a trainer's configuration as a layout. A script is read and never run.
+
+        Raises:
+            InvalidInput: It is in no known format, or a setting makes no sense.
+        """
+        from autotuner.exports.formats import read_with_model  # noqa: PLC0415  # predictions need none of it
+
+        return self.asides.ask(read_with_model, request.text, request.format, request.num_ranks)
 
     def plan(self, request: PlanRequest, hear: Callable[[int, int], None] = lambda done, known: None) -> PlanRun:
         """Compare whole clusters for a training run. The run is complete and is not stored.

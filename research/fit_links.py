@@ -9,7 +9,7 @@ outlier. Messages below 8 KiB are left out: training has none.
 ``--delegates`` prints what a delegated send costs when nothing is wrong. It compares four ways in which delegates and
 copies may share what carries them (each rank its own, or all ranks of a stage one) over a grid of rates, by the squared
 errors of the four iterations without slow links whose sends arXiv 2504.19232 delegates all the same.
-``autotuner.backtest.slow_links`` uses the best; no iteration under slow links has a say.
+``autotuner.backtests.slow_links`` uses the best; no iteration under slow links has a say.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from autotuner.backtest.slow_links import BYTES_PER_WIDTH
+from autotuner.backtests.slow_links import BYTES_PER_WIDTH
 from autotuner.catalog.hardware import load_link
 from autotuner.core.columns import Booleans, Floats, Integers
 from autotuner.core.link import Link

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import minimize
 
-from autotuner.backtest.table import Sheet, read_table
+from autotuner.backtests.table import Sheet, read_table
 from autotuner.catalog.hardware import load_accelerator
 from autotuner.core.accelerator import Accelerator
 from autotuner.core.choices import Precision

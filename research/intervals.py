@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from autotuner.backtest.table import Sheet
+from autotuner.backtests.table import Sheet
 from autotuner.catalog.software import (
     BITS_8,
     BITS_16,

@@ -18,9 +18,9 @@ from multiprocessing import get_context
 
 import numpy as np
 
-from autotuner.backtest.replay import Replay, ours
-from autotuner.backtest.report import MIN_MEASURED
-from autotuner.backtest.table import Sheet
+from autotuner.backtests.replay import Replay, ours
+from autotuner.backtests.report import MIN_MEASURED
+from autotuner.backtests.table import Sheet
 from autotuner.core.columns import Booleans, Floats, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.trial import PastTrial

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from autotuner.backtest.table import Sheet, read_table
+from autotuner.backtests.table import Sheet, read_table
 from autotuner.core.choices import (
     FP8_PRECISIONS,
     Fp8Recipe,

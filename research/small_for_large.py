@@ -18,8 +18,8 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from autotuner.backtest.report import MIN_MEASURED
-from autotuner.backtest.table import Sheet, read_table
+from autotuner.backtests.report import MIN_MEASURED
+from autotuner.backtests.table import Sheet, read_table
 from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout

@@ -25,11 +25,10 @@ from autotuner.core.requests import (
     PhasesRequest,
     PredictionRequest,
 )
-from autotuner.core.rules.legality import require_asked
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
-from autotuner.export.formats import FORMATS, export, read_with_model
-from autotuner.export.target import Export, Format, Imported
+from autotuner.exports.formats import FORMATS, export
+from autotuner.exports.target import Export, Format, Imported
 from autotuner.search.explain.bandwidth import BandwidthCurve, bandwidth_curve
 from autotuner.search.explain.explanation import Explanation, TrialParts, explain, trial_parts
 from autotuner.search.explain.layers import LayerReport
@@ -111,9 +110,7 @@ def explain_layout(app: AppOf, body: Document[ExplanationRequest]) -> Document[E
     Where its time goes and what limits each part, how its memory is made up and how far it lies from the limit, and
     the changes of one step that would help, would not fit, or cannot run.
     """
-    job = app.job(body)
-    require_asked(body.layout, job)
-    return app.asides.ask(explain, body.layout, job)
+    return app.explain(body)
 
 
 @explanations_router.post("/layer-reports", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
@@ -134,9 +131,7 @@ def draw_bandwidth_curve(app: AppOf, body: Document[ExplanationRequest]) -> Docu
     bandwidth each lossy one is faster than every full one. ``ways`` is empty where no network lies between the
     layout's data-parallel ranks, or none fits; ``why_empty`` says which.
     """
-    job = app.job(body)
-    require_asked(body.layout, job)
-    return app.asides.ask(bandwidth_curve, body.layout, job)
+    return app.bandwidth_curve(body)
 
 
 @explanations_router.get("/trials/{trial_id}/bandwidth-curve", responses=problems(404, 422))
@@ -233,8 +228,7 @@ def list_formats() -> Document[Listed[Format]]:
 @exports_router.post("/exports", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
 def export_layout(app: AppOf, body: Document[ExportRequest]) -> Document[Export]:
     """Write a layout down as a trainer's arguments or configuration file, with what these cannot say."""
-    job = app.export_job(body)
-    return app.asides.ask(export, job, body.layout, body.format)
+    return app.export(body)
 
 
 @exports_router.get("/trials/{trial_id}/export", responses=problems(404, 422))
@@ -254,4 +248,4 @@ def import_configuration(app: AppOf, body: Document[ImportRequest]) -> Document[
 
     Shell scripts are read, never run. `notes` say what was assumed, changed and ignored on the way.
     """
-    return app.asides.ask(read_with_model, body.text, body.format, body.num_ranks)
+    return app.import_configuration(body)

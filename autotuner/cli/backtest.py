@@ -10,7 +10,7 @@ import typer
 from autotuner.cli.flags import Json
 
 if TYPE_CHECKING:
-    from autotuner.backtest.slow_links import IterationTable
+    from autotuner.backtests.slow_links import IterationTable
     from autotuner.report.report import Report
 
 _WIDTH = 120
@@ -36,9 +36,9 @@ def backtest(
 
     Example: autotuner backtest runs.csv
     """
-    from autotuner.backtest.report import backtest as run_backtest
-    from autotuner.backtest.slow_links import read_iteration_table
-    from autotuner.backtest.table import read_table
+    from autotuner.backtests.report import backtest as run_backtest
+    from autotuner.backtests.slow_links import read_iteration_table
+    from autotuner.backtests.table import read_table
     from autotuner.report.backtest import backtest_report
     from autotuner.service.observing import configure_logs, silence_optuna
     from autotuner.service.settings import Settings
@@ -70,7 +70,7 @@ def _print(document: dict[str, Any], report: Report, *, as_json: bool) -> None:
 
 def _judge_slow_links(table: IterationTable, calibrate: int, *, as_json: bool) -> None:
     """Print how far predicted iterations over slow links are from those of the table."""
-    from autotuner.backtest.slow_links import judge_iterations
+    from autotuner.backtests.slow_links import judge_iterations
     from autotuner.core.errors import InvalidInput
     from autotuner.report.backtest import slow_links_report
 

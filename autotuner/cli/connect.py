@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from autotuner.cli.console import show
-from autotuner.core.errors import InvalidInput, NotFound, StoreUnavailable
+from autotuner.core.errors import AutotunerError, InvalidInput, NotFound, StoreUnavailable
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from autotuner.door import Autotuner
     from autotuner.remote import Remote
     from autotuner.report.report import Report
+    from autotuner.search.planning.plan import PlanRun
+    from autotuner.search.planning.request import PlanRequest
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -114,7 +116,12 @@ def tell(
 
 @contextmanager
 def connect(
-    server: str | None, *, num_workers: int = 0, runs_checks: bool = False, keep: bool = True
+    server: str | None,
+    *,
+    num_workers: int = 0,
+    runs_checks: bool = False,
+    keep: bool = True,
+    token: str | None = None,
 ) -> Iterator[Remote]:
     """The service at ``server``, or one in this process on the database of the settings, whose ``url`` is None.
 
@@ -123,6 +130,7 @@ def connect(
         num_workers: Workers of the service in this process; a service that runs already has its own.
         runs_checks: Whether a service in this process runs checks of clusters.
         keep: False for questions that store nothing: a service in this process then needs no database.
+        token: Shown to the service; None takes the variable AUTOTUNER_TOKEN.
 
     Raises:
         StoreUnavailable: Nothing answers at ``server``.
@@ -140,14 +148,14 @@ def connect(
     else:
         import httpx
 
-        with httpx.Client(base_url=server, timeout=_TIMEOUT_S, headers=_authorization()) as http:
+        with httpx.Client(base_url=server, timeout=_TIMEOUT_S, headers=_authorization(token)) as http:
             _greet(http, server)
             yield Remote(server, http=http)
 
 
-def _authorization() -> dict[str, str]:
+def _authorization(given: str | None) -> dict[str, str]:
     """The header that shows the caller's token; none where they have none."""
-    token = os.environ.get(_TOKEN, "").strip()
+    token = (os.environ.get(_TOKEN, "") if given is None else given).strip()
     if not token.isascii() or not token.isprintable():
         raise InvalidInput(_TOKEN, "…", "must be a token as `autotuner token add` printed it")
     return {"Authorization": f"Bearer {token}"} if token else {}
@@ -178,6 +186,28 @@ def patiently(ask: Callable[[], T]) -> T:
             if time.monotonic() >= give_up_at:
                 raise
             time.sleep(_POLL_S)
+
+
+_WAIT_S = 0.5
+
+
+def planned(
+    remote: Remote, request: PlanRequest, hear: Callable[[int, int], None] = lambda done, known: None
+) -> PlanRun:
+    """Return the plan of a service, once it is computed.
+
+    Raises:
+        AutotunerError: Somebody cancelled it.
+    """
+    from autotuner.search.planning.plan import PlanRun
+
+    found = remote.create_plan(request)
+    while not found.state.is_finished:
+        hear(found.progress.num_done, found.progress.num_known)
+        found = remote.read_run(PlanRun, found.id, wait_s=_WAIT_S)
+    if found.result is None:
+        raise AutotunerError(f"the plan {found.id} was cancelled; ask for it again")
+    return found
 
 
 class _Page(Protocol[T_co]):

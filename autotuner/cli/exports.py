@@ -14,7 +14,7 @@ import typer
 
 from autotuner.catalog.models import load_model, models
 from autotuner.catalog.named import cluster_described
-from autotuner.cli.connect import connect, is_stored_cluster, may_name_stored
+from autotuner.cli.connect import ask, connect, is_stored_cluster
 from autotuner.cli.console import PlainConsole, console, print_json, show
 from autotuner.cli.files import read_open, read_text, write_text
 from autotuner.cli.flags import SELDOM, Json, Server, flags
@@ -26,7 +26,7 @@ from autotuner.core.requests import ExportRequest, ImportRequest, PredictionRequ
 from autotuner.core.text import described, in_words_of, inputs_of, to_document
 
 if TYPE_CHECKING:
-    from autotuner.export.target import Export, Imported
+    from autotuner.exports.target import Export, Imported
     from autotuner.search.preview import PredictionTable
 
 _FORMATS = (
@@ -55,11 +55,11 @@ def export(
 
     Example: autotuner export sw-k3v7q2mxn5-0003 --format megatron-lm
     """
-    with connect(server, keep=request is None or may_name_stored(request)) as client:
-        if request is None:
+    if request is None:
+        with connect(server) as client:
             found = client.export_trial(layout, format=documents.read(ExportFormat, format, "format"))
-        else:
-            found = client.export_layout(request)
+    else:
+        found = ask(request, server, lambda door: door.export(request), lambda remote: remote.export_layout(request))
     written = [] if output is None else _write(found, output)
     if as_json:
         print_json(documents.write(found))

@@ -231,8 +231,8 @@ def _read(text: str, num_ranks: Callable[[], int]) -> tuple[Layout, Iterable[str
         asked = documents.read(Adoption, to_document(inputs_of(Adoption), {"layout": text}, read_file=read_text))
         assert asked.layout is not None, "a text was given"
         return asked.layout, ()
-    from autotuner.export.formats import read
-    from autotuner.export.target import NoteKind
+    from autotuner.exports.formats import read
+    from autotuner.exports.target import NoteKind
 
     found = read(read_text(text, "layout", errors="replace"), num_ranks=num_ranks())
     telling = [note for note in found.notes if note.kind is not NoteKind.IGNORED]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotuner.cli.connect import ask, connect, door_for, may_name_stored, tell
+from autotuner.cli.connect import ask, connect, door_for, planned, tell
 from autotuner.cli.console import show, status
 from autotuner.cli.flags import Json, OptionalTrialId, Output, Server, flags, stored_id
 from autotuner.core import documents
-from autotuner.core.errors import AutotunerError, InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.requests import ExplanationRequest, LayersRequest, PhasesRequest, PredictionRequest, RanksRequest
 from autotuner.search.planning.request import USUAL_GLOBAL_BATCH, USUAL_SEQ_LEN, PlanRequest
@@ -20,9 +19,6 @@ from autotuner.search.planning.request import USUAL_GLOBAL_BATCH, USUAL_SEQ_LEN,
 if TYPE_CHECKING:
     from autotuner.core.dry_run import DryRunRequest
     from autotuner.core.layout import Layout
-    from autotuner.door import Autotuner
-    from autotuner.remote import Remote
-    from autotuner.search.planning.plan import PlanRun
     from autotuner.search.results.pairs import MeasuredRules
 
 NOTHING_FITS = 7
@@ -61,12 +57,18 @@ def explain(
     """
     from autotuner.report.explanation import explanation_report
 
-    with connect(server, keep=request is None or may_name_stored(request)) as client:
-        if request is None:
+    if request is None:
+        with connect(server) as client:
             found, curve = client.explain_trial(trial or ""), client.read_bandwidth_curve(trial or "")
             ran = client.read_trial(trial or "").measurement
-        else:
-            found, curve, ran = client.explain_layout(request), client.draw_bandwidth_curve(request), None
+    else:
+        found, curve = ask(
+            request,
+            server,
+            lambda door: (door.explain(request), door.bandwidth_curve(request)),
+            lambda remote: (remote.explain_layout(request), remote.draw_bandwidth_curve(request)),
+        )
+        ran = None
     answer = documents.write(found) | {"bandwidth": documents.write(curve)}
     show(answer, lambda _: explanation_report(found, curve, ran=ran), output=output)
 
@@ -124,7 +126,6 @@ def layers(
 
 _LOOKING = "looking for clusters to compare"
 _COMPARING = "comparing clusters: {} of {} pieces of work are done"
-_WAIT_S = 0.5
 
 
 @flags(PlanRequest, usual={"seq_len": f"{USUAL_SEQ_LEN}", "global_batch": f"{USUAL_GLOBAL_BATCH}"})
@@ -145,25 +146,14 @@ def plan(
     from autotuner.report.plan import plan_report
 
     with status(_LOOKING) as say:
-        found = ask(request, server, partial(_planned, request, say), partial(_planned_there, request, say))
+
+        def hear(done: int, known: int) -> None:
+            say(_COMPARING.format(done, known))
+
+        found = ask(
+            request, server, lambda door: door.plan(request, hear), lambda remote: planned(remote, request, hear)
+        )
     show(found, partial(plan_report, limit=limit), output=output)
-
-
-def _planned(request: PlanRequest, say: Callable[[str], None], door: Autotuner) -> PlanRun:
-    return door.plan(request, lambda done, known: say(_COMPARING.format(done, known)))
-
-
-def _planned_there(request: PlanRequest, say: Callable[[str], None], remote: Remote) -> PlanRun:
-    """The plan of a service, once it is computed."""
-    from autotuner.search.planning.plan import PlanRun
-
-    found = remote.create_plan(request)
-    while not found.state.is_finished:
-        say(_COMPARING.format(found.progress.num_done, found.progress.num_known))
-        found = remote.read_run(PlanRun, found.id, wait_s=_WAIT_S)
-    if found.result is None:
-        raise AutotunerError(f"the plan {found.id} was cancelled; ask for it again")
-    return found
 
 
 # ---------------------------------------------------------------- rules
@@ -190,7 +180,7 @@ def _rules_of_table(path: str) -> MeasuredRules:
     """Return what the service answers for a sweep, from the rows of a table."""
     from pathlib import Path
 
-    from autotuner.backtest.table import read_table
+    from autotuner.backtests.table import read_table
     from autotuner.search.results.pairs import MeasuredRules, pair_effects
 
     sheets = read_table(Path(path)).sheets

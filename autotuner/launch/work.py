@@ -22,8 +22,8 @@ from autotuner.core.profile import Measurements, ProfileRequest, Wanted
 from autotuner.core.trial import EngineJob, TrialFailure
 from autotuner.core.trial_spec import NodeTask, TrialSettings, TrialSpec
 from autotuner.core.workload import Workload
-from autotuner.export.formats import export
-from autotuner.export.target import Export
+from autotuner.exports.formats import export
+from autotuner.exports.target import Export
 from autotuner.launch.contract import AttemptEnd, CannotRun, Place
 from autotuner.launch.follow import verdict
 from autotuner.launch.lines import RankReports

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from autotuner.backtest.replay import PROPOSERS
-from autotuner.backtest.report import BacktestReport, Score, TrialCount
-from autotuner.backtest.slow_links import Score as SlowLinkScore
-from autotuner.backtest.slow_links import SlowLinkReport
+from autotuner.backtests.replay import PROPOSERS
+from autotuner.backtests.report import BacktestReport, Score, TrialCount
+from autotuner.backtests.slow_links import Score as SlowLinkScore
+from autotuner.backtests.slow_links import SlowLinkReport
 from autotuner.report.report import Cells, Column, Figure, Lines, Quantity, Report, Section, Strong, Table
 from autotuner.report.scale import Scale
 

@@ -67,6 +67,21 @@ class PredictedLayout:
         return str(self.layout)
 
     @property
+    def mfu(self) -> float:
+        """Predicted MFU, 0..1."""
+        return self.prediction.mfu
+
+    @property
+    def step_time_s(self) -> float:
+        """Predicted seconds of an optimizer step."""
+        return self.prediction.step_time_s
+
+    @property
+    def peak_bytes(self) -> float:
+        """Predicted peak memory of one rank, worst stage."""
+        return self.prediction.peak_bytes
+
+    @property
     @derived
     def changes_mathematics(self) -> bool:
         """It trains another function than most layouts do (fp8), so that its speed is not all that counts."""

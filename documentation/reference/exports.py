@@ -24,8 +24,8 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.option import Kind
 from autotuner.core.rules.rule import Rule
 from autotuner.core.workload import Workload
-from autotuner.export.formats import FORMATS
-from autotuner.export.target import Target
+from autotuner.exports.formats import FORMATS
+from autotuner.exports.target import Target
 from documentation.reference.markdown import head
 
 _INTRODUCTION = """\

@@ -17,7 +17,7 @@ from autotuner.core.choices import Recompute, ShardLevel
 from autotuner.core.codec import dumps
 from autotuner.core.layout import Layout
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.export.formats import export
+from autotuner.exports.formats import export
 from tests.builders import cpu_layout, tiny_job, tiny_model
 from tests.patience import PATIENCE_S
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from autotuner.core.choices import ExportFormat
 from autotuner.core.codec import from_plain, to_plain
 from autotuner.core.layout import Layout
-from autotuner.export.formats import FORMATS, read
+from autotuner.exports.formats import FORMATS, read
 from tests.builders import big_job
 from tests.fuzz.target import Target, text_of
 
-_LAUNCHES = Path(__file__).parents[1] / "unit/export/launches"
+_LAUNCHES = Path(__file__).parents[1] / "unit/exports/launches"
 
 _LAYOUTS = (
     "fsdp8 tp8 mb1 sp flash bf16",

@@ -32,12 +32,12 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.link import LinkHealth
 from autotuner.core.rules.rule import Reason
 from autotuner.core.workload import LengthDistribution, Workload
-from autotuner.export.formats import export, read, refusals
-from autotuner.export.target import Export, Imported, stack_of
+from autotuner.exports.formats import export, read, refusals
+from autotuner.exports.target import Export, Imported, stack_of
 from tests.golden.golden import Golden
 
 HERE = Path(__file__).parent
-EXPORT_TESTS = HERE.parent / "unit/export"
+EXPORT_TESTS = HERE.parent / "unit/exports"
 
 LAYOUTS: dict[str, list[str]] = json.loads((HERE / "layouts.json").read_text())
 

@@ -13,7 +13,7 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import RULES
 from autotuner.core.rules.rule import fields_read
 from autotuner.core.rules.trial import TRIAL_RULES
-from autotuner.export.formats import FORMATS
+from autotuner.exports.formats import FORMATS
 from tests.properties.strategies import jobs, layouts
 
 ALL_RULES = (*RULES, *TRIAL_RULES, *(rule for target in FORMATS.values() for rule in target.rules))

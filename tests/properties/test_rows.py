@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from autotuner.backtest.cells import UnusableRow
-from autotuner.backtest.table import Run, read_row
+from autotuner.backtests.cells import UnusableRow
+from autotuner.backtests.table import Run, read_row
 from autotuner.core.rules.degrees import DEGREE_RULES
 from autotuner.core.rules.legality import reasons
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from autotuner.backtest.cells import Row
-from autotuner.backtest.report import Judgement, Rows, judge
-from autotuner.backtest.table import Sheet, read_table
+from autotuner.backtests.cells import Row
+from autotuner.backtests.report import Judgement, Rows, judge
+from autotuner.backtests.table import Sheet, read_table
 
 FOLDER = Path(__file__).parent
 

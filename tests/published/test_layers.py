@@ -9,8 +9,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from autotuner.backtest.cells import Row, UnusableRow
-from autotuner.backtest.table import Run, read_row
+from autotuner.backtests.cells import Row, UnusableRow
+from autotuner.backtests.table import Run, read_row
 from autotuner.core.choices import PipelineSchedule, Recompute
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job

@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from autotuner.backtest.slow_links import (
+from autotuner.backtests.slow_links import (
     Iteration,
     Method,
     Pipeline,

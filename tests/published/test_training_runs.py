@@ -31,7 +31,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotuner.backtest.table import Sheet, read_table
+from autotuner.backtests.table import Sheet, read_table
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
 from autotuner.catalog.software import load_stack

@@ -18,7 +18,7 @@ from autotuner.core.codec import dumps
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import Stopped
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.export.formats import export
+from autotuner.exports.formats import export
 from autotuner.launch.forks import Forks
 from autotuner.launch.lines import LineReader, RankReports
 from autotuner.launch.local import LocalLauncher

@@ -16,8 +16,8 @@ from autotuner.core import documents
 from autotuner.core.choices import ExportFormat
 from autotuner.core.errors import InvalidInput
 from autotuner.core.trial_spec import Trainer, TrialSettings, TrialSpec
-from autotuner.export.formats import FORMATS
-from autotuner.export.target import Target
+from autotuner.exports.formats import FORMATS
+from autotuner.exports.target import Target
 from autotuner.launch.trainers.logs import READERS, NewReader
 from autotuner.launch.trainers.progress import LogReader
 

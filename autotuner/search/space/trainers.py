@@ -20,7 +20,7 @@ from autotuner.search.space.legal import legal_layouts
 
 if TYPE_CHECKING:
     from autotuner.core.trial_spec import Trainer, TrainerOffer
-    from autotuner.export.target import Target
+    from autotuner.exports.target import Target
 
 _REST = "data_parallel_replicate_degree"
 """The field without an axis: it takes the ranks that the others leave, so that only a rule can hold it."""
@@ -31,7 +31,7 @@ Axes = Mapping[str, tuple[int, ...] | None]
 
 
 def _target_of(name: str) -> Target:
-    from autotuner.export.formats import target_of  # noqa: PLC0415  # every trainer's format: most predictions ask none
+    from autotuner.exports.formats import target_of  # noqa: PLC0415  # every trainer's format: most predictions ask none
 
     return target_of(name)
 

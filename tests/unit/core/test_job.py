@@ -321,7 +321,7 @@ def test_the_door_brings_the_short_forms_of_the_catalog_and_no_exporter() -> Non
         "documents._validator(requests.PredictionRequest, is_own=False); print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert {"autotuner.export.formats", "fastapi", "sqlalchemy"}.isdisjoint(done.stdout.split())
+    assert {"autotuner.exports.formats", "fastapi", "sqlalchemy"}.isdisjoint(done.stdout.split())
 
 
 def test_a_door_without_a_service_knows_no_trainer() -> None:

@@ -7,7 +7,7 @@ import pytest
 from autotuner.cli.main import EXIT_CODES, app
 from autotuner.core.announcement import ANNOUNCEMENT_MEANINGS, AnnouncementKind
 from autotuner.core.layout import OPTIONS
-from autotuner.export.formats import FORMATS
+from autotuner.exports.formats import FORMATS
 from autotuner.service.settings import Settings
 from documentation.menu import REFERENCE
 from documentation.reference.exports import limits

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.backtest.report import backtest
-from autotuner.backtest.slow_links import judge_iterations, read_iteration_table
-from autotuner.backtest.table import read_table
+from autotuner.backtests.report import backtest
+from autotuner.backtests.slow_links import judge_iterations, read_iteration_table
+from autotuner.backtests.table import read_table
 from autotuner.core import documents
 from autotuner.core.field_change import difference
 from autotuner.core.job import Calibration, PartFactor

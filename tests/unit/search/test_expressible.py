@@ -26,8 +26,8 @@ from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.space import SearchSpace, default_space
 from autotuner.core.trial_spec import Trainer
 from autotuner.core.workload import Workload
-from autotuner.export.formats import FORMATS
-from autotuner.export.target import Target
+from autotuner.exports.formats import FORMATS
+from autotuner.exports.target import Target
 from autotuner.search.space.legal import legal_layouts
 from autotuner.search.space.trainers import (
     sayable_space,

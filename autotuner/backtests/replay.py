@@ -1,0 +1,207 @@
+"""Replays: how soon a sampler finds the best of a table.
+
+A proposer yields open layouts of a ``Replay``, each at most once, and looks at what came of one only after it yielded
+it. What is known beforehand is told to our sampler and to TPE alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.samplers import TPESampler
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from autotuner.backtests.table import Sheet
+from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS
+from autotuner.core.trial import PastTrial
+from autotuner.costmodel.predict import PredictionColumns, predict
+from autotuner.search.sampler.observations import OUT_OF_MEMORY, STEP_TIME_S, params_of
+from autotuner.search.sampler.optuna_sampler import LayoutSampler
+
+Ended: TypeAlias = tuple[TrialState, Sequence[float] | None]
+"""The end of a trial of Optuna."""
+
+
+Proposer: TypeAlias = "Callable[[Replay, int], Iterator[int]]"
+"""Yields layouts in the order in which it would try them: one search; the same seed gives the same order."""
+
+
+def ours(replay: Replay, seed: int) -> Iterator[int]:
+    """The sampler of a sweep; ends early when it holds that no other layout is likely to fit."""
+    sampler = LayoutSampler(replay.layouts, replay.predictions, job=replay.job, seed=seed, past=replay.past)
+
+    def ended(layout: int) -> FrozenTrial:
+        ran_out, step_time_s = replay.ran_out(layout), float(replay.step_time_s[layout])
+        return create_trial(
+            state=TrialState.FAIL if ran_out else TrialState.COMPLETE,
+            value=None if ran_out else 1.0,  # counts for nothing beside the step time
+            params=params_of(replay.layouts.row(layout)),
+            distributions=sampler.distributions,
+            user_attrs={OUT_OF_MEMORY: True} if ran_out else {STEP_TIME_S: step_time_s},
+        )
+
+    trials = [ended(layout) for layout in replay.known.tolist()]
+    while (proposal := sampler.propose(trials)) is not None:
+        yield proposal.row
+        trials.append(ended(proposal.row))
+
+
+def tpe(replay: Replay, seed: int) -> Iterator[int]:
+    """Optuna's ``TPESampler`` as it comes; a layout that ran out of memory is told as pruned.
+
+    TPE ranks those below all that completed.
+    """
+
+    def ended(layout: int) -> Ended:
+        if replay.ran_out(layout):
+            return TrialState.PRUNED, None
+        return TrialState.COMPLETE, [float(replay.step_time_s[layout])]
+
+    return moved_proposals(replay, optuna.create_study(sampler=TPESampler(seed=seed)), ended, seed)
+
+
+def moved_proposals(replay: Replay, study: optuna.Study, ended: Callable[[int], Ended], seed: int) -> Iterator[int]:
+    """Yield the proposals of a sampler of Optuna, with one categorical parameter per field that varies.
+
+    Most combinations of values are no layout of the table. Each proposal is therefore moved to the untried layout that
+    differs in the fewest fields, chance deciding among equals, and the sampler is told about that one. This favours it
+    over its use in practice, where proposals that are illegal or were tried before cost trials.
+
+    Args:
+        replay: Whose known layouts the sampler is told first.
+        study: Has the sampler.
+        ended: State and values of a layout's trial.
+        seed: Decides among equals.
+    """
+    varying = np.flatnonzero(np.ptp(replay.codes, axis=0))
+    codes, names = replay.codes[:, varying], np.array(tuple(OPTIONS))[varying].tolist()
+    distributions: dict[str, BaseDistribution] = {
+        name: CategoricalDistribution(np.unique(codes[:, field]).tolist()) for field, name in enumerate(names)
+    }
+    generator = np.random.default_rng(seed)
+
+    def tell(layout: int, attributes: Mapping[str, Any]) -> None:
+        state, values = ended(layout)
+        params = dict(zip(names, codes[layout].tolist(), strict=True))
+        moved = create_trial(
+            state=state, values=values, params=params, distributions=distributions, system_attrs=dict(attributes)
+        )
+        study.add_trial(moved)
+
+    for layout in replay.known.tolist():
+        tell(layout, {})
+    untried = replay.open
+    while untried.size:
+        trial = study.ask(distributions)
+        study.tell(trial, state=TrialState.FAIL)  # ignored by samplers; the layout it is moved to is told instead
+        distance = (codes[untried] != [trial.params[name] for name in names]).sum(axis=1)
+        layout = int(generator.choice(untried[distance == distance.min()]))
+        yield layout
+        tell(layout, study.trials[trial.number].system_attrs)  # which generation of NSGA-II it belongs to
+        untried = untried[untried != layout]
+
+
+def chance(replay: Replay, seed: int) -> Iterator[int]:
+    """Propose every open layout once, in random order."""
+    yield from np.random.default_rng(seed).permutation(replay.open).tolist()
+
+
+PROPOSERS: Mapping[str, Proposer] = MappingProxyType({"ours": ours, "tpe": tpe, "random": chance})
+"""Proposers by their names in reports."""
+
+
+_NEAR_BEST = 1.02
+"""A search has arrived at a layout whose step takes at most 2 % longer than the best one's."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Replay:
+    """The distinct layouts of a sheet, what is predicted of each and what came of it.
+
+    A layout that was run several times has the median step time of those runs that ended.
+    """
+
+    job: Job
+    layouts: LayoutColumns
+    codes: Integers
+    """The layouts as integers: shape (layouts, layout fields)."""
+    predictions: PredictionColumns
+    step_time_s: Floats
+    """NaN where every run of the layout ran out of memory."""
+    known: Integers
+    """Layouts whose outcome a search is told beforehand; they are neither proposed nor judged."""
+    layout_of_row: Integers
+    """Index of the layout for each row of the sheet."""
+    past: tuple[PastTrial, ...] = ()
+    """Trials of other sheets that our sampler is told beforehand."""
+
+    @classmethod
+    def of(cls, sheet: Sheet) -> Replay:
+        """The sheet, with nothing known of it."""
+        every = np.stack([np.asarray(getattr(sheet.layouts, name), dtype=np.int64) for name in OPTIONS], axis=1)
+        codes, first, layout_of_row = np.unique(every, axis=0, return_index=True, return_inverse=True)
+        layouts = sheet.layouts.take(first)
+        by_layout = sheet.step_time_s[np.argsort(layout_of_row, kind="stable")]
+        runs = np.split(by_layout, np.cumsum(np.bincount(layout_of_row))[:-1])
+        return cls(
+            job=sheet.job,
+            layouts=layouts,
+            codes=codes,
+            predictions=predict(layouts, sheet.job),
+            step_time_s=np.array([_median(step_time_s) for step_time_s in runs]),
+            known=np.array([], dtype=np.int64),
+            layout_of_row=layout_of_row,
+        )
+
+    def knowing(self, num_layouts: int, seed: int) -> Replay:
+        """The replay of this sheet after so many of its layouts, drawn by the seed, were tried."""
+        drawn = np.random.default_rng(seed).permutation(len(self))
+        return replace(self, known=drawn[:num_layouts])
+
+    def __len__(self) -> int:
+        return len(self.layouts)
+
+    @property
+    def open(self) -> Integers:
+        """Layouts that may be proposed."""
+        return np.setdiff1d(np.arange(len(self)), self.known)
+
+    @property
+    def judged_rows(self) -> Booleans:
+        """Rows of the sheet whose layout is not known."""
+        return ~np.isin(self.layout_of_row, self.known)
+
+    @property
+    def best(self) -> int:
+        """The fastest layout that may be proposed; at least one must have run."""
+        return int(self.open[np.nanargmin(self.step_time_s[self.open])])
+
+    def ran_out(self, layout: int) -> bool:
+        """Return whether a trial of the layout ends for lack of memory."""
+        return bool(np.isnan(self.step_time_s[layout]))
+
+    def is_near_best(self, layout: int) -> bool:
+        """Return whether a search that tried this layout has arrived."""
+        return bool(self.step_time_s[layout] <= _NEAR_BEST * self.step_time_s[self.best])
+
+    def walk(self, proposals: Iterable[int]) -> list[int]:
+        """The proposals up to and with the first at which the search has arrived; all of them if it never does."""
+        tried = []
+        for layout in proposals:
+            tried.append(layout)
+            if self.is_near_best(layout):
+                break
+        return tried
+
+
+def _median(step_time_s: Floats) -> float:
+    ended = step_time_s[~np.isnan(step_time_s)]
+    return float(np.median(ended)) if ended.size else np.nan

@@ -1,0 +1,404 @@
+"""The report of a backtest: errors, calibration, rank correlation and replays."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from autotuner.backtests.replay import PROPOSERS, Replay
+from autotuner.backtests.table import Sheet, Table
+from autotuner.core.columns import Booleans, Floats, Integers
+from autotuner.costmodel.calibration import MeasuredRuns, calibrated
+from autotuner.costmodel.uncertainty import Z80, time_error
+from autotuner.search.sampler.priors import (
+    MemoryTrial,
+    learn_peaks,
+    learn_times,
+    memory_prior,
+    scale_inflation,
+    time_prior,
+)
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values that there are, of switches the share that is on; None without any."""
+    known = _known(values)
+    return float(known.mean()) if known.size else None
+
+
+def quantile(values: Iterable[float | None], fraction: float) -> float | None:
+    """Return what ``fraction`` of the values that there are do not exceed, interpolated; None without any."""
+    known = _known(values)
+    return float(np.quantile(known, fraction)) if known.size else None
+
+
+def _known(values: Iterable[float | None]) -> Floats:
+    return np.array([value for value in values if value is not None], dtype=np.float64)
+
+
+def spearman(left: Floats, right: Floats) -> float | None:
+    """Correlation of ranks, -1..1, equal values sharing their mean rank; None where either side has one value only."""
+    if min(np.unique(left).size, np.unique(right).size) < 2:
+        return None
+    return float(np.corrcoef(_ranks(left), _ranks(right))[0, 1])
+
+
+def _ranks(values: Floats) -> Floats:
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    return ranks
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Calibrated:
+    """The step time, its error and the fit in memory of each layout of a replay, as known runs correct them."""
+
+    step_time_s: Floats
+    relative_error: Floats
+    """Half-width e of the 80 % interval of each step time t: measured within t / (1 + e) .. t (1 + e)."""
+    fits: Booleans
+    """True for rows that are more likely to fit in memory than not."""
+
+
+def corrected(replay: Replay) -> Calibrated:
+    """Return the predictions, corrected as the sampler corrects them once it has seen the known layouts."""
+    predictions, known, every = replay.predictions, replay.known.tolist(), np.arange(len(replay))
+    if not known:
+        total_s = predictions.step_time.total_s
+        return Calibrated(step_time_s=total_s, relative_error=predictions.relative_error, fits=predictions.fits)
+    timed = {layout: float(replay.step_time_s[layout]) for layout in known if not replay.ran_out(layout)}
+    times = learn_times(time_prior(replay.layouts, predictions, time_error(replay.job)), timed)
+    limit_bytes = float(replay.job.cluster.accelerator.memory_bytes)
+    fits = {layout: MemoryTrial(fits=not replay.ran_out(layout)) for layout in known}
+    peaks = learn_peaks(memory_prior(replay.layouts, predictions.memory), limit_bytes, fits)
+    estimate = times.at(every)
+    return Calibrated(
+        step_time_s=np.exp(estimate.mean),
+        relative_error=np.exp(Z80 * scale_inflation(times) * np.sqrt(estimate.variance)) - 1,
+        fits=peaks.at(every).mean <= np.log(limit_bytes),
+    )
+
+
+GIVEN = "given to the calibration"
+"""Reason why a row that the model was shown is left out."""
+
+_NONE = np.empty(0)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rows:
+    """Judged runs, one element each."""
+
+    measured_s: Floats
+    """NaN where the run ran out of memory."""
+    predicted_s: Floats
+    relative_error: Floats
+    """Half-width e of the 80 % interval, ``predicted_s / (1 + e)`` .. ``predicted_s * (1 + e)``."""
+    fits: Booleans
+    """Predicted to fit in memory."""
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rows]) -> Rows:
+        """Return all rows of all parts; no rows if there are no parts."""
+        none = cls(measured_s=_NONE, predicted_s=_NONE, relative_error=_NONE, fits=_NONE.astype(bool))
+        names = cls.__dataclass_fields__
+        return cls(**{name: np.concatenate([getattr(part, name) for part in (none, *parts)]) for name in names})
+
+    def __len__(self) -> int:
+        return len(self.measured_s)
+
+    @property
+    def ran(self) -> Booleans:
+        """Runs that ended with a step time."""
+        return ~np.isnan(self.measured_s)
+
+    @property
+    def absolute_errors(self) -> Floats:
+        """Return |predicted / measured - 1| of every run that ended."""
+        errors: Floats = np.abs(self.predicted_s[self.ran] / self.measured_s[self.ran] - 1)
+        return errors
+
+    @property
+    def covered(self) -> Booleans:
+        """True for each run that ended with a step time in the 80 % interval."""
+        ratio = self.measured_s[self.ran] / self.predicted_s[self.ran]
+        reach = 1 + self.relative_error[self.ran]
+        inside: Booleans = (ratio >= 1 / reach) & (ratio <= reach)
+        return inside
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Search:
+    """The order of the layouts of one draw of a sheet, as predicted and as found. Arrays hold one element per seed."""
+
+    spearman: float | None
+    """Rank correlation of predicted and measured step times."""
+    regret: Floats
+    """Share of the best MFU that is lost by keeping the first proposal of our sampler that runs: its first, unless that
+    runs out of memory. 1 if none ran."""
+    best_refused: bool
+    """The best layout is predicted not to fit."""
+    trials: Mapping[str, Integers]
+    """Number of trials by proposer, including out-of-memory ones, until the first within 2 % of the sheet's best step
+    time; the number of layouts for a search that gives up before."""
+    num_run: Mapping[str, Integers]
+    """Number of trials by proposer that the search ran before it gave up."""
+    num_lost: Mapping[str, Integers]
+    """Number of the trials that ran out of memory, by proposer."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Judgement:
+    """The figures that one sheet gives."""
+
+    name: str
+    num_rows: int
+    """Runs judged; with a calibration, in one draw."""
+    left_out: Mapping[str, int]
+    """Rows not judged: reason to count."""
+    rows: Rows
+    """Judged runs; with a calibration, those of every draw."""
+    searches: tuple[Search, ...]
+    """A search per draw that leaves 8 measured rows or more."""
+
+
+def judge(sheet: Sheet, *, num_seeds: int, num_given: int, others: Sequence[Sheet] = ()) -> Judgement:
+    """Predict and search the sheet, after ``num_given`` measured runs on its cluster were shown to the model.
+
+    With a calibration, the runs shown are drawn anew five times and the seeds are shared out among the draws.
+
+    Args:
+        sheet: What is judged.
+        num_seeds: Searches by each proposer.
+        num_given: Runs shown: layouts of this sheet if it is large enough, or else runs of ``others``.
+        others: Sheets of the same source and kind of cluster.
+    """
+    draws = replays(sheet, others, num_given)
+    judged = [_judge(sheet, draw, range(first, num_seeds, len(draws))) for first, draw in enumerate(draws)]
+    num_rows = round(sum(len(rows) for rows, _ in judged) / len(draws))
+    given = {GIVEN: len(sheet) - num_rows} if num_rows < len(sheet) else {}
+    return Judgement(
+        name=sheet.name,
+        num_rows=num_rows,
+        left_out={**sheet.left_out, **given},
+        rows=Rows.joined([rows for rows, _ in judged]),
+        searches=tuple(search for _, search in judged if search is not None),
+    )
+
+
+def _judge(sheet: Sheet, replay: Replay, seeds: range) -> tuple[Rows, Search | None]:
+    believed, judged = corrected(replay), replay.judged_rows
+    layouts = replay.layout_of_row[judged]
+    rows = Rows(
+        measured_s=sheet.step_time_s[judged],
+        predicted_s=believed.step_time_s[layouts],
+        relative_error=believed.relative_error[layouts],
+        fits=believed.fits[layouts],
+    )
+    if rows.ran.sum() < MIN_MEASURED:
+        return rows, None
+    walks = {name: [replay.walk(propose(replay, seed)) for seed in seeds] for name, propose in PROPOSERS.items()}
+    return rows, Search(
+        spearman=spearman(rows.predicted_s[rows.ran], rows.measured_s[rows.ran]),
+        regret=np.array([_regret(replay, walk) for walk in walks["ours"]]),
+        best_refused=not believed.fits[replay.best],
+        trials=_of_walks(walks, lambda walk: len(walk) if walk and replay.is_near_best(walk[-1]) else replay.open.size),
+        num_run=_of_walks(walks, len),
+        num_lost=_of_walks(walks, lambda walk: sum(map(replay.ran_out, walk))),
+    )
+
+
+def _of_walks(walks: Mapping[str, list[list[int]]], number: Callable[[list[int]], int]) -> dict[str, Integers]:
+    return {name: np.array(list(map(number, found))) for name, found in walks.items()}
+
+
+def _regret(replay: Replay, walk: Sequence[int]) -> float:
+    kept = next((layout for layout in walk if not replay.ran_out(layout)), None)
+    return 1.0 if kept is None else 1.0 - float(replay.step_time_s[replay.best] / replay.step_time_s[kept])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialCount:
+    """Trials of a search, over sheets and seeds."""
+
+    median: float | None
+    p90: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """Figures of one sheet, or of all; shares and relative errors are fractions, None has no meaning here."""
+
+    name: str
+    rows_used: int
+    """Runs judged, measured or out of memory."""
+    rows_left_out: Mapping[str, int]
+    """Runs not judged: reason to count."""
+    median_abs_error: float | None
+    """Median of |predicted / measured - 1| over the measured runs; of all: over all sheets' runs."""
+    p90_abs_error: float | None
+    """90th percentile of the same."""
+    mean_abs_error: float | None
+    """Mean of the same."""
+    spearman: float | None
+    """Rank correlation of predicted and measured step times; of all: median over sheets."""
+    oom_balanced_accuracy: float | None
+    """Mean of two shares: runs out of memory predicted not to fit, measured runs predicted to."""
+    oom_let_through: float | None
+    """Share of the runs out of memory that were predicted to fit."""
+    feasible_refused: float | None
+    """Share of the measured runs that were predicted not to fit."""
+    regret: float | None
+    """Share of the best measured MFU lost by keeping the first proposal of our sampler that runs, which is its first
+    unless that one runs out of memory; mean over seeds; of all: median over sheets."""
+    trials_to_2pct: Mapping[str, TrialCount]
+    """Trials, those out of memory too, until one is within 2 % of the sheet's best step time, by proposer (``ours``,
+    ``tpe``, ``random``); of all: over all sheets and seeds, equally many per sheet."""
+    interval_coverage: float | None
+    """Share of the measured runs that lie in the 80 % interval of their prediction."""
+    best_refused: float | None
+    """1 where the best layout is predicted not to fit, else 0; of all: share of sheets."""
+    lost_to_memory: Mapping[str, float | None]
+    """Share of the trials of these searches that ran out of memory, by proposer; of all: of all trials."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BacktestReport:
+    """Figures of every sheet and of all together."""
+
+    all: Score
+    sheets: tuple[Score, ...]
+    left_out_examples: Mapping[str, str] = field(default_factory=dict)
+    """A row that was left out, in words: by reason."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures for JSON: fractions, and null for a figure that has no meaning."""
+        return asdict(self)
+
+
+def backtest(table: Table, *, num_seeds: int = 20, num_given: int = 0) -> BacktestReport:
+    """Predict and search every sheet of the table.
+
+    Args:
+        table: Measured runs.
+        num_seeds: Searches per sheet and proposer.
+        num_given: Measured runs on each sheet's cluster that the model learns from first: layouts of the sheet, which
+            are not judged, or for a small sheet runs of others.
+    """
+    judgements = []
+    for sheet in table.sheets:
+        others = [
+            other for other in table.sheets if other is not sheet and kind_of_cluster(other) == kind_of_cluster(sheet)
+        ]
+        judgements.append(judge(sheet, num_seeds=num_seeds, num_given=num_given, others=others))
+    sheets = tuple(map(_sheet_score, judgements))
+    return BacktestReport(
+        all=_total(judgements, sheets, table.left_out), sheets=sheets, left_out_examples=dict(table.examples)
+    )
+
+
+def _sheet_score(judgement: Judgement) -> Score:
+    searches = judgement.searches
+    return _score(
+        judgement.name,
+        judgement.rows,
+        searches,
+        rows_used=judgement.num_rows,
+        rows_left_out=judgement.left_out,
+        spearman=mean(search.spearman for search in searches),
+        regret=mean(_joined([search.regret for search in searches])),
+        best_refused=mean(float(search.best_refused) for search in searches),
+    )
+
+
+def _total(judgements: Sequence[Judgement], sheets: Sequence[Score], left_out: Mapping[str, int]) -> Score:
+    lost = sum((Counter(score.rows_left_out) for score in sheets), Counter(left_out))
+    return _score(
+        "all",
+        Rows.joined([judgement.rows for judgement in judgements]),
+        [search for judgement in judgements for search in judgement.searches],
+        rows_used=sum(score.rows_used for score in sheets),
+        rows_left_out=dict(lost.most_common()),
+        spearman=quantile((score.spearman for score in sheets), 0.5),
+        regret=quantile((score.regret for score in sheets), 0.5),
+        best_refused=mean(score.best_refused for score in sheets),
+    )
+
+
+def _score(name: str, rows: Rows, searches: Sequence[Search], **others: Any) -> Score:
+    """Return figures of rows and searches, with those ``others`` that sheets and their sum have in their own way."""
+    errors, ran = rows.absolute_errors, rows.ran
+    let_through, refused = mean(rows.fits[~ran]), mean(~rows.fits[ran])
+    return Score(
+        name=name,
+        median_abs_error=quantile(errors, 0.5),
+        p90_abs_error=quantile(errors, 0.9),
+        mean_abs_error=mean(errors),
+        oom_balanced_accuracy=None if let_through is None or refused is None else 1 - (let_through + refused) / 2,
+        oom_let_through=let_through,
+        feasible_refused=refused,
+        trials_to_2pct=_trials(searches),
+        interval_coverage=mean(rows.covered),
+        lost_to_memory=_lost(searches),
+        **others,
+    )
+
+
+def _trials(searches: Sequence[Search]) -> dict[str, TrialCount]:
+    counts = {name: _joined([search.trials[name] for search in searches]) for name in PROPOSERS}
+    return {name: TrialCount(median=quantile(c, 0.5), p90=quantile(c, 0.9)) for name, c in counts.items()}
+
+
+def _lost(searches: Sequence[Search]) -> dict[str, float | None]:
+    lost = {name: sum(search.num_lost[name].sum() for search in searches) for name in PROPOSERS}
+    run = {name: sum(search.num_run[name].sum() for search in searches) for name in PROPOSERS}
+    return {name: float(lost[name] / run[name]) if run[name] else None for name in PROPOSERS}
+
+
+def _joined(parts: Sequence[Floats | Integers]) -> Floats:
+    return np.concatenate([np.empty(0), *parts])
+
+
+MIN_MEASURED = 8
+"""Measured rows below which an order of layouts says little."""
+
+NUM_DRAWS = 5
+"""Number of random draws of the shown runs."""
+
+
+def kind_of_cluster(sheet: Sheet) -> tuple[object, ...]:
+    """Return the source and the kind of cluster: accelerators, nodes, network and software."""
+    cluster = sheet.job.cluster
+    links = cluster.intra_node_link, cluster.inter_node_link, cluster.oversubscription
+    return sheet.source, cluster.accelerator, *links, sheet.job.stack
+
+
+def replays(sheet: Sheet, others: Sequence[Sheet], num_shown: int) -> list[Replay]:
+    """The sheet after ``num_shown`` measured runs on its cluster were shown to the model, drawn five times anew.
+
+    A sheet that is large enough to be ranked without them gives them up itself, and so does one that is alone. To any
+    other sheet, runs of ``others`` are shown, which teach how fast the cluster is: all of its own rows stay.
+    """
+    if not num_shown:
+        return [Replay.of(sheet)]
+    measured = [other for other in others if not other.out_of_memory.all()]
+    replay = Replay.of(sheet)
+    if not measured or len(replay) >= num_shown + MIN_MEASURED:
+        return [replay.knowing(num_shown, seed) for seed in range(NUM_DRAWS)]
+    drawn = (list(_drawn(measured, num_shown, seed)) for seed in range(NUM_DRAWS))
+    return [Replay.of(replace(sheet, job=calibrated(sheet.job, runs))) for runs in drawn]
+
+
+def _drawn(sheets: Sequence[Sheet], count: int, seed: int) -> Iterator[MeasuredRuns]:
+    """Return that many random measured runs of all sheets."""
+    owner = np.concatenate([np.full(len(sheet), number) for number, sheet in enumerate(sheets)])
+    row = np.concatenate([np.arange(len(sheet)) for sheet in sheets])
+    measured = np.flatnonzero(~np.concatenate([sheet.out_of_memory for sheet in sheets]))
+    chosen = np.random.default_rng(seed).permutation(measured)[:count]
+    for number in np.unique(owner[chosen]).tolist():
+        sheet, rows = sheets[number], row[chosen[owner[chosen] == number]]
+        yield MeasuredRuns(job=sheet.job, layouts=sheet.layouts.take(rows), step_time_s=sheet.step_time_s[rows])

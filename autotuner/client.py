@@ -1,0 +1,453 @@
+"""The product in one call, for notebooks and scripts: ``autotuner.predict(...)`` and the functions beside it.
+
+Each function takes the fields of its REST body by name, and the command's argument where that differs. Without
+``connect`` the answer is computed in this process; a sweep then runs its trials on this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from autotuner.catalog import named  # noqa: F401  # the names and short forms that requests may have
+from autotuner.core import documents
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.requests import ExplanationRequest, ExportRequest, ImportRequest, PredictionRequest
+from autotuner.search.preview import PredictionTable
+
+if TYPE_CHECKING:
+    from autotuner.backtests.report import BacktestReport
+    from autotuner.core.cluster import Cluster
+    from autotuner.core.model import TransformerSpec
+    from autotuner.door import Autotuner
+    from autotuner.exports.target import Export, Imported
+    from autotuner.remote import Remote
+    from autotuner.report.report import Report
+    from autotuner.search.explain.explanation import Explanation
+    from autotuner.search.planning.plan import PlanRun
+    from autotuner.search.ranking import PredictedLayout
+    from autotuner.search.results.reached import RankedTrial
+
+T = TypeVar("T")
+
+_STYLE = (
+    ".autotuner td,.autotuner th{text-align:left;vertical-align:top;min-width:4em}"
+    ".autotuner td span{margin-right:.4em}.autotuner p,.autotuner li{max-width:60em}"
+)
+"""Of answers in a notebook, which has the style sheet of no page."""
+
+_NOTEBOOK = "pip install 'parallelism-autotuner[notebook]'"
+
+
+@dataclass(frozen=True)
+class Answer(Generic[T]):
+    """An answer that shows itself: as a table in a terminal, and as a table of HTML in a notebook."""
+
+    value: T
+    """The answer as the REST API sends it."""
+    report: Report
+    """The answer as people read it."""
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        from autotuner.report.terminal import render
+
+        console = Console(width=120, no_color=True, force_jupyter=False)
+        with console.capture() as capture:
+            console.print(render(self.report))
+        return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from autotuner.report.drawing import element
+        from autotuner.report.html import Html
+
+        html = Html()
+        inside = element("h4", self.report.headline) + html.facts(self.report) + html.sections(self.report)
+        return str(element("style", _STYLE) + element("div", inside, class_="autotuner"))
+
+    def to_dict(self) -> Any:
+        """Return the answer as JSON has it: dictionaries, lists, texts and numbers."""
+        return documents.write(self.value)
+
+    def to_markdown(self) -> str:
+        """Return the report as Markdown."""
+        from autotuner.report.markdown import markdown
+
+        return markdown(self.report)
+
+    def to_frame(self) -> Any:
+        """Return the rows of the answer as a data frame of pandas, or of polars where only that is installed.
+
+        Raises:
+            ImportError: Neither is installed.
+        """
+        return _frame(list(self._rows()))
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        yield dict(self.to_dict())
+
+
+class Predictions(Answer[PredictionTable]):
+    """The layouts that are predicted to be best, the best first."""
+
+    @property
+    def best(self) -> PredictedLayout:
+        """The first row: its ``layout``, ``mfu``, ``step_time_s`` and ``peak_bytes``.
+
+        Raises:
+            InvalidInput: No layout fits in memory.
+        """
+        if not self.value.items:
+            raise InvalidInput("space", self.value.num_legal, "no legal layout fits in memory; print the answer")
+        return self.value.items[0]
+
+    def __iter__(self) -> Iterator[PredictedLayout]:
+        return iter(self.value.items)
+
+    def __len__(self) -> int:
+        return len(self.value.items)
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        for one in self:
+            predicted = one.prediction
+            yield {
+                "rank": one.rank,
+                "layout": str(one.layout),
+                "mfu": predicted.mfu,
+                "step_time_s": predicted.step_time_s,
+                "relative_error": predicted.relative_error,
+                "tokens_per_s": predicted.tokens_per_s,
+                "peak_bytes": predicted.peak_bytes,
+                "fit_probability": predicted.fit_probability,
+                **_plain_options(one.layout),
+            }
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw MFU against peak memory, with the layouts of the Pareto front joined, and return matplotlib's axes.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+        """
+        try:
+            from matplotlib import pyplot
+        except ImportError as error:
+            raise ImportError(f"a plot needs matplotlib: {_NOTEBOOK}") from error
+        axes = axes or pyplot.subplots(layout="constrained", figsize=(8, 5))[1]
+        points = sorted((one.prediction.peak_bytes / 1e9, one.prediction.mfu, str(one.layout)) for one in self)
+        front: list[tuple[float, float, str]] = []
+        for point in points:
+            if not front or point[1] > front[-1][1]:
+                front.append(point)
+        axes.scatter([x for x, _, _ in points], [y for _, y, _ in points], color="0.6", label="predicted layouts")
+        axes.plot([x for x, _, _ in front], [y for _, y, _ in front], marker="o", label="Pareto front")
+        for x, y, layout in front:
+            place = {
+                "textcoords": "offset points",
+                "xytext": (0, -14),
+                "ha": "right" if 2 * x > points[0][0] + points[-1][0] else "left",
+            }
+            axes.annotate(layout, (x, y), fontsize="x-small", **place)
+        axes.set(xlabel="predicted peak memory (GB)", ylabel="predicted MFU")
+        axes.set_title(self.report.headline, fontsize="medium", wrap=True)
+        axes.legend()
+        return axes
+
+
+class Ranking(Answer[Any]):
+    """The trials of a sweep, the best first."""
+
+    value: list[RankedTrial]
+
+    @property
+    def best(self) -> RankedTrial:
+        """The first trial of the ranking.
+
+        Raises:
+            InvalidInput: No layout was measured.
+        """
+        if not self.value:
+            raise InvalidInput("budget", 0, "no layout was measured; print the answer")
+        return self.value[0]
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        for one in self.value:
+            measured = {name: value for name, value in documents.write(one).items() if not isinstance(value, dict)}
+            yield measured | {"layout": str(one.layout), **_plain_options(one.layout)}
+
+
+class Client:
+    """The questions of the product, answered in this process or by a service.
+
+    Args:
+        url: Address of a service; None answers here.
+        token: Shown to the service; None takes the variable ``AUTOTUNER_TOKEN``.
+    """
+
+    def __init__(self, url: str | None = None, token: str | None = None) -> None:
+        self._url = url
+        self._token = token
+
+    def predict(
+        self,
+        model: str | TransformerSpec,
+        cluster: str | Cluster,
+        *,
+        global_batch_size: int,
+        seq_len: int,
+        **more: object,
+    ) -> Predictions:
+        """Predict the speed and memory of every legal layout of a job, and return the best ones.
+
+        Args:
+            model: Name of a model of the catalog, or its description.
+            cluster: An accelerator of the catalog and how many (``h100:64``), or a description.
+            global_batch_size: Sequences of one optimizer step, whole job.
+            seq_len: Tokens of a sequence.
+            **more: Other fields of ``PredictionRequest``, such as ``limit``, ``space``, ``stack`` or ``objective``.
+
+        Raises:
+            InvalidInput: A value breaks a rule; the message names the nearest legal value.
+
+        >>> import autotuner
+        >>> answer = autotuner.predict("llama-3-8b", "h100:8", global_batch_size=64, seq_len=8192)
+        >>> len(answer), answer.best.rank
+        (10, 1)
+        """
+        from autotuner.report.prediction import predictions_report
+
+        request = _read(PredictionRequest, _job(model, cluster, global_batch_size, seq_len) | more)
+        found = self._ask(request, lambda door: door.predict(request), lambda remote: remote.predict(request))
+        return Predictions(found, predictions_report(request, found))
+
+    def explain(
+        self,
+        model: str | TransformerSpec,
+        cluster: str | Cluster,
+        layout: str | Layout,
+        *,
+        global_batch_size: int,
+        seq_len: int,
+        **more: object,
+    ) -> Answer[Explanation]:
+        """Explain how a layout uses time and memory, what limits it, and which change would help.
+
+        The arguments are those of ``predict``; ``layout`` is in the words that tables print.
+
+        >>> import autotuner
+        >>> answer = autotuner.explain("llama-3-8b", "h100:8", "fsdp8 mb1", global_batch_size=64, seq_len=8192)
+        >>> answer.value.layout.data_parallel_shard_degree
+        8
+        """
+        from autotuner.report.explanation import explanation_report
+
+        document = _job(model, cluster, global_batch_size, seq_len) | {"layout": layout}
+        request = _read(ExplanationRequest, document | more)
+        found, curve = self._ask(
+            request,
+            lambda door: (door.explain(request), door.bandwidth_curve(request)),
+            lambda remote: (remote.explain_layout(request), remote.draw_bandwidth_curve(request)),
+        )
+        return Answer(found, explanation_report(found, curve, ran=None))
+
+    def export(
+        self,
+        model: str | TransformerSpec,
+        cluster: str | Cluster,
+        layout: str | Layout,
+        format: str,  # noqa: A002  # as REST and the command line call it
+        *,
+        global_batch_size: int,
+        seq_len: int,
+        **more: object,
+    ) -> Answer[Export]:
+        """Write a layout as the arguments or the configuration files of a trainer.
+
+        The arguments are those of ``explain``; ``format`` is a trainer, such as ``megatron-lm`` or ``torchtitan``.
+
+        >>> import autotuner
+        >>> job = {"global_batch_size": 64, "seq_len": 8192}
+        >>> answer = autotuner.export("llama-3-8b", "h100:8", "fsdp8 mb1", "torchtitan", **job)
+        >>> [file.name for file in answer.value.files]
+        ['torchtitan.toml']
+        """
+        from autotuner.report.export import export_report
+
+        document = _job(model, cluster, global_batch_size, seq_len) | {"layout": layout, "format": format}
+        request = _read(ExportRequest, document | more)
+        found = self._ask(request, lambda door: door.export(request), lambda remote: remote.export_layout(request))
+        return Answer(found, export_report(found))
+
+    def import_script(self, script: str | Path, **more: object) -> Answer[Imported]:
+        """Read the layout of a launch script or of a trainer's configuration. A script is never run.
+
+        Args:
+            script: The text, or the path of its file.
+            **more: Other fields of ``ImportRequest``: ``format`` and ``num_ranks``.
+
+        >>> import autotuner
+        >>> answer = autotuner.import_script("--tensor-model-parallel-size 2 --micro-batch-size 1 --bf16", num_ranks=8)
+        >>> str(answer.value.layout.tensor_parallel_degree)
+        '2'
+        """
+        from autotuner.report.export import import_report
+
+        text = script.read_text(errors="replace") if isinstance(script, Path) else script
+        request = _read(ImportRequest, {"text": text} | more)
+        found = self._ask(
+            request,
+            lambda door: door.import_configuration(request),
+            lambda remote: remote.import_configuration(request),
+        )
+        return Answer(found, import_report(found))
+
+    def plan(
+        self, model: str | TransformerSpec, *, tokens: float, global_batch_size: int, seq_len: int, **more: object
+    ) -> Answer[PlanRun]:
+        """Compare clusters for a training run by time, cost and energy.
+
+        Args:
+            model: Name of a model of the catalog, or its description.
+            tokens: Tokens to train on.
+            global_batch_size: Sequences of one optimizer step, whole job.
+            seq_len: Tokens of a sequence.
+            **more: Other fields of ``PlanRequest``, such as ``accelerators`` and ``sizes``; those of its goal are
+                ``deadline_s`` and ``price_limit``.
+
+        >>> import autotuner
+        >>> job = {"tokens": 1e9, "global_batch_size": 64, "seq_len": 4096}
+        >>> answer = autotuner.plan("llama-3-8b", accelerators=["h100-sxm"], sizes=[8], **job)
+        >>> answer.value.state.value
+        'complete'
+        """
+        from autotuner.cli.connect import planned
+        from autotuner.report.plan import plan_report
+        from autotuner.search.planning.request import Goal, PlanRequest
+
+        of_goal = {each.name for each in fields(Goal)} & set(more)
+        goal = {"num_tokens": float(tokens)} | {name: more.pop(name) for name in of_goal}
+        work = {"global_batch_size": global_batch_size, "seq_len": seq_len}
+        request = _read(PlanRequest, {"model": model, "workload": work, "goal": goal} | more)
+        found = self._ask(request, lambda door: door.plan(request), lambda remote: planned(remote, request))
+        return Answer(found, plan_report(found))
+
+    def sweep(
+        self,
+        model: str | TransformerSpec,
+        cluster: str | Cluster = "local",
+        *,
+        global_batch_size: int,
+        seq_len: int,
+        **more: object,
+    ) -> Ranking:
+        """Run trials of the most promising layouts of a job, and return the ranking when the sweep has ended.
+
+        Trials need torch, and are stored in the database of the settings (``AUTOTUNER_DATABASE_URL``).
+
+        Args:
+            model: Name of a model of the catalog, or its description.
+            cluster: As for ``predict``; ``local`` is this machine.
+            global_batch_size: Sequences of one optimizer step, whole job.
+            seq_len: Tokens of a sequence.
+            **more: Other fields of ``SweepCreate``, such as ``budget={"num_trials": 8}``.
+        """
+        from autotuner.cli.connect import whole
+        from autotuner.core.sweep_requests import SweepCreate
+        from autotuner.report.sweep_standing import sweep_report
+
+        request = _read(SweepCreate, _job(model, cluster, global_batch_size, seq_len) | more)
+        with self._service(num_workers=1) as service:
+            ended = service.wait(service.create_sweep(request).id)
+            ranked = [one for one in whole(service.rank_sweep, ended.id) if one.rank is not None]
+            return Ranking(ranked, sweep_report(ended, whole(service.list_trials, ended.id), time.time()))
+
+    def backtest(self, table: str | Path, *, calibrate: int = 0, seeds: int = 20) -> Answer[BacktestReport]:
+        """Predict runs that were already measured, and report the errors. It is always computed in this process.
+
+        Args:
+            table: CSV file of measured runs.
+            calibrate: Measured runs of each job to learn from first.
+            seeds: Simulated searches of each job by each sampler.
+        """
+        from autotuner.backtests.report import backtest
+        from autotuner.backtests.table import read_table
+        from autotuner.report.backtest import backtest_report
+        from autotuner.service.observing import silence_optuna
+
+        silence_optuna()
+        found = backtest(read_table(Path(table)), num_seeds=seeds, num_given=calibrate)
+        return Answer(found, backtest_report(found))
+
+    # ------------------------------------------------------------------ connections
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the block; every question opens and closes a connection of its own."""
+
+    def _ask(self, request: Any, own: Callable[[Autotuner], T], remote: Callable[[Remote], T]) -> T:
+        from autotuner.cli.connect import door_for
+
+        if self._url is None:
+            with door_for(request) as door:
+                return own(door)
+        with self._service() as service:
+            return remote(service)
+
+    @contextmanager
+    def _service(self, num_workers: int = 0) -> Iterator[Remote]:
+        from autotuner.cli.connect import connect
+
+        token = self._token or os.environ.get("AUTOTUNER_TOKEN", "")
+        with connect(self._url, num_workers=num_workers, token=token) as service:
+            yield service
+
+
+def connect(url: str, token: str | None = None) -> Client:
+    """Return the same functions, answered by a service.
+
+    Args:
+        url: Address of the service, such as ``http://127.0.0.1:8000``.
+        token: Shown to the service; None takes the variable ``AUTOTUNER_TOKEN``.
+    """
+    return Client(url, token)
+
+
+_HERE = Client()
+predict, explain, export, import_script = _HERE.predict, _HERE.explain, _HERE.export, _HERE.import_script
+plan, sweep, backtest = _HERE.plan, _HERE.sweep, _HERE.backtest
+
+
+# ---------------------------------------------------------------- documents and frames
+def _job(model: object, cluster: object, global_batch_size: int, seq_len: int) -> dict[str, Any]:
+    work = {"global_batch_size": global_batch_size, "seq_len": seq_len}
+    return {"model": model, "cluster": cluster, "workload": work}
+
+
+def _read(cls: type[T], given: Mapping[str, object]) -> T:
+    """Return the request of fields that are values, JSON or words."""
+    return documents.read(cls, documents.write(given))
+
+
+def _plain_options(layout: Layout) -> dict[str, Any]:
+    return {name: option.to_plain(getattr(layout, name)) for name, option in OPTIONS.items()}
+
+
+def _frame(rows: list[dict[str, Any]]) -> Any:
+    try:
+        import pandas
+    except ImportError:
+        try:
+            import polars
+        except ImportError as error:
+            raise ImportError(f"a data frame needs pandas or polars: {_NOTEBOOK}") from error
+        return polars.DataFrame(rows)
+    return pandas.DataFrame(rows)

@@ -1,0 +1,226 @@
+"""Megatron-LM's command line: flags for the names of its namespace, and how it prints these.
+
+Flags and what they are stored as: add_megatron_arguments of core_v0.16.1 and core_v0.19.0, read from the parser itself;
+where a flag is not its name with dashes, it stands in a table here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from autotuner.core.choices import AttentionKernel, ExportFormat
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.exports.command import Flags, Launched, launched, unread
+from autotuner.exports.common_rules import LAUNCHED
+from autotuner.exports.megatron.layout import environment, layout_settings, left_at_default, read_layout
+from autotuner.exports.megatron.model import unsaid_shapes, write_shapes
+from autotuner.exports.megatron.rules import MEGATRON_RULES
+from autotuner.exports.table import Reading, Written
+from autotuner.exports.target import Export, Imported, Target
+
+_VERSION = "0.16.1"
+"""0.19.0 reads what is written too."""
+
+_VERSION_OF_FLASH_3 = "0.19.0"
+"""The first with ``--flash-attention-version``."""
+
+_RENAMED = {"fp8": "fp8-format", "fp4": "fp4-format", "layernorm_epsilon": "norm-epsilon", "nccl_ub": "use-nccl-ub"}
+"""Flags with another name than what they are stored as."""
+
+_SWITCHED_OFF = {
+    "add_bias_linear": "disable-bias-linear",
+    "gradient_accumulation_fusion": "no-gradient-accumulation-fusion",
+    "grad_reduce_in_fp32": "grad-reduce-in-bf16",
+    "overlap_p2p_comm": "no-overlap-p2p-communication",
+    "masked_softmax_fusion": "no-masked-softmax-fusion",
+    "torch_fsdp2_reshard_after_forward": "torch-fsdp2-no-reshard-after-forward",
+    "add_position_embedding": "no-position-embedding",
+    "apply_rope_fusion": "no-rope-fusion",
+}
+"""Flags that switch off what is on without them."""
+
+_SWITCHED_ON = {"grad_reduce_in_fp32": "accumulate-allreduce-grads-in-fp32"}
+"""Flags of switches that have two."""
+
+_RENAMED_BACK = {flag.replace("-", "_"): name for name, flag in _RENAMED.items()}
+_SWITCHED_BACK = {flag.replace("-", "_"): name for name, flag in _SWITCHED_OFF.items() if name != "grad_reduce_in_fp32"}
+
+_ONLY_IN = {
+    "0.19.0": (
+        *("flash_attention_version", "step_batch_size_schedule", "cuda_graph_modules", "hybrid_layer_pattern"),
+        *("moe_paged_stash", "use_transformer_engine_op_fuser", "moe_flex_dispatcher_num_sms", "mla_down_proj_fusion"),
+        *("megatron_fsdp_main_params_dtype", "megatron_fsdp_main_grads_dtype", "fused_residual_rmsnorm", "use_mup"),
+        *("eval_global_batch_size", "tensor_parallel_num_weight_shards", "activation_offload_fraction"),
+    ),
+    "0.16.1": (
+        *("moe_use_legacy_grouped_gemm", "no_async_tensor_model_parallel_allreduce", "legacy_tokenizer"),
+        *("use_legacy_models", "moe_extended_tp", "no_scatter_gather_tensors_in_pipeline", "tiktoken_special_tokens"),
+    ),
+}
+"""Names by which a release is recognised."""
+
+_RECOGNISED = (
+    *(
+        "tensor_model_parallel_size",
+        "pipeline_model_parallel_size",
+        "use_distributed_optimizer",
+        "context_parallel_size",
+    ),
+    *("expert_model_parallel_size", "num_layers_per_virtual_pipeline_stage", "use_mcore_models", "use_megatron_fsdp"),
+    *("recompute_granularity", "swiglu", "untie_embeddings_and_output_weights", "disable_bias_linear"),
+    *("num_attention_heads", "ds_sequence_parallel_size"),
+)
+"""Flags that Megatron-LM has and the other trainers have not."""
+
+_SAID_ELSEWHERE = {
+    "step_batch_size_schedule": "the batch grows while it trains; its last size counts",
+    "rampup_batch_size": "the batch grows while it trains; its last size counts",
+    "fp8_param_gather": "the stack says whether weights are gathered in 8 bits",
+    "first_last_layers_bf16": "a layout has one precision for all layers",
+    "overlap_moe_expert_parallel_comm": "the stack says how much of the dispatch is hidden",
+    "delay_wgrad_compute": "the stack says what is hidden",
+    "cuda_graph_impl": "the stack says what launches take",
+    "enable_cuda_graph": "the stack says what launches take",
+    "exp_avg_dtype": "moments of Adam are a choice of the workload",
+}
+"""Settings that matter for speed or memory and that no field of a layout says."""
+
+
+_BEFORE_FLASH_3 = (
+    "releases before 0.19 have no --flash-attention-version; without it the FlashAttention that is installed is called",
+)
+
+
+# ---------------------------------------------------------------- written
+def _write(job: Job, layout: Layout) -> Export:
+    names_flash_3 = layout.attention_kernel == AttentionKernel.FLASH_3
+    return Export(
+        format=ExportFormat.MEGATRON_LM,
+        layout=layout,
+        version=_VERSION_OF_FLASH_3 if names_flash_3 else _VERSION,
+        arguments=tuple(_arguments(write_shapes(job) | layout_settings(job, layout))),
+        environment=environment(layout),
+        left_to_trainer=(
+            *left_at_default(layout),
+            *unsaid_shapes(job.model),
+            *(_BEFORE_FLASH_3 if names_flash_3 else ()),
+            "data, tokenizer, learning rate and the number of steps are yours",
+        ),
+        usage=f"torchrun ... pretrain_gpt.py, these, and your data and schedule; on {layout.world_size} ranks",
+    )
+
+
+def _arguments(settings: Written) -> Iterator[str]:
+    for name, value in settings.items():
+        flag = _RENAMED.get(name, name.replace("_", "-"))
+        if value is True:
+            yield f"--{_SWITCHED_ON.get(name, flag)}"
+        elif value is False:
+            yield f"--{_SWITCHED_OFF[name]}"
+        else:
+            yield f"--{flag}"
+            yield from map(str, value if isinstance(value, tuple) else (value,))
+
+
+# ---------------------------------------------------------------- read
+def _read(text: str, num_ranks: int | None) -> Imported:
+    settings, command = _settings(text)
+    settings = Flags(_of_deepspeed(dict(settings.values)))
+    reading = Reading(settings=settings, asked_ranks=num_ranks, version=_version(settings))
+    reading.num_ranks = command.num_ranks if command is not None else settings.integer("world_size")
+    found = read_layout(reading, ExportFormat.MEGATRON_LM)
+    for name, detail in _SAID_ELSEWHERE.items():
+        value = reading.word(name, "on" if name in settings else "")
+        if value and value not in ("false", "none", "0", "fp32", "torch.float32"):
+            reading.ignored(name, detail)
+    if command is None:
+        return replace(found, notes=tuple(reading))
+    notes = (replace(note, setting=_spelled(note.setting)) for note in (*reading, *unread(settings)))
+    return replace(found, notes=(*notes, *command.notes))
+
+
+def _spelled(setting: str) -> str:
+    """A setting by its flag."""
+    return setting if setting.startswith("--") else f"--{_RENAMED.get(setting, setting.replace('_', '-'))}"
+
+
+_PRINTED = re.compile(r"(?:^|\s|:)(\w+) \.{3,} (.*)$")
+"""A line of the namespace that Megatron prints at start, whatever stands before it (training/arguments.py)."""
+
+_FEWEST_PRINTED = 10
+
+
+def _settings(text: str) -> tuple[Flags, Launched | None]:
+    """Settings by what they are stored as in the namespace, of a printed one or of the flags of a command."""
+    found = (_PRINTED.search(line) for line in text.splitlines())
+    printed = {one[1]: _words(one[2].strip()) for one in found if one is not None and one[2].strip() != "None"}
+    if len(printed) >= _FEWEST_PRINTED:
+        return Flags(printed), None
+    command = launched(text)
+    stored = {
+        _SWITCHED_BACK.get(flag) or _RENAMED_BACK.get(flag, flag): ("False",) if flag in _SWITCHED_BACK else values
+        for flag, values in command.arguments.values.items()
+    }
+    return Flags(stored), command
+
+
+def _of_deepspeed(settings: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Return settings with those of Megatron-DeepSpeed (its megatron/arguments.py) in Megatron's own words.
+
+    DeepSpeed's stages 1 to 3 share what Megatron's sharding strategies of the same order share.
+    """
+    if "deepspeed" not in settings:
+        return settings
+    flags = Flags(settings)
+    stage = flags.number("zero_stage")
+    if stage is not None and stage not in _ZERO_STAGES:
+        raise InvalidInput("zero_stage", stage, "must be 0, 1, 2 or 3", 1)
+    found = {name: values for name, values in settings.items() if name not in ("deepspeed", "zero_stage")}
+    if stage is not None:
+        found |= _ZERO_STAGES[stage]
+    if "ds_sequence_parallel_size" in found:
+        found |= {"context_parallel_size": found.pop("ds_sequence_parallel_size"), "cp_comm_type": ("a2a",)}
+    return found
+
+
+_ZERO_STAGES: dict[float, dict[str, tuple[str, ...]]] = {
+    0: {},
+    1: {"use_distributed_optimizer": ()},
+    2: {"use_megatron_fsdp": (), "data_parallel_sharding_strategy": ("optim_grads",)},
+    3: {"use_megatron_fsdp": (), "data_parallel_sharding_strategy": ("optim_grads_params",)},
+}
+
+
+def _words(value: str) -> tuple[str, ...]:
+    """A printed value; of a list, its elements."""
+    if value.startswith(("['", '["')):
+        return tuple(re.findall(r"['\"]([^'\"]*)['\"]", value))
+    return (value,)
+
+
+def _version(settings: Flags) -> str:
+    return next((version for version, names in _ONLY_IN.items() if any(name in settings for name in names)), "")
+
+
+def _recognises(text: str) -> bool:
+    try:
+        settings, _ = _settings(text)
+    except InvalidInput:
+        return False
+    names = {*settings.values}
+    return any(name in names or _SWITCHED_BACK.get(name) in names for name in _RECOGNISED)
+
+
+MEGATRON_LM = Target(
+    format=ExportFormat.MEGATRON_LM,
+    version=_VERSION,
+    rules=MEGATRON_RULES,
+    decided_elsewhere=LAUNCHED,
+    write=_write,
+    read=_read,
+    recognises=_recognises,
+)

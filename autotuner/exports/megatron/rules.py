@@ -1,0 +1,149 @@
+"""Layouts that Megatron cannot express, with what it does instead.
+
+Sources: megatron-core 0.16.1 beside each of the writers; Transformer Engine 2.8's documentation for kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autotuner.core.choices import (
+    AttentionKernel,
+    Fp8Recipe,
+    PipelineSchedule,
+    Precision,
+    RankOrder,
+    Recompute,
+    ShardLevel,
+)
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.rules.rule import Limit, Rule, any_of, held, named, refuse
+from autotuner.exports.common_rules import exchanges_and_batches, keeps, sends_and_places
+from autotuner.exports.megatron.layout import BACKENDS, RECIPES, gradient_element_bytes
+
+_SCHEDULES = (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.INTERLEAVED_1F1B)
+
+
+def _schedule(layout: Layout) -> PipelineSchedule:
+    several = layout.virtual_stages_per_rank > 1
+    return PipelineSchedule.INTERLEAVED_1F1B if several else PipelineSchedule.ONE_F_ONE_B
+
+
+def keeps_parameters(x: Layout) -> bool:
+    """Return whether sharded parameters stay whole between the passes."""
+    return (x.shard_level == ShardLevel.PARAMETERS) & (x.reshard_after_forward == 0)
+
+
+def _has_experts(job: Job) -> bool:
+    return job.model.experts is not None
+
+
+_LIMITS: Mapping[str, Limit] = {
+    "megatron-moves-all-replicas-outermost": refuse(
+        "rank_order",
+        lambda x, j: (x.rank_order == RankOrder.REPLICAS_OUTERMOST) & (x.data_parallel_shard_degree > 1),
+        "use_tp_pp_dp_mapping numbers all data-parallel ranks outermost, the {x.data_parallel_shard_degree} that "
+        "share a replica's parts with them",
+        RankOrder.STAGES_OUTERMOST,
+    ),  # core/parallel_state.py: order tp-cp-ep-pp-dp
+    "megatron-schedules": refuse(
+        "pipeline_schedule",
+        lambda x, j: any_of(x.pipeline_schedule, _SCHEDULES) == 0,
+        "Megatron runs 1f1b, interleaved where a rank has several stages, not {x.pipeline_schedule}",
+        lambda x, j: _schedule(x).label,
+    ),
+    "megatron-recomputes-blocks": keeps(
+        "recompute_every",
+        "Megatron recomputes the first layers of a stage (block), not one in {x.recompute_every}: as many, and others",
+    ),
+    "megatron-precisions": refuse(
+        "precision",
+        lambda x, j: x.precision == Precision.FP8_EMULATED,
+        "Megatron multiplies in fp8 where a layout emulates it",
+        Precision.BF16,
+    ),
+    "megatron-fp8-recipes": refuse(
+        "fp8_recipe",
+        lambda x, j: any_of(x.fp8_recipe, tuple(RECIPES.values())) == 0,
+        lambda x, j: f"Megatron scales {', '.join(RECIPES)}, and not {x.fp8_recipe}: tensorwise is written",
+        Fp8Recipe.TENSORWISE,
+    ),
+    "megatron-attention-backends": refuse(
+        "attention_kernel",
+        lambda x, j: any_of(x.attention_kernel, (*BACKENDS.values(), AttentionKernel.FLASH_3)) == 0,
+        lambda x, j: (
+            f"Transformer Engine's backends are {', '.join(BACKENDS)}, none is {x.attention_kernel}: the nearest is "
+            "written"
+        ),
+        AttentionKernel.FLASH,
+    ),
+    "megatron-context-ranks-need-fused-attention": refuse(
+        "attention_kernel",
+        lambda x, j: (x.context_parallel_degree > 1) & (x.attention_kernel == AttentionKernel.MATH),
+        "Transformer Engine's unfused attention knows no context ranks",
+        AttentionKernel.FLASH,
+    ),
+    "megatron-reshards": refuse(
+        "reshard_after_forward",
+        lambda x, j: (
+            keeps_parameters(x)
+            & (
+                (x.pipeline_parallel_degree > 1)
+                | (x.expert_parallel_degree > 1)
+                | (x.data_parallel_replicate_degree > 1)
+                | j.model.tied_embeddings
+            )
+        ),
+        "Megatron-FSDP gives sharded parameters away after each forward pass; PyTorch's FSDP2, which need not, is "
+        "refused beside pipelines, expert ranks, replicas of shards and tied embeddings",
+        True,
+    ),
+    "megatron-buckets-hold-elements": refuse(
+        "gradient_bucket_bytes",
+        lambda x, j: x.gradient_bucket_bytes % gradient_element_bytes(x, j) != 0,
+        lambda x, j: (
+            f"{x.gradient_bucket_bytes} bytes are no multiple of the {gradient_element_bytes(x, j)} bytes of a gradient"
+        ),
+        lambda x, j: max(1, x.gradient_bucket_bytes // gradient_element_bytes(x, j)) * gradient_element_bytes(x, j),
+    ),
+    "megatron-experts-need-sequence-parallel": held(
+        "sequence_parallel",
+        True,
+        "Megatron refuses to train experts on several tensor ranks without sequence parallelism",
+        lambda x, j: _has_experts(j) & (x.tensor_parallel_degree > 1),
+    ),
+    "megatron-keeps-logits-split": keeps(
+        "loss_parallel", "each of Megatron's tensor ranks keeps its part of the logits"
+    ),
+    "megatron-norms-are-fused": keeps("fused_norm", "norms are Transformer Engine's kernels"),
+    "megatron-compiles-no-layers": keeps(
+        "compiled", "Megatron compiles no layers; its fusions are modules of Transformer Engine"
+    ),
+    "megatron-optimizer-is-fused": keeps(
+        "optimizer_kernel", "Megatron's Adam is the fused kernel of Transformer Engine or Apex"
+    ),
+    "megatron-offloads-one-stage": keeps(
+        "offload_activations",
+        "Megatron offloads activations of all layers but one, and of no pipeline",
+        lambda x, j: (x.pipeline_parallel_degree > 1) | (j.model.num_layers == 1),
+    ),
+    "megatron-offloads-distributed-optimizer": keeps(
+        "optimizer_offload_percent",
+        "Megatron offloads states of its distributed optimizer alone, which shards them",
+        lambda x, j: x.shard_level == ShardLevel.NONE,
+    ),
+    "megatron-offloads-or-recomputes": keeps(
+        "offload_activations",
+        "Megatron refuses to offload activations beside recomputing them",
+        lambda x, j: x.recompute != Recompute.NONE,
+    ),
+}
+
+MEGATRON_RULES: tuple[Rule, ...] = (
+    *exchanges_and_batches("Megatron", "megatron-core"),
+    *sends_and_places("Megatron", has_orders=True),
+    *named(_LIMITS),
+)
+"""Rules on options that ``TransformerConfig`` refuses or does not name; Megatron-Bridge and NeMo pass their fields to
+it."""

@@ -1,0 +1,237 @@
+"""Keys, places of a configuration that hold a field of a layout: one table is written and read; and its reader.
+
+A path joins the names of nested sections by dots, so that a configuration is one flat mapping here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.exports.command import Flags
+from autotuner.exports.target import Notes
+
+_LARGEST = 2**53  # JSON readers keep whole numbers exact up to here
+_T = TypeVar("_T")
+Value = bool | int | float | str | tuple["Value", ...]
+Written = dict[str, Value]
+"""Values to write, by the trainer's names."""
+
+_YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0", "none", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """A place of a configuration that holds one field of a layout."""
+
+    path: str
+    field: str
+    write: Callable[[Layout], object]
+    """The value to write; None leaves the key out."""
+    read: Callable[[str, object, Layout], object]
+    """The field's value, of the path, what stands there, and the layout as far as it was read before. Raises
+    ``InvalidInput`` where what stands there makes no sense."""
+    flags: tuple[str, ...] = ()
+    """Arguments of scripts for the same setting, of which the first that is given counts: numbers, or switches."""
+    is_switch: bool = False
+    """True for a setting that is on or off."""
+    default: object = None
+    """Default value of the trainer, if it is known."""
+
+
+def number(
+    path: str,
+    field: str,
+    *,
+    when: Callable[[Layout], bool] | None = None,
+    flags: tuple[str, ...] = (),
+    default: object = None,
+) -> Key:
+    """Return a key for a whole number, written where ``when`` holds, or else where it differs from its default."""
+    is_written = when or (lambda layout: getattr(layout, field) != OPTIONS[field].default)
+    return Key(
+        path=path,
+        field=field,
+        write=lambda layout: getattr(layout, field) if is_written(layout) else None,
+        read=lambda name, raw, layout: read_integer(name, raw, at_least=OPTIONS[field].lowest),
+        flags=flags,
+        default=default,
+    )
+
+
+def words(
+    path: str,
+    field: str,
+    values: Mapping[Any, object],
+    *,
+    when: Callable[[Layout], bool] = lambda layout: True,
+    flags: tuple[str, ...] = (),
+    default: object = None,
+) -> Key:
+    """Return a key for a choice that has a word of the trainer's, or a switch.
+
+    Args:
+        path: Where it stands.
+        field: What it holds.
+        values: Of the field, by words that are all strings, all numbers or all switches; strings are read in capitals
+            or small letters. The first word of a value is the one that is written.
+        when: Whether it is written at all.
+        flags: As of ``Key``.
+        default: As of ``Key``.
+    """
+    written: dict[object, object] = {}
+    for word, value in values.items():
+        written.setdefault(value, word)
+    return Key(
+        path=path,
+        field=field,
+        write=lambda layout: written.get(getattr(layout, field)) if when(layout) else None,
+        read=lambda name, raw, layout: _read_word(name, raw, values),
+        flags=flags,
+        is_switch=isinstance(next(iter(values)), bool),
+        default=default,
+    )
+
+
+def switch(
+    path: str, field: str, when: Callable[[Layout], bool] = lambda layout: True, default: bool | None = None
+) -> Key:
+    """Return a key for a field that is on or off in a layout too."""
+    return words(path, field, {True: True, False: False}, when=when, default=default)
+
+
+def _read_word(path: str, raw: object, values: Mapping[Any, object]) -> object:
+    kind = type(next(iter(values)))
+    word: object = read_flag(path, raw) if kind is bool else read_integer(path, raw) if kind is int else str(raw)
+    word = next((known for known in values if str(known).lower() == str(word).lower()), word)
+    if word not in values:
+        raise InvalidInput(path, raw, f"must be one of {', '.join(map(str, values))}")
+    return values[word]
+
+
+def write_table(keys: Iterable[Key], layout: Layout) -> dict[str, object]:
+    """Return the values to write, by path."""
+    values = {key.path: key.write(layout) for key in keys}
+    return {path: value for path, value in values.items() if value is not None}
+
+
+def read_table(keys: Iterable[Key], config: Mapping[str, object], layout: Layout) -> Layout:
+    """Return the layout with every field that the configuration holds, read in the order of the keys.
+
+    Raises:
+        InvalidInput: A value makes no sense.
+    """
+    for key in keys:
+        if key.path in config:
+            layout = replace(layout, **{key.field: key.read(key.path, config[key.path], layout)})  # type: ignore[arg-type]
+    return layout
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Reading(Notes):
+    """Settings that are read one by one, with notes of what became of them; those that are not there have a default."""
+
+    settings: Flags
+    """Settings by the trainer's names."""
+    num_ranks: int | None = None
+    """Number of ranks in the text; None if the text has none."""
+    asked_ranks: int | None = None
+    """Number of ranks that the caller gives; it wins over the text."""
+    version: str = ""
+    """Release whose defaults hold."""
+
+    def integer(self, name: str, default: int = 1, *, least: int | None = None, most: int = 10**9) -> int:
+        """Return a whole number.
+
+        Raises:
+            InvalidInput: It is none, is below ``least`` (None: below 1 and the default), or above ``most``.
+        """
+        value = self.settings.integer(name)
+        if value is None:
+            return default
+        lowest = min(1, default) if least is None else least
+        if value < lowest:
+            raise InvalidInput(name, value, f"must be a whole number above {max(0, lowest - 1)}", max(1, lowest))
+        if value > most:
+            raise InvalidInput(name, value, f"must not exceed {most:,}", most)
+        return value
+
+    def on(self, name: str, default: bool = False) -> bool:
+        """Return whether a switch is on."""
+        value = self.settings.switch(name)
+        return default if value is None else value
+
+    def word(self, name: str, default: str = "") -> str:
+        """Return a word, in small letters."""
+        return (self.settings.text(name) or default).lower()
+
+    def meant(self, name: str, word: str, values: Mapping[str, _T], others: str = "", nearest: object = None) -> _T:
+        """Return the value that a word stands for.
+
+        Args:
+            name: The setting that has it.
+            word: As ``word`` has it.
+            values: By word.
+            others: Words that are read too, for complaints.
+            nearest: A word that is meant perhaps.
+
+        Raises:
+            InvalidInput: It is none of them.
+        """
+        if word not in values:
+            raise InvalidInput(name, word, f"must be one of {', '.join(values)}{others}", nearest)
+        return values[word]
+
+
+def flat(config: Mapping[str, Any], parent: str = "") -> dict[str, object]:
+    """Return a nested configuration by path; an empty section is a value."""
+    leaves: dict[str, object] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping) and value:
+            leaves |= flat(value, f"{parent}{name}.")
+        else:
+            leaves[f"{parent}{name}"] = value
+    return leaves
+
+
+def nested(leaves: Mapping[str, object]) -> dict[str, Any]:
+    """Return the sections that paths name."""
+    config: dict[str, Any] = {}
+    for path, value in leaves.items():
+        *parents, name = path.split(".")
+        section = config
+        for parent in parents:
+            section = section.setdefault(parent, {})
+        section[name] = value
+    return config
+
+
+def read_integer(path: str, raw: object, at_least: int = 0) -> int:
+    """Return a whole number, also one written as ``5e8`` or in quotes.
+
+    Raises:
+        InvalidInput: It is no whole number from ``at_least`` to 2^53.
+    """
+    try:
+        value = math.nan if isinstance(raw, bool) or raw is None else float(str(raw))
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value == int(value) and at_least <= value <= _LARGEST):
+        raise InvalidInput(path, raw, f"must be a whole number from {at_least} to 2^53", at_least)
+    return int(value)
+
+
+def read_flag(path: str, raw: object) -> bool:
+    """Return a switch as JSON, YAML or a command line spell it.
+
+    Raises:
+        InvalidInput: It is none.
+    """
+    word = str(raw).lower()
+    if word not in _YES + _NO:
+        raise InvalidInput(path, raw, "must be true or false", False)
+    return word in _YES

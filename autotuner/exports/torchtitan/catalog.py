@@ -1,0 +1,288 @@
+"""Torchtitan's releases, the settings of each that say a field of a layout, and the models and presets that it knows.
+
+Names and defaults are those of ``torchtitan/config/job_config.py`` (torchtitan 0.2.2) and of
+``torchtitan/config/configs.py`` (0.3.0); words of schedules are those that ``get_schedule_class`` takes (torch 2.13).
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+
+from autotuner.catalog.models import load_model
+from autotuner.core.choices import (
+    AttentionKernel,
+    ContextExchange,
+    ExportFormat,
+    Fp8Recipe,
+    OptimizerKernel,
+    PipelineSchedule,
+)
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
+from autotuner.exports.table import Key, number, switch, words
+
+SCHEDULES: Mapping[str, PipelineSchedule] = {
+    "GPipe": PipelineSchedule.GPIPE,
+    "1F1B": PipelineSchedule.ONE_F_ONE_B,
+    "Interleaved1F1B": PipelineSchedule.INTERLEAVED_1F1B,
+    "InterleavedZeroBubble": PipelineSchedule.ZERO_BUBBLE,
+    "ZBVZeroBubble": PipelineSchedule.ZBV,
+    "DualPipeV": PipelineSchedule.DUALPIPEV,
+}
+
+_OTHER_SCHEDULES = {
+    "LoopedBFS": PipelineSchedule.INTERLEAVED_1F1B,
+    "PipelineScheduleSingle": PipelineSchedule.ONE_F_ONE_B,
+    "PipelineScheduleMulti": PipelineSchedule.INTERLEAVED_1F1B,
+}
+"""Schedules of torchtitan with the nearest that a layout has."""
+
+_KERNELS = {
+    "fused": OptimizerKernel.FUSED,
+    "foreach": OptimizerKernel.FOREACH,
+    "for-loop": OptimizerKernel.FOREACH,
+    "fused_opt_states_bf16": OptimizerKernel.FUSED,
+}
+"""The third and the fourth are near, and not the same."""
+
+
+def _above_1(degree: str) -> Callable[[Layout], bool]:
+    return lambda layout: getattr(layout, degree) > 1
+
+
+_splits, _meets, _pipes = map(
+    _above_1, ("tensor_parallel_degree", "context_parallel_degree", "pipeline_parallel_degree")
+)
+
+
+def _degree(name: str, default: int = 1) -> Key:
+    return number(f"parallelism.{name}", name, when=lambda layout: True, default=default)
+
+
+def _ends(which: str) -> Key:
+    path = f"parallelism.pipeline_parallel_{which}_stage_less_layers"
+    return number(path, f"{which}_stage_less_layers", when=_pipes, default=1)
+
+
+_COMMON = (
+    _degree("data_parallel_replicate_degree"),
+    _degree("data_parallel_shard_degree", -1),  # all ranks that are left
+    _degree("tensor_parallel_degree"),
+    _degree("context_parallel_degree"),
+    _degree("expert_parallel_degree"),
+    _degree("pipeline_parallel_degree"),
+    words(
+        "parallelism.pipeline_parallel_schedule",
+        "pipeline_schedule",
+        {**SCHEDULES, **_OTHER_SCHEDULES},
+        when=_pipes,
+        default="1F1B",
+    ),
+    _ends("first"),
+    _ends("last"),
+    switch("compile.enable", "compiled", default=False),
+    words("optimizer.implementation", "optimizer_kernel", _KERNELS, default="fused"),
+)
+
+KEYS_0_2: tuple[Key, ...] = (
+    *_COMMON,
+    words(
+        "parallelism.disable_loss_parallel", "loss_parallel", {False: True, True: False}, when=_splits, default=False
+    ),
+    switch("parallelism.enable_async_tensor_parallel", "async_tensor_parallel", when=_splits, default=False),
+    words(
+        "parallelism.context_parallel_rotate_method",
+        "context_exchange",
+        # "alltoall" permutes keys and values to the next rank, which is a ring (torch 2.13, _AllToAllRotater of
+        # distributed/tensor/experimental/_context_parallel/_attention.py); nothing exchanges heads for sequence
+        {"alltoall": ContextExchange.RING, "allgather": ContextExchange.ALL_GATHER},
+        when=_meets,
+        default="allgather",
+    ),
+)
+
+KEYS_0_3: tuple[Key, ...] = (
+    *_COMMON,
+    switch("parallelism.enable_sequence_parallel", "sequence_parallel", when=_splits, default=True),
+    switch("compile.enable_async_tensor_parallel", "async_tensor_parallel", when=_splits, default=False),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """A release of torchtitan."""
+
+    format: ExportFormat
+    version: str
+    keys: tuple[Key, ...]
+    """Fields that one setting says."""
+    recipes: Mapping[int, str]
+    """Words for the recipes of its float8 converter."""
+    splits_every_sequence: bool
+    """Tensor ranks split the sequence wherever there are some."""
+    by_flavor: bool
+    """A model's flavor says how it attends; else a word of its own does."""
+
+
+RELEASE_0_2 = Release(
+    format=ExportFormat.TORCHTITAN,
+    version="0.2.2",
+    keys=KEYS_0_2,
+    recipes={Fp8Recipe.TENSORWISE: "tensorwise", Fp8Recipe.ROWWISE: "rowwise"},
+    splits_every_sequence=True,  # models/llama3/infra/parallelize.py, apply_tp
+    by_flavor=True,
+)
+
+RELEASE_0_3 = Release(
+    format=ExportFormat.TORCHTITAN_CONFIG,
+    version="0.3.0",
+    keys=KEYS_0_3,
+    recipes={Fp8Recipe.ROWWISE: "rowwise"},
+    splits_every_sequence=False,
+    by_flavor=False,
+)
+
+
+_NEAREST: Mapping[tuple[str, str], str] = {
+    ("llama3", "1B"): "llama3_8b",
+    ("llama3", "3B"): "llama3_8b",
+    ("qwen3", "4B"): "qwen3_1_7b",
+    ("qwen3", "8B"): "qwen3_14b",
+    ("qwen3", "235B-A22B"): "qwen3_30b_a3b",
+    ("deepseek_v3", "236B"): "deepseek_v3_16b",
+}
+"""Flavors that no function makes, with one that has their vocabulary."""
+
+
+@cache
+def presets() -> Mapping[str, Mapping[str, object]]:
+    """Settings by function; what a function leaves is not there."""
+    return tomllib.loads((files(__package__) / "presets.toml").read_text())
+
+
+def preset(function: str) -> Mapping[str, object] | None:
+    """Return what a function sets; None: it is not known."""
+    return presets().get(function)
+
+
+def base_of(family: str, flavor: str) -> str | None:
+    """The function to start from for a flavor; None: the family has none that is known."""
+    for function, settings in presets().items():
+        if (settings["model.name"], settings["model.flavor"]) == (family, flavor):
+            return function
+    return _NEAREST.get((family, flavor))
+
+
+DEBUG_MODEL = ("llama3", "debugmodel")
+"""Model that torchtitan 0.2.2 trains if the configuration names none (``config/job_config.py``)."""
+
+_NAMES: Mapping[str, Mapping[str, str]] = {
+    "llama3": {
+        "1B": "llama-3.2-1b",
+        "3B": "llama-3.2-3b",
+        "8B": "llama-3.1-8b",
+        "70B": "llama-3.1-70b",
+        "405B": "llama-3.1-405b",
+    },
+    "llama4": {"17bx16e": "llama-4-scout", "17bx128e": "llama-4-maverick"},
+    "qwen3": {
+        "0.6B": "qwen3-0.6b",
+        "1.7B": "qwen3-1.7b",
+        "4B": "qwen3-4b",
+        "8B": "qwen3-8b",
+        "14B": "qwen3-14b",
+        "32B": "qwen3-32b",
+        "30B-A3B": "qwen3-30b-a3b",
+        "235B-A22B": "qwen3-235b-a22b",
+    },
+    "deepseek_v3": {"16B": "deepseek-v2-lite", "236B": "deepseek-v2", "671B": "deepseek-v3"},
+    "gpt_oss": {"20b": "gpt-oss-20b", "120b": "gpt-oss-120b"},
+}
+"""``models/FAMILY/__init__.py`` of torchtitan 0.2.2 and 0.3.0."""
+
+_ONLY_IN: Mapping[str, frozenset[tuple[str, str]]] = {
+    "0.2.2": frozenset({("llama4", "17bx16e"), ("llama4", "17bx128e")}),
+    "0.3.0": frozenset({("llama3", "1B"), ("llama3", "3B")}),
+}
+"""Models that one release has and the other does not."""
+
+PIPELINED_0_2 = frozenset({"llama3", "llama4", "deepseek_v3"})
+"""Families of 0.2.2 with a ``pipelining_fn``; the others cannot be cut into stages."""
+
+_FLEX = {DEBUG_MODEL: "debugmodel_flex_attn", ("llama3", "8B"): "8B_flex"}
+"""Flavors of 0.2.2 that have a sister with FlexAttention."""
+
+_FLEX_FAMILIES = frozenset({"deepseek_v3", "gpt_oss"})
+"""Families of 0.2.2 whose flavors attend by FlexAttention; the others by ``scaled_dot_product_attention``."""
+
+_SUFFIXES: Mapping[str, AttentionKernel] = {
+    "_flex": AttentionKernel.FLEX,
+    "_flex_attn": AttentionKernel.FLEX,
+    "_varlen": AttentionKernel.FLASH,  # FlashAttention's kernel for sequences of several lengths
+    "_varlen_attn": AttentionKernel.FLASH,
+}
+"""Ends of a flavor's name that say an attention of its own (llama3 of 0.2.2)."""
+
+_DEBUG = TransformerSpec(
+    name="debugmodel",
+    num_layers=6,
+    hidden_size=256,
+    num_heads=16,
+    num_kv_heads=16,
+    head_dim=16,
+    ffn_size=768,
+    vocab_size=2048,
+)
+"""llama3's ``debugmodel``, 0.2.2 and 0.3.0: 8/3 of the width, in steps of 256."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flavor:
+    """A registered model."""
+
+    family: str
+    name: str
+
+    def attending_by(self, kernel: AttentionKernel) -> str:
+        """The name of the flavor of 0.2.2 that attends so, where it has a name of its own."""
+        return _FLEX.get((self.family, self.name), self.name) if kernel == AttentionKernel.FLEX else self.name
+
+
+@cache
+def flavors(version: str) -> tuple[tuple[Flavor, TransformerSpec], ...]:
+    """Return every model that a release registers and the catalog has, with its shapes."""
+    elsewhere = frozenset().union(*(only for release, only in _ONLY_IN.items() if release != version))
+    known = [
+        (Flavor(family=family, name=name), load_model(model))
+        for family, names in _NAMES.items()
+        for name, model in names.items()
+        if (family, name) not in elsewhere
+    ]
+    return (*known, (Flavor(family=DEBUG_MODEL[0], name=DEBUG_MODEL[1]), _DEBUG))
+
+
+def flavor_of(model: TransformerSpec, version: str) -> Flavor | None:
+    """The registered model with these shapes, whatever its name; None: there is none."""
+    return next((flavor for flavor, spec in flavors(version) if replace(spec, name=model.name) == model), None)
+
+
+def spec_of(family: str, name: str, version: str) -> tuple[TransformerSpec | None, AttentionKernel | None]:
+    """Shapes of a flavor, and what its name says of attention; None where it is not known."""
+    suffix = max((end for end in _SUFFIXES if name.endswith(end)), key=len, default="")
+    plain = name.removesuffix(suffix)
+    found = next((spec for flavor, spec in flavors(version) if (flavor.family, flavor.name) == (family, plain)), None)
+    return found, _SUFFIXES.get(suffix, AttentionKernel.FLEX if family in _FLEX_FAMILIES else None)
+
+
+def shapes(model: TransformerSpec) -> str:
+    """Return what a flavor of this model has to say, in one line."""
+    experts = model.experts
+    sparse = f", {experts.num_experts} experts, {experts.experts_per_token} per token" if experts else ""
+    return (
+        f"dim {model.hidden_size}, n_layers {model.num_layers}, n_heads {model.num_heads}, n_kv_heads "
+        f"{model.num_kv_heads}, inner width {model.ffn_size}, vocab_size {model.vocab_size}{sparse}"
+    )

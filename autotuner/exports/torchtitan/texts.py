@@ -1,0 +1,366 @@
+"""Texts that hold a configuration of torchtitan.
+
+Of 0.2: a job file as TOML, flags, both, or the configuration that it prints as JSON. Of 0.3: a Python module, flags, or
+both.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import OPTIONS
+from autotuner.exports.command import Flags, launched
+from autotuner.exports.table import Key, Reading, flat
+from autotuner.exports.target import Note, NoteKind, Notes
+from autotuner.exports.texts import UNKNOWN, Made, Module, first_line, read_module, split_commands
+from autotuner.exports.torchtitan.catalog import preset
+
+_SAYS_NOTHING = "says nothing of a layout"
+
+_OTHER_SECTIONS = frozenset(
+    {
+        *(
+            "job",
+            "profiling",
+            "profiler",
+            "metrics",
+            "model",
+            "optimizer",
+            "lr_scheduler",
+            "checkpoint",
+            "comm",
+            "debug",
+        ),
+        *("memory_estimation", "fault_tolerance", "experimental", "validation", "dataloader", "tokenizer", "loss"),
+        *("hf_assets_path", "dump_folder", "activation_checkpoint", "compile", "quantize", "model_spec", "float8"),
+    }
+)
+"""Sections of torchtitan 0.2.2 and 0.3.0 about other things than layouts, and sections of which nothing was read."""
+
+_OTHER_SETTINGS = re.compile(
+    r"training\.(dataset(_path)?|max_norm|steps|dtype|gc_.*|dataloader.*|seed|deterministic|debug_.*|warmup_steps)"
+    r"|activation_checkpoint\.(early_stop|per_op_sac_.*|memory_budget|visualize_.*|preserve_rng_state|determinism_check|debug)"
+    r"|compile\.backend|quantize\..*"
+)
+"""Settings that no layout has a field for, of the sections that are read: torchtitan 0.2.2, config/job_config.py."""
+
+
+def _section(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Settings(Reading):
+    """Settings of torchtitan by dotted names, with notes of each; what is left over says nothing of a layout."""
+
+    is_partial: bool = False
+    """True if the settings override a configuration that was not given with them."""
+
+    def add(self, kind: NoteKind, setting: str, detail: str) -> None:
+        """Note what became of a setting, with its value."""
+        said = f"{setting} = {_shown(self.settings.values[setting])}" if setting in self.settings.values else setting
+        super(Settings, self).add(kind, said, detail)
+
+    def assume(self, name: str, default: object, detail: str = "") -> None:
+        """Note a default of torchtitan's that was taken, unless the setting is there."""
+        if name not in self.settings.values:
+            self.assumed(name, detail or f"torchtitan takes {_shown(default)} where nothing is said")
+
+    def of(self, key: Key) -> object:
+        """Return what is said for a key, or its default; raise ``InvalidInput`` where that is of another type."""
+        if isinstance(key.default, bool):
+            return self.on(key.path, key.default)
+        if isinstance(key.default, int):
+            return self.integer(key.path, key.default, least=OPTIONS[key.field].lowest)
+        return self.text(key.path, str(key.default))
+
+    def text(self, name: str, default: str) -> str:
+        """Return a text as it is written."""
+        value = self.settings.text(name)
+        return default if value is None else value
+
+    def choice(self, name: str, default: str, values: Collection[str], *, tells: bool = False) -> str:
+        """Return one of a setting's words; ``tells`` notes a default that was taken."""
+        if tells:
+            self.assume(name, default)
+        word = self.text(name, default)
+        if word not in values:
+            raise InvalidInput(name, word, f"must be one of {', '.join(values)}", default)
+        return word
+
+    def ignore(self, name: str, detail: str) -> None:
+        """Note a setting that is there and that a layout has no field for."""
+        if name in self.settings:
+            self.ignored(name, detail)
+
+    def leave(self, sections: Iterable[str], known: Iterable[str]) -> None:
+        """Note what was not read: sections about other things together, settings beside those that count by name."""
+        values, asked = self.settings.values, self.settings.asked
+        rest = [name for name in values if name not in asked]
+        told = {_section(name) for name in rest} - {_section(name) for name in values if name in asked} - set(sections)
+        if others := sorted(told & _OTHER_SECTIONS):
+            super(Settings, self).add(NoteKind.IGNORED, ", ".join(others), _SAYS_NOTHING)
+        for section in sorted(told - _OTHER_SECTIONS):
+            super(Settings, self).add(NoteKind.UNKNOWN, section, "is no section that is known of torchtitan")
+        for name in rest:
+            if _section(name) in sections and _OTHER_SETTINGS.fullmatch(name):
+                self.ignored(name, _SAYS_NOTHING)
+            elif _section(name) in sections:
+                near = get_close_matches(name, known, 1, 0.85)
+                self.unknown(name, "is no setting that is known" + (f"; {near[0]} is" if near else ""))
+
+
+_SECTIONS = "parallelism|training|activation_checkpoint|compile"
+_RENAMED = {
+    "training.batch_size": "training.local_batch_size",
+    "training.compile": "compile.enable",
+    "training.data_parallel_degree": "parallelism.data_parallel_shard_degree",
+    "training.data_parallel_replicate_degree": "parallelism.data_parallel_replicate_degree",
+    "training.data_parallel_shard_degree": "parallelism.data_parallel_shard_degree",
+    "training.tensor_parallel_degree": "parallelism.tensor_parallel_degree",
+    "training.enable_async_tensor_parallel": "parallelism.enable_async_tensor_parallel",
+    "experimental.context_parallel_degree": "parallelism.context_parallel_degree",
+    "experimental.context_parallel_rotate_method": "parallelism.context_parallel_rotate_method",
+    "experimental.enable_async_tensor_parallel": "parallelism.enable_async_tensor_parallel",
+    "experimental.pipeline_parallel_degree": "parallelism.pipeline_parallel_degree",
+    "experimental.pipeline_parallel_schedule": "parallelism.pipeline_parallel_schedule",
+    "float8.enable_fsdp_float8_all_gather": "quantize.linear.float8.enable_fsdp_float8_all_gather",
+    "float8.filter_fqns": "quantize.linear.float8.filter_fqns",
+    "float8.precompute_float8_dynamic_scale_for_fsdp": (
+        "quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp"
+    ),
+    "float8.recipe_name": "quantize.linear.float8.recipe_name",
+    "mx.recipe_name": "quantize.linear.mx.recipe_name",
+}
+"""Settings of earlier releases (0.0.2 and 0.1.0, ``torchtitan/config_manager.py``) by the names that they have now."""
+
+_TABLE = re.compile(r"^[ \t]*\[[A-Za-z_][\w.]*\][ \t\r]*(#.*)?$", re.MULTILINE)
+_OWN_TABLE = re.compile(rf"^[ \t]*\[({_SECTIONS})\][ \t\r]*(#.*)?$", re.MULTILINE)
+_OWN_FLAG = re.compile(rf"--({_SECTIONS})\.\w")
+_FLAG = re.compile(r"(?:^|\s)--[A-Za-z]")
+_SUBCOMMAND = re.compile(r"[a-z]+[-_][a-z]+:[a-z]")
+_PRINTED = re.compile(r'\{\s{0,20}"job"\s{0,20}:\s{0,20}\{')
+_BEGINS_COMMAND = re.compile(r"\s*(--\w|(?:\w+=\S*\s+)*(?:torchrun|python\d?|srun|bash|sh|exec|\S*run_train\.sh)\b)")
+_OF_SHELL = re.compile(
+    r"#!|#SBATCH|\s*(?:[A-Z_][A-Z0-9_]*\+?=|[A-Z]+$|(?:set|export|if|for|while|case|cd|source|cat|sbatch|module|mkdir|echo)\s)"
+)
+"""Lines that begin a script beside tables; TOML sets small names, and has blanks where a shell has none."""
+
+
+def is_job_file(text: str) -> bool:
+    """Return whether it has a table, a flag or a printed configuration of torchtitan 0.2's."""
+    return any(pattern.search(text) for pattern in (_OWN_TABLE, _OWN_FLAG, _PRINTED))
+
+
+def job_file_settings(text: str) -> Settings:
+    """Return what a text of 0.2 says, flags above tables.
+
+    Raises:
+        InvalidInput: It is neither TOML, nor JSON, nor a command with flags.
+    """
+    printed = _PRINTED.search(text)
+    if printed:
+        return _named_as_now(flat(_json(text[printed.start() :])))
+    table, commands = _parts(text)
+    if not commands.strip():
+        return _named_as_now(flat(_toml(table)))
+    command = launched(commands)
+    values, notes = {**flat(_toml(table)), **overrides(command.arguments)}, Notes(command.notes)
+    if not table.strip():
+        what = "the file that the command reads was not given with it"
+        notes.assumed("job.config_file", f"{what}; torchtitan's defaults stand in for what it says")
+    return _named_as_now(values, command.num_ranks, notes, is_partial=not table.strip())
+
+
+def _named_as_now(
+    values: Mapping[str, object], num_ranks: int | None = None, notes: Iterable[Note] = (), *, is_partial: bool = False
+) -> Settings:
+    """Return the settings, those of earlier releases by the names of today; a name of today wins."""
+    told = Notes(notes)
+    values = {name: value for name, value in values.items() if value != {}}
+    for name in (name for name in values if name in _RENAMED):
+        told.changed(name, f"of an earlier release; it is read as {_RENAMED[name]}")
+    moved = {_RENAMED[name]: value for name, value in values.items() if name in _RENAMED}
+    today = {name: value for name, value in values.items() if name not in _RENAMED}
+    return _settings_of({**moved, **today}, num_ranks, told, is_partial=is_partial)
+
+
+def _settings_of(
+    values: Mapping[str, object], num_ranks: int | None, notes: Iterable[Note], *, is_partial: bool
+) -> Settings:
+    found = Settings(settings=Flags(values), num_ranks=num_ranks, is_partial=is_partial)
+    found.extend(notes)
+    return found
+
+
+def overrides(flags: Flags) -> Mapping[str, object]:
+    """Flags with a section, as tyro reads them: ``--compile.enable``, ``--compile.no_enable``, ``--a.b value``."""
+    values: dict[str, object] = {}
+    for name, words in flags.values.items():
+        given = [word for word in words if not _SUBCOMMAND.match(word)]
+        section, dot, key = name.rpartition(".")
+        if dot and not given and key.startswith("no_"):
+            values[f"{section}.{key.removeprefix('no_')}"] = False
+        elif dot:
+            values[name] = given[0] if given else True
+    return values
+
+
+_MAX_PARTS = 32
+"""Maximum number of parts of a dotted key; torchtitan's have four, and the cost of a long one grows with its square."""
+
+_PIECES, _DOT = re.compile(r"[=,{}\[\]\n]"), re.compile(r"[^.\s]\s*\.")
+"""Pattern of the end of a key, and of a part of a key with its dot."""
+
+
+def _parts(text: str) -> tuple[str, str]:
+    """Return the tables and the commands of a text."""
+    if not _TABLE.search(text):
+        return ("", text) if _FLAG.search(text) else (text, "")
+    return split_commands(text, _BEGINS_COMMAND, scripts=_OF_SHELL, documents=_TABLE)
+
+
+def _toml(text: str) -> Mapping[str, object]:
+    if any(len(_DOT.findall(piece)) >= _MAX_PARTS for piece in _PIECES.split(text)):
+        raise InvalidInput("config", text[:60], f"must have keys of at most {_MAX_PARTS} parts between dots")
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # its integers may have too many digits, which is no error of its own
+        raise InvalidInput("config", text[:60], f"must be TOML ({first_line(error)})") from error
+
+
+def _json(text: str) -> Mapping[str, object]:
+    try:
+        document, _ = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput("config", text[:60], f"must be JSON ({first_line(error)})") from error
+    return document  # type: ignore[no-any-return]  # it begins with a brace
+
+
+# ---------------------------------------------------------------- 0.3
+_PYTHON = re.compile(r"^(def \w+\(|from torchtitan\b|import torchtitan\b)", re.MULTILINE)
+_CALLS = re.compile(r"\b(Trainer\.Config\(|model_registry\(|ParallelismConfig\(|config_registry import\b)")
+_MODULE_FLAG = re.compile(r"--module[= ]\S")
+_CONFIG_FLAG = re.compile(r"--config[= ]\w")
+_NEW_FLAG = re.compile(r"\bactivation[-_]checkpoint:[a-z]|--compile\.enable[-_]async|--parallelism\.enable[-_]sequence")
+_COMMAND = re.compile(r"(--[A-Za-z]|(?:[A-Z_]+=\S*\s+)*(?:torchrun|python\d?|srun|bash|sh|\S*run_train\.sh)\s)")
+_CHECKPOINT = re.compile(r"\bactivation[-_]checkpoint:([a-z][a-z_-]*)")
+
+_FAMILIES = ("llama3", "qwen3", "deepseek_v3", "gpt_oss")
+_AC = {"FullAC": "full", "SelectiveAC": "selective", "MemoryBudgetAC": "memory_budget"}
+"""Classes of ``torchtitan/distributed/activation_checkpoint.py`` (0.3.0)."""
+
+_MODULE_SECTIONS = ("training", "parallelism", "compile", "optimizer")
+
+
+def is_configuration(text: str) -> bool:
+    """Return whether it is Python that makes a configuration, or flags that only 0.3 has."""
+    names_function = _MODULE_FLAG.search(text) and _CONFIG_FLAG.search(text)
+    return bool((_PYTHON.search(text) and _CALLS.search(text)) or names_function or _NEW_FLAG.search(text))
+
+
+def module_settings(text: str) -> Settings:
+    """Return what a text of 0.3 says, flags above the function.
+
+    Raises:
+        InvalidInput: It is neither Python nor a command with flags.
+    """
+    module_text, command_text = split_commands(text, _COMMAND) if _PYTHON.search(text) else ("", text)
+    command = launched(command_text) if command_text.strip() else None
+    flags = command.arguments if command else Flags()
+    notes = Notes(command.notes if command else ())
+    function = flags.text("config") or ""
+    if module_text.strip():
+        values = _of_module(read_module(module_text), function, notes)
+    else:
+        values = _of_preset(function, notes)
+    values |= overrides(flags)
+    if checkpoint := _CHECKPOINT.findall(command_text):
+        values["activation_checkpoint"] = checkpoint[-1]
+    num_ranks = command.num_ranks if command else None
+    return _settings_of(values, num_ranks, notes, is_partial="model.flavor" not in values)
+
+
+def _of_preset(function: str, notes: Notes) -> dict[str, object]:
+    known = preset(function)
+    if known is None:
+        detail = "what it sets is not known here; torchtitan's defaults stand in for it"
+        notes.assumed(f"--config {function}".strip(), detail)
+    return dict(known or {})
+
+
+# ---------------------------------------------------------------- modules
+def _of_module(module: Module, function: str, notes: Notes) -> dict[str, object]:
+    if not module.functions:
+        raise InvalidInput("config", "", "has no function that makes a configuration")
+    name = function if function in module.functions else [*module.functions][-1]
+    made = module.result(name)
+    if not isinstance(made, Made):
+        raise InvalidInput("config", name, "returns nothing that could be followed without running it")
+    values = {} if made.name.endswith(".Config") else _of_preset(made.name, notes)
+    values |= dict(_settings(made))
+    family = _family(module, made.name)
+    if family:
+        values["model.name"] = family
+    for said in [name for name, value in values.items() if value is UNKNOWN]:
+        notes.ignored(said, "its value is computed, and nothing is run to read it")
+        del values[said]
+    for line in module.skipped:
+        notes.ignored(line[:60], "is not followed")
+    return values
+
+
+def _family(module: Module, function: str) -> str:
+    """Return the family of the registry that is imported, or the one that the function's name begins with."""
+    imported = module.imports.get("model_registry", "").rpartition(".")[2]
+    return imported or next((family for family in _FAMILIES if function.startswith(f"{family}_")), "")
+
+
+def _settings(made: Made) -> Iterator[tuple[str, object]]:
+    for name, value in made.fields.items():
+        if name == "activation_checkpoint":
+            yield name, _checkpoint(value)
+        elif name == "model_spec" and isinstance(value, Made):
+            yield from _model(value)
+        elif name in _MODULE_SECTIONS and isinstance(value, Made):
+            for key, inner in value.fields.items():
+                yield f"{name}.{key}", UNKNOWN if isinstance(inner, Made) else inner
+
+
+def _checkpoint(value: object) -> object:
+    if isinstance(value, Made):
+        return _AC.get(_class(value), UNKNOWN)
+    return "none" if value is None else UNKNOWN
+
+
+def _class(made: Made) -> str:
+    """The class whose ``Config`` it is."""
+    return made.name.removesuffix(".Config").rpartition(".")[2]
+
+
+def _model(registry: Made) -> Iterator[tuple[str, object]]:
+    flavor = registry.fields.get("flavor", registry.arguments[0] if registry.arguments else UNKNOWN)
+    yield "model.flavor", flavor
+    if "attn_backend" in registry.fields:
+        yield "model.attn_backend", registry.fields["attn_backend"]
+    converters = registry.fields.get("converters")
+    if isinstance(converters, list):
+        made = [converter for converter in converters if isinstance(converter, Made)]
+        yield "model.converters", [_class(converter) for converter in made]
+        for converter in made:
+            for name in ("recipe_name", "emulate"):
+                if name in converter.fields:
+                    yield f"model.float8.{name}", converter.fields[name]
