@@ -71,11 +71,12 @@ fuzz: setup  ## Feed every parser and the REST API with anything, under coverage
 properties: setup  ## Search the properties of layouts, legality and predictions with fresh random examples.
 	$(PYTEST) --hypothesis-profile search tests/properties
 
-check: setup  ## Lint, types, import arrows, compose file, examples of CI.
+check: setup  ## Lint, types, import arrows, plain English, compose file, examples of CI.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/unit/test_repository.py -k plain_english
 	$(BIN)/biome check api/dashboard
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows docs/examples/github-action.yml

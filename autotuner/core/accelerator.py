@@ -66,7 +66,7 @@ class CoreTimes:
     split: tuple[SplitTimes, ...]
     """Layers on tensor ranks, by their number, with and without sequence parallelism."""
     pointwise_bytes_per_s: float
-    """At which what lies between products seems to move its operands once."""
+    """Bandwidth at which pointwise work between products seems to move its operands once."""
 
 
 @value
@@ -113,7 +113,7 @@ class Accelerator:
     fp8_flop_per_s: NonNegative
     """Dense peak of matrix multiplication; 0 where the format is missing."""
     peak_source: str
-    """Where the peaks come from: a data sheet with its date, or a measurement."""
+    """Source of the peaks: a data sheet with its date, or a measurement."""
     power_w: NonNegative
     """Highest power draw, as its maker states it; 0 where it is not known."""
     sustained_share: PositiveShare = 0.9

@@ -64,7 +64,7 @@ class Usage:
     unfinished_sweeps: int
     """Sweeps that wait, run or are paused."""
     accelerator_hours: float
-    """Accelerator-hours of trials and loss gates over the last 24 hours, including those that still run."""
+    """Accelerator-hours of trials and convergence gates over the last 24 hours, including those that still run."""
     promised_hours: float | None
     """Accelerator-hours that unfinished sweeps may still use by their budgets; None where one has no such budget."""
 

@@ -34,8 +34,8 @@ class MixtureOfExperts:
     num_dense_layers: CountFromZero = 0
     """Number of leading layers with an ordinary feed-forward block."""
     sparse_layer_interval: Count = 1
-    """After the leading dense layers, a layer is sparse if its number, counted from 1, is a multiple of this (2 in
-    Llama 4 Maverick)."""
+    """Interval of sparse layers: after the leading dense layers, a layer is sparse if its number, counted from 1, is a
+    multiple of this (2 in Llama 4 Maverick)."""
     router_bias: bool = False
     """True if the router has a bias per expert: for balance (DeepSeek-V3), or as linear modules have (GPT-OSS)."""
     expert_bias: bool = False

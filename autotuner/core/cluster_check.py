@@ -27,10 +27,10 @@ class CheckRequest:
     ] = 600.0
     """Longest time that each of the two jobs may wait for its nodes before the check gives up."""
     quick: bool = False
-    """Whether to use tiny sizes, which test the procedure and not the devices."""
+    """Use tiny sizes, which test the procedure and not the devices."""
     links: bool = False
-    """Whether to measure each link between all nodes, whatever ``num_nodes`` says, and run no trial. Devices and
-    collectives are measured only if the cluster has no profile yet."""
+    """Measure each link between all nodes, whatever ``num_nodes`` says, and run no trial. Devices and collectives are
+    measured only if the cluster has no profile yet."""
 
 
 @value

@@ -102,7 +102,7 @@ class Challenge:
     test: SequentialTest = field(default_factory=SequentialTest)
     """Thresholds of the comparisons."""
     searches: bool = True
-    """Whether other layouts are tried at all."""
+    """Try other layouts; otherwise runs only measure the incumbent."""
 
     def __post_init__(self) -> None:
         if self.incumbent is None and not self.searches:

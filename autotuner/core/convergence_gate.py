@@ -85,9 +85,8 @@ class LossGate:
     """The convergence gate of a sweep for layouts that are not numerically equivalent, before one is ranked first."""
 
     enabled: Annotated[bool, Flag("loss-gate")] = True
-    """Whether the loss of a layout that is not numerically equivalent (fp8) is compared before it may rank first.
-    Without it such layouts are ranked as *not gated*; those with a lossy exchange or an early clip are not ranked at
-    all."""
+    """Compare the loss of a layout that is not numerically equivalent (fp8) before it may rank first. Without it such
+    layouts are ranked as *not gated*; those with a lossy exchange or an early clip are not ranked at all."""
     num_steps: Annotated[Count, Flag("gate-steps")] = 20
     """Steps that candidate and reference train, per seed."""
     num_lossy_steps: Annotated[Count, Flag("gate-lossy-steps")] = 192
@@ -96,7 +95,7 @@ class LossGate:
     num_seeds: Annotated[int, Flag("gate-seeds")] = 3
     """Pairs of runs, each with its own first parameters and batches."""
     tolerance: Annotated[PositiveShare, Flag("gate-tolerance"), Typed(read_share, written_share)] = 0.02
-    """How far the candidate's loss may lie above the reference's, as a share of it. An assumption: emulated fp8 of
+    """Tolerated excess of the candidate's loss over the reference's, as a share of it. An assumption: emulated fp8 of
     small models was seen up to 1.3 % from fp32 after a few steps, and what is broken lies far off."""
 
     def __post_init__(self) -> None:
@@ -172,17 +171,17 @@ class GateResult:
     """Half-width of the one-sided 95 % interval of the excess, from the differences between seeds; None after a single
     pair."""
     tolerance: float
-    """What excess and noise together had to stay within."""
+    """Limit of excess and noise together."""
     target_loss: float | None = None
-    """What the reference ended at."""
+    """Final loss of the reference."""
     reference_steps: int | None = None
     """Steps that took it there; None in records older than this field."""
     steps_to_loss: float | None = None
     """Steps that the candidate needs for that loss; None where that is not known."""
     reference_step_time_s: float | None = None
-    """Of its runs in the gate."""
+    """Step time of the reference's runs in the gate."""
     accelerator_hours: float = 0.0
-    """What the gate cost."""
+    """Cost of the gate in accelerator-hours."""
     shared_from: int | None = None
     """Number of the trial that was gated, where the candidate has that one's mathematics; None: it was gated itself."""
 

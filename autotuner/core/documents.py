@@ -37,7 +37,7 @@ _MAX_BYTES = 2**63 - 1
 """Bounds of whole numbers that fit a SQL column and an array; only byte counts need the larger one."""
 
 _MAX_FLOAT = 1e30
-"""No rate, time or price is larger; products of a few such numbers stay finite."""
+"""Maximum of every rate, time and price; products of a few such numbers stay finite."""
 
 MAX_NAME = 200
 """Most characters of a name. Lists show names as long as the named things are stored."""

@@ -19,8 +19,8 @@ class DryRunRequest:
     ranks: tuple[int, ...]
     """Ranks of the whole job that are run; ``telling_ranks`` returns those that decide the peak."""
     exact: bool = False
-    """Whether to run every layer and micro-batch, however long that takes. Otherwise fewer run, and the rest is
-    extrapolated linearly."""
+    """Run every layer and micro-batch, however long that takes. Otherwise fewer run, and the rest is extrapolated
+    linearly."""
 
 
 @value

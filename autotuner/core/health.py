@@ -38,7 +38,7 @@ class EngineStanding:
     """Kind of the engine: Slurm, Kubernetes, Ray, or processes of this machine; ``local`` and ``simulated`` are kinds
     of their own."""
     answers: bool
-    """Whether it answered just now and has all of its queues."""
+    """True if it answered just now and has all of its queues."""
     answer: str
     """Answer of the engine, with its version; or the reason why it did not answer, or the queue that it lacks."""
     queues: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class WorkerStanding:
     seen_at: float
     """Time of its last report, in epoch seconds of its own clock. It reports every ten seconds."""
     is_alive: bool
-    """Whether it reported within a minute."""
+    """True if it reported within a minute."""
     sweep_id: str | None
     """Sweep that it runs; null: it waits for one."""
 

@@ -70,7 +70,7 @@ class FusedPass:
     overhead_keys: NonNegative = 0.0
     """Number of keys that a block of queries could have visited while it started, ended or waited for others."""
     skips_masked: bool = True
-    """Whether the masked half of the scores is left out."""
+    """True if the kernel skips the masked half of the scores."""
 
 
 @value

@@ -241,7 +241,7 @@ def _norm(points: Sequence[LinkPoint], value: Callable[[LinkPoint], float], leas
 
 
 LinkEnds = tuple[int, int]
-"""Both ends of a link, the lower first: nodes of a cluster, or accelerators of a cluster of one node."""
+"""The two ends of a link, the lower first: nodes of a cluster, or accelerators of a cluster of one node."""
 
 LinkClass = Literal["intra_node", "inter_node"]
 

@@ -95,7 +95,7 @@ class LinkEvent:
     warm_up: tuple[int, ...] = ()
     """Number of forwards per pipeline rank before its first backward, after a new plan."""
     delegated: bool = False
-    """Whether sends are delegated, after a new plan."""
+    """True if sends are delegated, after a new plan."""
     cost_s: float = 0.0
     """Seconds that the event added to a step."""
 

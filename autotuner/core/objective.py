@@ -276,7 +276,7 @@ class Objective:
     metric: Annotated[Metric, Flag("objective"), Caption("Maximise")] = Metric.MFU
     """Metric to maximise if there is no profile. mfu and tokens_per_s give the same ranking."""
     under_faults: Annotated[bool, Rare()] = False
-    """Whether the value under the sweep's fault trace counts. It does wherever there is a trace, and values of nominal
+    """Rank by the value under the sweep's fault trace. This holds wherever there is a trace, and values of nominal
     steps are shown beside it."""
     profile: Annotated[
         tuple[Weight, ...],
@@ -373,7 +373,7 @@ class Objective:
         return self._best_first(trial for trial in trials if trial.is_ranked)
 
     def leading(self, trials: Iterable[Trial]) -> list[Trial]:
-        """Return the trials that have a rank, or would have one if their loss gate passed, the best first."""
+        """Return the trials that have a rank, or would have one if their convergence gate passed, the best first."""
         return self._best_first(trial for trial in trials if trial.is_ranked or trial.awaits_gate)
 
     def _best_first(self, trials: Iterable[Trial]) -> list[Trial]:

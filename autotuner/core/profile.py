@@ -36,7 +36,7 @@ class ProfileRequest:
     device: Literal["cpu", "cuda"]
     num_ranks: Count
     quick: bool = False
-    """Whether to use small sizes and few repetitions, which test the procedure and not the device."""
+    """Use small sizes and few repetitions, which test the procedure and not the device."""
     wanted: Wanted = "devices"
 
     @property

@@ -136,7 +136,7 @@ class PredictedJobRequest(JobRequest):
     measured: Annotated[tuple[MeasuredRun, ...], MaxLen(MAX_MEASURED), Rare()] = ()
     """Runs that were measured on this cluster with this software. They shift and narrow every prediction."""
     uses_history: Annotated[bool, Flag("history"), Caption("Learn from earlier trials"), Rare()] = True
-    """Whether to learn the speed of the hardware from stored trials of earlier sweeps, too."""
+    """Learn the speed of the hardware from stored trials of earlier sweeps, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +156,7 @@ class PredictionRequest(JobQuestion):
     space: Annotated[GivenAxes, Rare()] = field(default_factory=dict)
     """Values that each axis may take, as in a sweep; only without a layout."""
     limit: Annotated[int, Ge(1), Le(1000), Caption("Rows")] = 10
-    """Without a layout: rows of the table, 1..1000."""
+    """Number of rows of the table without a layout, 1..1000."""
     current: Annotated[GivenLayout | None, Caption("Runs today")] = None
     """Layout that runs today, to be compared with the best; it need not keep any rule."""
     format: Annotated[ExportFormat | None, Rare()] = None
@@ -188,7 +188,7 @@ class RanksRequest(BareJob):
     rank: Annotated[int, Ge(0)] | None = None
     """Rank to count; empty: those that may use most memory."""
     exact: bool = False
-    """Whether to run all layers and micro-batches, which takes longer."""
+    """Run all layers and micro-batches, which takes longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -247,7 +247,7 @@ class OptimizerStudyRequest:
     space: OptimizerSpace = field(default_factory=OptimizerSpace)
     budget: StudyBudget = field(default_factory=StudyBudget)
     prunes: bool = True
-    """Whether candidates end early that can no longer be on the Pareto front, or whose loss is above the others'."""
+    """End candidates early that can no longer be on the Pareto front, or whose loss is above the others'."""
     trial: TrialSettings = field(default_factory=TrialSettings)
     """Timeout of a trial, and the norm that clips its gradients. The study decides the number of steps."""
     seed: CountFromZero = 0

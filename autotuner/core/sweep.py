@@ -161,7 +161,7 @@ class SweepRequest:
     challenge: Challenge | None = None
     """Layouts that are measured repeatedly beside the search, to be compared; None: none."""
     uses_history: bool = True
-    """Whether the sweep learns from trials that were stored before, of this job and of others on such hardware."""
+    """Learn from trials that were stored before, of this job and of others on such hardware."""
     fault_trace: FaultTrace | None = None
     """Faults of the cluster's links in further steps of every trial. Layouts are ranked by their results under them.
     None: no faults."""
@@ -361,7 +361,7 @@ class Progress:
     elapsed_s: float
     """Seconds since the sweep started, until now or its end, without pauses and times after an end."""
     accelerator_hours: float
-    """Accelerator-hours of all trials and loss gates so far: run time x ranks."""
+    """Accelerator-hours of all trials and convergence gates so far: run time x ranks."""
     remaining_s: float | None = None
     """Seconds until the budget nearest its end is used up at the present rate; None if the sweep does not run, or has
     used nothing yet. A sweep ends sooner if nothing is left to gain."""

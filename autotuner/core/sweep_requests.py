@@ -161,14 +161,14 @@ class GateCreate(SweepCreate):
     baseline: Key = "main"
     """Name of the baseline to compare with, such as a branch; each job has its own under that name."""
     sets_baseline: Annotated[bool, Flag("set-baseline")] = False
-    """Whether the measured runs become that baseline, if the gate passes or there was none."""
+    """Make the measured runs that baseline, if the gate passes or there was none."""
     test: Annotated[SequentialTest, _TEST] = field(default_factory=SequentialTest)
     """Thresholds of the comparison; runs are repeated until it decides, or ``max_runs`` are used up."""
     software: Label = ""
     """Software under test, such as a commit or the digest of an image."""
     reuses: Annotated[bool, Flag("reuse"), Rare()] = True
-    """Whether to use the runs of an earlier gate of the same layout, job, settings and software instead of measuring
-    again. For a registered trainer this needs ``software``."""
+    """Use the runs of an earlier gate of the same layout, job, settings and software instead of measuring again. For a
+    registered trainer this needs ``software``."""
 
     def __post_init__(self) -> None:
         if self.layout is not None and self.space:
@@ -191,16 +191,16 @@ class RetuneCreate:
     """Layout in use; empty: the fastest that was measured for the job before, or the best that the first run finds. A
     field left out takes its default."""
     searches: Annotated[bool, Flag("search")] = True
-    """Whether runs try other layouts; otherwise they only measure the incumbent."""
+    """Try other layouts; otherwise runs only measure the incumbent."""
     test: Annotated[SequentialTest, _TEST] = field(default_factory=SequentialTest)
     """Thresholds of the comparisons."""
     on_new_environment: Annotated[bool, Rare()] = False
-    """Whether to run also when torch, the driver or the kernel of this machine has changed."""
+    """Run also when torch, the driver or the kernel of this machine has changed."""
     on_new_links: Annotated[bool, Rare()] = False
-    """Whether to run also when a check of the stored cluster, or its description, says that links have changed since
-    the last run. That run compares the incumbent with no earlier results."""
+    """Run also when a check of the stored cluster, or its description, says that links have changed since the last run.
+    That run compares the incumbent with no earlier results."""
     adopts: Annotated[bool, Flag("adopt")] = False
-    """Whether a better layout becomes the incumbent without asking."""
+    """Make a better layout the incumbent without asking."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +228,7 @@ class OptimizerStudyCreate(JobRequest):
     budget: Annotated[StudyBudget, _STOP] = field(default_factory=StudyBudget)
     """Limits that end the study."""
     prunes: Annotated[bool, Flag("prune"), Rare()] = True
-    """Whether candidates end early that can no longer be on the Pareto front, or whose loss is above the others'."""
+    """End candidates early that can no longer be on the Pareto front, or whose loss is above the others'."""
     trial: Annotated[TrialSettings, _AS_JSON, Rare()] = field(default_factory=TrialSettings)
     """Timeout of a trial, and the norm that clips its gradients; the study decides the number of steps."""
     seed: Annotated[int, Ge(0), Rare()] = 0

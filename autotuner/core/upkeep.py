@@ -90,14 +90,14 @@ class MfuGateRequest:
     baseline: str
     """Name of the baseline that it is compared with."""
     sets_baseline: bool = False
-    """Whether the measured runs become the baseline of that name, unless the gate fails."""
+    """Make the measured runs the baseline of that name, unless the gate fails."""
     test: SequentialTest = field(default_factory=SequentialTest)
     """Thresholds of the comparison."""
     software: str = ""
     """Software under test as the caller names it, such as a commit or an image. It is part of the content key beside
     the versions that trials record."""
     reuses: bool = True
-    """Whether to use the runs of an earlier gate of the same content instead of measuring again."""
+    """Use the runs of an earlier gate of the same content instead of measuring again."""
 
 
 @value
@@ -183,16 +183,16 @@ class RetuneRequest:
     incumbent: Layout | None = None
     """Layout in use; None: the best that was measured for the job until the first run."""
     searches: bool = True
-    """Whether runs try other layouts; otherwise they only measure the incumbent."""
+    """Try other layouts; otherwise runs only measure the incumbent."""
     test: SequentialTest = field(default_factory=SequentialTest)
     """Thresholds of the comparisons."""
     on_new_environment: bool = False
-    """Whether to run also when torch, a driver or another part of the software has changed."""
+    """Run also when torch, a driver or another part of the software has changed."""
     on_new_links: bool = False
-    """Whether to run also when the stored cluster's links have changed since the last run. Then another phase of the
-    job has begun, and the incumbent is compared with no earlier results."""
+    """Run also when the stored cluster's links have changed since the last run. Then another phase of the job has
+    begun, and the incumbent is compared with no earlier results."""
     adopts: bool = False
-    """Whether a better layout becomes the incumbent without asking."""
+    """Make a better layout the incumbent without asking."""
 
     def __post_init__(self) -> None:
         challenge = Challenge(incumbent=self.incumbent, test=self.test, searches=self.searches)

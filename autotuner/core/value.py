@@ -97,7 +97,7 @@ class AsJson:
     example: str
     """Example of a text, for people."""
     beside_fields: bool = False
-    """Whether its usual fields also have separate inputs; the text then has the others."""
+    """True if its usual fields also have separate inputs; the text then has the others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,12 +35,12 @@ class ChallengeRuns:
     """Trials that ended, each part by number."""
 
     challenge: Challenge
-    """What they are compared for."""
+    """Challenge for which the runs are compared."""
     incumbent: tuple[Trial, ...]
     """Runs of the incumbent before any turn."""
     leader: Trial | None
     """The best layout that was found beside the incumbent, if its first run beat those of the incumbent. It may have to
-    pass a loss gate before it is a challenger."""
+    pass a convergence gate before it is a challenger."""
     challenger: Trial | None
     """The first run of the layout that is compared: with the incumbent, or with the baseline where no incumbent
     runs."""
@@ -249,7 +249,7 @@ class Phases:
         self._can_run_incumbent = challenge.incumbent is not None and not incumbent_problems(request)
 
     def leaders(self, trials: Sequence[Trial]) -> Sequence[Trial]:
-        """The trial that would challenge the incumbent, if a loss gate lets it."""
+        """Return the trial that would challenge the incumbent, if it passes its convergence gate."""
         leader = self._runs(trials).leader
         return [] if leader is None else [leader]
 

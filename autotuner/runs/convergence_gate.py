@@ -65,15 +65,15 @@ class _RunningGate:
     """A gate that runs, and what it costs: all the time since it began but for waiting, or what engines' jobs had."""
 
     layout: Layout
-    """What it looks at."""
+    """Layout that the gate examines."""
     began_at: float
     """Epoch seconds."""
     jobs: dict[str, EngineJob] = field(default_factory=dict)
-    """What engines were given for it, by name."""
+    """Engine jobs of the gate, by name."""
     waits_since: float | None = None
-    """When it began to wait for devices; None while it has them."""
+    """Time at which it began to wait for devices; None while it has them."""
     waited_s: float = 0.0
-    """How long it waited before."""
+    """Seconds that it waited before."""
 
     def seconds(self, now: float) -> float:
         """Return how long it has had accelerators; jobs that wait have none."""
@@ -84,7 +84,7 @@ class _RunningGate:
 
 
 class LossGates:
-    """The loss gates of one sweep, of which those that run are known by their trial's number."""
+    """The convergence gates of one sweep, of which those that run are known by their trial's number."""
 
     def __init__(self, request: SweepRequest) -> None:
         self._is_enabled = request.loss_gate.enabled
@@ -96,7 +96,7 @@ class LossGates:
         return bool(self._running)
 
     def due(self, leaders: Iterable[Trial]) -> RunGate | None:
-        """The gate that one of the leaders needs: it changes the mathematics, and nobody looked yet.
+        """Return the gate that a leader needs, which is not numerically equivalent and was not gated yet.
 
         The layout in use is not gated where it may be ranked without: it trains already. A leader whose mathematics a
         running gate looks at waits for that one's verdict.

@@ -155,7 +155,7 @@ class RunGate:
     trial: Trial
     reference: Layout
     known: GateResult | None = None
-    """What the gate of another trial says of this one, so that nothing has to be trained."""
+    """Verdict of another trial's gate for this one, so that no training is needed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """SweepStudy: the Optuna study of a sweep, in memory, which says what to try next and holds what came of it.
 
-It is rebuilt from the trials whenever a worker picks the sweep up, when a trial is interrupted, and when a loss gate
-takes a trial's rank away: finished trials are added as they ended, others are enqueued again under their old numbers.
+It is rebuilt from the trials whenever a worker picks the sweep up, when a trial is interrupted, and when a convergence
+gate takes a trial's rank away: finished trials are added as they ended, others are enqueued again under their old
+numbers.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ class Candidates:
     """The layouts that a sweep may try."""
 
     layouts: LayoutColumns
-    """The legal ones of its space, and its incumbent where that is none of them."""
+    """Legal layouts of its space, and its incumbent if that is none of them."""
     predictions: PredictionColumns
-    """Of these."""
+    """Predictions of these layouts."""
     small: SmallScale | None
-    """What runs in their place, where trials have fewer ranks than the job."""
+    """Proxy trials that run in their place, if trials have fewer ranks than the job."""
 
     @classmethod
     def of(cls, request: SweepRequest) -> Candidates:

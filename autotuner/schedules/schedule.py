@@ -146,7 +146,7 @@ class Step(NamedTuple):
     """Number of the action of another stage that it waits for; -1 for none. The actions of its own stage that it needs
     come earlier on the same rank."""
     receives: bool
-    """Whether that action runs on another rank."""
+    """True if that action runs on another rank."""
     channel: int
     """Channel of its result: twice the number of the link, plus 1 on the way back; -1 if it stays."""
 

@@ -18,10 +18,10 @@ class Transport:
     """The resources that a transfer between two ranks occupies, beside the link."""
 
     blocks: bool = False
-    """Whether the sending rank goes on only when its data has arrived: head-of-line blocking of a slow link (arXiv
+    """True if the sending rank waits until its data has arrived: head-of-line blocking of a slow link (arXiv
     2504.19232)."""
     shares_link: bool = False
-    """Whether a link carries one transfer at a time, in either direction."""
+    """True if a link carries one transfer at a time, in either direction."""
     num_delegates: int | None = None
     """Processes per neighbour and direction that take transfers by turns, each busy with one at a time; None for any
     number of transfers at once."""

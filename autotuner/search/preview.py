@@ -127,11 +127,11 @@ class Question:
     limit: int = 10
     """Layouts that are wanted."""
     current: Layout | None = None
-    """What runs today."""
+    """Layout that runs today."""
     format: ExportFormat | None = None
     """Only layouts that can be said in it."""
     objective: Objective = field(default_factory=Objective)
-    """What the best is best by."""
+    """Objective by which layouts are compared."""
 
     @property
     def searched(self) -> tuple[SearchSpace, tuple[Rule, ...]]:
@@ -146,7 +146,7 @@ class PredictionTable:
     """The layouts predicted to be best. Nothing in it was measured."""
 
     model_size: ModelSize
-    """How large the model is that they are layouts of."""
+    """Size of the model."""
     items: tuple[PredictedLayout, ...]
     """The highest first by the predicted value, which is MFU unless something else was asked for, x probability to fit,
     of the layouts that are predicted to fit; or the one that was asked for."""
@@ -159,16 +159,16 @@ class PredictionTable:
     num_fitting: int | None = None
     """Those predicted to fit in memory; null when one layout was asked for."""
     caveats: tuple[Caveat, ...]
-    """What a reader should know: what of it was never compared with a measured run, whose constants were borrowed, what
-    the measured runs that were sent say."""
+    """Caveats for the reader: parts that were never compared with a measured run, parts whose constants were borrowed,
+    and results of the measured runs that were sent."""
     unchanged: PredictedLayout | None = None
     """The best layout that keeps the mathematics, where every row changes them."""
     not_searched: tuple[Alternative, ...] = ()
     """Layouts one step outside the space that are expected to beat its best, the fastest first."""
     shortfall: Shortfall | None = None
-    """What is missing and what would help, where no layout fits."""
+    """Missing memory and possible remedies, if no layout fits."""
     current: Current | None = None
-    """What runs today, where the request says it."""
+    """The layout that runs today, if the request names it."""
 
     @classmethod
     def of(cls, job: Job, items: tuple[PredictedLayout, ...], caveats: tuple[Caveat, ...], **beside: Any) -> Self:
@@ -255,7 +255,7 @@ class StoodFor:
     """Counts of the layouts that trials on the smaller cluster stand for."""
 
     num_layouts: int
-    """Legal layouts of the job for which a trial stands."""
+    """Number of legal layouts of the job for which a trial stands."""
     refused: tuple[NotStoodFor, ...]
     """The others by why, the most frequent first."""
 
@@ -265,17 +265,17 @@ class SweepPreview:
     """A preview of a sweep's search; nothing was measured or stored for it."""
 
     space: SearchSpace
-    """Every axis with the values that would be tried; null: every legal one."""
+    """Axes with the values that would be tried; null: every legal one."""
     sieved: Sieved | None
-    """What the rules take out of the layouts that these values make; each layout counts for one rule. Null where they
+    """Layouts that each rule removes from those that these values make; each layout counts for one rule. Null if they
     are too many to be judged rule by rule."""
     predicted: PredictionTable
-    """How many layouts a trial can run and how many of these are predicted to fit, the best by prediction, and what
-    would help where none fits."""
+    """Number of layouts that a trial can run, number of these that are predicted to fit, the best by prediction, and
+    remedies if none fits."""
     proxy_trials: StoodFor | None
-    """Where trials run on a smaller cluster."""
+    """Reach of trials, if they run on a smaller cluster."""
     refusal: Violation | None = None
-    """Why this service would not start it as it is; null where it would."""
+    """Reason why this service would refuse the sweep; null if it would start it."""
 
 
 def preview(request: SweepRequest, *, limit: int = 3, with_remedies: bool = True) -> SweepPreview:

@@ -32,9 +32,9 @@ class ComparedBy:
     """The measure that predicted layouts are compared by."""
 
     objective: Objective = field(default_factory=Objective)
-    """What more of is better."""
+    """Objective that is maximised."""
     trace: FaultTrace | None = None
-    """What befalls the links meanwhile; None: nothing does."""
+    """Injected faults of the links; None: there are none."""
 
     def judged(self, x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
         """The value of every row beside its peak bytes; speed alone is told by MFU, which takes least to predict."""
@@ -53,12 +53,12 @@ class PredictedLayout:
     """A layout beside its prediction."""
 
     rank: int | None = None
-    """From 1, by the predicted value, which is MFU unless something else was asked for, x probability to fit, among the
-    layouts predicted to fit; None outside a ranking."""
+    """Rank from 1 among the layouts that are predicted to fit, by the predicted value (MFU unless another objective was
+    given) times the probability to fit; None outside a ranking."""
     layout: Layout
     prediction: Prediction
     footprint: Footprint | None = None
-    """What it takes beside time, as modelled; None where nobody asked."""
+    """Modelled resource cost; None if it was not requested."""
 
     @property
     @derived
@@ -97,9 +97,9 @@ class BestLayouts:
     num_fitting: int
     """Legal layouts that are predicted to fit in memory."""
     rows: tuple[PredictedLayout, ...]
-    """At most as many as were asked for."""
+    """Best rows, at most as many as were requested."""
     caveats: tuple[Caveat, ...] = ()
-    """What a reader of them should know."""
+    """Caveats for the reader."""
     unchanged: PredictedLayout | None = None
     """The best layout that keeps the mathematics, where each of the rows changes them."""
     nearest: PredictedLayout | None = None
@@ -156,10 +156,10 @@ class _Leaders:
     """The best layouts of those seen."""
 
     limit: int
-    """How many are kept."""
+    """Number of rows that are kept."""
     layouts: LayoutColumns
     value: Floats
-    """What they are ordered by, the highest first; equal ones by their peak, the smallest first."""
+    """Values by which rows are ordered, the highest first; equal ones by their peak, the smallest first."""
     peak_bytes: Floats
 
     @classmethod

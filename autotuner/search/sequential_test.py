@@ -5,10 +5,10 @@ equal; the other pays where it lost nothing, against one that lost just what mus
 ratio of how likely the runs are under both. Of equal candidates at most one in a hundred ever sees the first pay a
 hundredfold, however often one looks (Ville's inequality), so that one may look after every run and stop at will.
 
-The logarithm of a rate is normal around the rate of its sitting, and that around the rate of its layout. How far runs
-scatter in a sitting is unknown, and so is how far sittings lie apart: both are summed over, the first with no opinion
-(its logarithm is uniform), the second with the opinion of ``_BETWEEN``, which several sittings of the reference
-overrule and without which one sitting could never be compared with another. The candidate may scatter more or less
+The logarithm of a rate is normal around the rate of its session, and that around the rate of its layout. How far runs
+scatter in a session is unknown, and so is how far sessions lie apart: both are summed over, the first with no opinion
+(its logarithm is uniform), the second with the opinion of ``_BETWEEN``, which several sessions of the reference
+overrule and without which one session could never be compared with another. The candidate may scatter more or less
 than its reference did: a machine is not as quiet every day, and of three runs two may have been disturbed.
 """
 
@@ -26,11 +26,11 @@ from autotuner.core.comparison import Comparison, Decision, RunGroup, Sequential
 from autotuner.core.errors import InvalidInput
 
 _FAR = 4.0
-"""Deviations from the median of its sitting beyond which a run counts as lying there: of normal runs 1 in 16,000."""
+"""Deviations from the median of its session beyond which a run counts as lying there: of normal runs 1 in 16,000."""
 
 _RUNS_PER_OUTLIER = 5
-"""Of so many runs one may be pulled in. Where more lie off, they are what the machine is like, and count as noise; and
-of three runs that disagree nobody can say which are the outliers."""
+"""Number of runs among which one outlier is pulled in. If more lie off, the machine is like that, and they count as
+noise; and of three runs that disagree nobody can say which are the outliers."""
 
 _MAD = 1.4826
 """Standard deviation of normal values by their median absolute deviation: 1 / the normal quantile of 0.75."""
@@ -41,7 +41,7 @@ class Sitting:
     """Equal runs, as far as a normal distribution needs to know them."""
 
     num_runs: int
-    """How many."""
+    """Number of runs."""
     mean: float
     """Their mean logarithm."""
     squares: float
@@ -82,21 +82,21 @@ def _robust_deviation(groups: Sequence[Floats]) -> float:
 
 # ---------------------------------------------------------------- how likely the runs are under each change
 _WITHIN: Floats = np.geomspace(0.0005, 0.5, 40)
-"""Standard deviations from run to run in a sitting that are considered. No machine repeats a run closer than the first
+"""Standard deviations from run to run in a session that are considered. No machine repeats a run closer than the first
 (docs/explanation/comparing-runs.md), and runs that are all equal, as a fake's are, count as apart so far."""
 
 _BETWEEN, _WORTH = 0.003, 4.0
-"""Standard deviation from sitting to sitting that is assumed, and how many sittings that opinion is worth: the usual
+"""Standard deviation from session to session that is assumed, and how many sessions that opinion is worth: the usual
 prior of a variance, scaled inverse chi-squared. Measured: docs/explanation/comparing-runs.md."""
 
 _BETWEENS: Floats = np.geomspace(0.001, 0.1, 12)
 """Those that are considered."""
 
 _RATIOS: Floats = np.array([1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8])
-"""How many times as far the runs of the candidate may scatter."""
+"""Possible ratios of the candidate's scatter to the reference's."""
 
 _RATIO_WEIGHTS: Floats = np.array([1, 2, 4, 8, 4, 2, 1])
-"""How likely each is before the runs, up to a factor."""
+"""Prior weights of the ratios, up to a factor."""
 
 _POINTS, _NO_WEIGHT = 401, 1e-7
 
@@ -106,11 +106,11 @@ class Belief:
     """A mixture of normal likelihoods of the change (of the logarithm), one for each pair of deviations."""
 
     log_weights: Floats
-    """How likely each pair is, given the runs, whatever the change; not normalised."""
+    """Log weights of each pair given the runs, whatever the change; not normalised."""
     centres: Floats
-    """Where each has its greatest likelihood."""
+    """Changes with the greatest likelihood of each pair."""
     deviations: Floats
-    """How wide each is."""
+    """Widths of each pair's likelihood."""
     within: Floats
     """Deviation from run to run of each."""
 
@@ -153,7 +153,7 @@ class Belief:
 
 
 def believe(reference: Sequence[Sitting], candidate: Sequence[Sitting]) -> Belief:
-    """Return what sittings of two layouts say of the change from the first to the second."""
+    """Return what sessions of two layouts say of the change from the first to the second."""
     within, between, ratio, log_prior = _considered()
     mean, variance, log_fit = _level(reference, within, between)
     candidates_mean, candidates_variance, candidates_log_fit = _level(candidate, ratio * within, between)
@@ -167,7 +167,7 @@ def believe(reference: Sequence[Sitting], candidate: Sequence[Sitting]) -> Belie
 
 
 def believe_pairs(differences: Sitting) -> Belief:
-    """Return what differences of runs by turns say: whatever the sitting does to both is gone from them.
+    """Return what differences of runs by turns say: whatever the session does to both is gone from them.
 
     Here the deviation itself counts as uniform, not its logarithm. Nothing else stands beside the scatter of these
     pairs, and three that lie close by chance would be an alarm too often: 1.3 of 100 equal layouts at a noise of 5 %,
@@ -183,10 +183,10 @@ def believe_pairs(differences: Sitting) -> Belief:
 
 
 def _level(sittings: Sequence[Sitting], within: Floats, between: Floats) -> tuple[Floats, Floats, Floats]:
-    """The rate of one layout by the means of its sittings, for each pair of deviations.
+    """The rate of one layout by the means of its sessions, for each pair of deviations.
 
-    Its mean, weighted by how well each sitting is known; the variance of that; and the logarithm of how likely the
-    sittings lie as far apart as they do.
+    Its mean, weighted by how well each session is known; the variance of that; and the logarithm of how likely the
+    sessions lie as far apart as they do.
     """
     means = np.array([sitting.mean for sitting in sittings])[:, None]
     num_runs = np.array([sitting.num_runs for sitting in sittings])[:, None]
@@ -198,7 +198,7 @@ def _level(sittings: Sequence[Sitting], within: Floats, between: Floats) -> tupl
 
 
 def _log_scatter(sittings: Sequence[Sitting], within: Floats) -> Floats:
-    """Return how likely runs lie as far from the means of their sittings as they do."""
+    """Return how likely runs lie as far from the means of their sessions as they do."""
     freedom = sum(sitting.num_runs - 1 for sitting in sittings)
     squares = sum(sitting.squares for sitting in sittings)
     fit: Floats = -freedom * np.log(within) - squares / (2 * within**2)
@@ -222,7 +222,7 @@ runs that lie far from both points tell them apart badly."""
 _FURTHER = tuple(1.25**step for step in range(1, 17))
 """Those further away, as multiples of that loss in logarithms: of 5 % up to a fifth of the rate, and five times it. So
 close to each other that no loss lies far from all of them, however quiet the machine: one that none is near to would
-look as much like an odd sitting of equal layouts."""
+look as much like an odd session of equal layouts."""
 
 
 _NEGLIGIBLE = 25.0
@@ -275,7 +275,7 @@ def compare(
     """Return what the runs so far say of the candidate; may be asked after every run.
 
     Args:
-        reference: What the candidate is held to, a group for each sitting (a night, a gate).
+        reference: What the candidate is held to, a group for each session (a night, a gate).
         candidate: What is judged, the same way.
         test: How strictly.
         same_sitting: Both ran by turns: the i-th runs of both make a pair, and what has no partner yet waits.
@@ -322,13 +322,14 @@ _TRIED = (1, 2, 3, 5, 8, 13, 21, 34)
 """Numbers of further runs that are tried, for an answer in milliseconds."""
 
 _SURPRISES = (-2.0, -1.0, 1.0, 2.0)
-"""How far the mean of further runs may lie from that of the runs so far, in its deviations, to be thought possible."""
+"""Distances of the mean of further runs from that of the runs so far, in its deviations, that count as possible."""
 
 _FEW, _CALMER = 10, 0.25
-"""Of fewer runs one that was disturbed says too much of the scatter, which may turn out to be this share of it."""
+"""Number of runs below which one disturbed run dominates the scatter, and the share to which the scatter may then
+shrink."""
 
 _BASELINE_SHARE = 4
-"""One in so many of the most runs that a candidate may take is what a baseline takes in its first sitting."""
+"""One in so many of the most runs that a candidate may take is what a baseline takes in its first session."""
 
 _Z95 = 1.645
 """Normal quantile of 0.95: what a baseline leaves to bad luck."""
@@ -339,8 +340,8 @@ def next_runs(
 ) -> int:
     """Return how many more runs of the candidate, or of each by turns, would decide if they are like the last.
 
-    Ask again after every run. 0: it is decided, there were the most runs allowed, or no runs of this sitting can
-    decide it, since what is unknown is how far sittings lie apart or where the reference lies.
+    Ask again after every run. 0: it is decided, there were the most runs allowed, or no runs of this session can
+    decide it, since what is unknown is how far sessions lie apart or where the reference lies.
     """
     counts = [sum(len(group.rates) for group in groups) for groups in (reference, candidate)]
     num_runs = min(counts) if same_sitting else counts[1]
@@ -353,11 +354,11 @@ def next_runs(
 
 
 def next_baseline_runs(runs: RunGroup | None, test: SequentialTest) -> int:
-    """Return how many more runs of its first sitting make a baseline beside which a lost ``test.loss`` can be found.
+    """Return how many more runs of its first session make a baseline beside which a lost ``test.loss`` can be found.
 
     As many as a candidate of as many runs needs, with a little bad luck. Few runs may hide some of their scatter: the
     deviation of three is less than half the truth once in five times, that of ten less than three quarters. At most a
-    quarter of ``max_runs``, since later sittings add theirs.
+    quarter of ``max_runs``, since later sessions add theirs.
     """
     if runs is None or len(runs.rates) < test.min_runs:
         return test.min_runs - (len(runs.rates) if runs else 0)
@@ -394,7 +395,7 @@ def _finds_loss(baseline: Sitting, test: SequentialTest) -> bool:
 
 
 def _of_length(sitting: Sitting, num_runs: int, calm: float = 1.0) -> Sitting:
-    """A longer sitting that scatters so many times as much."""
+    """A longer session that scatters so many times as much."""
     return replace(sitting, num_runs=num_runs, squares=(calm * _deviation(sitting)) ** 2 * (num_runs - 1))
 
 
@@ -404,8 +405,8 @@ def _deviation(sitting: Sitting) -> float:
 
 # ---------------------------------------------------------------- a baseline that grows
 _FIRST_GROUPS, _LAST_GROUPS = 5, 15
-"""Of a long baseline the first runs after the adoption are kept, so that many small losses add up to one that is found,
-and the latest, which know how runs differ now."""
+"""Numbers of runs kept of a long baseline: the first after the adoption, so that many small losses add up to one that
+is found, and the latest, which know how runs differ now."""
 
 
 def longer_baseline(baseline: Sequence[RunGroup], runs: RunGroup) -> tuple[RunGroup, ...]:

@@ -69,14 +69,14 @@ def _is_named(layout: Layout, name: str, space: SearchSpace) -> bool:
 
 
 _FACTORS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-"""How many times the nodes are tried: sizes that divide batches and layers."""
+"""Factors by which the number of nodes is tried: sizes that divide batches and layers."""
 
 _MAX_TRIED = 600_000
 """Layouts of a space beyond that of the table, of which there are up to twenty: a default space of 256 experts on 512
 ranks has 530,000."""
 
 _SURE = 0.8
-"""How likely a layout has to fit on a cluster that is worth renting for it."""
+"""Probability with which a layout has to fit on a cluster that is worth renting for it."""
 
 _ANY_SPLIT: Mapping[str, tuple[int, ...] | None] = {
     "data_parallel_shard_degree": None,
@@ -107,11 +107,11 @@ class Remedy:
     """Changes of the space or of the workload."""
 
     kinds: tuple[RemedyKind, ...]
-    """What is changed."""
+    """Kinds of changes."""
     candidate: PredictedLayout
     """The best layout with it; the one with the smallest peak where none fits."""
     missing_bytes: float
-    """What the candidate lacks; 0 where it fits."""
+    """Bytes that the candidate lacks; 0 if it fits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +136,7 @@ class Shortfall:
     nearest: PredictedLayout
     """The layout of the space with the smallest peak."""
     missing_bytes: float
-    """What its fullest rank lacks."""
+    """Bytes that its fullest rank lacks."""
     remedies: tuple[Remedy, ...]
     """Changes that make a layout fit, the fastest first; where none does, all of them at once."""
     larger: LargerCluster | None
@@ -238,9 +238,9 @@ class Advice:
     """One of both: where layouts fit there is no shortfall, and where none does nothing is one step from the best."""
 
     not_searched: tuple[Alternative, ...] = ()
-    """What is expected to pay beyond the space, what saves most first."""
+    """Options beyond the space that are expected to pay, the largest saving first."""
     shortfall: Shortfall | None = None
-    """What is missing, and what would make a layout fit."""
+    """Missing memory, and changes that would make a layout fit."""
 
 
 def advice(job: Job, space: SearchSpace, table: BestLayouts, rules: Sequence[Rule] = RULES) -> Advice:
@@ -255,7 +255,7 @@ class Current:
     """The layout that runs today."""
 
     layout: Layout
-    """As it was given."""
+    """Layout as it was given."""
     candidate: PredictedLayout | None = None
     """It with its prediction; None where it breaks a rule."""
     reasons: tuple[Reason, ...] = ()

@@ -162,3 +162,45 @@ def test_nothing_is_handed_to_a_shell_or_run_as_code() -> None:
 )
 def test_what_would_be_is_found(source: str) -> None:
     assert dangers(source)
+
+
+# ---------------------------------------------------------------- plain English
+_BARE = r"What|Who|Whose|Whom|Which|Whether|Where|Of|The same|Likewise"
+HEADING = re.compile(rf"#+ ({_BARE})\b(?!.*\?$)")
+DOCSTRING = re.compile(
+    rf"({_BARE}|When|How|Why|From|As|At|By|For|In|On|To|With|Without|Beside|Before|After|The other|Also|Yes|No|All of"
+    r"|Both|Each of|Another|Nothing|None)\b(?!.*\?$)"
+)
+"""Openings that say nothing to a newcomer, unless they ask a question."""
+
+DIALECT = re.compile(
+    r"\b(ails?|befalls?|befell|kinship|sittings?|stand-ins?|loss gates?|MFU gates?|healthy links?|met traffic|thinning"
+    r"|keepers?|shelf|chang\w+ the mathematics)\b",
+    re.IGNORECASE,
+)
+"""Words of our own for things that have a name: degraded link, session, proxy trial, convergence gate, retention."""
+
+ALLOWED = {"README.md: ## What you can do": "newcomers look for these words"}
+"""Lines that stay as they are, each with the reason."""
+
+
+def prose() -> Iterator[tuple[Path, str, re.Pattern[str]]]:
+    """Yield lines of pages written by hand, without code, and first lines of docstrings, with their bad openings."""
+    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
+        if "reference" not in page.parts:
+            text = re.sub(r"^ *```.*?^ *```|`[^`\n]*`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+            yield from ((page, line, HEADING) for line in text.splitlines())
+    for path in PRODUCT:
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Expr(value=ast.Constant(value=str(text))) if text.strip():
+                    yield path, text.strip().splitlines()[0], DOCSTRING
+
+
+def test_pages_and_docstrings_are_in_plain_english() -> None:
+    places = (
+        f"{path.relative_to(ROOT)}: {line}"
+        for path, line, opening in prose()
+        if DIALECT.search(line) or opening.match(line)
+    )
+    assert sorted(set(places) - set(ALLOWED)) == []

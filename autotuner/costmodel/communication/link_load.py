@@ -66,7 +66,7 @@ class NetworkLoad:
     ring: Floats
     """Load of the bytes of one round of a ring, in the order in which rings pass ranks."""
     ring_by_node: Floats
-    """The same load if rings pass through the nodes one after the other."""
+    """Load of each link if rings pass through the nodes one after the other."""
     all_to_all: Floats
     """Load of the bytes that a rank sends in equal shares to all."""
     send: Floats

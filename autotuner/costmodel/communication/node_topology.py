@@ -44,7 +44,7 @@ class WiredNode:
     ring_slowdown: Floats
     """Time of a byte around a ring inside a node, divided by that on the cluster's link inside nodes."""
     pair_slowdown: Floats
-    """The same for traffic from every rank to every other."""
+    """Slowdown of traffic from every rank to every other."""
     delay_s: Floats
     """Extra latency of a step inside a node."""
     limiting: Integers

@@ -40,7 +40,7 @@ class BandwidthWay:
     """The layout in short."""
     layout: Layout
     is_lossy: bool
-    """It trains another function than a full exchange, and is ranked with its loss gate passed alone."""
+    """It trains another function than a full exchange, and is ranked with its convergence gate passed alone."""
     fits: bool
     """Its predicted peak is within memory; what does not fit is drawn by nobody, and wins nothing."""
     step_s: tuple[float, ...]
@@ -64,16 +64,16 @@ class BandwidthCurve:
     """Predicted step times of the ways to share gradients; nothing here was measured."""
 
     bandwidths_bytes_per_s: tuple[float, ...]
-    """Of the port of one accelerator, rising."""
+    """Bandwidths of the port of one accelerator, rising."""
     own_bytes_per_s: float
-    """What the cluster has."""
+    """Bandwidth that the cluster has."""
     own: str
     """Name of the layout's own way."""
     ways: tuple[BandwidthWay, ...]
     spans: tuple[BandwidthSpan, ...]
-    """Which way is fastest, from the lowest bandwidth on."""
+    """Fastest way by range, from the lowest bandwidth on."""
     why_empty: Literal["no_network", "nothing_fits"] | None = None
-    """Why there are no ways: no network lies between data-parallel ranks, or no way fits in memory."""
+    """Reason why there are no ways: no network lies between data-parallel ranks, or no way fits in memory."""
 
 
 def bandwidth_curve(layout: Layout, job: Job) -> BandwidthCurve:

@@ -176,7 +176,7 @@ class WhatIf:
     """A layout chosen by hand, judged and predicted."""
 
     layout: Layout
-    """On all ranks of the cluster, without what means nothing beside its other choices."""
+    """Layout on all ranks of the cluster, without options that have no effect with its other values."""
     choices: Mapping[str, tuple[Choosable, ...]]
     """Values of each option beside the others, and why some cannot be; by field."""
     reasons: tuple[Reason, ...]
@@ -184,7 +184,7 @@ class WhatIf:
     nearest: Layout | None
     """One that can run and differs little; None where it can itself, or a few steps find none."""
     legal: LegalLayout | None
-    """None where it cannot run."""
+    """Prediction of the layout; None if it cannot run."""
 
 
 def what_if(layout: Layout, job: Job) -> WhatIf:

@@ -70,15 +70,15 @@ class Route:
     axis: str
     """``tensor``, ``context``, ``expert``, ``pipeline``, ``shard`` or ``replicate``."""
     traffic: Traffic
-    """What they do."""
+    """Collectives of the groups."""
     num_ranks: int
-    """Of one group."""
+    """Number of ranks of one group."""
     num_nodes: int
-    """On which one group lies, or NVLink domains of several nodes."""
+    """Number of nodes of one group, or of NVLink domains of several nodes."""
     limiting_link: str
     """Name of the links that are busy longest."""
     bytes_per_s: float
-    """What each rank gets through in long messages: its bytes over the time that they take."""
+    """Bandwidth of each rank in long messages: its bytes divided by their time."""
     links: tuple[LinkUse, ...]
     """All that their traffic passes, from inside nodes up."""
 
@@ -140,9 +140,9 @@ class RankGroup:
     """``tensor``, ``context``, ``expert``, ``pipeline`` or ``data``; the last holds context ranks, too, which sum the
     same gradients."""
     letters: str
-    """As a column is headed: ``tp``."""
+    """Short name of the degree, as a column heading: ``tp``."""
     ranks: tuple[int, ...]
-    """Of the group, in order."""
+    """Ranks of the group, in order."""
     link: str
     """Name of the slowest link that it crosses; on a described network of the one that limits it."""
     num_nodes: int
@@ -152,7 +152,7 @@ class RankGroup:
     exposed_s: float
     """Seconds of a step in which a rank waits for them."""
     slow_links: tuple[LinkHealth, ...] = ()
-    """What ails links between two ends that ranks of this very group lie at; of a pipeline, stages that follow one
+    """Degraded links between two ends at which ranks of this group lie; for a pipeline, between stages that follow one
     another."""
 
 
@@ -164,7 +164,7 @@ class RankGroups:
     pipeline_rank: int
     """Its stage, or its first of several."""
     node: int
-    """Of the cluster, from 0."""
+    """Node of the cluster, from 0."""
     ranks_per_node: int
     """Ranks of each node."""
     ranks_per_stage: int
@@ -299,7 +299,7 @@ class NcclWays:
     num_ranks: int
     num_nodes: int
     bands: tuple[NcclBand, ...]
-    """For every size, the smallest first."""
+    """Choices for every size, the smallest first."""
 
 
 def nccl_ways(layout: Layout, job: Job) -> tuple[NcclWays, ...]:
@@ -342,8 +342,8 @@ class CrossedLink:
 
     health: LinkHealth
     axes: tuple[str, ...]
-    """Whose groups talk over it: ``tensor``, ``context``, ``expert``, ``pipeline`` and ``data``, of both its axes; none
-    where the layout leaves the link alone."""
+    """Axes whose groups communicate over the link: ``tensor``, ``context``, ``expert``, ``pipeline`` and ``data``, for
+    both its axes; empty if the layout does not use the link."""
 
 
 def crossed_links(layout: Layout, job: Job) -> tuple[CrossedLink, ...]:

@@ -43,7 +43,7 @@ class TimePart:
     share: float
     """Fraction of the whole step, 0..1."""
     limit: Limit
-    """What it is limited by."""
+    """Limit of the part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class Refusal:
     """A step away that breaks a rule."""
 
     changes: tuple[FieldChange, ...]
-    """What would differ."""
+    """Options that would differ."""
     reason: Reason
     """The first rule it breaks."""
 
@@ -72,19 +72,19 @@ class Explanation:
     """One layout: where its time and memory go, and what its neighbours promise. Nothing here was measured."""
 
     model_size: ModelSize
-    """How large the model is that it is a layout of."""
+    """Size of the model."""
     layout: Layout
     prediction: Prediction
     time: tuple[TimePart, ...]
     """Parts that take time, longest first."""
     step: StepParts
-    """The same time by the parts that measurements tell apart, in the order of a step."""
+    """Step time in the parts that measurements distinguish, in the order of a step."""
     memory: tuple[MemoryPart, ...]
     """Parts that take memory, largest first."""
     stages: tuple[Memory, ...]
     """Memory of each pipeline rank; ``memory`` is that of the fullest."""
     limit_bytes: float
-    """What a rank has."""
+    """Memory of a rank in bytes."""
     margin_bytes: float
     """The limit less the predicted peak; below 0 where it does not fit."""
     helpful: tuple[Alternative, ...]
@@ -95,15 +95,15 @@ class Explanation:
     illegal: tuple[Refusal, ...]
     """Changes that no cluster of this shape or model can run."""
     caveats: tuple[Caveat, ...]
-    """What a reader should know."""
+    """Caveats for the reader."""
     links: tuple[CrossedLink, ...] = ()
     """Links of the cluster that are not healthy, and which groups reach over them."""
     batches: tuple[BatchWay, ...] = ()
     """Ways to deal and pack sequences that differ in length; none where all are as long."""
     routes: tuple[Route, ...] = ()
-    """On a described network which link limits the groups of each axis; none without one."""
+    """Links that limit the groups of each axis on a described network; empty without one."""
     nccl: tuple[NcclWays, ...] = ()
-    """Which algorithm and protocol NCCL would take by itself among the ranks of each axis; none without NCCL."""
+    """Algorithm and protocol that NCCL would choose by itself among the ranks of each axis; empty without NCCL."""
 
     @property
     @derived
@@ -185,11 +185,11 @@ class StagePeak:
     stage: int
     """The pipeline rank, from 0; it may hold several stages."""
     predicted: Memory
-    """By part."""
+    """Predicted memory by part."""
     measured_bytes: int | None
     """Highest peak among the ranks of the job that it stands for; None where they did not tell."""
     rank: int | None
-    """Which of them had it."""
+    """Rank with the highest peak."""
 
     @property
     @derived
@@ -207,16 +207,16 @@ class TrialParts:
     step: StepParts
     """A step's parts: as predicted before the trial ran, and as measured."""
     predicted_step: StepParts
-    """The same parts by prediction alone, which tells more of them apart than a measurement."""
+    """Predicted parts, of which there are more than a measurement can distinguish."""
     stages: tuple[StagePeak, ...]
     """Memory by pipeline rank, as today's cost model predicts it."""
     limit_bytes: float
-    """What a rank may allocate."""
+    """Bytes that a rank may allocate."""
     predicted_overlap: float | None = None
     """Share of the bytes of gradients whose reduction starts before the backward passes end, by prediction; None where
     one rank sees all tokens."""
     measured_overlap: float | None = None
-    """The same by hooks; None where none hears of it, as under FSDP, and where nothing was measured."""
+    """Overlap measured by hooks; None if there are none, as under FSDP, or if nothing was measured."""
 
 
 def trial_parts(trial: Trial, request: SweepRequest) -> TrialParts:

@@ -47,15 +47,15 @@ class LayerGain:
 
     layer: CommunicationLayer
     options: tuple[str, ...]
-    """Of the layer, by their fields."""
+    """Options of the layer, by their fields."""
     layout: Layout
     step_time_s: float
     value: float
-    """What is compared: expected MFU, or what the sweep of measured trials maximises."""
+    """Value that is compared: expected MFU, or the objective of the sweep for measured trials."""
     gain: float
     """Share by which it is above the best of the layer before; 0 of the first."""
     changes: tuple[FieldChange, ...]
-    """What differs from that; empty where nothing found is better."""
+    """Options that differ from the layer before; empty if nothing better was found."""
     num_layouts: int
     """Among which it was found."""
 
@@ -71,11 +71,11 @@ class LayerReport:
     """Gains of all layers, by prediction or as they were measured."""
 
     gains: tuple[LayerGain, ...]
-    """In the order of the layers; of measured trials those of which there are any."""
+    """Gains in the order of the layers; among measured trials, only of layers that were tried."""
     total_gain: float
     """Share by which the last best is above the first."""
     caveats: tuple[Caveat, ...] = ()
-    """What a reader should know."""
+    """Caveats for the reader."""
 
     @classmethod
     def of(cls, gains: Sequence[LayerGain], said: tuple[Caveat, ...] = ()) -> LayerReport:
@@ -88,7 +88,8 @@ class SweepLayers:
     """Gains of the layers of communication to a job, predicted and measured."""
 
     predicted: LayerReport
-    """Strategies of the sweep's own space, and more values of other layers than most spaces name."""
+    """Gains by prediction, with the strategies of the sweep's own space, and more values of other layers than most
+    spaces have."""
     measured: LayerReport | None
     """Among its trials that have a rank; null before there is one that leaves later layers alone."""
 
@@ -176,7 +177,7 @@ _WIDER: Mapping[str, Callable[[Job], tuple[int, ...]]] = {
     "rank_order": lambda job: tuple(RankOrder),
     "rank_placement": lambda job: tuple(RankPlacement),
 }
-"""What is searched beyond the default space; where a rule takes it out, nothing of it is predicted."""
+"""Values searched beyond the default space; values that a rule forbids are not predicted."""
 
 
 def _best_of(

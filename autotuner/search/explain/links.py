@@ -1,4 +1,4 @@
-"""A step with healthy links beside the same step with those of today: what a slow link holds up, message by message."""
+"""A step with nominal links beside the same step with those of today: what a slow link holds up, message by message."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ class Message:
     """A message from one pass to another pipeline rank over such a hop."""
 
     action: str
-    """The pass whose result it is, as torch writes it: ``2F3``."""
+    """Pass whose result it is, as torch writes it: ``2F3``."""
     from_rank: int
     """Pipeline rank that sends."""
     to_rank: int
     """Pipeline rank that receives."""
     sent_s: float
-    """When the pass ended, from the begin of the step."""
+    """Time at which the pass ended, from the beginning of the step."""
     received_s: float
-    """When it was there; of one that is waited for, when the pass behind it began."""
+    """Time at which it arrived; of a message that is waited for, the beginning of the next pass."""
     is_late: bool
     """The rank behind had nothing else to do before it was there."""
 
@@ -65,27 +65,27 @@ class HeldUp:
 
     pipeline_rank: int
     added_s: float
-    """By which it waits longer for its own sends in a step than with healthy links."""
+    """Extra seconds per step that it waits for its own sends, compared with nominal links."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTimelines:
-    """A step under healthy links and under others, on one axis of time."""
+    """A step with nominal links and with others, on one axis of time."""
 
     links: tuple[LinkHealth, ...] = ()
-    """What is not healthy; empty where nothing is known to be slow, and ``slow`` is None then."""
+    """Degraded links; empty if no link is known to be slow, and ``slow`` is then None."""
     stretch: Stretch | None = None
-    """Of the sweep's fault trace, the steps in which it is so; None where it is the cluster's link health."""
+    """Steps of the sweep's fault trace in which the links are degraded; None for the cluster's link health."""
     hops: tuple[SlowHop, ...] = ()
-    """Where that lies between pipeline ranks; empty where only other groups cross it."""
+    """Slow hops between pipeline ranks; empty if only other groups cross the links."""
     healthy: PredictedTimeline
-    """As predicted if every link were as the cluster says of its kind."""
+    """Prediction with every link at the cluster's nominal speed."""
     slow: PredictedTimeline | None = None
-    """As predicted under ``links``."""
+    """Prediction under ``links``."""
     messages: tuple[Message, ...] = ()
-    """What passes the slow hops in ``slow``, by the time when it is sent."""
+    """Messages that pass the slow hops in ``slow``, by the time when they are sent."""
     added_s: float = 0.0
-    """What the links add to the step, predicted."""
+    """Predicted time that the links add to the step."""
     held_up: HeldUp | None = None
     """The rank that its own sends hold up longest; None where they hold up none."""
     measured: StepTimeline | None = None
@@ -108,7 +108,7 @@ def trial_link_timelines(trial: Trial, request: SweepRequest) -> LinkTimelines:
 
 
 def link_timelines(layout: Layout, job: Job, trace: FaultTrace | None = None) -> LinkTimelines:
-    """A legal layout's step under healthy links, and under those of today.
+    """Return a legal layout's step with nominal links, and with those of today.
 
     Today's are the cluster's link health, or the worst of a trace of what befalls the links in the course of the run.
     """
@@ -143,7 +143,7 @@ def _under(job: Job, links: tuple[LinkHealth, ...]) -> Job:
 
 
 def _worst(layout: Layout, job: Job, trace: FaultTrace) -> Stretch | None:
-    """The stretch of the trace in which a step is predicted to take longest; None where nothing befalls a link."""
+    """Return the stretch of the trace in which a step is predicted to take longest; None if no link has a fault."""
     befallen = [stretch for stretch in trace.stretches() if stretch.links]
     return max(befallen, key=lambda one: predict_one(layout, _under(job, one.links)).step_time.total_s, default=None)
 

@@ -24,7 +24,7 @@ from autotuner.costmodel.details import pass_shares
 from autotuner.search.explain.communication import routes
 
 PartKind = Literal["forward", "backward", "weight", "recompute", "communication", "idle", "optimizer", "other"]
-"""What a part is, for who paints or sums them up."""
+"""Kind of a part, for painting and for sums."""
 
 Activity = Literal[
     "forward", "backward", "weight", "recompute", "tensor", "context", "expert", "data", "pipeline", "idle", "optimizer"
@@ -44,7 +44,7 @@ _ACTIVITIES: Mapping[Activity, tuple[PartKind, str, str]] = {
     "idle": ("idle", "pipeline idle", "bubble_s"),
     "optimizer": ("optimizer", "optimizer", "optimizer_s"),
 }
-"""In the order of a picture: its kind, its name, and the field of ``StepTime`` that it is, if it is one."""
+"""Parts in the order of a picture: kind, name, and the field of ``StepTime``, if there is one."""
 
 ACTIVITY_WORDS = {activity: words for activity, (_, words, _) in _ACTIVITIES.items()}
 
@@ -63,9 +63,9 @@ class StepPart:
     """Predicted seconds of each activity that a measurement cannot tell apart; empty: no law of the model explains
     it."""
     measured_s: float | None
-    """None where nothing was measured, or nothing divided the step."""
+    """Measured time; None if nothing was measured, or the step was not divided."""
     limits: tuple[Limit, ...] = ()
-    """What limits it: of a pass its largest kind of work, of other activities each that takes time."""
+    """Limits of the part: of a pass its largest kind of work, of other activities each that takes time."""
 
     @property
     @derived
@@ -86,7 +86,7 @@ class StepParts:
     """Sum of the measured parts: the step that was divided, not the median of the timed ones. None where nothing
     divided one."""
     rank: int | None
-    """Whose step was profiled; None where it was not, or where the slowest rank of each phase was timed."""
+    """Rank whose step was profiled; None if none was, or if the slowest rank of each phase was timed."""
 
     @property
     @derived
@@ -254,18 +254,18 @@ class Limit:
     seq_len: int | None = None
     """Tokens of a sequence, whose square attention grows with."""
     num_micro_batches: int | None = None
-    """Of a pipeline, which idles around them."""
+    """Number of micro-batches of a pipeline, which idles before and after them."""
     recomputed: tuple[RecomputePolicy, ...] = ()
-    """What selective recomputation computes again."""
+    """Activations that selective recomputation computes again."""
     axis: str = ""
-    """Whose groups of ranks communicate: ``tensor``, ``context``, ``expert``, ``pipeline``, ``shard`` or ``replicate``;
-    empty: none do."""
+    """Axis whose groups of ranks communicate: ``tensor``, ``context``, ``expert``, ``pipeline``, ``shard`` or
+    ``replicate``; empty: none do."""
     num_ranks: int | None = None
-    """Of one group."""
+    """Number of ranks of one group."""
     link: str = ""
     """The slowest inside a group."""
     limiting_link: str = ""
-    """On a described network the one that is busy longest; elsewhere the same."""
+    """Link that is busy longest on a described network; elsewhere the link of the group."""
     slow_links: tuple[LinkHealth, ...] = ()
     """Those between stages that are not healthy."""
 

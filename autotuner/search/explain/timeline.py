@@ -42,10 +42,11 @@ _FEW_RANKS = 16
 """So many keep step to the last digit after the rounds that are simulated; those of deeper ones nearly, to 0.5 %."""
 
 _NUM_FOLDS = {PipelineSchedule.GPIPE: 2}
-"""Where forwards and backwards repeat apart; a step in which they do not both is simulated whole."""
+"""Schedules in which forwards and backwards repeat separately; a step in which they do not both is simulated whole."""
 
 _MOST_BLOCKS = 3_000
-"""Of a timeline: of a pipeline with more, the first and the last ranks are kept, whose blocks are fewer."""
+"""Maximum number of blocks of a timeline. Of a larger pipeline, the first and the last ranks are kept, whose blocks are
+fewer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,7 +335,7 @@ class TrialTimelines:
     is_small: bool
     """It is that of the trial on fewer ranks that stands for the layout, not of the layout."""
     predicted: PredictedTimeline
-    """By the schedule simulator, from what today's cost model says of each pass."""
+    """Prediction by the schedule simulator, from today's cost model of each pass."""
     measured: StepTimeline | None
     """Recorded on a profiled step; None where none was, and once it was thinned away."""
 

@@ -19,16 +19,17 @@ _NOT_RENTED = ("a100-64gb", "h100-64gb", "h100-96gb", "a800", "h800", "h20")
 """Parts of one owner's machine, or of one country's market: compared where somebody names them."""
 
 _GUESSED = "an assumption"
-"""How the source of a price begins that nobody lists."""
+"""First words of the source of a price that nobody lists."""
 
 RECALLED = "recalled, not looked up"
-"""How the source of a price ends that nobody has read again on its date."""
+"""Last words of the source of a price that nobody has checked on its date."""
 
 _SLOWER_LINKS = ("pcie4", "pcie5")
 """Nodes that are joined by no more than this are not offered unasked."""
 
 _HIGHEST_MFU = 0.65
-"""No published run of ``tests/published`` comes higher: a cluster that would have to is too small for the deadline."""
+"""Highest MFU: no published run of ``tests/published`` exceeds it, so a cluster that would have to is too small for the
+deadline."""
 
 _LONGEST_S = 366 * 86_400.0
 """Nobody is taken to wait longer where no deadline is named: an assumption."""
@@ -39,8 +40,8 @@ _SHORTEST_S = 86_400.0
 _USUAL_MFU = 1 / 3
 
 _STATE_BYTES = 16
-"""Of each parameter: weights, gradients, fp32 copies and two moments (Rajbhandari et al., arXiv 1910.02054, section 3);
-a cluster that cannot hold them is not looked at."""
+"""Bytes of each parameter: weights, gradients, fp32 copies and two moments (Rajbhandari et al., arXiv 1910.02054,
+section 3). A cluster that cannot hold them is skipped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,17 +49,17 @@ class Price:
     """The price of an accelerator, and its source."""
 
     accelerator: str
-    """Its name."""
+    """Name of the accelerator."""
     per_hour: float
     """US dollars of one accelerator and hour; 0 where it is not known."""
     source: str
-    """Where it was read; empty: the caller said it."""
+    """Source of the price; empty: the caller gave it."""
     date: str
-    """When it was read (ISO date); empty with the source."""
+    """ISO date on which the source was read; empty with the source."""
     power_w: float
-    """What the accelerator draws at most; 0 where it is not known."""
+    """Maximum power of the accelerator; 0 if it is unknown."""
     power_source: str
-    """Where that was read."""
+    """Source of the power."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +67,7 @@ class Offer:
     """A cluster that the plan compares."""
 
     cluster: Cluster
-    """With the price that counts."""
+    """Cluster with the price that applies."""
     is_hypothetical: bool = False
     """One of the catalog with another network or memory."""
 

@@ -29,11 +29,11 @@ class Errors:
     """Errors that the logarithm of one predicted step time may have."""
 
     parts: Floats
-    """By the order of ``PARTS``: what a standard deviation of each part's factor does to the whole step."""
+    """Effect of a standard deviation of each part's factor on the whole step, in the order of ``PARTS``."""
     shares: Floats
-    """Of the step, by the same order."""
+    """Shares of the step, in the order of ``PARTS``."""
     common: float
-    """The same of the factor of all parts."""
+    """Effect of a standard deviation of the common factor."""
     residual: float
     """A layout's own."""
 
@@ -53,7 +53,7 @@ class Told:
     """Findings of a small sweep on one accelerator: sums of standard factors, each with noise."""
 
     accelerator: str
-    """Whose factors they are."""
+    """Accelerator whose factors are observed."""
     rows: Floats
     """Weights of the factors in each sum: shape (sums, factors)."""
     noise: Floats
@@ -85,13 +85,13 @@ class Belief:
     log_hours: Floats
     """Their means."""
     weights: Floats
-    """What each standard factor adds: shape (clusters, factors of all accelerators)."""
+    """Effect of each standard factor: shape (clusters, factors of all accelerators)."""
     covariance: Floats
-    """Of the factors as far as they are known: shape (factors, factors)."""
+    """Covariance of the factors given what is known: shape (factors, factors)."""
     own: Floats
     """Standard deviation of what each has for itself."""
     accelerators: tuple[str, ...]
-    """Whose factors stand where, by their order."""
+    """Accelerators of the factors, in their order."""
 
     @classmethod
     def of(cls, found: Sequence[Outcome], errors: Sequence[Errors]) -> Belief:
@@ -148,13 +148,13 @@ class Loss:
     """
 
     rates: Floats
-    """Of each cluster."""
+    """Price per hour of each cluster."""
     limits_h: Floats
     """Hours up to which a run keeps all limits."""
     weight: float
-    """How many more such runs one counts as that takes longer."""
+    """Number of further runs that a run counts as if it takes longer."""
     dollars: Floats
-    """What a unit of loss is worth to whoever takes each cluster."""
+    """Value in dollars of a unit of loss on each cluster."""
 
     @classmethod
     def of(cls, found: Sequence[Outcome], goal: Goal) -> Loss:
@@ -191,10 +191,10 @@ class Loss:
 
 
 _NUM_DRAWS = 2048
-"""Of what measurements may say: the standard error of a value is 2 % of a cluster's own error."""
+"""Number of draws of possible measurements: the standard error of a value is 2 % of a cluster's own error."""
 
 _SEED = 20_261_123
-"""The same draws for every question, so that answers differ by what is asked alone."""
+"""Seed of the draws: the same for every question, so that answers differ by the question alone."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

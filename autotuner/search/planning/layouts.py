@@ -34,7 +34,7 @@ class Interval:
     low: float
     """Fewer than 10 of 100 cases lie below."""
     median: float
-    """As many lie below as above."""
+    """Median of the value."""
     high: float
     """Fewer than 10 of 100 cases lie above."""
 
@@ -50,11 +50,11 @@ class Outcome:
     """A cluster with its best layout, and what the whole run takes on it."""
 
     cluster: Cluster
-    """With the prices that count."""
+    """Cluster with the prices that apply."""
     best: PredictedLayout
     """Its best layout by prediction."""
     footprint: Footprint
-    """What that takes beside time."""
+    """Resource cost of that layout."""
     num_steps: float
     """Optimizer steps of the run."""
     goodput: float
@@ -144,9 +144,9 @@ class TrainingRun:
     num_steps: float
     """Optimizer steps."""
     step_time_s: float
-    """Of one of them."""
+    """Duration of one of the steps."""
     mfu: float
-    """Of steps that are not interrupted."""
+    """MFU of steps without interruptions."""
     goodput: float
     """Share of the time in which the run makes progress."""
 
@@ -177,7 +177,7 @@ class SearchedCluster:
     """The best layout of a cluster, and which of its layouts were looked through."""
 
     outcome: Outcome | None
-    """None where no layout that was looked through fits."""
+    """Outcome of the best layout; None if no layout that was searched fits."""
     is_thorough: bool
     """All layouts were looked through; else a thin space of them."""
     too_large: Caveat | None = None

@@ -39,16 +39,17 @@ _MOST_ACCELERATORS = 6
 """Kinds that are proved, those of the best contenders."""
 
 _MOST_NODES = 64
-"""Of a proof of concept: more is no small sweep."""
+"""Maximum number of nodes of a pilot sweep."""
 
 NUM_TRIALS = 8
-"""Of a small sweep: the best layout and some around it."""
+"""Number of trials of a small sweep: the best layout and some around it."""
 
 _START_S = 240.0
-"""What a trial takes before its first step that counts, data and compilation included: an assumption."""
+"""Time of a trial before its first step that counts, data and compilation included: an assumption."""
 
 _NUM_STEPS = 30
-"""Of a trial, those before the times settle included; as the trial job measures (docs/explanation/measurement.md)."""
+"""Number of steps of a trial, including those before the times settle, as the trial job measures
+(docs/explanation/measurement.md)."""
 
 _S_PER_HOUR = 3600.0
 
@@ -58,7 +59,7 @@ class PilotSweep:
     """A small sweep that makes the choice surer, given those before it."""
 
     accelerator: str
-    """What it runs on."""
+    """Accelerator that the sweep runs on."""
     num_nodes: int
     """Nodes that it takes."""
     num_accelerators: int
@@ -75,7 +76,7 @@ class PilotSweep:
     parts: tuple[str, ...]
     """Parts of a step that it measures as the target runs them."""
     num_trials: int
-    """Of the sweep."""
+    """Number of trials of the sweep."""
     hours: float
     """That it takes."""
     cost: float
@@ -99,7 +100,7 @@ class _Sweep:
     """The contender that it stands for."""
     told: Told
     pilot: PilotSweep
-    """What it saves is not known yet."""
+    """Pilot sweep; its saving is not known yet."""
 
 
 def pilot_sweeps(request: PlanRequest, contenders: Sequence[Outcome]) -> tuple[PilotSweep, ...]:
@@ -210,13 +211,13 @@ class Upgrade:
     num_nodes: int = 0
     """Nodes that it adds; gains are of all of them together."""
     saved_s: float = 0.0
-    """Of the run's time."""
+    """Time that the run saves."""
     saved_cost: float = 0.0
     """US dollars of the run; below 0 where it costs more."""
     mfu: float = 0.0
-    """What it adds to the MFU, 0..1."""
+    """Increase of the MFU, 0..1."""
     price_per_hour: float = 0.0
-    """What it adds to the price of an hour of the cluster, in US dollars."""
+    """Increase of the price of an hour of the cluster, in US dollars."""
     mfu_per_dollar: float | None = None
     """``mfu`` over ``price_per_hour``; null where that is not above 0."""
     hours_per_dollar: float | None = None

@@ -52,9 +52,9 @@ class Starts:
     """Values that may be tried, and reasons why others may not."""
 
     scales: Mapping[OptimizerName, tuple[Scale, ...]]
-    """By optimizer; an optimizer that has none is left out."""
+    """Scales by optimizer; an optimizer that has none is left out."""
     refusals: tuple[str, ...]
-    """Why others are left out, as sentences without a full stop."""
+    """Reasons why others are left out, as sentences without a full stop."""
 
 
 def starts_of(request: OptimizerStudyRequest) -> Starts:
@@ -110,7 +110,8 @@ _NUM_OTHERS = 5
 
 
 _NUM_STEPS = 3
-"""Before which a candidate's speed is not known: the first step allocates, and one more is no median."""
+"""Number of steps before which a candidate's speed is unknown: the first step allocates, and one more gives no
+median."""
 
 
 class Pruning:
@@ -174,10 +175,11 @@ _NUM_STARTUP = 10
 """Candidates that are drawn at random before TPE has anything to say: Optuna's own default."""
 
 _DIVERGED = 10.0
-"""How far above the target, as a share of it, a loss counts that is no number: farther than any that is."""
+"""Distance from the target, as a share of it, at which a non-finite loss counts: farther than any finite one."""
 
 _FACTOR_OF_MISSES = 2.0
-"""What did not come to the target within its samples counts as slower than whatever did: twice and more."""
+"""Penalty factor of candidates that miss the target within their samples: they count as at least twice as slow as any
+that reached it."""
 
 Params = dict[str, float | int | str]
 

@@ -34,7 +34,7 @@ class Candidates:
     layouts: tuple[Layout, ...]
     """Each once."""
     step_s: Floats
-    """Of one optimizer step: shape (phases, layouts); infinite where a layout cannot run."""
+    """Duration of one optimizer step: shape (phases, layouts); infinite if a layout cannot run."""
     phase_s: Floats
     """Expected of a whole phase: its steps, over the probability that the layout fits in memory, since a run that dies
     trains nothing."""
@@ -175,7 +175,7 @@ _MOST_STATIC = 5
 
 
 _ANY_WORKLOAD = tuple(rule for rule in DEGREE_RULES if rule.name == "world-size")
-"""What a layout keeps whatever it trains: the workload before the first phase is not known."""
+"""Rules that a layout keeps for any workload: the workload before the first phase is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,13 +213,14 @@ class PhaseChoice:
     relative_error: float
     """Half-width of the 80 % interval of ``step_s``, as in a prediction."""
     expected_s: float
-    """Of the whole phase without switches: its steps, over the probability that the layout fits."""
+    """Expected duration of the whole phase without switches: its steps, divided by the probability that the layout
+    fits."""
     switch_s: float
-    """What the switch into it takes; 0 where the layout was running."""
+    """Duration of the switch into it; 0 if the layout was already running."""
     fastest: str
     """The phase's own fastest layout in short, whatever switches cost."""
     fastest_s: float
-    """What the phase would take in that."""
+    """Duration of the phase with that layout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +230,7 @@ class Course:
     choices: tuple[PhaseChoice, ...]
     num_switches: int
     total_s: float
-    """Of all phases and switches."""
+    """Duration of all phases and switches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,19 +238,19 @@ class PhasesPlan:
     """A layout for each phase; nothing here was measured."""
 
     best: Course
-    """The course that takes least."""
+    """Course with the shortest duration."""
     statics: tuple[Course, ...]
     """Those that stay in one layout, the fastest first; empty where none can run in every phase."""
     greedy: Course
     """Each phase in its own fastest layout."""
     switch_s: float
-    """What one switch takes."""
+    """Duration of one switch."""
     switch: SwitchCost
-    """Of what that is made."""
+    """Parts of that duration."""
     checkpoint_bytes: float
-    """What is written and read of the model."""
+    """Bytes of the model that are written and read."""
     caveats: tuple[Caveat, ...]
-    """What a reader of the predictions should know."""
+    """Caveats for readers of the predictions."""
 
     @property
     def saved_s(self) -> float | None:

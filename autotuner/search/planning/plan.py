@@ -71,17 +71,17 @@ class Candidate:
     num_nodes: int
     num_accelerators: int
     price_per_accelerator_hour: float
-    """In US dollars."""
+    """Price in US dollars."""
     is_hypothetical: bool
     """Nobody sells it: one of the catalog with another network or memory."""
     is_on_front: bool
-    """No other is both faster and cheaper."""
+    """True if no other candidate is both faster and cheaper."""
     is_thorough: bool
     """Its layouts were all looked through; else a thin space of them."""
     chance_kept: float
-    """How likely it keeps the goal's limits, 0..1; 1 where there are none."""
+    """Probability that it keeps the goal's limits, 0..1; 1 if there are none."""
     chance_best: float
-    """How likely it turns out to have been the right choice, 0..1."""
+    """Probability that it turns out to be the right choice, 0..1."""
     label: str
     """Its best layout in short."""
     layout: Layout
@@ -97,15 +97,15 @@ class Plan:
     num_compared: int
     """Clusters that were looked at."""
     prices: tuple[Price, ...]
-    """What their accelerators cost and draw, and who says so."""
+    """Prices and powers of the accelerators, with their sources."""
     regret: float
     """Dollars that the choice is worse by, on average, than if all times were known beforehand."""
     marginals: tuple[Upgrade, ...]
-    """What changes of the first would buy."""
+    """Gains of changes of the first candidate."""
     proofs: tuple[PilotSweep, ...]
     """Small sweeps that are worth more than they cost, in the order to run them."""
     caveats: tuple[Caveat, ...]
-    """What a reader should know of the predictions, and which layouts were too many to be looked through."""
+    """Caveats about the predictions, and about layouts that were too many to search."""
 
 
 def plan(request: PlanRequest, asides: Asides, progress: Progress = lambda done, known: None) -> Plan:
@@ -276,7 +276,7 @@ class PlanRun(Run):
     request: PlanRequest
     progress: PlanProgress
     result: Plan | None = None
-    """None until it is computed, and in a list."""
+    """Result; None until it is computed, and in a list."""
 
 
 _DIGITS = 16

@@ -44,12 +44,12 @@ class Goal:
     num_tokens: Annotated[float, Typed(read_amount, written_amount, "15.6T, 400B or 2e12")]
     """Tokens that the model is trained on."""
     deadline_s: Annotated[float | None, Typed(read_duration_s, written_duration, "60d, 8w or 36h"), Hint("none")] = None
-    """By when it should be done, from its start; None: time is a matter of taste."""
+    """Time from the start of the run until it should be done; None: there is no deadline."""
     price_limit: Annotated[float | None, Typed(read_amount, written_amount, "3.5M"), Hint("none")] = None
-    """What it should cost at most, in US dollars; None: so is money."""
+    """Maximum cost in US dollars; None: there is no limit."""
     broken_weight: Annotated[NonNegative, Rare()] = 3.0
-    """How many more such runs a run counts as that breaks a limit. The default is an assumption: a cluster that breaks
-    a limit in every third case is as good as one at twice its price that never does."""
+    """Number of further runs that a run counts as if it breaks a limit. The default is an assumption: a cluster that
+    breaks a limit in every third case is as good as one at twice its price that never does."""
 
     def __post_init__(self) -> None:
         for name in ("num_tokens", "deadline_s", "price_limit"):
@@ -117,9 +117,9 @@ class PlanRequest:
     model: Named[TransformerSpec]
     """Name of a stored or catalog model, or the model itself, as for a prediction."""
     workload: Workload
-    """Of one optimizer step."""
+    """Workload of one optimizer step."""
     goal: Goal
-    """How much is trained, by when and for how much."""
+    """Amount of training, deadline and budget."""
     stack: Annotated[OnlyNamed[Stack], Rare()] = "torch"
     """Name of the software that would run it, from the catalog."""
     accelerators: Annotated[tuple[str, ...], MaxLen(_MOST_NAMED), Hint("all with a list price")] = ()
@@ -148,12 +148,11 @@ class PlanRequest:
     ] = field(default_factory=dict)
     """US dollars per accelerator and hour by accelerator, in the place of the catalog's."""
     tariff: Annotated[GivenTariff, _PRICES] = field(default_factory=dict)
-    """What of the power, emissions and spot hours of the catalog's clusters is otherwise: a region, or fields of a
-    tariff."""
+    """Tariff of the catalog's clusters, where it differs: a region, or fields of a tariff."""
     change_prices: Annotated[ChangePrices, _PRICES] = field(default_factory=ChangePrices)
-    """What hypothetical clusters cost more."""
+    """Extra prices of hypothetical clusters."""
     failures: Annotated[Failures, Topic("Interruptions")] = field(default_factory=Failures)
-    """How often jobs are interrupted, and what that takes."""
+    """Rate and cost of interruptions."""
     space: Annotated[GivenAxes, Rare()] = field(default_factory=dict)
     """Values of options to search; what is left out takes what suits each cluster and keeps the mathematics."""
     max_accelerators: Annotated[int, Ge(1), Le(2**20), _CLUSTERS] = 16_384

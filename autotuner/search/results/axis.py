@@ -14,7 +14,7 @@ Value = int | str
 """A number, or a choice in words."""
 
 SHARDING_WORDS = {ShardLevel.OPTIMIZER: "ZeRO-1", ShardLevel.GRADIENTS: "ZeRO-2", ShardLevel.PARAMETERS: "FSDP"}
-"""What trainers call the levels that shard anything."""
+"""Trainers' names of the levels that shard anything."""
 
 _IN_GROUPS = " in groups"
 
@@ -24,9 +24,9 @@ class Axis:
     """One choice of a layout."""
 
     name: str
-    """For addresses: ``tp``, ``recompute``."""
+    """Name in addresses: ``tp``, ``recompute``."""
     label: str
-    """For people; of a degree its letters again."""
+    """Label for people; of a degree its letters again."""
     words: tuple[str, ...]
     """Values in their order, the plainest first; empty for a number."""
     read: Callable[[Layout], Value]

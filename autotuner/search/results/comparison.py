@@ -44,7 +44,7 @@ _MEASURED_PHASES: Mapping[str, tuple[PartKind, tuple[str, ...]]] = {
     "waiting for gradients": ("communication", ("gradient_sync_s",)),
     "optimizer": ("optimizer", ("optimizer_s",)),
 }
-"""The same of timed steps that nobody profiled, with fields of ``PhaseTimes``."""
+"""Parts of timed steps that nobody profiled, with fields of ``PhaseTimes``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,23 +53,23 @@ class Contender:
 
     layout: Layout
     job: Job
-    """What it is, or would be, run for."""
+    """Job of the layout."""
     prediction: Prediction
-    """Of the layout in that job; of a trial as it was predicted before it ran."""
+    """Prediction of the layout in that job; of a trial, the one from before it ran."""
     trial: Trial | None = None
     """The one that ran it; None of a layout that only is predicted."""
     standing: Standing | None = None
-    """What its sweep's ranking says of the trial; None where it has no rank."""
+    """Standing in its sweep's ranking; None if it has no rank."""
     of: str = ""
-    """What names it again: an id, an address of the page that explores, or words."""
+    """Reference that names it again: an id, an address of the page that explores, or words."""
     name: str = ""
-    """What people call it."""
+    """Name for people."""
     rank: int | None = None
-    """In its sweep's ranking; None where it has none."""
+    """Rank in its sweep's ranking; None if it has none."""
     explored: Mapping[str, str] = field(default_factory=dict)
-    """What the page that explores is asked, to show it; empty for a trial, which has a page of its own."""
+    """Query of the page that explores it; empty for a trial, which has a page of its own."""
     notes: tuple[Note, ...] = ()
-    """What was assumed, changed and ignored of flags."""
+    """Notes on flags that were assumed, changed or ignored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class Figures:
     """The figures of a layout, as well as anybody knows them."""
 
     source: FiguresSource
-    """What the figures have to be called."""
+    """Source of the figures."""
     step_time_s: float
     tokens_per_s: float
     mfu: float
@@ -85,9 +85,9 @@ class Figures:
     """Half-width of the interval of all of these, as a share: 95 % of what one run measured, 80 % of anything else.
     None where it is not known."""
     error_beside: float | None
-    """The same of a difference from other layouts: with what equal runs differ by."""
+    """Error of a difference from other layouts, including the noise between equal runs."""
     peak_bytes: float | None
-    """Of the fullest rank; None where nobody told."""
+    """Peak of the fullest rank; None if it is unknown."""
     is_robust: bool = False
     """They are what it reached under its sweep's fault trace, which is what that ranks by."""
 
@@ -126,21 +126,21 @@ class ComparedLayout:
     """One of the layouts."""
 
     letter: str
-    """As sentences call it."""
+    """Letter that names it in sentences."""
     of: str
-    """What names it again."""
+    """Reference that names it again."""
     layout: Layout
     trial_id: str | None
-    """Of the trial that ran it; null of one that only is predicted."""
+    """Id of the trial that ran it; null for a layout that is only predicted."""
     figures: Figures
-    """What it reaches, measured where ``source`` says so."""
+    """Figures of the layout, measured if ``source`` says so."""
     beside: Beside | None
-    """How far it lies behind the fastest; null of the fastest."""
+    """Distance from the fastest; null for the fastest."""
     parts: tuple[Part, ...]
-    """Where its step goes, every part in one order, those of no time too; ``parts_are`` of the comparison says whether
-    that was measured."""
+    """Parts of its step, all in one order, including those of no time; ``parts_are`` of the comparison tells if they
+    were measured."""
     notes: tuple[Note, ...] = ()
-    """What was assumed, changed and ignored of flags."""
+    """Notes on flags that were assumed, changed or ignored."""
 
     @property
     @derived
@@ -167,9 +167,9 @@ class LayoutComparison:
     differing: tuple[str, ...]
     """Fields of a layout in which they differ; ``data_parallel_degree`` for both of its parts."""
     parts_are: PartsAre
-    """Whether the parts were measured, in kinds that all have, or are predicted by group of ranks."""
+    """Source of the parts: measured, in kinds that all layouts have, or predicted by group of ranks."""
     shifts: tuple[Shift, ...]
-    """From the parts of the slowest to those of the fastest, the largest first."""
+    """Differences from the parts of the slowest to those of the fastest, the largest first."""
     items: tuple[ComparedLayout, ...]
 
     def at(self, letter: str) -> ComparedLayout:

@@ -26,7 +26,7 @@ class WayOut:
     """A remedy for trials that died, as far as those that were measured tell."""
 
     died: Layout
-    """The layout that died and differs least; without the next two the one that is predicted to need least memory."""
+    """Failed layout that differs least; without the next two fields, the one that is predicted to need least memory."""
     trial: int | None = None
     """Number of the trial that ran; None: none did, or no layout helps."""
     layout: Layout | None = None
@@ -121,11 +121,11 @@ class Decisive:
     """Predicted peaks of trials that ran out of memory, the time that the fewest steps of trials that timed out are
     predicted to take, or how often trials were started whose machines were lost."""
     least: float | None
-    """Of the trial with the least; of steps that of the slowest trial. None where it is not known."""
+    """Value of the trial with the least; for steps, that of the slowest trial. None if it is unknown."""
     most: float | None
-    """Of the trial with the most; None like the one before."""
+    """Value of the trial with the most; None if it is unknown."""
     limit: float | None
-    """What they had; None of attempts."""
+    """Limit of the trials; None for attempts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,17 +135,17 @@ class FailureGroup:
     kind: FailureKind
     """Groups of one kind differ in what their trials said."""
     trials: tuple[FailedTrial, ...]
-    """By number."""
+    """Trials by number."""
     num_ran: int
     """Trials of the sweep that were measured, without repeats."""
     shared: tuple[Shared, ...]
-    """What sets them apart from these, what says most first; empty where nothing does."""
+    """Properties that distinguish these trials, the most telling first; empty if there are none."""
     num_fitting: int
     """Trials of the group that were predicted to fit in memory."""
     decisive: Decisive | None
     """The number that decided; None where there is none."""
     way_out: WayOut
-    """What would have helped."""
+    """Possible remedy."""
 
 
 def failures(request: SweepRequest, trials: Sequence[Trial]) -> tuple[FailureGroup, ...]:

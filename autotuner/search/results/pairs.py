@@ -29,7 +29,8 @@ class PairEffect:
     """The effect of one change on the throughput of otherwise equal layouts. Every number was measured."""
 
     subject: str
-    """What differs: ``recompute``, or ``tensor → pipeline`` for ranks that moved from one axis to the other."""
+    """Subject of the change: ``recompute``, or ``tensor → pipeline`` for ranks that moved from one axis to the
+    other."""
     before: str
     """The value before the change; empty for ranks that moved, and where there are no pairs."""
     after: str
@@ -37,14 +38,14 @@ class PairEffect:
     num_pairs: int
     """Pairs of measured layouts that differ in the subject alone."""
     num_faster: int
-    """How many of these trained faster after the change."""
+    """Number of pairs that trained faster after the change."""
     median_gain: float | None
     """Throughput, and so MFU, gained by the change, as a fraction of what it was before; the median over pairs, below 0
     for a loss. Null without pairs, as are the next two."""
     least_gain: float | None
-    """What the pair that gained least gained."""
+    """Gain of the pair that gained least."""
     greatest_gain: float | None
-    """What the pair that gained most gained."""
+    """Gain of the pair that gained most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,11 +19,11 @@ from autotuner.core.trial import RankedTime, Trial, TrialState, time_to_loss_s
 from autotuner.core.value import Count, value
 
 Source = Literal["measured", "estimated", "simulated"]
-"""Where a figure comes from: a run of the layout, runs on fewer ranks, or no run at all."""
+"""Origin of a figure: a run of the layout, runs on fewer ranks, or no run at all."""
 
 
 TRIED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAILED)
-"""How a trial ends that tells something of its layout."""
+"""States of ended trials that say something about their layout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,24 +34,24 @@ class Reached:
     """Its number in its sweep."""
     layout: Layout
     source: Source
-    """What its figures have to be called."""
+    """Source of its figures."""
     estimate: TrialEstimate | None
-    """What the figures are taken from where the layout itself never ran; else None."""
+    """Estimate behind the figures if the layout itself never ran; else None."""
     value: float
-    """What the sweep maximises."""
+    """Value of the sweep's objective."""
     mfu: float
-    """As the sweep counts it: under its fault trace, where it has one, as throughput and step time are."""
+    """MFU by the sweep's rules: under its fault trace, if it has one, as are throughput and step time."""
     tokens_per_s: float
     step_time_s: float
-    """Of a measured trial the median of its steps, or the mean of those under the fault trace."""
+    """Step time: the median of the steps of a measured trial, or the mean of those under the fault trace."""
     relative_error: float
     """Half-width of the interval of step time, throughput and MFU, as a share of them."""
     confidence: float
-    """How often the truth lies in that interval: 0.95 of what was measured, 0.8 of an estimate."""
+    """Probability that the truth lies in that interval: 0.95 for a measurement, 0.8 for an estimate."""
     peak_bytes: float | None
-    """Of the fullest rank; None where nobody told."""
+    """Peak of the fullest rank; None if it is unknown."""
     price_per_million_tokens: float | None
-    """In US dollars; None where the cluster's price is not known."""
+    """Price in US dollars; None if the cluster's price is unknown."""
     healthy_mfu: float | None = None
     """While no link is slow, where that is not what the sweep counts; else None."""
 
@@ -128,13 +128,13 @@ class Standing:
     """The certainty of a trial's place."""
 
     probability_best: float
-    """That this trial's layout is the best of those ranked, 0..1; they sum to 1."""
+    """Probability that this trial's layout is the best of those ranked, 0..1; the probabilities sum to 1."""
     tied_with_best: bool
     """Its value differs from that of the first by no more than chance makes step times differ, 95 times in 100."""
     step_time_s: float
     """Geometric mean of the step times of all its runs."""
     value: float
-    """What the layout is worth by what the sweep ranks by, at that step time."""
+    """Value of the layout by the sweep's objective at that step time."""
     relative_error: float
     """Half the 95 % interval of that, as a share of it, with what equal runs differ by."""
 
@@ -170,11 +170,11 @@ class RankedTrial(Trial):
     """A trial with its place in a ranking, and how sure that is."""
 
     rank: Count | None = None
-    """From 1, by what the sweep maximises; by MFU among the trials of all sweeps. None: it has none."""
+    """Rank from 1 by the sweep's objective; by MFU among the trials of all sweeps. None: it has none."""
     standing: Standing | None = None
-    """None without a rank, and across sweeps."""
+    """Standing of the trial; None without a rank, and across sweeps."""
     value: float | None = None
-    """What the sweep maximises; None across sweeps, and where nothing was reached."""
+    """Value of the sweep's objective; None across sweeps, and without a result."""
     time_to_loss_s: float | None = None
     """Seconds to the loss that a plain layout has behind the steps of a gate of lossy ones; None where that is not
     known, and across sweeps."""

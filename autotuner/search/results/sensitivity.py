@@ -24,11 +24,11 @@ class Shares:
     """Shares of a variance, 0..1."""
 
     alone: tuple[float, ...]
-    """What each choice explains by itself."""
+    """Share that each choice explains by itself."""
     beyond_others: tuple[float, ...]
-    """What is lost where it is left out and all others stay."""
+    """Share that is lost if the choice is left out and all others stay."""
     together: float | None
-    """What all of them explain; None where there are as many effects as values, which explain anything."""
+    """Share that all choices explain; None if there are as many effects as values, which explain anything."""
 
 
 def shares_explained(choices: Sequence[Floats], values: Floats) -> Shares:
@@ -63,9 +63,9 @@ class _Fit:
     """Least squares on some of many columns, from their products with one another."""
 
     products: Floats
-    """Of each column with each."""
+    """Products of each column with each."""
     with_values: Floats
-    """Of each column with the values."""
+    """Products of each column with the values."""
     total: float
     """Sum of the squared values."""
     free: int
@@ -109,7 +109,7 @@ class Level:
     num_ranked: int
     """Ranked layouts that have it."""
     best_value: float
-    """What the best of them reached, by the objective of the sweep."""
+    """Value of the best of them, by the objective of the sweep."""
     best_trial: int
     """Number of its trial in the sweep."""
 
@@ -139,14 +139,14 @@ class Choices:
     """Choices that mattered among the ranked trials of a sweep."""
 
     num_ranked: int
-    """Ranked layouts that this rests on."""
+    """Number of ranked layouts behind the figures."""
     explained: float | None
     """Share of the variance of log throughput that all choices together explain, each on its own terms; the rest is
     what choices do to one another, and noise. None of too few layouts to tell."""
     importance: tuple[Importance, ...]
-    """What explains most first; with shares of 0 of too few layouts."""
+    """Importance of choices, the highest first; with shares of 0 for too few layouts."""
     effects: tuple[PairEffect, ...]
-    """What changes of one choice did to otherwise equal layouts that ran whole, the largest median first."""
+    """Effects of changes of one choice on otherwise equal full-size layouts, the largest median first."""
 
 
 def choices(request: SweepRequest, trials: Sequence[Trial]) -> Choices:
@@ -213,7 +213,7 @@ class Cell:
     row: Value
     column: Value
     value: float | None
-    """What the best of them reached, by the objective of the sweep; None where none has a rank."""
+    """Value of the best of them, by the objective of the sweep; None if none has a rank."""
     mfu: float | None
     """MFU of that one."""
     trial: int | None
@@ -231,11 +231,11 @@ class Grid:
     row_name: str
     """The choice of the rows, for addresses: ``tp``."""
     row_label: str
-    """The same for people."""
+    """Label of the rows for people."""
     column_name: str
     """The choice of the columns, for addresses."""
     column_label: str
-    """The same for people."""
+    """Label of the columns for people."""
     rows: tuple[Value, ...]
     """Values of the rows in their order."""
     columns: tuple[Value, ...]
@@ -260,7 +260,7 @@ class SweepChoices:
     """Choices that mattered in a sweep."""
 
     choices: Choices
-    """How much each choice explains, and what it did in otherwise equal pairs."""
+    """Importance of each choice, and its effect in otherwise equal pairs."""
     grid: Grid
     """The best of every pair of values of two choices: of those that were asked for, else of those that matter."""
 

@@ -39,7 +39,7 @@ class Rival:
 
     role: Role
     rank: int
-    """From 1."""
+    """Rank from 1."""
     trial: int
     """Number of the trial in its sweep."""
     layout: Layout
@@ -50,7 +50,7 @@ class Rival:
     is_tie: bool
     """The difference is no larger than chance makes it, 95 times in 100."""
     probability_best: float
-    """How likely it is the best of those ranked, 0..1."""
+    """Probability that it is the best of those ranked, 0..1."""
     lacks: Mapping[str, Value]
     """Choices of the best, by name, that no layout up to this rank lacks; empty in other roles than ``without``."""
 
@@ -60,11 +60,11 @@ class Why:
     """Reasons why the best is faster than a rival."""
 
     rival: Rival
-    """What runs today, else the first that can be told from the best, else the first."""
+    """Rival: the layout that runs today, else the first that can be told apart from the best, else the first."""
     predicted_gain: float
     """The gain as it was predicted before both ran."""
     parts_are: PartsAre
-    """Whether the parts of both steps were measured. Under a fault trace they are those of healthy links."""
+    """Source of the parts of both steps, measured or predicted. Under a fault trace they are those of nominal links."""
     shifts: tuple[Shift, ...]
     """Parts that differ by 1 % of the rival's step or more, from the rival to the best, the largest first. Predicted
     ones have the names of fields of ``StepTime``."""
@@ -79,13 +79,13 @@ class Answer:
     """The best layout of a sweep so far, how sure that is, and the layouts beside it."""
 
     best: Reached
-    """What to train with."""
+    """Layout to train with."""
     is_in_use: bool
     """It runs today."""
     gate: GateOutcome | None
-    """What the loss gate says of a layout that changes the mathematics; None of any other."""
+    """Outcome of the convergence gate of a layout that is not numerically equivalent; None for any other."""
     probability_best: float
-    """How likely the best is the best of those ranked, 0..1."""
+    """Probability that the best is the best of those ranked, 0..1."""
     num_ranked: int
     """Layouts that were compared."""
     num_tried: int
@@ -93,9 +93,9 @@ class Answer:
     ties: tuple[Rival, ...]
     """Ranked layouts that cannot be told from it, the best first."""
     rivals: tuple[Rival, ...]
-    """What runs today where that is known, the next ranks, the best without each choice; each layout once."""
+    """Rivals, each layout once: the one that runs today, if known, the next ranks, and the best without each choice."""
     why: Why | None
-    """Why it beats one of them; None of a layout alone."""
+    """Explanation of its lead over one of them; None for a layout alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +103,9 @@ class SweepAnswer:
     """The answer of a sweep, and what its search expects."""
 
     answer: Answer | None
-    """None before a trial has a rank."""
+    """The answer; None before a trial has a rank."""
     prospects: Prospects | None
-    """What its search expects of going on; None before its first trial was chosen."""
+    """Expected improvement of further trials; None before its first trial was chosen."""
 
 
 def answer(request: SweepRequest, trials: Sequence[Trial]) -> Answer | None:
@@ -206,13 +206,13 @@ class ComparedTrial:
     trial: int
     """Its number in its sweep."""
     source: Source
-    """What its figures have to be called."""
+    """Source of its figures."""
     predicted_step_s: float
-    """Of the layout at full size."""
+    """Predicted step time of the layout at full size."""
     reached_step_s: float
     """Measured, estimated or simulated."""
     predicted_mfu: float
-    """Of the layout at full size; on cores beside the peak that was known before any trial."""
+    """Predicted MFU of the layout at full size; on cores relative to the peak that was known before any trial."""
     reached_mfu: float
     """Measured, estimated or simulated."""
     reached_error: float
@@ -240,7 +240,7 @@ class Accuracy:
     num_within: int
     """Those of them that kept it: of true 80 % intervals four of five."""
     median_error: float | None
-    """Of step times, without signs; None before the first."""
+    """Median absolute error of step times; None before the first."""
     bias: float | None
     """Median error with signs: above 0 layouts are slower than predicted."""
     memory_error: float | None

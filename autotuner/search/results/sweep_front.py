@@ -39,9 +39,9 @@ class Trade:
     trial: int
     """Number of the trial that has more."""
     gains: tuple[Change, ...]
-    """What it has more of."""
+    """Metrics that are better."""
     costs: tuple[Change, ...]
-    """What it has less of."""
+    """Metrics that are worse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class FrontPoint:
     """Its number in its sweep."""
     layout: Layout
     values: tuple[float, ...]
-    """By each metric of the front."""
+    """Values by each metric of the front."""
     relative_error: float
     """Half-width of the interval of its step time, and so of every rate, as a share."""
     best_in: tuple[Metric, ...]
@@ -79,7 +79,7 @@ class Behind:
     by: int
     """Number of a trial on the front that is as good in everything and better in something."""
     changes: tuple[Change, ...]
-    """What that one has more of."""
+    """Metrics in which that one is better."""
     may_belong: bool
     """Were both as far off as their intervals allow, none would beat it."""
 
@@ -97,17 +97,17 @@ class SweepFront:
     """The front of a sweep so far."""
 
     metrics: tuple[Metric, ...]
-    """What counts; ``values`` have this order."""
+    """Metrics of the front; ``values`` have this order."""
     profile: tuple[Weight, ...]
-    """How much each counts where one trial has to be named; empty: the sweep's metric does."""
+    """Weight of each metric for naming one trial; empty: the sweep's metric decides."""
     points: tuple[FrontPoint, ...]
-    """On the front, by falling first metric."""
+    """Points on the front, by falling first metric."""
     behind: tuple[Behind, ...]
     """All other ranked trials, by number."""
     num_untold: int
     """Ranked trials that do not tell some of the metrics."""
     progress: tuple[Reach, ...]
-    """How the hypervolume rose, with each ranked trial by number."""
+    """Hypervolume after each ranked trial, by number."""
 
 
 def sweep_front(

@@ -24,7 +24,7 @@ from autotuner.search.results.trial_table import (
 )
 
 FIELD = "where"
-"""What a refusal calls the text."""
+"""Name of the text in errors."""
 
 _MOST = 30
 
@@ -38,14 +38,14 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
 }
 
 _ALSO = {"==": "=", "≥": ">=", "≤": "<=", "≠": "!=", "−": "-"}
-"""What people write in their place, too."""
+"""Alternative spellings of signs."""
 
 _AROUND = re.compile(r"\s*(!=|>=|<=|=|>|<)\s*")
 _CONDITION = re.compile(r"(?P<name>[^!<>=]+)(?P<sign>!=|>=|<=|=|>|<)(?P<value>[^!<>=]+)")
 _NUMBER = re.compile(r"(?P<digits>-?(\d+(\.\d*)?|\.\d+))(?P<suffix>.*)")
 
 _BARE = {"share": 0.01, "bytes": 1e9}
-"""What a number without a sign is counted in, where a table's head says more than one of them."""
+"""Unit of a number without a unit, if a table's head allows more than one."""
 
 _SUFFIXES: Mapping[str, Mapping[str, float]] = {
     "share": {"%": 0.01},
@@ -66,9 +66,9 @@ class Condition:
     column: Column
     sign: str
     values: tuple[int | float | str, ...]
-    """In SI units; of more than one, any may match."""
+    """Values in SI units; of more than one, any may match."""
     said: str
-    """As it was written, without blanks."""
+    """Condition as it was written, without blanks."""
 
     def __call__(self, row: TableRow) -> bool:
         """Return whether the row meets it; one that has no value there is never more, less or equal."""
@@ -187,13 +187,13 @@ class TableQuery:
     """A query of the rows, order and columns of a table."""
 
     conditions: tuple[Condition, ...] = ()
-    """All of which a row must meet."""
+    """Conditions that a row must all meet."""
     sort: Column = COLUMNS["rank"]
     """The column that orders the rows; equal ones, and those without a value there, stay in their order."""
     is_descending: bool = False
-    """From the highest value down."""
+    """True for an order from the highest value down."""
     columns: tuple[Column, ...] = USUAL
-    """In the order in which they are shown."""
+    """Columns in the order in which they are shown."""
 
     @classmethod
     def read(cls, where: str = "", sort: str = "", columns: str = "") -> Self:
@@ -230,11 +230,11 @@ class TableColumn:
     name: str
     """Under which rows hold it, and by which it is asked for."""
     label: str
-    """In the head of a page's table."""
+    """Label in the head of a page's table."""
     meaning: str
     """A sentence without a full stop."""
     unit: Unit
-    """What it is counted in; shares are 0..1, prices in US dollars."""
+    """Unit of the values; shares are 0..1, prices in US dollars."""
     words: tuple[str, ...]
     """Every value of a choice, the plainest first; empty of anything else."""
 
@@ -246,7 +246,7 @@ class TableItem:
     label: str
     """The layout in short."""
     source: Literal["measured", "estimated", "simulated", "predicted"]
-    """What its figures are: of a run of the layout, of runs on fewer ranks, of no run, or predicted alone."""
+    """Source of its figures: a run of the layout, runs on fewer ranks, no run, or a prediction."""
     trial_id: str | None
     """Null where no trial tried it."""
     tied_with_best: bool | None

@@ -32,17 +32,17 @@ class TableRow:
     rank: int | None = None
     """Its place among the trials of the sweep; None where it was not tried."""
     trial: Trial | None = None
-    """None where it was not tried."""
+    """Trial of the layout; None if it was not tried."""
     standing: Standing | None = None
-    """How sure the place is; None without one."""
+    """Certainty of the rank; None without one."""
     price_per_s: float = 0.0
     """Dollars that the whole cluster takes per second; 0 where no price is known."""
     modelled: Footprint | None = None
-    """What it is modelled to take beside time, where it was not tried."""
+    """Modelled resource cost, if the layout was not tried."""
     time_to_loss_s: float | None = None
-    """Seconds to the loss that the sweep's loss gates compare; None where that is not known."""
+    """Seconds to the loss that the sweep's convergence gates compare; None where that is not known."""
     value: float | None = None
-    """What the sweep maximises, as reached or, where it was not tried, as predicted; None where that is not known."""
+    """Value of the sweep's objective, reached or, if the layout was not tried, predicted; None if it is unknown."""
 
     @property
     def reached(self) -> Measurement | TrialEstimate | None:
@@ -142,10 +142,10 @@ def _price_per_s(request: SweepRequest) -> float:
 
 # ---------------------------------------------------------------- columns
 Value = int | float | str | None
-"""What a cell holds: a number in SI units, a choice in words, or nothing."""
+"""Value of a cell: a number in SI units, a choice in words, or nothing."""
 
 Unit = Literal["count", "word", "text", "share", "s", "bytes", "per_s", "dollars", "kwh", "kg", "value"]
-"""What a column is counted in."""
+"""Unit of a column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,14 +153,14 @@ class Column:
     """One thing that a table says of every row."""
 
     name: str
-    """In addresses and documents: ``tp``, ``step_time_s``."""
+    """Name in addresses and documents: ``tp``, ``step_time_s``."""
     label: str
-    """In the table's head."""
+    """Label in the table's head."""
     meaning: str
     """A sentence without a full stop."""
     unit: Unit
     value: Callable[[TableRow], Value]
-    """Of a row."""
+    """Function that returns the value of a row."""
     error: Callable[[TableRow], float | None] | None = None
     """Half the width of the interval of the value, in its unit; None where there is none to tell."""
     words: tuple[str, ...] = ()
@@ -202,7 +202,7 @@ _OF_CHOICES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "attention_kernel": ("", ("attention",)),
     "gradient_bucket_bytes": ("", ("bucket",)),
 }
-"""What choices mean, where the label of the option does not say it, and what else people may write."""
+"""Meanings of choices, if the label of the option does not explain them, and alternative names."""
 
 _FIGURES = (
     Column(
@@ -431,7 +431,7 @@ COLUMNS: Mapping[str, Column] = {column.name: column for column in _all()}
 """Every column by its name, in the order in which a table has them."""
 
 USUAL: tuple[Column, ...] = tuple(column for column in COLUMNS.values() if column.is_usual)
-"""What is shown unless somebody chooses."""
+"""Columns that are shown by default."""
 
 _BY_ANY_NAME = dict(COLUMNS) | {short: column for column in COLUMNS.values() for short in column.short}
 

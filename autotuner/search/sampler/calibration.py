@@ -97,7 +97,7 @@ MAX_KNOWN = 64
 every proposal looks at."""
 
 _Ran: TypeAlias = tuple[Job, str | None]
-"""What ran, and which trainer ran it."""
+"""A job that ran, with the trainer that ran it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,11 +105,11 @@ class LearntFactor:
     """A factor: how many times as long something takes as is predicted for a typical platform."""
 
     factor: float
-    """Above 1: longer."""
+    """Factor; above 1: longer."""
     relative_error: float
     """Half-width of the factor's 80 % interval, as a share of it."""
     differs: bool
-    """Whether that interval leaves out 1, what is predicted."""
+    """True if that interval excludes 1, the prediction."""
 
     @classmethod
     def of(cls, factor: float, deviation: float) -> LearntFactor:
@@ -129,11 +129,11 @@ class Lesson:
     last_finished_at: float
     """Epoch seconds."""
     calibration: Calibration | None
-    """What its newest job is calibrated by; None where every trial ran out of memory."""
+    """Calibration of its newest job; None if every trial ran out of memory."""
     median_error: float | None = None
-    """Of |predicted / measured - 1| as predicted for a typical cluster; None where none was timed."""
+    """Median of |predicted / measured - 1| with the prediction for a typical cluster; None if none was timed."""
     left_out_error: float | None = None
-    """The same after learning, each job predicted from all others alone; None with fewer than two."""
+    """Median error after learning, each job predicted from all others alone; None with fewer than two."""
 
     @property
     @derived

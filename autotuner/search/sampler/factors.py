@@ -39,7 +39,7 @@ some thirty times as long as one that has units for it, and the rate of products
 
 
 _ROUNDS = 4
-"""In which the factors move by less than a percent of their deviations in the last."""
+"""Number of rounds after which the factors move by less than a percent of their deviations."""
 
 _BLUR = 0.002
 """Share of a step by which the boundary between two measured parts may be off: an assumption. A part that is predicted
@@ -72,9 +72,9 @@ class TimedRuns:
     seconds: Floats
     """Measured, by observation; those of one run sum to its step time, but for parts too short to tell."""
     own_variance: Floats
-    """Of what no factor explains in each observation, in logarithms."""
+    """Variance of each observation that no factor explains, in logarithms."""
     deviations: Floats
-    """Of the logarithms of the job's factors beforehand, by the order of ``FACTORS``."""
+    """Prior deviations of the logarithms of the job's factors, in the order of ``FACTORS``."""
 
     def __len__(self) -> int:
         """Return the number of observations."""
@@ -184,23 +184,23 @@ class Factors:
     """The factors of one job after the runs of others, or of its own; made by ``after``."""
 
     mean: Floats
-    """Of each factor, in units of its deviation beforehand."""
+    """Mean of each factor, in units of its prior deviation."""
     covariance: Floats
-    """Of the factors, in the same units."""
+    """Covariance of the factors, in these units."""
     parts_s: Floats
-    """Of each run, as predicted for a typical cluster."""
+    """Parts of each run, as predicted for a typical cluster."""
     errors: Floats
-    """Of each run, where nothing was learnt."""
+    """Error of each run without learning."""
     left_out_errors: Floats
-    """Of each run, where all runs of other jobs were learnt from."""
+    """Error of each run after learning from all runs of other jobs."""
     left_out_deviations: Floats
-    """By how much these might be off."""
+    """Deviations of these errors."""
     jobs: Integers
     """Number of each run's job."""
     fitted_errors: Floats
-    """Of each run of the job itself, after all runs were learnt from."""
+    """Error of each run of the job itself, after learning from all runs."""
     fitted_deviations: Floats
-    """By how much these might be off."""
+    """Deviations of these errors."""
 
     @classmethod
     def after(cls, runs: Sequence[TimedRuns], numbers: Sequence[int], shared: TaskSimilarity) -> Factors:
@@ -248,7 +248,7 @@ class _Line:
     noise: Floats
     """Variance by which each observation counts: more than its own where it went wrong."""
     inverse: Floats
-    """Of the observations' covariance."""
+    """Inverse of the observations' covariance."""
 
     @classmethod
     def of(cls, runs: Sequence[TimedRuns], numbers: Sequence[int], shared: TaskSimilarity, means: Floats) -> _Line:

@@ -44,7 +44,7 @@ class ProxyTrial:
     stands_for: Layout
     """Layout of the full-size job in whose place it ran."""
     stand_in: StandIn
-    """What it ran."""
+    """Job and layout that it ran."""
     step_time_s: float | None = None
     """Measured; None where it was not."""
     fits: bool | None = None

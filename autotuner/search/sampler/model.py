@@ -33,8 +33,8 @@ _LENGTH_SCALE = 2.0
 (docs/explanation/sampler.md)."""
 
 _DEGREES_OF_FREEDOM = 2.0
-"""Of the Student-t noise: a run on a broken network is further off than normal errors are, and half of a sheet's runs
-may be. Replays of published tables do not tell 1 from 4 (docs/explanation/learning.md)."""
+"""Degrees of freedom of the Student-t noise: a run on a broken network is further off than normal errors are, and half
+of a sheet's runs may be. Replays of published tables do not distinguish 1 from 4 (docs/explanation/learning.md)."""
 
 _EM_ROUNDS = 10  # then no factor moves by 1 % of its deviation
 
@@ -48,9 +48,9 @@ class Transfer:
     """Correlations that say how much of a belief carries over between two tasks."""
 
     factor: float
-    """Of the same factor in two tasks."""
+    """Correlation of the same factor in two tasks."""
     residual: float
-    """Of the residuals of a layout and of the layout that stands for it."""
+    """Correlation of the residuals of a layout and of its proxy."""
     elsewhere: float
     """Multiplies both once for each of accelerator, links and software that differ."""
 
@@ -139,7 +139,7 @@ class Points:
     """Layouts as the model sees them, of any task."""
 
     layouts: LayoutColumns
-    """For another task: the layouts of the table's task that they stand for."""
+    """Layouts of the table's task, which those of another task stand for."""
     log_predicted: Floats
     """Mean of the log quantity."""
     loads: Floats

@@ -47,12 +47,12 @@ class SmallEvidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence(SmallEvidence):
-    """Findings of trials of layouts themselves, and beside them of trials that ran a stand-in."""
+    """Findings of trials of layouts themselves, and of proxy trials beside them."""
 
     tried: frozenset[int]
     """Rows that have a trial, in whatever state and of whatever size, and rows equal to them."""
     best_value: float | None
-    """Of the trials that ended well; None before the first."""
+    """Best value of the trials that ended well; None before the first."""
     small: SmallEvidence = field(default_factory=SmallEvidence)
 
 

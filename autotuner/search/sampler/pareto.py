@@ -103,7 +103,7 @@ _MARGIN = 0.1
 (Ishibuchi et al. 2018, Evolutionary Computation 26, section 3; BoTorch takes the same)."""
 
 LEAST_MARGIN = 1e-3
-"""The same of a front whose points are equal in something; in logarithms, 0.1 %."""
+"""Margin of a front whose points are equal in one metric; in logarithms, 0.1 %."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -220,13 +220,13 @@ class Outcomes:
     """Outcomes that each row may have: the log values of a front's metrics, along a line."""
 
     log_worth: Floats
-    """Shape (rows, metrics): of a rate, log of its worth per step; of any other metric, of its value."""
+    """Log values of shape (rows, metrics): of a rate, its worth per step; of any other metric, its value."""
     is_rate: Booleans
-    """Which metrics fall as the step time rises."""
+    """True for metrics that fall as the step time rises."""
     mean: Floats
-    """Of the log step time in seconds."""
+    """Mean of the log step time in seconds."""
     deviation: Floats
-    """Of the same."""
+    """Standard deviation of the log step time."""
 
     def __len__(self) -> int:
         return len(self.mean)

@@ -151,9 +151,9 @@ class MemoryTrial:
     """The findings of a trial about memory."""
 
     fits: bool
-    """It ran; False if it ran out."""
+    """True if it ran; False if it ran out of memory."""
     peak_bytes: float | None = None
-    """Of the fullest rank, where that was measured: what compares with the predicted total."""
+    """Peak of the fullest rank, if it was measured; it compares with the predicted total."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

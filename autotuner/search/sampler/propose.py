@@ -36,9 +36,9 @@ class FrontWorths:
     """Rows by each metric of a front."""
 
     log_worth: Floats
-    """Shape (rows, metrics): of a rate, log of its worth per step; of any other metric, of its value."""
+    """Log values of shape (rows, metrics): of a rate, its worth per step; of any other metric, its value."""
     is_rate: Booleans
-    """Which metrics fall as the step time rises."""
+    """True for metrics that fall as the step time rises."""
 
     @classmethod
     def of(cls, metrics: Sequence[Metric], job: Job, footprints: FootprintColumns | None, num_rows: int) -> Self:
@@ -104,7 +104,7 @@ _MAX_EXACT = 1 << 12
 their rank to a residual alone."""
 
 _BEHIND = 1e6
-"""How far rows that may not be proposed lie behind those that may, in units of log worth: farther than these differ."""
+"""Distance of rows that may not be proposed behind those that may, in units of log worth: farther than these differ."""
 
 _MIN_FIT_PROBABILITY = 1e-3
 """A layout less likely to fit is worth no trial, however fast it would be."""
@@ -121,14 +121,14 @@ beliefs were too hopeful for this job. The aim is that a tenth of a sweep's tria
 simulated sweep stays just above it."""
 
 _CAUTION = 10.0
-"""Before the first measurement: how many times over a chance to fit below one half counts. The fastest layout that will
-probably fit costs one trial if it does not, and what is slower and safer remains. In replays of arXiv 2311.05610 that
-takes 2.5 to 3.3 trials on average; MFU times probability, which begins with what is safe, takes 3.0 to 3.8."""
+"""Weight, before the first measurement, of a chance to fit below one half. The fastest layout that will probably fit
+costs one trial if it does not, and slower, safer ones remain. In replays of arXiv 2311.05610 that takes 2.5 to 3.3
+trials on average; MFU times probability, which begins with safe layouts, takes 3.0 to 3.8."""
 
 _AS_GOOD, _AS_LIKELY = 0.01, 0.1
-"""Before the first measurement layouts that differ by a hundredth are equally good, less than any interval of
-predictions; those whose chances to fit differ by a tenth are about as likely to. In replays of the published sheets one
-of 53 begins with another layout for it."""
+"""Tolerances before the first measurement. Layouts that differ by a hundredth are equally good, less than any interval
+of predictions; those whose chances to fit differ by a tenth are about as likely to. In replays of the published sheets
+one of 53 begins with another layout for it."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -140,13 +140,13 @@ class Beliefs:
     peaks: Prior
     """Log peak memory in bytes."""
     limit_bytes: float
-    """What a rank may allocate."""
+    """Bytes that a rank may allocate."""
     worth_per_step: Floats
-    """What a step of each row is worth: its value x its step time."""
+    """Worth of a step of each row: its value times its step time."""
     front: FrontWorths | None = None
-    """What rows are worth by each metric of a front; None: the best value alone is looked for."""
+    """Worths of rows by each metric of a front; None: only the best value is searched."""
     others: OtherJobs | None = None
-    """What trials ran in the place of rows, and what ran before the search; None: neither."""
+    """Trials that stand for rows, and trials from before the search; None: there are none."""
 
     def after_peaks(self, evidence: Evidence) -> Posterior:
         """Return what is believed of peaks after the trials."""
@@ -190,14 +190,14 @@ class Proposal:
     """The layout to try next."""
 
     row: int
-    """Of the table."""
+    """Row of the table."""
     expected_gain: float
-    """By which fraction the best value, or the hypervolume of the front, is expected to rise with the most promising
+    """Fraction by which the best value, or the hypervolume of the front, is expected to rise with the most promising
     trial, given that it may run out of memory; infinite before anything was measured."""
     fit_probability: float
-    """How likely the proposed layout is to fit in memory."""
+    """Probability that the proposed layout fits in memory."""
     long_shot: LongShot | None = None
-    """Why it is proposed although it is less likely to fit than not; None where it is likely."""
+    """Reason for a proposal that is less likely to fit than not; None if it is likely to fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,9 +205,9 @@ class LongShot:
     """Reasons why a layout is proposed that has less than an even chance to fit in memory."""
 
     fit_probability: float
-    """The chance."""
+    """Probability that it fits."""
     expected_gain: float
-    """What its trial is expected to gain, the chance to run out of memory counted; infinite before anything was
+    """Expected improvement of its trial, the chance to run out of memory included; infinite before anything was
     measured."""
     likely_gain: float | None
     """The most that is expected of the untried layouts that are likely to fit; None where none is left."""
@@ -297,11 +297,11 @@ class _Outlook:
     scale_inflation: float
     """Factor on the standard deviations of step times."""
     log_step_s: Mapping[int, float]
-    """Of rows whose trial ended well, or is expected to."""
+    """Log step times of rows whose trial ended well, or is expected to."""
     best_value: float | None
-    """Of these; to be beaten."""
+    """Best of these values, which a proposal has to beat."""
     is_first: bool
-    """Nothing was measured yet."""
+    """True if nothing was measured yet."""
     lost_share: float
     """Part of the trials so far that ran out of memory."""
 

@@ -24,7 +24,8 @@ from autotuner.search.sampler.proxy import fewer_layers, proxy_trial
 from autotuner.search.space.moves import settle_columns
 
 _SURE, _LIKELY = 0.9, 0.5
-"""How likely a trial should fit before layers are left out of it; and where there is none left to leave out."""
+"""Probability with which a trial should fit before layers are left out of it, and the lower one if no layer can be left
+out."""
 
 _SHRINKING = (
     "data_parallel_replicate_degree",
@@ -49,7 +50,7 @@ _DECIDING = (
 """Fields that decide how a layout shrinks."""
 
 _OF_THE_JOB = ("num_layers", "num_dense_layers", "global_batch_size")
-"""What trials differ in beside their layouts."""
+"""Fields in which trials differ beside their layouts."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -59,7 +60,7 @@ class ProxyTrials:
     job: Job
     """The layouts'."""
     cluster: Cluster
-    """Where trials run."""
+    """Cluster on which trials run."""
     layouts: LayoutColumns
     """Those that a trial stands for."""
     depth: Integers
@@ -67,9 +68,9 @@ class ProxyTrials:
     which: Integers
     """A number for each, equal where the same trial stands for both."""
     refused: Sequence[tuple[str, int]]
-    """Why none stands for others, and for how many of them; the most frequent first."""
+    """Reasons why no trial stands for some layouts, with their numbers; the most frequent first."""
     whole_model: bool
-    """As for ``proxy_trial``."""
+    """True for trials of the whole model, as for ``proxy_trial``."""
 
     def __len__(self) -> int:
         return len(self.layouts)
@@ -146,11 +147,11 @@ class _Shrunk:
     found: Sequence[Any]
     """The different ones, told apart by ``_DECIDING`` alone, or why there is none."""
     of_row: Integers
-    """Which of them is a row's."""
+    """Trial of each row, by its index."""
     fewer_layers: Integers
     """Layers per stage to try next where it does not fit; 0: none are left to leave out."""
     layouts: LayoutColumns
-    """What runs; of rows without a trial, the layout itself."""
+    """Layouts that run; of rows without a trial, the layout itself."""
 
     @classmethod
     def of(cls, layouts: LayoutColumns, depth: Integers, job: Job, cluster: Cluster, *, whole_model: bool) -> _Shrunk:

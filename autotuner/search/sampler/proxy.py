@@ -32,7 +32,7 @@ _SHRINKING = ("pipeline_parallel_degree", "data_parallel_shard_degree", "data_pa
 """Degrees that a smaller cluster has less of, by the order of a split."""
 
 _Group = tuple[int, int]
-"""How many ranks, and how far they lie apart."""
+"""A group: its number of ranks, and their distance."""
 
 
 def measured_parts(job: Job, layout: Layout, cluster: Cluster, trial: ScaledTrial) -> tuple[str, ...]:

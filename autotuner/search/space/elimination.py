@@ -30,7 +30,7 @@ MAX_SIEVED = 1 << 21
 
 
 MOST_REASONS = 3
-"""Of an empty space; the rules that remove most come first, the others rarely matter."""
+"""Number of reasons shown for an empty space; the rules that remove most come first, the others rarely matter."""
 
 _MAX_EXPLAINED = 1 << 20
 """Rows of an empty crossing that are looked at for the rules that empty it."""
@@ -43,11 +43,11 @@ class Fall:
     rule: str
     """Name of the rule."""
     field: str
-    """What to change: a field of the layout, or the path of one of the job."""
+    """Field to change: one of the layout, or the path of one of the job."""
     num_layouts: int
     """That break it, and none of the rules before it."""
     message: str
-    """Why the first of them cannot run, a sentence with its numbers."""
+    """Reason why the first of them cannot run, a sentence with its numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

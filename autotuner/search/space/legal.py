@@ -186,7 +186,7 @@ MAX_CANDIDATES = 10_000_000
 """Rows of the whole crossing: a processor judges and predicts about a million of them in a second."""
 
 _MAX_COMBINATIONS = 1 << 20
-"""Of choices alone: they are held at once."""
+"""Maximum number of combinations of choices alone: they are held at once."""
 
 
 def legal_layouts(job: Job, space: SearchSpace | None = None, rules: Sequence[Rule] = RULES) -> LayoutColumns:

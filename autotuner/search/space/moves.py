@@ -91,12 +91,12 @@ class Alternative:
 
     layout: Layout
     changes: tuple[FieldChange, ...]
-    """What differs from the other layout; empty where both are the same."""
+    """Changes from the other layout; empty if both are the same."""
     gain: float
     """Tokens per second more than by the other layout, as a share of that; below 0 where it is slower."""
     prediction: Prediction
     excess_bytes: float
-    """How far its peak lies above the limit; 0 where it fits."""
+    """Bytes by which its peak exceeds the limit; 0 if it fits."""
 
     @classmethod
     def of(cls, layout: Layout, prediction: Prediction, job: Job, *, before: Layout, own: Prediction) -> Self:
@@ -443,13 +443,13 @@ class BatchWay:
     """``stratified + snake, packed``."""
     layout: Layout
     real_tokens: float
-    """Of a sequence on average."""
+    """Average number of real tokens of a sequence."""
     computed_tokens: float
-    """Of a sequence on average, padding included."""
+    """Average number of computed tokens of a sequence, padding included."""
     slowest_tokens: float
-    """The same on the rank that the others wait for."""
+    """Number of computed tokens on the rank that the others wait for."""
     imbalance: float
-    """What that rank computes above the mean, as a share of it."""
+    """Share by which that rank computes more than the mean."""
     padding_waste: float
     """Padding as a share of real tokens."""
     step_time_s: float

@@ -52,7 +52,7 @@ def trial_space(job: Job, trainer: Trainer | None, axes: Axes, *, is_gated: bool
         job: With the stack of the trainer.
         trainer: None: our own decoder.
         axes: The values that were asked for.
-        is_gated: A loss gate stands before the first rank of what changes the mathematics.
+        is_gated: A convergence gate stands before the first rank of what changes the mathematics.
 
     Raises:
         InvalidInput: The trainer cannot be told a value that was asked for.

@@ -19,7 +19,7 @@ from autotuner.core.upkeep import Retune, Trigger
 _FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day of month", 1, 31), ("month", 1, 12), ("day of week", 0, 7))
 
 _NIGHTLY = "0 2 * * *"
-"""What is proposed where nothing nearer is legal."""
+"""Expression that is proposed if no nearer one is legal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Cron:
     expression: str
     """Minute, hour, day of month, month, day of week."""
     time_zone: str = "UTC"
-    """By its name in the IANA database."""
+    """Name of the time zone in the IANA database."""
 
     @classmethod
     def read(cls, expression: str, time_zone: str) -> Self:
@@ -120,7 +120,7 @@ def _never(expression: str) -> InvalidInput:
 
 
 _LATE_S = 90.0
-"""After so long a run was not started by the clock but found to be due: a loop looks every few seconds."""
+"""Delay after which a run was not started by the clock but found to be due: a loop looks every few seconds."""
 
 _MOST_MISSED = 10_000
 """Counted no further: a week of every minute. A run that stands for more says this many."""
@@ -131,7 +131,7 @@ class DueRun:
     """A due time that has come, or a run out of turn, as one row of the store."""
 
     expected_due_at: float | None
-    """What the retune's next due time must still be, for nobody else to have written the row."""
+    """Value that the retune's next due time must still have, so that no other process has written the row."""
     due_at: float
     """The due time; the last of them where several were missed."""
     next_due_at: float | None
@@ -140,7 +140,7 @@ class DueRun:
     num_missed: int = 0
     """Due times before ``due_at`` that nobody was there for."""
     skipped: bool = False
-    """No sweep is started, since the run before is not finished."""
+    """True if no sweep is started, because the run before is not finished."""
 
 
 def due_run(retune: Retune, *, now: float, is_running: bool) -> DueRun | None:

@@ -91,7 +91,7 @@ def end_of(result: MfuGateResult, detail: str) -> Finish:
 def new_baseline(gate: GateRun, result: MfuGateResult, *, now: float) -> Baseline | None:
     """The baseline from now on, where the gate sets it and passed or was the first; None: it stays as it was.
 
-    It grows by a sitting while layout and environment stay the same, and begins anew where the change is faster, so
+    It grows by a session while layout and environment stay the same, and begins anew where the change is faster, so
     that a later one may not fall back unseen. Runs that are taken again are in it already.
     """
     asked, findings = gate.request, result.findings

@@ -42,9 +42,9 @@ class PredictedPeak:
 
     peak_bytes: float
     is_counted: bool
-    """By a dry run; else by the closed forms alone."""
+    """True if a dry run counted it; else it follows from the closed forms alone."""
     fit_probability: float
-    """How likely the device has it."""
+    """Probability that the device has it."""
 
     @property
     def fits(self) -> bool:
@@ -65,15 +65,15 @@ class PredictedGate:
     reference: Layout | None = None
     """The layout of the baseline; None: the candidate stands alone."""
     predicted: Prediction | None = None
-    """Of the candidate; None where it breaks a rule."""
+    """Prediction of the candidate; None if it breaks a rule."""
     peak: PredictedPeak | None = None
-    """Of the candidate; None where it breaks a rule."""
+    """Peak of the candidate; None if it breaks a rule."""
     expected: Prediction | None = None
-    """What is predicted of the reference."""
+    """Prediction of the reference."""
     change: PredictedChange | None = None
-    """From the reference to the candidate."""
+    """Change from the reference to the candidate."""
     notes: tuple[str, ...] = ()
-    """What a reader should know: sentences without full stops."""
+    """Notes for the reader: sentences without full stops."""
 
     @property
     @derived

@@ -119,9 +119,9 @@ class Standing:
     """The incumbent and the baseline that a retune is held to."""
 
     incumbent: Layout | None
-    """The layout in use; None: still none."""
+    """Layout in use; None: there is none yet."""
     baseline: tuple[RunGroup, ...]
-    """What it reached, a group for each run."""
+    """Baseline of the incumbent, a group for each run."""
 
     @classmethod
     def after(cls, retune: Retune, outcome: RetuneOutcome) -> Self:
@@ -186,12 +186,12 @@ class TrendPoint:
     """Measurements of one run of the layout that was in use."""
 
     run_id: str
-    """The run's."""
+    """Id of the run."""
     at: float
-    """When it was due, epoch seconds."""
+    """Due time in epoch seconds."""
     verdict: Verdict
     layout: str
-    """What was measured, as tables print it."""
+    """Measured layout, as tables print it."""
     tokens_per_s: float
     """Mean of its measurements."""
     lowest: float
@@ -201,9 +201,9 @@ class TrendPoint:
     mfu: float
     """Mean MFU of them."""
     num_measurements: int
-    """How many there were."""
+    """Number of measurements."""
     reference: float | None
-    """What its baseline reached, tokens per second; None where it had none to be compared with."""
+    """Throughput of its baseline in tokens per second; None if there was no baseline."""
     band_low: float | None
     """Lower end of the band around the reference in which it would lie by noise alone, in 95 of 100 runs."""
     band_high: float | None
