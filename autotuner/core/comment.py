@@ -20,7 +20,7 @@ class CommentCreate:
     """
 
     text: Annotated[Note, Caption("Comment"), Hint("tried with NCCL 2.28")] = ""
-    """What people shall know; it may have several lines."""
+    """Text of the comment; it may have several lines."""
     tags: Annotated[tuple[Key, ...], MaxLen(8), Flag("tag"), Caption("Tags"), Hint("baseline, paper")] = ()
     """Words by which sweeps are found, in any case of letters."""
     trial_number: Annotated[int | None, Ge(0), Flag("trial")] = None

@@ -56,7 +56,7 @@ Label: TypeAlias = Annotated[str, Field(max_length=500, pattern=ONE_LINE)]
 """A line that a caller writes for people."""
 
 PARAGRAPHS = ONE_LINE.replace(r"\x00-\x1f", r"\x00-\x08\x0b-\x1f")
-"""The same with tabs and line breaks."""
+"""Pattern of a text that may also have tabs and line breaks."""
 
 Note: TypeAlias = Annotated[str, Field(max_length=2000, pattern=PARAGRAPHS)]
 """Lines that a caller writes for people."""
