@@ -141,7 +141,9 @@ class Autotuner:
         if name.startswith(PROFILE):
             profile = self.names.get(DeviceProfile, name.removeprefix(PROFILE))
             if profile.cluster:
-                rule = f"is of nodes of the stored cluster {profile.cluster}, not of this machine"
+                rule = (
+                    f"must be a profile of this machine, and this one belongs to the stored cluster {profile.cluster}"
+                )
                 raise InvalidInput("cluster", name, rule, profile.cluster)
             return replace(_profiled_machine(profile), name=name)
         try:

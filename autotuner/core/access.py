@@ -87,7 +87,7 @@ def require_room_for_sweep(quota: Quota, usage: Usage) -> None:
     most = quota.unfinished_sweeps
     if most is not None and usage.unfinished_sweeps >= most:
         raise QuotaExceeded(
-            f"{usage.unfinished_sweeps} of the {most} sweeps that may be unfinished at once are: "
+            f"{usage.unfinished_sweeps} of your sweeps are unfinished, and at most {most} may be: "
             "wait until one ends, or cancel one"
         )
 
@@ -126,8 +126,8 @@ def hours_allowed(quota: Quota, usage: Usage, asked: float | None, *, frees_in_s
 def _promised(usage: Usage) -> float:
     if usage.promised_hours is None:
         raise QuotaExceeded(
-            "a sweep of yours is unfinished that has no budget of accelerator-hours, so nothing can be promised to "
-            "another: wait until it ends, or cancel it"
+            "you have an unfinished sweep without a budget of accelerator-hours, so no hours can be given to another "
+            "one: wait until it ends, or cancel it"
         )
     return usage.promised_hours
 

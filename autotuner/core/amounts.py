@@ -79,9 +79,7 @@ def read_prices(field: str, text: str) -> dict[str, float]:
     for part in listed(text):
         price = _PRICE.fullmatch(part)
         if price is None:
-            raise InvalidInput(
-                field, part, "must be an accelerator and the dollars of an hour of it", _nearest_price(part)
-            )
+            raise InvalidInput(field, part, "must be an accelerator and its US dollars per hour", _nearest_price(part))
         found[price[1]] = float(price[2])
     return found
 
@@ -182,7 +180,7 @@ def read_count(field: str, text: str) -> int:
         InvalidInput: It is none; with the nearest.
     """
     number = read_number(field, text)
-    if not number.is_integer():  # neither is what is no number, or has no end
+    if not number.is_integer():  # NaN and infinity are not integers either
         nearest = round(number) if abs(number) < 1e18 else None
         raise InvalidInput(field, text[:60], "must be a whole number", nearest)
     return int(number)

@@ -106,7 +106,7 @@ class Cluster:
         if self.network is not None:
             self.network.require_nodes(self.num_nodes)
             if self.oversubscription != 1.0:
-                rule = "must be left out where the network's tiers say it"
+                rule = "must be left out if the network's tiers state it"
                 raise InvalidInput("oversubscription", self.oversubscription, rule, 1.0)
         if self.wiring is not None:
             self.wiring.require_accelerators(self.accelerators_per_node)

@@ -158,7 +158,7 @@ def _reader(hint: Any) -> _Read:
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         inner = [each for each in args if each is not types.NoneType]
-        is_one = len(inner) == 1 or is_dataclass(inner[0])  # of a thing or its name, the thing is stored
+        is_one = len(inner) == 1 or is_dataclass(inner[0])  # a named object is stored as the object
         read = _reader(inner[0]) if is_one else partial(_read_scalar, tuple(inner))
         return lambda value, path: None if value is None else read(value, path)
     if origin is Literal:

@@ -28,10 +28,10 @@ class CommentCreate:
 
     def __post_init__(self) -> None:
         if not self.text.strip() and not self.tags:
-            raise InvalidInput("text", self.text, "must say something, unless there is a tag")
+            raise InvalidInput("text", self.text, "must not be empty, unless there is a tag")
         for place, tag in enumerate(self.tags):
             if tag.lower() in {one.lower() for one in self.tags[:place]}:
-                raise InvalidInput(f"tags.{place}", tag, "must be there once, in whatever case of letters")
+                raise InvalidInput(f"tags.{place}", tag, "must occur once, whatever the case of its letters")
 
 
 @value

@@ -52,7 +52,9 @@ class SequentialTest:
     def __post_init__(self) -> None:
         for name, nearest in (("loss", 0.99), ("power", 0.999), ("false_alarms", 0.5)):
             if getattr(self, name) >= 1:
-                raise InvalidInput(name, getattr(self, name), "must be less than 1: nothing is that sure", nearest)
+                raise InvalidInput(
+                    name, getattr(self, name), "must be less than 1, because no test is certain", nearest
+                )
         if self.tolerance >= self.loss:
             raise InvalidInput("tolerance", self.tolerance, f"must be less than the loss to find, {self.loss:g}", 0.0)
         if self.max_runs < self.min_runs:

@@ -101,7 +101,7 @@ class LossGate:
     def __post_init__(self) -> None:
         most = len(_ONE_SIDED_95) + 1
         if not 2 <= self.num_seeds <= most:
-            rule = f"must be 2 to {most}: one pair of runs says nothing of the noise"
+            rule = f"must be 2 to {most}, because one pair of runs does not show the noise"
             raise InvalidInput("num_seeds", self.num_seeds, rule, min(max(self.num_seeds, 2), most))
 
     def steps_of(self, candidate: Layout) -> int:

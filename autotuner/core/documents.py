@@ -256,7 +256,7 @@ class InWords:
             raise InvalidInput("", given, f"must have at most {self.max_length} characters")
         try:
             return self.read(given)
-        except InvalidInput as error:  # whose path pydantic knows
+        except InvalidInput as error:  # pydantic knows the path
             raise InvalidInput("", error.value, error.rule, error.nearest) from error
 
 

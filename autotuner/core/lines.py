@@ -277,7 +277,9 @@ def _require_columns(names: Iterable[str], path: str) -> None:
 def _measured(row: Mapping[str, Any], path: str, workload: Mapping[str, Any], describe: Describe) -> dict[str, Any]:
     given = {name: value for name, value in row.items() if value not in (None, "")}
     if given.pop("is_simulated", False) not in (False, "false", "False", "0"):
-        raise InvalidInput(f"{path}.is_simulated", True, "must be false: what nobody measured teaches nothing")
+        raise InvalidInput(
+            f"{path}.is_simulated", True, "must be false, because only measured runs calibrate predictions"
+        )
     _require_columns(given, path)
     if "layout" not in given or sum(name in given for name in _SPEEDS) != 1:
         raise InvalidInput(path, ", ".join(given), f"must have a layout and one of {' and '.join(_SPEEDS)}")

@@ -315,7 +315,7 @@ def _link(link: Link, profile: DeviceProfile) -> Link:
         name=f"profile {profile.name}",
         bandwidth_bytes_per_s=profile.link_bandwidth_bytes_per_s,
         latency_s=profile.link_latency_s,
-        efficiency=1.0,  # what was measured is what long messages get
+        efficiency=1.0,  # the measured rate is that of long messages
         measured=profile.collectives or link.measured,  # an older profile has none
         source=profile.origin,
     )

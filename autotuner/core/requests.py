@@ -76,7 +76,7 @@ class MeasuredRun:
         """
         cluster = job.cluster if self.cluster is None else resolved(self.cluster)
         if cluster.accelerator != job.cluster.accelerator:
-            rule = "must have the accelerators of the cluster that is asked about"
+            rule = "must have the accelerators of the request's cluster"
             raise InvalidInput("cluster", cluster.name, rule, job.cluster.name)
         model = job.model if self.model is None else resolved(self.model)
         own = replace(job, model=model, cluster=cluster, workload=self.workload or job.workload)

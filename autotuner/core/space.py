@@ -257,7 +257,7 @@ def _sparing(job: Job, health: LinkHealth) -> Iterator[int]:
                 rank_order=order,
             )
             over = [hop for hop in range(stages) if hop_crosses(layout, hop, health, job.cluster)]
-            if len(over) == 1:  # else another hop of it stays
+            if len(over) == 1:  # otherwise another hop still uses the link
                 yield (over[0] + 1) % stages
 
 

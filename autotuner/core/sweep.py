@@ -230,8 +230,8 @@ def _require_part(few: Cluster, many: Cluster, challenge: Challenge | None) -> N
         raise InvalidInput("trial_cluster", few.world_size, rule, many.world_size // 2 or None)
     if challenge is not None:
         rule = (
-            "must be left out where an incumbent or a baseline is compared: proxy trials tell estimates, and running "
-            f"them again makes these no surer; take {few.name} for the cluster itself to compare layouts there"
+            "must be left out if an incumbent or a baseline is compared, because repeated proxy trials make estimates "
+            f"no surer; use {few.name} as the cluster itself to compare layouts there"
         )
         raise InvalidInput("trial_cluster", few.name, rule)
 
@@ -262,13 +262,13 @@ def _require_whole_decoder(request: SweepRequest) -> None:
         rule = f"must be left out: only our own decoder's links can be slowed down, not those of {request.trainer.name}"
         raise InvalidInput("fault_trace", trace, rule)
     if request.challenge is not None:
-        rule = "must be left out where an incumbent or a baseline is compared: these runs are of links as they are"
+        rule = "must be left out if an incumbent or a baseline is compared, because those runs use the real links"
         raise InvalidInput("fault_trace", trace, rule)
     if request.trial_cluster is not None:
         rule = f"must be left out: {request.trial_cluster.name} has other links than the cluster that the sweep is for"
         raise InvalidInput("fault_trace", trace, rule)
     if request.trial.proxy_layers_per_stage:
-        rule = "must be left out where few layers run: how much delay a stage hides depends on how long it computes"
+        rule = "must be left out if fewer layers run, because the delay that a stage hides depends on its time"
         raise InvalidInput("fault_trace", trace, rule)
 
 

@@ -48,7 +48,7 @@ from autotuner.core.workload import LengthDistribution
 
 
 # ---------------------------------------------------------------- inputs
-@dataclass(frozen=True, kw_only=True)  # without slots: what follows from the type is worked out once
+@dataclass(frozen=True, kw_only=True)  # no slots: cached properties need a dictionary
 class Input:
     """One text that a person types."""
 
@@ -452,7 +452,7 @@ def described(text: str, field: str, read_file: ReadFile | None) -> Any:
 
 
 def _is_file(text: str) -> bool:
-    return text.endswith(".json") or isfile(text)  # which a text of any length may be asked
+    return text.endswith(".json") or isfile(text)  # it accepts a text of any length
 
 
 def _number(field: str, text: str, kind: type[Any], others: str) -> Any:

@@ -243,7 +243,7 @@ class TrialSettings:
         """
         early = next((one for one in clips if one != GradientClip.POST), None)
         if early is not None and self.max_gradient_norm is None:
-            rule = f"must be set where clip {early} is tried: without a norm nothing is clipped, before or behind"
+            rule = f"must be set where clip {early} is tried, because nothing is clipped without a norm"
             raise InvalidInput("max_gradient_norm", None, rule, _CUSTOMARY_NORM)
 
     def just_steps(self, num_steps: int) -> TrialSettings:
@@ -302,7 +302,7 @@ class TrialSpec:
         if self.trainer is not None and self.cluster is None:
             raise InvalidInput("cluster", None, "must be given with a trainer")
         if self.settings.num_languages > self.model.vocab_size:
-            rule = f"must leave each language a word of the model's {self.model.vocab_size}"
+            rule = f"must not exceed the vocabulary of {self.model.vocab_size}: each language needs a word"
             raise InvalidInput("num_languages", self.settings.num_languages, rule, self.model.vocab_size)
         if self.fault_trace is not None and self.cluster is None:
             raise InvalidInput("cluster", None, "must be given with a fault_trace: it says what a link joins")

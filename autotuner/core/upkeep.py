@@ -197,7 +197,7 @@ class RetuneRequest:
     def __post_init__(self) -> None:
         challenge = Challenge(incumbent=self.incumbent, test=self.test, searches=self.searches)
         try:
-            replace(self.template, challenge=challenge)  # what no run could ask of its sweep is refused now
+            replace(self.template, challenge=challenge)  # refuse now what every run would refuse
         except InvalidInput as error:
             raise error.under("sweep") from error
 

@@ -147,7 +147,7 @@ def _sparse_recomputed(x: LayoutColumns, job: Job, start: Integers, recomputed: 
     if experts is None:
         return sparse
     interval, dense = experts.sparse_layer_interval, np.maximum(0, -((start - experts.num_dense_layers) // every))
-    for place in range(interval):  # of those that are none of the leading dense ones: they repeat after as many
+    for place in range(interval):  # layers after the leading dense ones repeat with this period
         is_sparse = (start + (dense + place) * every + 1) % interval == 0
         sparse = sparse + is_sparse * np.maximum(0, -((dense + place - recomputed) // interval))
     return sparse

@@ -132,7 +132,7 @@ def greedy_orders(
         for ahead, most in zip(warm_up_counts, most_in_flight, strict=True)
     ]
     stages[0].forward_ready_s = [0.0] * num_micro_batches
-    moments = [(0.0, 0)]  # when which stage is free, or something arrives there
+    moments = [(0.0, 0)]  # times at which a stage becomes free, or an input arrives there
     last = len(stages) - 1
     while moments:
         now_s, i = heappop(moments)

@@ -48,7 +48,7 @@ def future_of(pending: Pending) -> Future[list[Tensor]]:
     def wait() -> None:
         pending.wait()
 
-    Variable._execution_engine.queue_callback(wait)  # what FSDP2 ends backward passes by (torch 2.11 to 2.13)
+    Variable._execution_engine.queue_callback(wait)  # FSDP2 ends backward passes in this way (torch 2.11 to 2.13)
     return pending.get_future()
 
 
@@ -185,5 +185,5 @@ class _StreamBackground:
         with torch.cuda.stream(self._stream), torch.no_grad():
             run()
             result.record_stream(self._stream)
-            future.set_result([result])  # who waits for the future waits for the stream
+            future.set_result([result])  # waiting for the future means waiting for the stream
         return FuturePending(name, future)

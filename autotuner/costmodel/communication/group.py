@@ -350,7 +350,7 @@ class Group:
         ranks, nodes = self.ranks_per_node, self.num_nodes
         apart = 2 * ranks * (1 - 1 / nodes)
         sent = np.where(is_dealt | (ranks == 1), apart, 3 - 2 / nodes)
-        sent = np.where(self.num_ranks > 2, TREE_WAIT, 1.0) * sent  # of two ranks neither waits for another
+        sent = np.where(self.num_ranks > 2, TREE_WAIT, 1.0) * sent  # two ranks do not wait for each other
         between = np.where(self.crosses_nodes, sent, 0.0) / ranks * self._port_s_per_byte
         slowest: Floats = np.maximum(2 * self._intra_s_per_byte, between)
         for load in self.network:

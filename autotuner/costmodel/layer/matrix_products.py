@@ -243,8 +243,8 @@ def by_precision(x: LayoutColumns, laws: Mapping[Precision, Law]) -> Iterator[tu
             yield rows, law
 
 
-_PARTIAL_SUM_BYTES = 4  # of fp32, which products accumulate in
-_VECTOR_BYTES = 16  # what one load instruction of a thread can fetch, if its address is a multiple
+_PARTIAL_SUM_BYTES = 4  # products accumulate in fp32
+_VECTOR_BYTES = 16  # most bytes of one load instruction, if its address is a multiple of them
 _HALF_VECTOR_BYTES = 4  # the least that an asynchronous copy to shared memory fetches (CUDA's cp.async: 4, 8 or 16)
 
 Sizes = Floats | Integers | float

@@ -89,7 +89,7 @@ def with_fp32_attention(parts: Mapping[LayerPart, Floats], x: LayoutColumns, job
             changed[part] = np.where(whole, each, parts[part])
     scores = parts[LayerPart.SCORES]
     changed[LayerPart.SCORES] = np.where(composed, np.where(blocks, 0.0, 4.0 / x.element_bytes * scores), scores)
-    # what context ranks give is put in order: the product after it reads another tensor than the core's backward
+    # context ranks reorder the output, so the next product reads another tensor than the core's backward
     again = job.stack.widens_context_gradients & (x.context_parallel_degree > 1) & ~whole
     changed[LayerPart.CORE] = np.where(again, 2.0, 1.0) * parts[LayerPart.CORE]
     return changed
@@ -343,7 +343,7 @@ def kept_bytes(x: LayoutColumns, job: Job, load: RankLoad, layers: Mapping[PartK
         whole_layers = num_not_recomputed * layer.not_recomputed
         kept += (num_layers - num_not_recomputed) * layer.kept + whole_layers
         moved += (num_layers - num_not_recomputed) * layer.moved + whole_layers
-        # where the last layer recomputes nothing, it is gone when the one before is rebuilt
+        # a last layer without recomputation is freed before the layer before it is rebuilt
         gone = np.where(_last_recomputes(x, load), 0.0, layer.not_recomputed)
         again = np.maximum(layer.rebuilt - gone, 0.0)
         rebuilt = np.maximum(rebuilt, again * (num_layers > 0))
@@ -353,7 +353,7 @@ def kept_bytes(x: LayoutColumns, job: Job, load: RankLoad, layers: Mapping[PartK
     in_flight = load.micro_batches_in_flight
     # recomputation rebuilds one layer at a time
     passing = np.maximum(rebuilt + _working_bytes(x, job), attending)
-    # of offloaded ones, those of the layer that computes and of the one that computed last are on their way
+    # offloaded activations of the present and of the last layer are being copied
     on_device = np.where(x.offload_activations, kept - moved, kept) + _ends_bytes(x, job, load)
     on_its_way = np.where(x.offload_activations, np.minimum(moved * in_flight, 2 * one_layer), 0.0)
     later = np.maximum(in_flight - 1, 0.0) * on_device

@@ -118,7 +118,9 @@ def _on_rank(x: LayoutColumns, job: Job, sharding: Sharding, rank: RankMemory) -
     master_bytes = np.where(x.precision == Precision.FP32, 0.0, 4.0)
     gradients = sharding.summed_bytes * np.where(sharding.whole_gradients, elements, owned) * sharding.gradient_copies
     fullest, total_bytes = _fullest_moment(_moments(x, rank, sharding, gradients), beyond_counted)
-    stepped = owned * (1.0 - x.optimizer_offload_percent / 100.0)  # by this device; the host steps the others
+    stepped = owned * (
+        1.0 - x.optimizer_offload_percent / 100.0
+    )  # elements that this device updates; the host updates the others
     stepping = _stepping_bytes(x, sharding, stepped) + np.where(
         sharding.keeps_buckets, sharding.gradient_bytes * elements, 0.0
     )

@@ -46,7 +46,7 @@ class Hops:
         delayed_s, slower = _ailing(x, job)
         group, sent = pipeline_group(x, job.cluster), sent_bytes(x, job)
         inline_s = np.stack(list(_inline_s(sent, group, delayed_s, slower)), axis=1)
-        extra_s = inline_s - send_s(sent, group)[:, None]  # what the link adds holds up the stream that sends
+        extra_s = inline_s - send_s(sent, group)[:, None]  # the extra time of the link blocks the sending stream
         blocks_s = np.maximum(healthy.blocks_s + extra_s, 0.0)
         if not x.p2p_transport.any():
             return replace(healthy, blocks_s=blocks_s)

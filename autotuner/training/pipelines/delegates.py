@@ -226,7 +226,7 @@ def _become_delegate(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != parent:
         os._exit(0)  # it died before the kernel was asked to tell
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a keyboard: the rank decides what becomes of it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt from a keyboard is the rank's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     gc.freeze()  # collecting the rank's garbage would touch, and so copy, all of its pages
     torch.set_num_threads(1)

@@ -185,7 +185,7 @@ class ChangeTest:
         self._earlier.restart()
         above_s = seen_s - self._nominal.level_s
         self.level_s = above_s if above_s >= shift_s / 2 else 0.0
-        if above_s <= -shift_s / 2:  # what was taken for nominal was not
+        if above_s <= -shift_s / 2:  # the learned level was not the nominal one
             self._nominal.restart(recent)
         return self.level_s != before_s
 

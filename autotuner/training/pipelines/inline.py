@@ -60,7 +60,7 @@ class InlineTransport:
     def switch(self, *, delegated: bool) -> None:
         """See ``Transport``."""
         if delegated:
-            raise InvalidInput("delegated", delegated, "this rank has no delegates, which a transport can bring")
+            raise InvalidInput("delegated", delegated, "this rank has no delegates; use a transport that has some")
 
     def begin(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
         """Post all receives of the step with gloo, which receives no message before.

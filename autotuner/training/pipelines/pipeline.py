@@ -260,7 +260,7 @@ class ResilientPipeline(_PipelineScheduleRuntime):
         if own != set(self._timed_stages):
             raise InvalidInput("schedule", sorted(own), f"rank {self.rank} holds stages {sorted(self._timed_stages)}")
         self.schedule = schedule
-        # without sends and receives, which the runtime adds
+        # the runtime adds sends and receives
         actions = {
             rank: [_Action(action.stage, _KINDS[action.kind], action.micro_batch) for action in actions]
             for rank, actions in enumerate(schedule.ranks)

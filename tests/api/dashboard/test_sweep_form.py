@@ -444,7 +444,7 @@ def test_a_quota_that_is_used_up_is_said_on_the_form_with_everything_that_was_ty
         assert client.post("/new", data=FORM).status_code == 303
         page = client.post("/new", data=FORM | {"name": "the second"})
     assert page.status_code == 429
-    assert "1 of the 1 sweeps that may be unfinished at once are" in text_of(page.text)
+    assert "1 of your sweeps are unfinished, and at most 1 may be" in text_of(page.text)
     assert 'value="the second"' in page.text
 
 

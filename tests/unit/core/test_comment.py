@@ -12,12 +12,12 @@ from autotuner.core.errors import InvalidInput
 @pytest.mark.parametrize(
     ("document", "field", "rule", "nearest"),
     [
-        ({}, "text", "must say something, unless there is a tag", None),
-        ({"text": " \n"}, "text", "must say something, unless there is a tag", None),
+        ({}, "text", "must not be empty, unless there is a tag", None),
+        ({"text": " \n"}, "text", "must not be empty, unless there is a tag", None),
         ({"text": "x" * 2001}, "text", "must have 2000 characters or fewer", "x" * 2000),
         ({"text": "a\x1b[31m\r\nb\u202e"}, "text", "must have no control characters but line breaks", "a[31m\nb"),
         ({"tags": ["a b"]}, "tags.0", "must be at most 128 letters, digits and . _ : + - that begin with", "a-b"),
-        ({"tags": ["a", "A"]}, "tags.1", "must be there once, in whatever case of letters", None),
+        ({"tags": ["a", "A"]}, "tags.1", "must occur once, whatever the case of its letters", None),
         ({"tags": [*"abcdefghi"]}, "tags", "must have 8 items or fewer", None),
         ({"text": "x", "trial_number": -1}, "trial_number", "must be 0 or more", 0),
     ],

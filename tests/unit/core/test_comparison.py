@@ -29,7 +29,7 @@ from tests.builders import cpu_layout
 
 @pytest.mark.parametrize("name", ["loss", "power", "false_alarms"])
 def test_nothing_is_asked_for_that_no_number_of_runs_can_give(name: str) -> None:
-    with pytest.raises(InvalidInput, match="nothing is that sure"):
+    with pytest.raises(InvalidInput, match="no test is certain"):
         replace(SequentialTest(), **{name: 1.0})  # type: ignore[arg-type]  # some of its fields are whole numbers
 
 

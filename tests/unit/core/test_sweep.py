@@ -89,8 +89,8 @@ TRACE = FaultTrace.parse("3;0_1;0.06", num_steps=20)
     [
         ({"job": tiny_job(1)}, "has no link 0_1: its links join 1 accelerators"),
         ({"trial_cluster": cpu_cluster(2), "job": tiny_job(8)}, "has other links than the cluster"),
-        ({"trial": TrialSettings(proxy_layers_per_stage=(1, 2))}, "where few layers run"),
-        ({"challenge": Challenge(test=SequentialTest(), incumbent=cpu_layout())}, "links as they are"),
+        ({"trial": TrialSettings(proxy_layers_per_stage=(1, 2))}, "if fewer layers run"),
+        ({"challenge": Challenge(test=SequentialTest(), incumbent=cpu_layout())}, "the real links"),
     ],
 )
 def test_a_fault_trace_is_refused_where_it_could_not_befall_what_is_measured(changes: Any, rule: str) -> None:
