@@ -28,7 +28,7 @@ _POLL_S = 0.3
 """Slow enough to cost a database nothing, fast enough to look live."""
 
 _LAST = "sweep.finished"
-"""Kind of the last event of a sweep, as long as nobody opens it again."""
+"""Kind of the last event of a sweep, unless it is opened again."""
 
 _KEPT = 2000
 """Events of a sweep that are kept for its readers; who is further behind reads them from the store."""
@@ -51,7 +51,7 @@ class Told:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Tail:
-    """The newest events of one sweep, followed while somebody reads them."""
+    """The newest events of one sweep, followed while there are readers."""
 
     behind: int = 0
     """Sequence behind which every event is kept."""
@@ -93,7 +93,7 @@ class _Tail:
 
 
 class LiveEvents:
-    """Events of sweeps for whoever reads along, on one event loop.
+    """Events of sweeps for all readers, on one event loop.
 
     Args:
         open_store: The application's store.

@@ -120,7 +120,7 @@ _SHARING = 10
 
 
 def _add_edge(api: FastAPI, settings: Settings, metrics: Metrics) -> None:
-    """Put around the routes of ``api``, the innermost first: who calls, what it may take, and what is said of it."""
+    """Add the layers around the routes of ``api``, the innermost first: authentication, limits, and logs."""
     entrance = api.state.entrance
     believed = entrance.believed if entrance else ()
     api.state.streams = OpenStreams(at_once=settings.max_streams, per_caller=settings.max_streams_per_caller)

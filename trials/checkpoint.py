@@ -140,7 +140,7 @@ class Transfer:
 
 
 class Checkpoints:
-    """Saves a training and goes on from a saved one, in whatever layout that was.
+    """The checkpoints of a training, which can continue from one of any layout.
 
     What replicas that exchange less than their gradients have not exchanged yet is not part of it: behind a switch they
     begin anew. A layout without moments (sign descent) saves none, and one that needs them begins with zeros.

@@ -1,4 +1,4 @@
-"""A process of a trial: it dies with whoever started it, answers on its streams, and keeps standard error silent."""
+"""A process of a trial: it dies with its parent, answers on its streams, and keeps standard error silent."""
 
 from __future__ import annotations
 

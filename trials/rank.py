@@ -43,7 +43,7 @@ class RankInfo:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RankInfo:
-        """Read what torchrun told this process; it is alone where torchrun told nothing."""
+        """Read the rank from torchrun's variables; without them, the process is alone."""
         if "RANK" not in environment:
             return cls()
         return cls(
@@ -71,7 +71,7 @@ class RankInfo:
         return replace(self, rank=nodes.number_of(*divmod(self.rank, nodes.ranks_per_node)))
 
     def environment(self) -> dict[str, str]:
-        """Return what torchrun would have told this process: libraries ask the environment too."""
+        """Return the variables that torchrun would have set: libraries read the environment too."""
         return {
             "RANK": str(self.rank),
             "WORLD_SIZE": str(self.world_size),

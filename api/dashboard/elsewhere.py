@@ -1,4 +1,4 @@
-"""A sweep that a form asks for, as somebody would ask without a page: with curl, in Python and on the command line."""
+"""The request of a form without a page: with curl, in Python and on the command line."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Question(Generic[R, A]):
     request: type[R]
     """Request type of the form, which has an input for each field."""
     ask: Callable[[App, R], A]
-    """Returns the answer, or what is known of one that is still computed."""
+    """Function that returns the answer, or the known part of one that is still computed."""
     report: Callable[[R, A], Report]
     """Says what an answer means."""
     usual: Mapping[str, str]

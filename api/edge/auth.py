@@ -1,4 +1,4 @@
-"""Finds out who calls before a request is let in, and what a caller needs to be let through to a route."""
+"""Authentication of a request before it is let in, and the scope that each route needs."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Callers:
             return await self._app(scope, receive, send)
 
     async def _refuse(self, scope: Connection) -> Response | None:
-        """The answer to who is not let in; None where who calls is known, or need not be."""
+        """Return the refusal of an unknown caller; None if the caller is known, or need not be."""
         if self._entrance is None:
             set_caller(scope, NOBODY_ASKED)
             return None
@@ -221,7 +221,7 @@ def _proxy(settings: Settings) -> Proxy:
     return Proxy(header=settings.proxy_header, networks=networks, scope=settings.proxy_scope, admins=admins)
 
 
-# What a caller needs to be let through to a route: by the method, unless the route says otherwise.
+# The scope that a caller needs for a route: by the method, unless the route declares another.
 
 OPEN: dict[str, Any] = {"security": []}
 """``openapi_extra`` of a route that everybody may call."""

@@ -10,7 +10,7 @@ from starlette.types import Scope
 from autotuner.core.access import Caller
 from autotuner.service.networks import Network, is_within, read_address
 
-# Who a request comes from, in its state: found out once, before it is let in.
+# The caller of a request, in its state: found once, before the request is let in.
 
 SESSION_COOKIE = "autotuner_session"
 """Cookie of a browser that has logged in."""
@@ -19,7 +19,7 @@ LOOKING = ("GET", "HEAD", "OPTIONS")
 """Methods that change nothing."""
 
 PROBES = ("/api/v1/health", "/api/v1/ready")
-"""Asked by whatever watches the service; they tell nothing and change nothing."""
+"""Paths for monitoring; they reveal nothing and change nothing."""
 
 _CALLER, _CSRF = "caller", "csrf"
 
@@ -46,7 +46,7 @@ def set_csrf(scope: Scope, token: str) -> None:
     scope.setdefault("state", {})[_CSRF] = token
 
 
-# Where a request comes from, also through proxies that are believed.
+# The address of a request, also through trusted proxies.
 
 
 def peer_address(scope: Scope) -> str:

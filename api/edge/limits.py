@@ -35,7 +35,7 @@ from autotuner.service.networks import Network, household
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """A bound on the requests that somebody may send."""
+    """A limit on the requests of a caller."""
 
     key: str
     """Tells them apart from others."""
@@ -142,7 +142,7 @@ class _Told:
         self.is_late = False
 
     async def send(self, message: Message) -> None:
-        """Tell it, or nobody."""
+        """Send the message, unless the client already got another answer."""
         if not self.is_late:
             self.has_begun = True
             await self._send(message)
@@ -154,7 +154,7 @@ def _log_end(route: asyncio.Future[None]) -> None:
         structlog.get_logger("api").error("request failed after its time", exc_info=error)
 
 
-# What a body may be: so many bytes, within so much time, and of a shape that is read at little cost.
+# Limits of a body: its bytes, its time, and a shape that costs little to read.
 #
 # It is read when a route asks for it, not before who calls is known; one that is too long is not read to its end.
 # A bound on a text belongs to the field that holds it, so it stands with that field; the body bounds all texts
@@ -379,7 +379,7 @@ def _is_of_another_site(headers: Headers) -> bool:
 
 
 def _place(origin: str) -> str | None:
-    """Host and port of an origin; None for what is none."""
+    """Return host and port of an origin; None for an illegal one."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:

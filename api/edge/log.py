@@ -27,7 +27,7 @@ from autotuner.service.access import without_tokens
 from autotuner.service.build import App
 from autotuner.service.networks import Network
 
-# What every answer tells browsers not to do with it.
+# Headers of every answer that restrict browsers.
 
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "

@@ -63,7 +63,7 @@ def list_stacks() -> Document[Listed[Stack]]:
     return Listed.whole([load_stack(name) for name in stacks()])
 
 
-# What training software predictions know, and from which runs.
+# Training software that predictions know, and the runs behind it.
 
 stacks_router = APIRouter(prefix="/stacks", tags=["catalog"])
 
@@ -217,7 +217,7 @@ def read_topology(app: AppOf, body: Document[TopologyRequest]) -> Document[Topol
     return TopologyReading.of(files, None if given is None else resolved(given))
 
 
-# What stored trials taught of hardware and software.
+# Calibrations of hardware and software by stored trials.
 
 calibrations_router = APIRouter(prefix="/calibrations", tags=["predictions"])
 
@@ -244,7 +244,7 @@ def list_calibrations(app: AppOf, cluster: _CalibrationsCluster = None) -> Docum
     return Listed.whole(app.recollection.lessons(accelerator))
 
 
-# What an operator registered to run as a trial.
+# Trainers that an operator registered to run as a trial.
 
 trainers_router = APIRouter(prefix="/trainers", tags=["trainers"])
 

@@ -22,7 +22,7 @@ from autotuner.search.results.trial_query import TableQuery, TableSlice
 from autotuner.search.results.trial_table import TableRow, as_csv
 from autotuner.service.build import App
 
-# What came of a sweep: the answer and how sure it is, what mattered, what failed, how right predictions were.
+# Results of a sweep: the answer and its certainty, sensitivities, failures, and the accuracy of predictions.
 
 results_router = APIRouter(prefix="/sweeps/{sweep_id}", tags=["sweeps"])
 

@@ -48,7 +48,7 @@ def ready(app: AppOf) -> Document[Readiness]:
     return Readiness(schema_revision=revision, num_workers=num_workers)
 
 
-# What Prometheus reads.
+# Metrics for Prometheus.
 
 metrics_router = APIRouter(include_in_schema=False)
 
@@ -60,7 +60,7 @@ def metrics(request: Request) -> Response:
     return Response(told.text(), media_type=CONTENT_TYPE)
 
 
-# Who runs sweeps.
+# Workers.
 
 workers_router = APIRouter(tags=["health"])
 
@@ -74,7 +74,7 @@ def list_workers(app: AppOf) -> Document[Listed[WorkerStanding]]:
     return Listed.whole(app.worker_standings())
 
 
-# What needs somebody now.
+# Incidents that need attention now.
 
 attention_router = APIRouter(tags=["health"])
 
@@ -107,7 +107,7 @@ def read_audit(app: AppOf, page: PageOf, caller: CallerName = None) -> Document[
     return Listed(items=tuple(found), total=total, limit=page.limit, offset=page.offset)
 
 
-# Who calls, and the tokens that let callers in.
+# Callers and their tokens.
 
 tokens_router = APIRouter(tags=["access"])
 

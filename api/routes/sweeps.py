@@ -112,7 +112,7 @@ def rank_sweep(app: AppOf, sweep: SweepOf, where: TrialFilterOf, page: PageOf) -
     return Listed(items=items, total=total, limit=page.limit, offset=page.offset)
 
 
-# What callers write on sweeps and trials.
+# Comments and tags of sweeps and trials.
 
 
 @sweeps_router.post("/{sweep_id}/comments", status_code=201, responses=problems(400, 404, 422))
@@ -133,7 +133,7 @@ def list_comments(
     return Listed(items=tuple(found), total=total, limit=page.limit, offset=page.offset)
 
 
-# What callers change of sweeps that they asked for: budgets, trials that run again, and clones.
+# Changes of sweeps: budgets, trials that run again, and clones.
 
 control_router = APIRouter(tags=["sweeps"])
 

@@ -27,7 +27,7 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2
 
 
 class PlainConsole(Console):
-    """A console that spells control characters out: somebody else may have put them into a name."""
+    """A console that spells control characters out: another user may have put them into a name."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, **options)

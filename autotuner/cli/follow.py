@@ -1,4 +1,4 @@
-"""Sweeps and checks as somebody watches them."""
+"""The live view of sweeps and checks on the command line."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _POLL_S = 0.5
 _MOST_RANKED = 10
 
 _OVER = (RunState.COMPLETE, RunState.CANCELLED, RunState.FAILED, RunState.PAUSED)
-"""States in which nothing more is to be seen until somebody asks for it."""
+"""States in which nothing more happens until a user asks for it."""
 
 
 def follow(client: Remote, sweep_id: str, console: Console, *, after: int = 0) -> SweepStanding:
-    """Show the sweep until it ends or pauses; returns it as it is then.
+    """Show the sweep until it ends or pauses, and return its last state.
 
     Args:
         client: Of the service.
@@ -186,7 +186,7 @@ _CHECK_POLL_S = 0.5
 
 
 def follow_check(client: Remote, check_id: str, console: Console) -> CheckRun:
-    """Print what is said until the check ends; returns it as it ended.
+    """Print the lines of a check until it ends, and return its last state.
 
     Ctrl-C ends a check that this process runs; one that a service runs goes on.
     """

@@ -237,7 +237,7 @@ def _listed(items: Sequence[object]) -> dict[str, Any]:
 def comment(
     request: CommentCreate,
     sweep_id: SweepId,
-    text: Annotated[str, typer.Argument(help="What people shall know. It may be left out where a tag is given.")] = "",
+    text: Annotated[str, typer.Argument(help="Text of the comment. It may be left out if a tag is given.")] = "",
     tag: Annotated[
         list[str] | None, typer.Option("--tag", help="Tag by which the list of sweeps finds it. May be repeated.")
     ] = None,

@@ -31,7 +31,7 @@ class TrialWatcher(Protocol):
         ...
 
     def on_note(self, note: str) -> None:
-        """Something a person who waits should know, as a sentence."""
+        """Take a note for a person who waits, as a sentence."""
         ...
 
     def on_wait(self, reason: str | None) -> None:
@@ -107,7 +107,7 @@ ATTEMPT_ID = "AUTOTUNER_ATTEMPT_ID"
 that was forked shows it filled up with spaces."""
 
 LEFT_ALONE = ("shutdown", "lease_lost")
-"""Reasons to stop that say nothing of an engine's job: whoever runs the trial next finds it."""
+"""Reasons to stop that leave an engine's job alone: the next worker of the trial finds it again."""
 
 Ending = Stopped | Literal["measured", "timeout", "ended", "abandoned"]
 """Reason why an attempt is ended: the watcher's wish, a complete result, the time limit, ranks that failed or are gone,
@@ -141,7 +141,7 @@ class AttemptEnd:
     rank_logs: Mapping[int, str] = field(default_factory=dict)
     """The last of each rank's standard error, as far as there is one."""
     log: str = ""
-    """The last lines that whoever started the ranks printed."""
+    """The last lines that the process that started the ranks printed."""
     timed_out: bool = False
     oom_killed: bool = False
     """An out-of-memory killer struck meanwhile; so a rank that SIGKILL ended ran out of memory."""

@@ -125,7 +125,7 @@ def _pass_on(news: Sequence[StepReport | LinkEvent], watcher: TrialWatcher) -> N
             watcher.on_link_event(one)
 
 
-# What an end of our own ranks means: a measurement, or a failure with its kind, its rank and that rank's last words.
+# The verdict on our own ranks: a measurement, or a failure with its kind, its rank and that rank's last words.
 
 _TAIL_LINES = 40
 

@@ -77,7 +77,7 @@ class Forks:
             return zygote.start(self._task, folder, task.ranks_per_node, {**variables, ATTEMPT_ID: task.job_name})
 
     def close(self) -> None:
-        """End the zygotes, and with them whatever they forked."""
+        """End the zygotes and all processes that they forked."""
         with self._mutex:
             for zygote in self._zygotes:
                 zygote.close()
@@ -153,7 +153,7 @@ class Zygote:
         return ranks
 
     def listen(self) -> None:
-        """Pass on what it has told since the last time."""
+        """Pass on the zygote's new events to the ranks they belong to."""
         while chunk := self._read():
             *lines, self._unfinished_line = (self._unfinished_line + chunk).split(b"\n")
             for event in map(json.loads, lines):
@@ -172,7 +172,7 @@ class Zygote:
         return self._last_words
 
     def close(self) -> None:
-        """End it, and with it whatever it forked."""
+        """End the zygote and all processes that it forked."""
         if self._errors.closed:
             return
         self.log()

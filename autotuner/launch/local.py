@@ -240,7 +240,7 @@ class LocalLauncher:
             return TrialFailure(kind=FailureKind.CRASH, message=f"cannot run here: {error}")
 
     def close(self) -> None:
-        """Release what is kept from one trial to the next."""
+        """Release the resources that are kept from one trial to the next."""
         self._starter.close()
 
     def _run(self, spec: TrialSpec, watcher: TrialWatcher, devices: tuple[str, ...]) -> Outcome:

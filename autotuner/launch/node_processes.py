@@ -165,7 +165,7 @@ class NodeProcess:
         yield from (process for pid, process in found.items() if pid != self._process.pid)
 
 
-# What a failure says where something else than the trial is to blame.
+# Failures whose cause is not the trial.
 
 _PORT_TAKEN = "address already in use"
 """Words of the system (EADDRINUSE), which torch repeats: another program was given that port before the ranks met."""

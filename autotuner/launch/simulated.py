@@ -1,4 +1,4 @@
-"""SimulatedLauncher: trials that nobody runs, for dry runs of a sweep, demonstrations and tests of any size."""
+"""SimulatedLauncher: simulated trials for dry runs of a sweep, demonstrations and tests of any size."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SimulatedLauncher:
         return f"the engine {SIMULATED} has no queue {cluster.queue} (there are: {known})"
 
     def capacity(self, cluster: Cluster) -> int:
-        """The number that the constructor was told."""
+        """Return the number that the constructor got."""
         del cluster
         return self._capacity
 

@@ -124,7 +124,7 @@ SCENARIOS: Mapping[str, Scenario] = {
 cost model says of itself (``costmodel.uncertainty``); the rest is in the order of what trials on GPUs showed."""
 
 
-# What a simulated layout takes: the cost model's answer, off by as much as it says it may be.
+# The cost of a simulated layout: the cost model's answer, with an error as large as its own interval.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

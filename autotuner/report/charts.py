@@ -1,4 +1,4 @@
-"""Charts as plain values: what is drawn, in which units, and what each mark links to.
+"""Charts as plain values: their marks, units and links.
 
 A chart knows no pixel and no colour. ``drawing`` turns it into SVG. Numbers are in SI units, and an axis says how
 people read them.
@@ -220,7 +220,7 @@ class Plot:
     """Marks over two axes, painted in their order."""
 
     says: str
-    """The chart in a sentence, for who cannot see it."""
+    """Description of the chart in a sentence, for readers who cannot see it."""
     x: Axis
     y: Axis
     marks: Sequence[Mark]

@@ -1,4 +1,4 @@
-"""Jobs of engines in words: who runs a trial, where its job stands, and why it waits."""
+"""Jobs of engines in words: the engine of a trial, the state of its job, and the reason why it waits."""
 
 from __future__ import annotations
 

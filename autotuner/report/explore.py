@@ -1,4 +1,4 @@
-"""The report of a layout that somebody chooses by hand: would it run, how fast, where does its memory go."""
+"""The report of a layout chosen by hand: its legality, its speed, and the parts of its memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reports of this machine: what was measured of it, and what torch says of a layout without a device."""
+"""The reports of this machine: its measured speed, and torch's dry run of a layout."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ _MINOR = ("price_per_million_tokens", "time_to_loss_s")
 """Columns that a phone and a narrow terminal leave out, unless somebody chose them."""
 
 _TOLD = ("step_time_s", "probability_best")
-"""Columns that a page leaves out unless somebody chose them: it shows rates, and marks ties."""
+"""Columns that a page leaves out by default: it shows rates, and marks ties."""
 
 _WITH_INTERVAL = ("robust_mfu", "predicted_robust_mfu", "mfu", "predicted_mfu", "step_time_s", "predicted_step_time_s")
 """The interval of a rate would be that of the MFU again."""
@@ -192,7 +192,7 @@ def value_unit(objective: Objective) -> Unit:
 
 # ---------------------------------------------------------------- which columns
 def _usual(request: SweepRequest, rows: Sequence[TableRow], *, is_untried: bool) -> list[Data]:
-    """Return the columns that are shown unless somebody chooses.
+    """Return the columns that are shown by default.
 
     Where more than speed counts, the value stands first, and rate and price make room for what counts. Under a fault
     trace the robust MFU stands before the healthy one. The time to a loss stands behind the MFU where something was

@@ -31,7 +31,7 @@ from autotuner.search.ranking import PredictedLayout
 from autotuner.search.suggestions import Shortfall
 
 _NUM_SHOWN = 6
-"""Rules that are told one by one; the others rarely matter, and are counted together."""
+"""Number of rules that are named one by one; the others rarely matter, and are counted together."""
 
 _STRIP = 400
 """Pixels of a fault trace beside the form."""

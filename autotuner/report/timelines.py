@@ -28,7 +28,7 @@ _APART = 0.001
 """Share of a step below which two steps take as long."""
 
 _LEAST_IDLE = 1e-4
-"""Share of the step below which nobody waits."""
+"""Share of the step below which a wait is not shown."""
 
 _LEAST_ADDED = 5e-4
 """Share of a step below which a difference is none."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _S_PER_DAY = 86_400.0
 
 DASH = "–"
-"""Stands for what is not known."""
+"""Sign for an unknown value."""
 
 
 # ------------------------------------------------------------------ numbers

@@ -176,7 +176,7 @@ def _gave_up(trials: Sequence[Trial]) -> bool:
 
 
 def findings(request: SweepRequest, trials: Iterable[Trial]) -> ChallengeFindings:
-    """Return what is known by these trials.
+    """Return the findings of these trials.
 
     Of a sweep that runs, what is known so far, and without a challenge nothing.
     """
@@ -307,5 +307,5 @@ def _repeat(layout: Layout, runs: Sequence[Trial]) -> Repeat:
 
 
 def is_rerun(number: int, layout: Layout, reruns: Sequence[Rerun], trials: Mapping[int, Trial]) -> bool:
-    """Return whether the trial of that number and layout runs since somebody wants it to, and so to its end."""
+    """Return True if the trial runs because a user asked for it, and therefore to its end."""
     return any(number > wanted.number and trials[wanted.number].layout == layout for wanted in reruns)

@@ -30,7 +30,7 @@ class SystemClock:
         return time.time()
 
     def monotonic(self) -> float:
-        """Seconds that only grow, whoever sets the clock."""
+        """Return seconds that only grow, even if the clock is set."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:

@@ -253,7 +253,7 @@ def _died(
 
 
 class _NoSteps:
-    """A watcher that hears no steps: those of a gate are none of its trial."""
+    """A watcher that ignores steps: those of a gate do not belong to its trial."""
 
     def __init__(self, watcher: TrialWatcher) -> None:
         self.on_note: Callable[[str], None] = watcher.on_note

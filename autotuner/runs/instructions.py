@@ -26,7 +26,7 @@ class Spending:
     accelerator_hours: float
 
     def and_then(self, more: Spending) -> Spending:
-        """Return the sum of this and what is to come."""
+        """Return the sum of this spending and a future one."""
         hours = self.accelerator_hours + more.accelerator_hours
         return Spending(elapsed_s=self.elapsed_s + more.elapsed_s, accelerator_hours=hours)
 
@@ -72,7 +72,7 @@ def nothing_runs(ended: Sequence[Trial]) -> tuple[StopReason, str] | None:
 
 
 def no_improvement(request: SweepRequest, ended: Sequence[Trial]) -> tuple[StopReason, str] | None:
-    """Return whether patience is out: so many trials in a row did not beat the best before them by 1 %.
+    """Return True if patience is used up: that many trials in a row did not beat the best before them by 1 %.
 
     Where a front is looked for, each of them was within 1 % of an earlier one, or worse, in everything.
     """

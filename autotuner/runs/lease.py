@@ -108,7 +108,7 @@ class Hold:
         return self._clock.now()
 
     def monotonic(self) -> float:
-        """Return seconds since some moment, which nobody sets."""
+        """Return seconds of a clock that cannot be set."""
         return self._clock.monotonic()
 
     def report(self, progress: Any) -> None:

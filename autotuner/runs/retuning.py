@@ -1,4 +1,4 @@
-"""Retuning: what people and the clock ask of retunes; the store decides who is first."""
+"""Retuning: requests of people and of the clock to retunes; the store decides which one is first."""
 
 from __future__ import annotations
 

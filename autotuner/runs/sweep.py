@@ -200,7 +200,7 @@ class SweepMachine:
         return replace(end, detail=f"{end.detail}; the incumbent: {found.death}") if found.death else end
 
     def _rerun(self, now: float) -> Repeat | None:
-        """A trial that somebody wants to run again, while there is time for it."""
+        """Return a trial that a user wants to run again, while there is time for it."""
         if self._spent(now) is not None:
             return None
         return next_rerun(self.demand.reruns, self._trials)
@@ -267,7 +267,7 @@ class SweepMachine:
     # ------------------------------------------------------------------ told by trials and people
     @locked
     def change(self, demand: Demand) -> None:
-        """Learn what is asked of the sweep now."""
+        """Take in the present requests to the sweep."""
         if demand == self.demand:
             return
         self.demand = demand

@@ -262,7 +262,7 @@ class SweepStudy:
         return self._sampler.propose(self._study.get_trials(deepcopy=False))
 
     def memory(self) -> MemoryBelief:
-        """Return what is believed of the peaks of the untried layouts."""
+        """Return the belief about the peaks of the untried layouts."""
         return self._sampler.memory(self._study.get_trials(deepcopy=False))
 
     def proposed(self, proposal: Proposal) -> Layout:
@@ -360,7 +360,7 @@ class SweepStudy:
 
     # ------------------------------------------------------------------ values
     def _values(self, trial: Trial) -> Sequence[float] | None:
-        """Return what the study is told of a trial: its value, or those by each metric of the front.
+        """Return the values of a trial for the study: its value, or those by each metric of the front.
 
         All are told from step times, so by one measure.
         """

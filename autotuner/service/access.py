@@ -1,4 +1,4 @@
-"""Access: secrets of tokens and sessions, tokens as an operator hands them out, and who a request comes from."""
+"""Access: secrets of tokens and sessions, an operator's tokens, and the caller of a request."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def new_token_id() -> str:
 
 
 def new_secret() -> str:
-    """256 random bits that nobody can guess, as text that fits into a header or a cookie."""
+    """Return 256 random bits as text that fits into a header or a cookie."""
     return secrets.token_urlsafe(_NUM_BYTES)
 
 
@@ -212,7 +212,7 @@ class Tokens:
 
 
 def check_alone(host: str) -> None:
-    """Return if only this machine reaches a service that asks nobody who they are.
+    """Return if a service without a login can only be reached from this machine.
 
     Raises:
         InvalidInput: It would listen on an address that other machines reach.
@@ -277,7 +277,7 @@ class Proxy:
     scope: Scope = Scope.RUN
     """Scope of callers that the proxy names."""
     admins: frozenset[str] = frozenset()
-    """Names of those who may do everything."""
+    """Names of callers with the admin scope."""
 
     def caller(self, peer: str, names: Sequence[str]) -> Caller | None:
         """Return the caller that the proxy names; None if the proxy did not forward this request, or named nobody.
@@ -347,7 +347,7 @@ class Shown:
     address: str
     """Address of the client, as trusted proxies report it."""
     peer: str = ""
-    """Address of who is connected."""
+    """Address of the connected client or proxy."""
     authorization: str | None = None
     """Header of that name."""
     session: str | None = None
@@ -432,7 +432,7 @@ class Login:
         raise NotLetIn(f"the token at_{token.id}_… of {token.name} {why}")
 
     def _recognised(self, text: str, address: str) -> Token:
-        """The token of that text, whether it still counts or not; who guesses is made to wait.
+        """Return the token of that text, valid or not; callers that guess have to wait.
 
         Guesses at one token do not keep another out: an address waits for the token that it guesses at, since only
         that costs a digest, and for texts of no token, which let nobody in.

@@ -1,4 +1,4 @@
-"""Background: the threads of an application that work beside its answers, until they are told to stop."""
+"""Background: the threads of an application that work beside its answers, until they are asked to stop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from autotuner.store.sql import Store
 _log = structlog.get_logger(__name__)
 
 _THINNING_POLL_S = 3600.0
-"""Ages are told in days."""
+"""Seconds between two removals of old records; retention periods are in days."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class Background:
         self._run(tell_until_stopped, "autotuner-presence")
 
     def _thin(self) -> object:
-        """Remove some of what is too old; None where nothing is."""
+        """Remove some old records; return None if there are none."""
         done = self.open_store().retention.step(self.settings.ages, now=self.clock.now())
         if done is not None:
             _log.info("thinned", **asdict(done))

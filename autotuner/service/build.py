@@ -110,7 +110,7 @@ class App(Autotuner):
         return described
 
     def remove(self, cls: type[Described], name: str, caller: Caller) -> Described:
-        """Forget what is stored, a cluster with its checks and what they measured, and return it.
+        """Delete a stored description, a cluster with its checks and measurements, and return it.
 
         Raises:
             NotYours: Somebody else stored it, and the caller is no admin.
@@ -130,7 +130,7 @@ class App(Autotuner):
         return ask_engines(self.engines, {name: one.engine for name, one in self.engine_launchers.items()})
 
     def worker_standings(self) -> list[WorkerStanding]:
-        """Return workers that told of themselves within a day, the last to do so first, with what each runs."""
+        """Return workers with a heartbeat within a day, the latest first, with the runs of each."""
         now = self.clock.now()
         held = {lease.owner: lease.run_id for lease in self.store.runs.leases(["sweep"])}
         found = self.store.health.workers()
@@ -202,7 +202,7 @@ class App(Autotuner):
 
     # ------------------------------------------------------------------ durable runs
     def start(self, request: Startable, *, key: str | None = None, caller: Caller = NOBODY_ASKED) -> tuple[Run, bool]:
-        """Queue what is asked and return its run; with False where the same key or question made it before.
+        """Queue a run for the request and return it; False if the same key or question had created it before.
 
         Args:
             request: Its type is the kind of the run; what it names is resolved.
@@ -440,7 +440,7 @@ def build(
     clock: Clock | None = None,
     names: StoredNames | None = None,
 ) -> App:
-    """The application for these settings; what is passed in replaces the real thing.
+    """Return the application for these settings; arguments replace the real parts.
 
     Where ``names`` are passed in, no store is opened before it is asked for; else it is opened now.
     """

@@ -39,7 +39,7 @@ def asked_by(caller: str) -> Iterator[None]:
 
 
 def asker() -> str:
-    """Return the name of the caller whose share counts here; empty where nobody said."""
+    """Return the name of the caller whose share counts here; empty if it was not set."""
     return _CALLER.get()
 
 
@@ -78,7 +78,7 @@ class Turns:
         self._served: list[str] = []  # callers who are here, the one served last at the end
 
     def callers(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return who computes and who waits now, a caller as often as it has turns."""
+        """Return the callers that compute and that wait now, a caller as often as it has turns."""
         with self._changed:
             return tuple(each.caller for each in self._running), tuple(each.caller for each in self._waiting)
 
@@ -116,7 +116,7 @@ class Turns:
         self._waiting.append(turn)
 
     def _begin(self) -> None:
-        """Give the free places to those who wait."""
+        """Give the free places to waiting callers."""
         while len(self._running) < self._num_at_once:
             is_full = sum(each.is_search for each in self._running) >= self._num_searches
             able = [each for each in self._waiting if not (each.is_search and is_full)]
@@ -211,7 +211,7 @@ class AsidePool:
             return cast("Answer", self._answer(function, args, kwargs))
 
     def close(self) -> None:
-        """End what is computed."""
+        """End the running computations."""
         with self._mutex:
             for process in self._running:
                 process.kill()

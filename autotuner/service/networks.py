@@ -11,7 +11,7 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 _LONGEST = 100
-"""Characters that are told of what is wrong with one, which repeats it."""
+"""Number of characters of an illegal network that its error repeats."""
 
 
 def read_networks(text: str, setting: str) -> tuple[Network, ...]:

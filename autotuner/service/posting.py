@@ -1,4 +1,4 @@
-"""Posting: sends a body once, within limits, to a URL that somebody else chose.
+"""Posting: sends a body once, within limits, to a URL that a user chose.
 
 A URL that somebody gave to the service is posted to from inside its network; it must not lead to what listens there. So
 posts go to addresses of the public internet, and to networks that the operator allows.
@@ -203,7 +203,7 @@ _LOOK_S = 0.1
 """Seconds between two checks if a post is still wanted."""
 
 _SHOWN = 200
-"""Characters kept of what a public receiver said."""
+"""Number of characters kept of a public receiver's answer."""
 
 
 class Flag(Protocol):

@@ -144,7 +144,7 @@ Source: Standard Webhooks 1.0.0, "Signature scheme", github.com/standard-webhook
 
 
 def new_secret() -> str:
-    """A key that nobody can guess, as receivers take it: ``whsec_`` and base64."""
+    """Return a random key in the form of receivers: ``whsec_`` and base64."""
     return _PREFIX + base64.b64encode(secrets.token_bytes(_NUM_BYTES)).decode()
 
 

@@ -70,7 +70,7 @@ class AccessStore(Part):
         return sorted(found, key=lambda token: token.name)  # not in SQL: PostgreSQL sorts text as its locale says
 
     def revoke_token(self, token_id: str, *, now: float) -> Token:
-        """Take a token back, with the sessions that it opened; one that was taken back stays as it is."""
+        """Revoke a token and the sessions that it opened; a revoked one stays unchanged."""
         valid = (tokens.c.id == token_id) & tokens.c.revoked_at.is_(None)
         with writing(self._engine) as connection:
             connection.execute(update(tokens).where(valid).values(revoked_at=now))

@@ -1,4 +1,4 @@
-"""The trials of sweeps that somebody looks at, read again only where they changed."""
+"""A cache of sweeps' trials, which are read again only if they changed."""
 
 from __future__ import annotations
 

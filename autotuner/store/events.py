@@ -37,7 +37,7 @@ def sweep_facts(state: RunState, reason: StopReason | None = None, detail: str =
 
 
 def trial_facts(trial: Trial) -> dict[str, object]:
-    """Return what an event says of a trial; the figures of a proxy trial are none of its layout."""
+    """Return a trial's part of an event; the figures of a proxy trial do not belong to its layout."""
     measured, ran = trial.measurement, trial.ran_measurement
     return {
         "trial_id": trial.id,

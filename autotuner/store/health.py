@@ -1,4 +1,4 @@
-"""Health: what an operator watches of everything that is stored, and who runs it."""
+"""Health: the figures of the store that an operator watches, and the workers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from autotuner.store.tables import runs, sweeps, trials, workers
 _HOUR_S = 3600.0
 
 _SHOWN_S = 7 * DAY_S
-"""A sweep, gate or delivery that went wrong is shown for so long: what nobody mended in a week is no news."""
+"""Time for which a failed sweep, gate or delivery is shown: after a week it is no news."""
 
 _OUTCOMES = {
     MfuGateOutcome.FAILED.value: TroubleKind.GATE_FAILED,
@@ -71,7 +71,7 @@ class Health(Part):
             )
 
     def attention(self, *, now: float) -> Sequence[Trouble]:
-        """Return everything that needs somebody now, the worst kind first and the newest of each."""
+        """Return all incidents that need attention now, the worst kind first and the newest of each."""
         return [*self._unattended(now), *self.troubles(since=now - _SHOWN_S)]
 
     def _unattended(self, now: float) -> list[Trouble]:
@@ -109,7 +109,7 @@ class Health(Part):
 
     # ------------------------------------------------------------------ workers, as they told of themselves
     def tell(self, worker: KnownWorker) -> None:
-        """Store what a worker tells in the place of what it told before; forget those that were silent for a day."""
+        """Store a worker's heartbeat in place of its earlier one; delete workers that were silent for a day."""
         replaced = (workers.c.name == worker.name) | (workers.c.seen_at < worker.seen_at - DAY_S)
         with writing(self._engine) as connection:
             connection.execute(delete(workers).where(replaced))
@@ -121,7 +121,7 @@ class Health(Part):
             connection.execute(delete(workers).where(workers.c.name == name))
 
     def workers(self) -> Sequence[KnownWorker]:
-        """Return the workers; those that told of themselves last come first."""
+        """Return the workers, those with the latest heartbeat first."""
         newest_first = select_values(workers, KnownWorker).order_by(workers.c.seen_at.desc(), workers.c.name)
         with reading(self._engine) as connection:
             return [KnownWorker(**row._mapping) for row in connection.execute(newest_first)]

@@ -152,7 +152,7 @@ def _overview(row: AnyRow, counted: Sequence[AnyRow], best_so_far: Sequence[Best
 
 
 def _waiting(state: RunState, until: float | None, now: float, *, has_worker: bool) -> Waiting | None:
-    """Return why nobody works on a sweep though it runs: until then its worker promised a sign of life, or had it."""
+    """Return why no worker is on a running sweep: its lease ended at that time."""
     if state is not RunState.RUNNING or until is None or now < until:
         return None
     given_up = "its worker gives no sign of life" if has_worker else "its worker has given it back"
@@ -231,5 +231,5 @@ def select_best_so_far(sweep_ids: list[str]) -> AnySelect:
 
 
 def select_owners() -> Select[str]:
-    """Return names of all who asked for a sweep, from an index alone; whoever was not asked has none."""
+    """Return the names of all owners of sweeps, from an index alone; anonymous owners have none."""
     return select(sweeps.c.created_by).where(sweeps.c.created_by != "").distinct().order_by(sweeps.c.created_by)

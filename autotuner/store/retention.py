@@ -1,4 +1,4 @@
-"""Retention: removes what nobody looks up any more, by the ages that an operator sets."""
+"""Retention: removes records older than the retention periods that an operator sets."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Retention(Part):
         return done
 
     def step(self, ages: Ages, *, now: float) -> Thinned | None:
-        """Remove some of it, in a transaction that nobody waits long for; None when nothing is left."""
+        """Remove some records in a short transaction; return None when no old ones are left."""
         if ages.steps is not None and (done := self.thin_sweep(before=now - ages.steps * DAY_S, now=now)):
             return done
         for days, prune, counted in (

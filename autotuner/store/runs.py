@@ -117,7 +117,7 @@ class Where(TypedDict, total=False):
 
 
 class RunStore:
-    """Durable runs, whatever their kind.
+    """The store of durable runs of all kinds.
 
     An id that no run of the kind has raises ``NotFound``. What a worker writes raises ``LeaseLost`` if another worker
     has claimed the run since, or it has ended or is gone. The store knows only the kinds that it has rows of.

@@ -103,7 +103,7 @@ class SweepStore(Part):
             return overviews.list_overviews(connection, where, order, page, now)
 
     def sweep_owners(self) -> Sequence[str]:
-        """Return the names of all callers who asked for a sweep, by name."""
+        """Return the names of all owners of sweeps, in order."""
         with reading(self._engine) as connection:
             return connection.scalars(overviews.select_owners()).all()
 

@@ -104,7 +104,7 @@ class Grid:
 
     @property
     def has_own_collectives(self) -> bool:
-        """True if some ``communicator`` is none of torch's."""
+        """True if a ``communicator`` is not one of torch's."""
         return bool(self._communicators)
 
     def _of_own_collectives(self, nodes: Nodes) -> dict[tuple[int, ...], Communicator]:

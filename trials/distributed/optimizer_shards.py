@@ -139,7 +139,7 @@ class Reduction:
     """The way in which gradients become those of the global batch."""
 
     shards: Communicator | None
-    """Ranks that split the update; None: nobody does."""
+    """Ranks that split the update; None: it is not split."""
     replicas: Communicator | None
     """Ranks that hold the same shard and sum its gradient; None: nobody else does."""
     num_losses: int
@@ -355,7 +355,7 @@ def optimizer_shards(stage: nn.Module, spec: TrialSpec, grid: Grid, overlap: Ove
 
 
 def _is_flat(stage: nn.Module, grid: Grid) -> bool:
-    """Return whether somebody must reduce the gradients, and neither FSDP nor DDP does."""
+    """Return True if gradients must be reduced, and neither FSDP nor DDP does it."""
     level = grid.layout.shard_level
     if level == ShardLevel.NONE:
         return grid.num_losses > 1 and not isinstance(stage, DistributedDataParallel)

@@ -32,7 +32,7 @@ finite loss, and dividing by it is harmless."""
 
 @contextmanager
 def fake_ranks(rank: int, world_size: int) -> Iterator[None]:
-    """Be one of so many ranks, the others of which only seem to be there."""
+    """Act as one rank of that many; the others are fake."""
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
     try:
         yield

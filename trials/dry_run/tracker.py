@@ -138,7 +138,7 @@ def _attention_flop(num_products: int, first: int, args: tuple[Any, ...]) -> int
     return int(num_products * 2 * query_BHSE.numel() * key_BKTE.shape[2])
 
 
-# What a rank's tensors hold, from the first to the last: every allocation and every release, and the peak of them.
+# The memory of a rank's tensors: every allocation and every release, and their peak.
 
 Kind = str
 """A field of ``HeldBytes`` without its unit, or ``_ELSEWHERE``."""

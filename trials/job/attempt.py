@@ -32,7 +32,7 @@ from trials.measurement.environment import num_cores_used, own_core, pin
 from trials.measurement.memory import lift_limit, limit
 from trials.rank import RankInfo, Reporter, barrier, device_of, join_process_group
 
-# Whether a trial can run where it was started; asked before anything is built.
+# Checks that a trial can run where it was started, before anything is built.
 
 _UNEQUAL = (LinkHealth(ends=(0, 1), delay_s=1.0),)
 """A slow link, which makes the assignment of stages to links matter."""

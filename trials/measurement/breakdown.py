@@ -143,7 +143,7 @@ def communication_part(name: str) -> Communication | None:
     return next((part for word, part in _PARTS if word in bare), None)
 
 
-# Where a step's time went on a rank whose computing thread is the host's: a CPU with gloo.
+# The breakdown of a step on a rank whose computing thread is the host's: a CPU with gloo.
 
 
 def host_time_ns(events: Sequence[Event], *, pipelined: bool) -> Counter[str]:
@@ -202,7 +202,7 @@ def _carried_out(events: Sequence[Event], moments: Moments) -> Iterator[Span]:
             yield Span(event.start_ns, min(event.end_ns, moments.complete_ns), part)
 
 
-# Where a step's time went on a rank that computes on a GPU: by the kernels of its timeline.
+# The breakdown of a step on a rank that computes on a GPU: by the kernels of its timeline.
 
 _CALLS = ("c10d::", "_c10d_functional::", "nccl:")
 """Names of operations that start a collective begin so."""

@@ -113,7 +113,7 @@ class PowerMeter:
         return (now_j - self.energy_j) / (time.perf_counter() - self.started_at)
 
 
-# What a trial ran on: versions, devices, clocks, and the variables that change how the libraries behave.
+# The environment of a trial: versions, devices, clocks, and the variables that change how the libraries behave.
 
 
 def environment(device: torch.device, gpu: Gpu | None, variables: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -46,7 +46,7 @@ class RecordedStep:
 
 
 class ActionLog:
-    """Notes passes and moments while it is told to; else it costs a comparison for each.
+    """A log of passes and moments while it is switched on; otherwise each costs one comparison.
 
     On a GPU moments are points of the stream, so that nothing waits for them before the step is over.
     """

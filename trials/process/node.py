@@ -118,7 +118,7 @@ class Teller:
                 self._tell_of_trainer(line)
 
     def ended(self, *, exit_code: int, timed_out: bool, oom_killed: bool, told_to_end: bool, is_trainer: bool) -> None:
-        """The last lines: what is left to forward, the ranks' logs, and how it ended."""
+        """Print the last lines: the rest of the output, the ranks' logs, and the end of the node."""
         self.forward()
         if exit_code != 0 and not is_trainer:
             self._tell_logs()

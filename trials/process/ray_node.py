@@ -108,7 +108,7 @@ class NodeActor:
         return exit_code
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
-        """Hold what is printed until nobody can print any more."""
+        """Hold the output until no process can print any more."""
         assert process.stdout is not None
         with process.stdout as printed:
             while chunk := os.read(printed.fileno(), _READ_BYTES):

@@ -1,4 +1,4 @@
-"""torchrun that dies with whoever started it, and writes down which ranks died.
+"""A torchrun that dies with its parent process, and writes down which ranks died.
 
 A launcher killed with SIGKILL cannot clean up. So the agent asks the kernel for a SIGTERM when the thread that
 started it ends, and only then becomes torchrun, which ends its ranks on SIGTERM.

@@ -1,4 +1,4 @@
-"""The page of a layout that somebody chooses by hand: would it run, how fast, where its memory goes."""
+"""The page of a layout chosen by hand: its legality, its speed, and the parts of its memory."""
 
 from __future__ import annotations
 

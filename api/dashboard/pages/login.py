@@ -39,7 +39,7 @@ _STATUSES = {
 
 @router.get("/login", openapi_extra=OPEN)
 async def login_page(request: Request, wanted: Annotated[str, Query(alias="next")] = _HOME) -> Response:
-    """The form for a token; who is let in already goes on at once."""
+    """Show the form for a token; callers who are logged in go on at once."""
     entrance = _entrance(request)
     if entrance is None or await _is_let_in(request, entrance):
         return _go_on(request, wanted)

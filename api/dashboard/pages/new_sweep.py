@@ -57,7 +57,7 @@ _LABELS = {one.name: one.label for one in INPUTS} | {one.path: one.option.label 
 # ---------------------------------------------------------------- what comes of a form
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Checked:
-    """The answer to a form: its request, or what is wrong with it."""
+    """The answer to a form: its request, or its errors."""
 
     form: Form
     document: Mapping[str, Any] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class _Checked:
 
 
 def _read(form: Form, app: App) -> _Checked:
-    """Return the sweep that the form asks for, or what is wrong with it."""
+    """Return the sweep that the form requests, or its errors."""
     found = _Checked(form=form)
     try:
         document = form.document()

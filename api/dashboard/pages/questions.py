@@ -77,7 +77,7 @@ _FIRST_WAIT_S = 0.3
 
 
 def _planned(app: App, request: PlanRequest) -> PlanRun:
-    """The plan as far as it is computed."""
+    """Return the plan as far as it is computed."""
     run, _ = app.start(request)
     return app.plans.read(run.id, _FIRST_WAIT_S)
 

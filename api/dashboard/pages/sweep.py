@@ -76,7 +76,7 @@ def _look(request: Request, app: App, caller: Caller, sweep: Sweep) -> SweepLook
     return SweepLook(app=app, caller=caller, sweep=sweep, address=Address.of(request), root=root)
 
 
-# What people change of a sweep from its page: forms that work without a script, and lead back to it.
+# Changes of a sweep from its page: forms that work without a script, and lead back to it.
 
 _UNLIMITED = {each.name: None for each in fields(Budget) if each.default is None}
 """Values of empty inputs, for limits that a sweep need not have."""

@@ -1,4 +1,4 @@
-"""The page of one trial: whole, its live part, or a picture that somebody looks into."""
+"""The page of one trial: the whole page, its live part, or a zoomed picture."""
 
 from __future__ import annotations
 

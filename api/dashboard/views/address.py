@@ -1,4 +1,4 @@
-"""Addresses of pages: what somebody chose in a query, and a layout of a job as a link that holds it."""
+"""Addresses of pages: the choices in a query, and a layout of a job as a link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SweepLook: what the page of a sweep shows to somebody, worked out as far as its templates need it."""
+"""SweepLook: the values of a sweep's page for its caller, computed as far as its templates need them."""
 
 from __future__ import annotations
 

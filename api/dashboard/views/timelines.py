@@ -1,4 +1,4 @@
-"""Sections that somebody looks into, with the links to look elsewhere: the templates ``_zoomed.html`` takes them."""
+"""Sections that can be zoomed, with their links, for the template ``_zoomed.html``."""
 
 from __future__ import annotations
 

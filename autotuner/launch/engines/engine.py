@@ -102,7 +102,7 @@ class Engine(Protocol):
         ...
 
     def forget(self, handle: str) -> None:
-        """Remove what is kept of a job that is over; nothing happens where nothing is."""
+        """Remove the files of a job that is over; do nothing if there are none."""
         ...
 
     def close(self) -> None:

@@ -272,7 +272,7 @@ def _document(response: Any) -> dict[str, Any]:
     return document
 
 
-# What a container has printed, followed by a thread and kept from its first byte.
+# The output of a container, followed by a thread and kept from its first byte.
 
 _MOMENT = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) ")
 """Timestamp that begins each line that the container printed. Lines without one are the kubelet's own words about its

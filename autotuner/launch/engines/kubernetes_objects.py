@@ -176,7 +176,7 @@ _LAST_MINUTE_S = 60
 """Extra time of a node beyond all its own limits, before the kubelet ends it."""
 
 _OUT_OF_REACH = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-"""Taints of a node that nobody hears of."""
+"""Taints of a node that does not answer."""
 
 
 def job(engine: str, settings: KubernetesSettings, order: JobOrder) -> dict[str, Any]:

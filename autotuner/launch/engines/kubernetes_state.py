@@ -181,7 +181,7 @@ def _epoch_s(timestamp: str | None) -> float | None:
     return datetime.fromisoformat(timestamp).timestamp() if timestamp else None
 
 
-# Where a job stands, from what Kubernetes says of it and its pods.
+# The phase of a job, from the state of its Job object and its pods.
 
 ABSENT_S = 15.0
 """Seconds after a pod should be gone until its machine counts as out of reach."""
@@ -286,7 +286,7 @@ def _why_it_waits(job: JobState, pods: Sequence[PodState], num_nodes: int) -> st
     return f"{sum(bool(pod.node) for pod in pods)} of {num_nodes} pods have a machine, {started} have started"
 
 
-# What is known of the jobs of an engine: the last list, and what was seen of objects that are gone.
+# The known jobs of an engine: the last list, and the last state of objects that are gone.
 
 
 @dataclass(slots=True)
@@ -315,7 +315,7 @@ class _Record:
 
 
 class Jobs:
-    """The copy; may be asked and told from any thread."""
+    """The copy of the cluster's jobs, which any thread may read and write."""
 
     def __init__(self) -> None:
         self._records: dict[str, _Record] = {}
@@ -360,7 +360,7 @@ class Jobs:
             self._records.setdefault(name, _Record()).is_cancelled = True
 
     def forget(self, name: str) -> None:
-        """Know nothing of it, whatever is heard."""
+        """Forget the job, and ignore later news of it."""
         with self._lock:
             self._records.pop(name, None)
             self._forgotten.add(name)

@@ -158,7 +158,7 @@ class _Run(Generic[Result]):
         return next((stored[name] for name in _names(self._spec) if name in stored), None)
 
     def _placed(self) -> EngineJob:
-        """The job of this run that nobody stored, or a new one."""
+        """Return the job of this run that an earlier worker submitted but did not store, or a new one."""
         over = {job.name for job in self._spec.jobs}
         name = next(name for name in _names(self._spec) if name not in over)
         handle, now = self._engine.find(name), time.time()
@@ -222,7 +222,7 @@ class _Run(Generic[Result]):
             self._wait(self._settings.poll_s)
 
     def _seen(self, job: EngineJob, status: JobStatus) -> EngineJob:
-        """The job as it is now, which the watcher is told."""
+        """Return the job's new state, after a report to the watcher."""
         now = time.time()
         seen = replace(
             job,
@@ -268,7 +268,7 @@ class _Run(Generic[Result]):
         return outcome
 
     def _over(self, job: EngineJob, status: JobStatus) -> None:
-        """The job's end, told and forgotten."""
+        """Report the job's end, and delete the engine's record of it."""
         self._seen(job, status if status.phase.is_over else JobStatus(phase=EngineJobPhase.ENDED))
         try:
             self._engine.forget(job.handle)

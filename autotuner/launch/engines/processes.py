@@ -104,7 +104,7 @@ class ProcessEngine:
             return b""
 
     def cancel(self, handle: str) -> bool:
-        """SIGTERM to its nodes, SIGKILL to what is left of them."""
+        """Send SIGTERM to the job's nodes, then SIGKILL to those that are left."""
         job = self._folder / handle
         if job.exists():
             (job / "cancelled").touch()

@@ -18,7 +18,7 @@ from autotuner.core.trial import EngineJobPhase
 from autotuner.core.value import Positive, value
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobStatus
 
-# What an operator says of a Ray cluster, beside what every engine is told.
+# An operator's settings of a Ray cluster, beside those of every engine.
 
 _OURS = "AUTOTUNER_"
 
@@ -42,7 +42,7 @@ class RaySettings:
     queue_resources: dict[str, dict[str, float]] = field(default_factory=dict)
     """Extra resources of each node by queue, which tell the nodes of one queue from those of another."""
     runtime_env: dict[str, object] = field(default_factory=dict)
-    """Passed to Ray as it is: ``working_dir``, ``env_vars``, ``image_uri`` and whatever Ray knows."""
+    """Runtime environment for Ray, passed on unchanged: ``working_dir``, ``env_vars``, ``image_uri`` and others."""
     request_timeout_s: Positive = 10.0
     """A request that has not been answered by then counts as unanswered."""
     cancel_s: Positive = 40.0
@@ -224,7 +224,7 @@ def _said(answer: httpx.Response) -> str:
     return " ".join(answer.text.split())[-_SAID_LETTERS:]
 
 
-# What the driver of a job on Ray has said in the job's log (``trials.process.ray_driver``).
+# The reports of a job's driver on Ray in the job's log (``trials.process.ray_driver``).
 
 
 class JobLog:

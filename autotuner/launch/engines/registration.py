@@ -75,7 +75,7 @@ class EngineSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRegistration:
-    """An engine, and what its operator said of it."""
+    """An engine with its operator's settings."""
 
     name: str
     kind: str

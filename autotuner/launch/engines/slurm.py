@@ -238,7 +238,7 @@ class SlurmEngine:
 
 
 def _all(ends: Sequence[NodeEnd | None]) -> bool:
-    """Return whether every node has said how it ended."""
+    """Return True if every node has reported how it ended."""
     return bool(ends) and all(ends)
 
 

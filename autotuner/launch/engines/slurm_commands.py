@@ -1,4 +1,4 @@
-"""Slurm's commands, run without a shell, and what it says of our jobs."""
+"""Slurm's commands, run without a shell, and its reports on our jobs."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def _or_empty(text: str) -> str:
     return "" if text in _NOTHING else text
 
 
-# What Slurm says of our jobs: one squeue for all who ask at about the same time.
+# Slurm's list of our jobs: one squeue serves all callers that ask at about the same time.
 
 
 class SlurmQueue:

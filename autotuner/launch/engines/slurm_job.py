@@ -1,4 +1,4 @@
-"""A job of Slurm: its batch script, the folder it shares with the service, and what an operator says of it."""
+"""A job of Slurm: its batch script, the folder it shares with the service, and its operator's settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from autotuner.host.facts import IMAGE
 from autotuner.launch.engines.engine import EngineUnavailable, JobOrder
 from autotuner.launch.lines import LineReader
 
-# What an operator says of a Slurm cluster, beside what every engine is told.
+# An operator's settings of a Slurm cluster, beside those of every engine.
 
 _PATTERN_LETTERS = "%\\"
 """Slurm reads them in a path of an output file."""

@@ -14,7 +14,7 @@ from autotuner.core.node_line import RankFailure
 from autotuner.core.trial import FailureKind
 from autotuner.core.trial_spec import TrialSpec
 
-# What a trainer says of itself while it runs, whichever way it says it.
+# Reports of a trainer while it runs, from its reporter or its log.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

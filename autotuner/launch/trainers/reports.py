@@ -56,7 +56,7 @@ def _foreign(first: CpuTime, last: CpuTime) -> float:
     return min(max((busy_s - own_s) / total_s, 0.0), 1.0) if total_s > 0.0 else 0.0
 
 
-# What a trainer's log says of its death: lines that name a cause, and torchrun's summary of who died of what.
+# Causes of a failure in a trainer's log: lines that name one, and torchrun's summary of failed ranks.
 
 _RANK = re.compile(r"^\s*\[rank(\d+)\]:\s?")
 """Prefix that torch puts before each line of a rank's traceback."""
@@ -67,7 +67,7 @@ _ERROR = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Failure|Exit|Interrupt))
 """Last line of a traceback."""
 
 _OF_THE_AGENT = ("ChildFailedError", "SignalException", "KeyboardInterrupt", "SystemExit")
-"""Errors that only say that somebody else died, or was ended."""
+"""Errors that only report that another rank died, or was ended."""
 
 _COMMUNICATION_ERRORS = (
     *("DistBackendError", "DistNetworkError", "DistStoreError", "DistError", "TimeoutError"),
@@ -283,7 +283,7 @@ def _of_all(told: Sequence[tuple[int, Mapping[str, str]]]) -> dict[str, str]:
     return facts | ({"nodes": ",".join(hosts)} if len(hosts) > 1 else {})
 
 
-# What the end of a trainer's run means: a measurement, or a failure with its kind and the last that was printed.
+# The verdict on a trainer's run: a measurement, or a failure with its kind and the last printed lines.
 
 _TAIL_LINES = 40
 
