@@ -118,7 +118,7 @@ class ChallengeFindings:
     measured: Layout | None = None
     """Layout that was compared with the baseline: the incumbent, or the best layout; None: none ran."""
     runs: RunGroup | None = None
-    """Its runs in this sweep; None: it was never measured."""
+    """Runs of that layout in this sweep; None: it was never measured."""
     against_baseline: Comparison | None = None
     """Comparison of these runs, as candidate, with the baseline; None without a baseline or a run."""
     challenger: Layout | None = None

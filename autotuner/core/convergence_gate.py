@@ -163,7 +163,7 @@ class GateResult:
     """The loss behind the last step on what all ranks read, for each seed; empty where none was taken, and the last
     half of the curves was compared."""
     reference_validation: tuple[Reported, ...] = ()
-    """That of the reference."""
+    """Loss of the reference on that data, for each seed; empty where none was taken."""
     excess: float | None = None
     """Mean of what the candidate's loss lies above the reference's at the end, as a share of the reference's; None
     where no pair of curves is complete."""

@@ -253,7 +253,7 @@ def broken(number: Any, bounds: tuple[Bound, ...]) -> tuple[str, object] | None:
 
 # ---------------------------------------------------------------- divisors
 _LARGEST_DIVIDED = 10**12
-"""Its divisors take a tenth of a second to find; no size of a model or a cluster comes near it."""
+"""Largest number whose divisors are searched. That takes a tenth of a second, and no model or cluster is that large."""
 
 
 def nearest_divisor(number: int, whole: int) -> int:

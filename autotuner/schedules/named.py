@@ -10,7 +10,7 @@ from autotuner.schedules.schedule import Action, Kind, Schedule
 
 
 def gpipe(num_ranks: int, num_micro_batches: int) -> Schedule:
-    """All forwards, then all backwards (arXiv 1811.06965).
+    """Return the schedule of GPipe: all forwards, then all backwards (arXiv 1811.06965).
 
     Args:
         num_ranks: Pipeline ranks, with one stage each.
@@ -30,7 +30,7 @@ def gpipe(num_ranks: int, num_micro_batches: int) -> Schedule:
 
 
 def one_f_one_b(num_ranks: int, num_micro_batches: int) -> Schedule:
-    """``num_ranks - rank`` forwards, then a backward and a forward in turn (arXiv 2104.04473, section 2.2).
+    """Return 1F1B: ``num_ranks - rank`` forwards, then backwards and forwards by turns (arXiv 2104.04473, section 2.2).
 
     Args:
         num_ranks: Pipeline ranks, with one stage each.
@@ -45,7 +45,7 @@ def one_f_one_b(num_ranks: int, num_micro_batches: int) -> Schedule:
 
 
 def interleaved_1f1b(num_ranks: int, stages_per_rank: int, num_micro_batches: int) -> Schedule:
-    """1F1B in which a rank holds every ``num_ranks``-th stage, as Megatron-LM runs it (arXiv 2104.04473, section 2.3).
+    """Return 1F1B with every ``num_ranks``-th stage on a rank, as in Megatron-LM (arXiv 2104.04473, section 2.3).
 
     Micro-batches go in rounds of ``num_ranks`` through one stage of a rank, then through its next. Rank r runs
     ``2 (p - r - 1) + (v - 1) p`` forwards ahead; with one stage per rank it is plain 1F1B, which runs ``p - r - 1``.
@@ -90,7 +90,7 @@ def _alternate(forwards: list[Action], backwards: list[Action], ahead: int) -> I
 
 
 def zb_h1(num_ranks: int, num_micro_batches: int) -> Schedule:
-    """1F1B whose rank r defers weight gradients by r micro-batches, so that all ranks keep as many as the first.
+    """Return ZB-H1: 1F1B whose rank r defers weight gradients by r micro-batches, so that all ranks keep as many.
 
     Source: arXiv 2401.10241, section 2.3 and figure 2.
 
@@ -103,9 +103,9 @@ def zb_h1(num_ranks: int, num_micro_batches: int) -> Schedule:
 
 
 def zb_h2(num_ranks: int, num_micro_batches: int) -> Schedule:
-    """``2 (p - r) - 1`` forwards ahead and weight gradients deferred by 2 r micro-batches: ``2 p - 1`` kept per rank.
+    """Return ZB-H2: ``2 (p - r) - 1`` forwards ahead, and weight gradients deferred by 2 r micro-batches.
 
-    Source: arXiv 2401.10241, section 2.3 and figure 3.
+    Source: arXiv 2401.10241, section 2.3 and figure 3. Each rank keeps ``2 p - 1`` micro-batches.
     """
     return _deferring(num_ranks, num_micro_batches, 2)
 
@@ -126,7 +126,7 @@ def _deferring(num_ranks: int, num_micro_batches: int, step: int) -> Schedule:
 
 
 def zbv(num_ranks: int, num_micro_batches: int) -> Schedule:
-    """ZB-V: rank r holds stages r and ``2 p - 1 - r``, so that a micro-batch turns round on the last rank.
+    """Return ZB-V: rank r holds stages r and ``2 p - 1 - r``, so that a micro-batch turns round on the last rank.
 
     Every rank keeps at most 2 p half-size passes. With fewer than ``2 p - 1`` micro-batches, the order of that many
     with the missing ones left out.
@@ -179,7 +179,7 @@ def check_sizes(num_ranks: int, num_micro_batches: int, stages_per_rank: int = 1
 
 
 def zb_interleaved(num_ranks: int, stages_per_rank: int, num_micro_batches: int) -> Schedule:
-    """ZB-H1 in which a rank holds every ``num_ranks``-th stage; every rank keeps ``p v`` passes of a stage.
+    """Return ZB-H1 with every ``num_ranks``-th stage on a rank. Every rank keeps ``p v`` passes of a stage.
 
     Rank r runs ``p - r - 1 + (v - 1) p`` forwards ahead, then a forward, an input gradient and the weight gradient of r
     turns before.
@@ -210,7 +210,7 @@ def _deferring_in_rounds(rank: int, p: int, v: int, m: int) -> Iterator[Action]:
 
 
 def dualpipev(num_ranks: int, num_micro_batches: int) -> Schedule:
-    """DualPipeV: stages in a V, forwards of one direction beside backwards of the other; ``2 p + 1`` passes kept.
+    """Return DualPipeV: stages in a V, with forwards of one direction beside backwards of the other.
 
     A forward and the backward beside it are two actions here, one after the other.
 

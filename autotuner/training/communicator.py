@@ -87,13 +87,13 @@ class Collectives(Protocol):
     """Collectives that are complete when a call returns (on a GPU: in the order of its stream)."""
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """See ``Communicator``."""
+        """Replace the tensor by the sum over all ranks."""
 
     def reduce_scatter(self, part: Tensor, whole: Tensor) -> None:
-        """See ``Communicator``; ``whole`` keeps its values."""
+        """Write this rank's part of the sum over all ranks into ``part``. ``whole`` keeps its values."""
 
     def all_gather(self, whole: Tensor, part: Tensor) -> None:
-        """See ``Communicator``; ``part`` may be a piece of ``whole``."""
+        """Write the parts of all ranks, in their order, into ``whole``. ``part`` may be a piece of ``whole``."""
 
 
 class TorchCollectives:
@@ -114,15 +114,15 @@ class BackgroundCommunicator:
         self._background = _StreamBackground(device) if device.type == "cuda" else ThreadBackground()
 
     def all_reduce(self, tensor: Tensor) -> Pending:
-        """See ``Communicator``."""
+        """Begin to replace the tensor by the sum over all ranks."""
         return self._background.start("all_reduce", partial(self._collectives.all_reduce, tensor), tensor)
 
     def reduce_scatter(self, part: Tensor, whole: Tensor) -> Pending:
-        """See ``Communicator``."""
+        """Begin to write this rank's part of the sum over all ranks into ``part``."""
         return self._background.start("reduce_scatter", partial(self._collectives.reduce_scatter, part, whole), part)
 
     def all_gather(self, whole: Tensor, part: Tensor) -> Pending:
-        """See ``Communicator``."""
+        """Begin to write the parts of all ranks, in their order, into ``whole``."""
         return self._background.start("all_gather", partial(self._collectives.all_gather, whole, part), whole)
 
 
@@ -134,12 +134,12 @@ class FuturePending:
         self._future = future
 
     def wait(self) -> object:
-        """See ``Pending``."""
+        """Return when the collective is complete."""
         with record_function(WAIT + self._name):
             return self._future.wait()
 
     def get_future(self) -> Future[list[Tensor]]:
-        """See ``Pending``."""
+        """Return the future of its result, in a list."""
         return self._future
 
 
@@ -179,7 +179,7 @@ class _StreamBackground:
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch gives it no types
 
     def start(self, name: str, run: Callable[[], object], result: Tensor) -> Pending:
-        """See ``ThreadBackground``."""
+        """Start ``run``, a collective that writes ``result`` and that profiles show under the name."""
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         future: Future[list[Tensor]] = Future(devices=[self._device])
         with torch.cuda.stream(self._stream), torch.no_grad():

@@ -34,18 +34,18 @@ class Ring:
         self._previous = ranks[self._rank - 1]
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """See ``Collectives``: parts need not be equal."""
+        """Replace the tensor by the sum over all ranks. Parts need not be equal."""
         if self._size > 1:
             parts = tensor.view(-1).tensor_split(self._size)
             parts[self._rank].copy_(self._sum(parts))
             self._pass_around(parts)
 
     def reduce_scatter(self, part: Tensor, whole: Tensor) -> None:
-        """See ``Collectives``."""
+        """Write this rank's part of the sum over all ranks into ``part``."""
         part.copy_(self._sum(whole.view(self._size, -1).unbind()).view_as(part))
 
     def all_gather(self, whole: Tensor, part: Tensor) -> None:
-        """See ``Collectives``."""
+        """Write the parts of all ranks, in their order, into ``whole``."""
         parts = whole.view(self._size, -1).unbind()
         parts[self._rank].copy_(part.view(-1))
         self._pass_around(parts)
@@ -215,7 +215,7 @@ class Tree:
         self.all_gather = torch_collectives.all_gather
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """See ``Collectives``: both trees carry bytes up and down at the same time."""
+        """Replace the tensor by the sum over all ranks. Both trees carry bytes up and down at the same time."""
         halves = tensor.view(-1).tensor_split(len(self._branches))
         streams = [_Stream(self._group, tag) for tag in range(len(halves))]
         climbs = map(_Climb, streams, self._branches, halves)

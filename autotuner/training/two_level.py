@@ -161,7 +161,7 @@ class TwoLevel:
     ranks_per_node: int
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """See ``Collectives``."""
+        """Replace the tensor by the sum over all ranks."""
         begun = [self._begin_to_sum(piece) for piece in _pieces(tensor.view(-1), self.ranks_per_node)]
         for piece, padded, part, pending in begun:
             pending.wait()
@@ -170,7 +170,7 @@ class TwoLevel:
                 piece.copy_(padded[: piece.numel()])
 
     def reduce_scatter(self, part: Tensor, whole: Tensor) -> None:
-        """See ``Collectives``."""
+        """Write this rank's part of the sum over all ranks into ``part``."""
         begun = []
         for piece, of_rank in self._columns(part, whole):
             by_place = piece[list(self.order)].view(-1)
@@ -181,7 +181,7 @@ class TwoLevel:
             pending.wait()
 
     def all_gather(self, whole: Tensor, part: Tensor) -> None:
-        """See ``Collectives``."""
+        """Write the parts of all ranks, in their order, into ``whole``."""
         begun = []
         for piece, of_rank in self._columns(part, whole):
             of_place = part.new_empty(piece.numel() // self.ranks_per_node)
@@ -218,7 +218,7 @@ class Led:
     size: int
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """See ``Collectives``."""
+        """Replace the tensor by the sum over all ranks."""
         begun = []
         pieces = _pieces(tensor.view(-1), 1)
         for piece in pieces:
@@ -230,13 +230,13 @@ class Led:
             dist.broadcast(piece, group=self.inside, group_src=0)
 
     def reduce_scatter(self, part: Tensor, whole: Tensor) -> None:
-        """See ``Collectives``: an all-reduce, of which a part is kept."""
+        """Write this rank's part of the sum over all ranks into ``part``. It is an all-reduce whose other parts are dropped."""
         total = whole.clone()
         self.all_reduce(total)
         part.copy_(total.view(self.size, -1)[self.rank].view_as(part))
 
     def all_gather(self, whole: Tensor, part: Tensor) -> None:
-        """See ``Collectives``: an all-reduce of the parts among zeros."""
+        """Write the parts of all ranks, in their order, into ``whole``. It is an all-reduce of parts among zeros."""
         own = part.clone()
         whole.zero_()
         whole.view(self.size, -1)[self.rank].copy_(own.view(-1))

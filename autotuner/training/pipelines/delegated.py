@@ -65,7 +65,7 @@ class DelegatedTransport:
         self._gpu: _Gpu | None = None
 
     def switch(self, *, delegated: bool) -> None:
-        """See ``Transport``."""
+        """Let delegates send for this rank from the next step on, or no longer."""
         if not delegated:
             raise InvalidInput("delegated", delegated, "this transport cannot send inline")
 

@@ -58,7 +58,7 @@ class InlineTransport:
         return frozenset(self._dead)
 
     def switch(self, *, delegated: bool) -> None:
-        """See ``Transport``."""
+        """Let delegates send for this rank from the next step on, or no longer."""
         if delegated:
             raise InvalidInput("delegated", delegated, "this rank has no delegates; use a transport that has some")
 

@@ -54,7 +54,7 @@ class SwitchedTransport:
 
     @property
     def conditions(self) -> LinkConditions:
-        """See ``Transport``."""
+        """The conditions of the next step's messages."""
         return self._inline.conditions
 
     @conditions.setter
