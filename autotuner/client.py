@@ -40,7 +40,7 @@ _STYLE = (
     ".autotuner td,.autotuner th{text-align:left;vertical-align:top;min-width:4em}"
     ".autotuner td span{margin-right:.4em}.autotuner p,.autotuner li{max-width:60em}"
 )
-"""Of answers in a notebook, which has the style sheet of no page."""
+"""Style of answers in a notebook, where no page has a style sheet."""
 
 _NOTEBOOK = "pip install 'parallelism-autotuner[notebook]'"
 
