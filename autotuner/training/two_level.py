@@ -230,13 +230,13 @@ class Led:
             dist.broadcast(piece, group=self.inside, group_src=0)
 
     def reduce_scatter(self, part: Tensor, whole: Tensor) -> None:
-        """Write this rank's part of the sum over all ranks into ``part``. It is an all-reduce whose other parts are dropped."""
+        """Write this rank's part of the sum into ``part``, by an all-reduce whose other parts are dropped."""
         total = whole.clone()
         self.all_reduce(total)
         part.copy_(total.view(self.size, -1)[self.rank].view_as(part))
 
     def all_gather(self, whole: Tensor, part: Tensor) -> None:
-        """Write the parts of all ranks, in their order, into ``whole``. It is an all-reduce of parts among zeros."""
+        """Write the parts of all ranks, in their order, into ``whole``, by an all-reduce of parts among zeros."""
         own = part.clone()
         whole.zero_()
         whole.view(self.size, -1)[self.rank].copy_(own.view(-1))
