@@ -152,7 +152,7 @@ class Loss:
     limits_h: Floats
     """Hours up to which a run keeps all limits."""
     weight: float
-    """Number of further runs that a run counts as if it takes longer."""
+    """Penalty of a run that takes longer than a limit, in further runs."""
     dollars: Floats
     """Value in dollars of a unit of loss on each cluster."""
 

@@ -48,8 +48,8 @@ class Goal:
     price_limit: Annotated[float | None, Typed(read_amount, written_amount, "3.5M"), Hint("none")] = None
     """Maximum cost in US dollars; None: there is no limit."""
     broken_weight: Annotated[NonNegative, Rare()] = 3.0
-    """Number of further runs that a run counts as if it breaks a limit. The default is an assumption: a cluster that
-    breaks a limit in every third case is as good as one at twice its price that never does."""
+    """Penalty of a run that breaks a limit, in further runs. The default is an assumption: a cluster that breaks a
+    limit in every third case is as good as one at twice its price that never does."""
 
     def __post_init__(self) -> None:
         for name in ("num_tokens", "deadline_s", "price_limit"):
@@ -148,7 +148,7 @@ class PlanRequest:
     ] = field(default_factory=dict)
     """US dollars per accelerator and hour by accelerator, in the place of the catalog's."""
     tariff: Annotated[GivenTariff, _PRICES] = field(default_factory=dict)
-    """Tariff of the catalog's clusters, where it differs: a region, or fields of a tariff."""
+    """Tariff in place of the catalog's: a region, or fields of a tariff."""
     change_prices: Annotated[ChangePrices, _PRICES] = field(default_factory=ChangePrices)
     """Extra prices of hypothetical clusters."""
     failures: Annotated[Failures, Topic("Interruptions")] = field(default_factory=Failures)
