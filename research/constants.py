@@ -193,7 +193,7 @@ class _Problem:
 _ROOT = Path(__file__).resolve().parent.parent / "autotuner"
 STACKS = _ROOT / "catalog" / "stacks.toml"
 ACCELERATORS = _ROOT / "catalog" / "accelerators.toml"
-CLUSTERS = _ROOT / "backtest" / "clusters.toml"
+CLUSTERS = _ROOT / "backtests" / "clusters.toml"
 
 _CLUSTERS_HEAD = """\
 # Step times on the clusters of published tables over those of a typical one, by source and accelerator. Written by

@@ -173,7 +173,7 @@ def test_more_sweeps_than_a_quota_has_are_refused_with_numbers(team: Team) -> No
     made(team.ada.post("/sweeps", json=SWEEP, headers=eve))
     refused = team.ada.post("/sweeps", json=SWEEP, headers=eve)
     assert (refused.status_code, refused.json()["type"]) == (429, "urn:autotuner:problem:quota-exceeded")
-    assert refused.json()["detail"].startswith("1 of the 1 sweeps")
+    assert refused.json()["detail"].startswith("1 of your sweeps are unfinished")
 
 
 def test_a_sweep_is_held_to_the_hours_that_are_left_and_the_caller_sees_what_is_taken(team: Team) -> None:

@@ -167,7 +167,7 @@ def test_a_trial_that_is_not_stored_or_a_format_that_is_none_is_refused(
     assert client.get(f"/trials/{trial.id}/export").status_code == 422
 
 
-LAUNCHES = Path(__file__).parents[1] / "unit" / "export" / "launches"
+LAUNCHES = Path(__file__).parents[1] / "unit" / "exports" / "launches"
 
 PUBLISHED = {
     "llama3_8b_fp8.sh": ("h100:8", "llama-3-8b", {}),

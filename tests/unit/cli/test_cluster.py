@@ -132,7 +132,7 @@ def test_a_topology_is_read_from_files_and_said_but_not_of_nodes_that_are_not_na
     assert "Read: Slurm's topology.conf, nvidia-smi topo -m" in text
     assert "leaf: 6 nodes below a switch" in text
     assert "groups of 2 to 8 neighbours in a node are limited by nvlink4" in text
-    assert "note: how much a switch passes up is not told" in text
+    assert "note: how much a switch passes up is not given" in text
     nodes = ["SwitchName=s0 Nodes=n[0-35]", "SwitchName=s1 Nodes=n[36-71]", "SwitchName=s2 Switches=s[0-1]"]
     file = cli.directory / "topology.conf"
     file.write_text("\n".join(nodes))

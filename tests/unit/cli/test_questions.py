@@ -231,7 +231,7 @@ def test_the_model_of_a_configuration_can_be_kept_as_a_file(cli: CommandLine, sc
     assert json.loads(path.read_text())["num_layers"] == 80
 
 
-LAUNCHES = Path(__file__).parents[1] / "export" / "launches"
+LAUNCHES = Path(__file__).parents[1] / "exports" / "launches"
 
 
 def test_a_published_launch_stands_beneath_the_best_that_its_trainer_can_be_told(cli: CommandLine) -> None:
