@@ -57,7 +57,13 @@ class _WhenAsked(Mapping[str, T]):
 
 @cache
 def read_tables(file_name: str) -> Mapping[str, Any]:
-    """Return a TOML file, each table with those below it parsed when asked for. Callers share it and change nothing."""
+    """Return the top-level tables of a TOML file of the catalog; a table is parsed when it is first read.
+
+    The file is read once, and all callers share the result. So callers must not change it.
+
+    Args:
+        file_name: Name of a file in the folder of the catalog, such as ``links.toml``.
+    """
     text = files("autotuner.catalog").joinpath(file_name).read_text(encoding="utf-8")
     parts: dict[str, str] = defaultdict(str)
     starts = [(head.start(), head[1] or head[2]) for head in _HEAD.finditer(text)]
@@ -68,7 +74,12 @@ def read_tables(file_name: str) -> Mapping[str, Any]:
 
 @cache
 def read_facts(file_name: str) -> Mapping[str, Mapping[str, Fact]]:
-    """Return the facts of a file whose tables name entries of ``[sources]``, by table and field."""
+    """Return every value of a TOML file of the catalog as a ``Fact``, by table name and field name.
+
+    Args:
+        file_name: Name of a file in the folder of the catalog. Its table ``[sources]`` describes the sources that the
+            values of the other tables name.
+    """
     tables = read_tables(file_name)
 
     def facts_of(name: str) -> Mapping[str, Fact]:
@@ -78,10 +89,15 @@ def read_facts(file_name: str) -> Mapping[str, Mapping[str, Fact]]:
 
 
 def find_name(kind: str, name: str, known: Iterable[str]) -> str:
-    """Return a name as the tables spell it, in lower case.
+    """Return a name in lower case, as the tables spell it, after a check that the catalog has it.
+
+    Args:
+        kind: Kind of thing that has the name, for the error message: ``link``.
+        name: Name in upper or lower case.
+        known: All names that the catalog has.
 
     Raises:
-        NotFound: With the nearest name.
+        NotFound: ``known`` does not contain the name. The error suggests the most similar known name.
     """
     known = tuple(known)
     if name.lower() not in known:
@@ -90,7 +106,7 @@ def find_name(kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def not_found(kind: str, name: str, known: Iterable[str]) -> NotFound:
-    """Return the error for a name that no table has, with the nearest name."""
+    """Return the error for a name that the catalog lacks; it suggests a similar known name, if there is one."""
     near = get_close_matches(name.lower(), tuple(known), 1, cutoff=0.4)
     return NotFound(kind, name, near[0] if near else None)
 

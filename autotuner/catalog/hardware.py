@@ -38,24 +38,30 @@ _MAX_DIGITS = 7
 
 # ---------------------------------------------------------------- accelerators
 def accelerators() -> tuple[str, ...]:
-    """Return the names of all accelerators, in the order of the table; aliases are not listed."""
+    """Return the names of all accelerators of the catalog, in the order of its table, without their aliases."""
     return tuple(read_facts(_ACCELERATORS))
 
 
 def accelerator_facts(name: str) -> Mapping[str, Fact]:
-    """Return everything the catalog knows of an accelerator, by field name, each value with its source.
+    """Return all catalog values of an accelerator by field name; each value comes with its source and date.
+
+    Args:
+        name: Name or alias of the accelerator, in upper or lower case.
 
     Raises:
-        NotFound: With the nearest name.
+        NotFound: No accelerator has this name or alias. The error suggests the most similar name.
     """
     return read_facts(_ACCELERATORS)[_canonical(name)]
 
 
 def load_accelerator(name: str) -> Accelerator:
-    """Return the accelerator of that name or alias (``h100`` is ``h100-sxm``).
+    """Return the accelerator of the catalog that has this name or alias (``h100`` is an alias of ``h100-sxm``).
+
+    Args:
+        name: Name or alias of the accelerator, in upper or lower case.
 
     Raises:
-        NotFound: With the nearest name.
+        NotFound: No accelerator has this name or alias. The error suggests the most similar name.
     """
     facts = accelerator_facts(name)
     values = {field.name: facts[field.name].value for field in fields(Accelerator) if field.name in facts}
@@ -69,7 +75,7 @@ def load_accelerator(name: str) -> Accelerator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcedAccelerator:
-    """An accelerator of the catalog with the origin of every value."""
+    """An accelerator of the catalog, together with the source and the date of each of its values."""
 
     accelerator: Accelerator
     facts: dict[str, Fact]
@@ -77,22 +83,26 @@ class SourcedAccelerator:
 
 
 def sourced_accelerator(name: str) -> SourcedAccelerator:
-    """Return the accelerator of that name or alias with the source of each value; errors as for its facts."""
+    """Return an accelerator of the catalog, found by name or alias, together with the source of each of its values.
+
+    Raises:
+        NotFound: No accelerator has this name or alias. The error suggests the most similar name.
+    """
     return SourcedAccelerator(accelerator=load_accelerator(name), facts=dict(accelerator_facts(name)))
 
 
 def is_as_catalogued(accelerator: Accelerator) -> bool:
-    """Return True for the table's own entry of that name.
+    """Return True if the accelerator is the catalog's own entry, and not a user's description with the same name.
 
-    A device that a user describes is none of them, whatever it is called: its peaks must be those of the table, which a
-    profile of the very device leaves as they are.
+    The kind and the peaks in FLOP/s are compared with those of the catalog. A measured profile of a catalog GPU changes
+    other constants but keeps these, so the result stays True for it.
     """
     facts = read_facts(_ACCELERATORS).get(accelerator.name)
     return facts is not None and all(getattr(accelerator, name) == facts[name].value for name in _KEPT_BY_A_PROFILE)
 
 
 def node_size(accelerator: Accelerator) -> int | None:
-    """Return the accelerators of a usual node; None for one that the catalog does not know."""
+    """Return the usual number of accelerators per node, from the catalog; None if the catalog lacks the accelerator."""
     facts = read_facts(_ACCELERATORS).get(accelerator.name)
     return None if facts is None else int(facts["accelerators_per_node"].value)
 
@@ -111,31 +121,40 @@ def _canonical(name: str) -> str:
 # ---------------------------------------------------------------- CPU cores and links
 @cache
 def core_times() -> CoreTimes:
-    """Return the times beside the work itself that were measured on the machine that cores.toml names."""
+    """Return the measured extra times of a CPU core, such as dispatch and waiting (``CoreTimes``), from ``cores.toml``.
+
+    The file names the machine on which they were measured.
+    """
     return from_plain(CoreTimes, read_tables(_CORES)["core"], "core")
 
 
 @cache
 def core_collectives() -> tuple[MeasuredCollective, ...]:
-    """Return the lines of gloo's collectives that were measured on the machine that cores.toml names."""
+    """Return the measured times of gloo collectives between CPU cores, from ``cores.toml``.
+
+    The file names the machine on which they were measured. Each entry gives a start time and a time per byte.
+    """
     return tuple(from_plain(MeasuredCollective, line, "collectives") for line in read_tables(_CORES)["collectives"])
 
 
 def link_facts(name: str) -> Mapping[str, Fact]:
-    """Return everything the catalog knows of a link, by field name; nothing of one that it does not have."""
+    """Return all catalog values of a link by field name, with their sources; empty if the catalog lacks the link."""
     return read_facts(_LINKS).get(name, {})
 
 
 def link_names() -> tuple[str, ...]:
-    """Return the names of all links, in the order of the table."""
+    """Return the names of all links of the catalog, in the order of its table."""
     return tuple(read_facts(_LINKS))
 
 
 def load_link(name: str) -> Link:
-    """Return the link of that name, with the constants that ``research/fit_links.py`` fitted.
+    """Return the link of the catalog that has this name; ``research/fit_links.py`` fitted its constants.
+
+    Args:
+        name: Name of the link, in upper or lower case.
 
     Raises:
-        NotFound: With the nearest name.
+        NotFound: No link has this name. The error suggests the most similar name.
     """
     key = find_name("link", name, link_names())
     measured = core_collectives() if key == _BETWEEN_CORES else ()
@@ -145,7 +164,7 @@ def load_link(name: str) -> Link:
 # ---------------------------------------------------------------- tariffs
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
-    """The place of a cluster, as far as its energy goes."""
+    """A region where a cluster may stand, with the carbon intensity of its energy and its building overhead."""
 
     name: str
     """Name of the region, as tariffs use it."""
@@ -160,12 +179,17 @@ class Region:
 
     @property
     def tariff_fields(self) -> dict[str, float]:
-        """Fields of a ``Tariff`` that the region decides."""
+        """The fields of a ``Tariff`` that the region decides, with their values."""
         return {name: getattr(self, name) for name in ("co2_kg_per_kwh", "power_usage_effectiveness")}
 
 
 def usual_tariff(accelerator: Accelerator, price_per_accelerator_hour: float) -> Tariff:
-    """Return the usual power of hosts and ports around such accelerators, and the spot price beside that price."""
+    """Return the usual tariff (spot price, power around the accelerators) for a cluster of this accelerator.
+
+    Args:
+        accelerator: Accelerator of the cluster. The power of the host is a share of its highest power.
+        price_per_accelerator_hour: Regular price in US dollars. The spot price is a share of it.
+    """
     usual = {name: float(fact["value"]) for name, fact in read_tables(_TARIFFS)["usual"].items()}
     return Tariff(
         spot_price_per_accelerator_hour=round(usual["spot_price_share"] * price_per_accelerator_hour, 4),
@@ -175,15 +199,15 @@ def usual_tariff(accelerator: Accelerator, price_per_accelerator_hour: float) ->
 
 
 def regions() -> tuple[Region, ...]:
-    """Return the regions that a tariff may name, in the order of the table."""
+    """Return all regions that a tariff may name, in the order of the catalog's table."""
     return tuple(_regions().values())
 
 
 def region(name: str) -> Region:
-    """Return the region of that name.
+    """Return the region of the catalog that has exactly this name.
 
     Raises:
-        NotFound: With the nearest name.
+        NotFound: No region has this name. The error suggests the most similar name.
     """
     if name not in _regions():
         raise not_found("region", name, _regions())
@@ -209,16 +233,16 @@ def _regions() -> Mapping[str, Region]:
 
 # ---------------------------------------------------------------- clusters
 def load_cluster(description: str) -> Cluster:
-    """Return the cluster a short form describes, on the catalog's usual nodes, links and price.
+    """Return the cluster that a short form such as ``h100:64`` describes, with the catalog's usual nodes and links.
 
     ``h100`` is one accelerator, ``h100:64`` is 64 of them (whole nodes, or a part of one node), ``h100:8x4`` is
-    8 nodes of 4. ``gb200:128`` is 32 nodes of 4, which NVLink joins 16 by 16. ``h100:64@fat-tree-2to1`` names the
-    network between the nodes (``networks.toml``). The cluster's name is the short form in lower case.
+    8 nodes of 4. ``gb200:128`` is 32 nodes of 4; NVLink joins 16 nodes to one domain. ``h100:64@fat-tree-2to1`` names
+    the network between the nodes (``networks.toml``). The cluster's name is the short form in lower case.
 
     Raises:
-        NotFound: No such accelerator or network; with the nearest name.
-        InvalidInput: The count is no count, or neither whole nodes nor less than one, or the network cannot join so
-            many nodes; with the nearest that is or that it can.
+        NotFound: The catalog has no such accelerator or network. The error suggests the most similar name.
+        InvalidInput: The count is not a number, or is neither whole nodes nor less than one node, or the network
+            cannot join this number of nodes. The error names the nearest legal value.
     """
     description = description.lower()
     hardware, at, network = description.partition("@")

@@ -35,11 +35,11 @@ _Borrowed: TypeAlias = Iterator[tuple[str, str]]
 
 @lru_cache(maxsize=256)
 def kernels_for(accelerator: Accelerator) -> KernelLaws:
-    """Return the laws of that accelerator's kernels.
+    """Return the performance laws (rates and overheads) of an accelerator's matrix products and attention kernels.
 
-    Peaks and bandwidth are its own. Shares are those that a profile of the very device measured, else those of the
-    nearest measured device: the table names it for the catalog's accelerators, and one that a user describes takes the
-    default of its kind.
+    Peaks and bandwidth are the accelerator's own. The shares of the peak that kernels reach come from a profile of this
+    device if there is one, otherwise from the most similar measured device. For a catalog accelerator ``kernels.toml``
+    names that device; a device that a user describes takes the default of its kind.
     """
     device = _device(accelerator)
     shares = {measured.precision: measured.peak_share for measured in accelerator.measured_gemm}
@@ -161,14 +161,14 @@ def _measured(one_pass: FusedPass, share_of_all_pairs: float) -> FusedPass:
 def borrowed_facts(
     cluster: Cluster, precisions: Iterable[Precision], kernels: Iterable[AttentionKernel]
 ) -> tuple[str, ...]:
-    """Return the constants of a prediction that were not measured on the device or network that it is about.
+    """Return the constants of a prediction that were measured on another device or network than the one it is about.
 
-    Each names the thing it was measured on: ``clock (assumed, as on H100)``.
+    Each text names the constant and where it was measured: ``clock (assumed, as on H100)``.
 
     Args:
-        cluster: The device and the links.
-        precisions: Formats of the layouts' matrix products.
-        kernels: Attention kernels of the layouts.
+        cluster: The cluster of the prediction, with its device and links.
+        precisions: Number formats of the matrix products of the predicted layouts.
+        kernels: Attention kernels of the predicted layouts.
     """
     device = cluster.accelerator
     clock = accelerator_facts(device.name)["sustained_share"].borrowed if is_as_catalogued(device) else ""

@@ -33,15 +33,15 @@ _SIZE_TOLERANCE = 0.15
 
 
 def models() -> tuple[str, ...]:
-    """Return the names of all models, in the order of the table."""
+    """Return the names of all models of the catalog, in the order of its table."""
     return tuple(read_tables(_TABLE))
 
 
 def load_model(name: str) -> TransformerSpec:
-    """Return the model of that name.
+    """Return the model of the catalog that has this name, in upper or lower case.
 
     Raises:
-        NotFound: With the nearest name.
+        NotFound: No model has this name. The error suggests the most similar name.
     """
     tables = read_tables(_TABLE)
     key = find_name("model", name, tables)
@@ -51,10 +51,12 @@ def load_model(name: str) -> TransformerSpec:
 
 @lru_cache(maxsize=4096)  # names may come from requests
 def model_called(name: str) -> TransformerSpec | None:
-    """Return the model whose words all occur in the name, the longest of several; None where none is meant.
+    """Return the catalog model that a free-form name means; None if no model fits.
 
-    Tables write ``LLAMA3_8B``, ``Qwen3_30B_a3B`` or ``meta-llama/Llama-3.1-70B-Instruct``. A size in the name must be
-    one of the model's words, or about its number of parameters, all or those that a token sees.
+    A model fits if all words of its own name or alias occur in the given name. If several fit, the one with the most
+    words in common is returned. Published tables write ``LLAMA3_8B``, ``Qwen3_30B_a3B`` or
+    ``meta-llama/Llama-3.1-70B-Instruct``. A size in the given name must be one of the model's words, or be close to its
+    number of parameters: either all of them, or those that are active for one token.
     """
     words = _words(name)
     fitting = [(len(known), model) for known, model in _known() if known <= words and _fit(words - known, model)]
@@ -62,7 +64,10 @@ def model_called(name: str) -> TransformerSpec | None:
 
 
 def model_like(model: TransformerSpec) -> TransformerSpec:
-    """Return the catalog's model of these shapes, of the same name if there is one; the model itself where none is."""
+    """Return the catalog model that has the same shapes as this model; the model itself if there is none.
+
+    A catalog model with the same name is preferred. The name is the only field that may differ.
+    """
     alike = [one for one in map(load_model, models()) if replace(one, name=model.name) == model]
     return model if model in alike else next(iter(alike), model)
 

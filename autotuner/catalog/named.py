@@ -54,42 +54,57 @@ _LOADERS: Mapping[type[Any], Callable[[str], Any]] = {
 
 
 def load(cls: type[T], name: str) -> T:
-    """Return the model, cluster or software of the catalog that has that name.
+    """Return the model, cluster or software stack of the catalog that has this name.
+
+    Args:
+        cls: Type to return: ``TransformerSpec``, ``Cluster`` or ``Stack``.
+        name: Name in the catalog; for a cluster a short form such as ``h100:64``.
 
     Raises:
-        InvalidInput: The name does not say a cluster.
-        NotFound: There is none; with the nearest.
+        InvalidInput: The short form of a cluster is not valid.
+        NotFound: Nothing has this name. The error suggests the most similar name.
     """
     found: T = _LOADERS[cls](name)
     return found
 
 
 def model_described(document: object, name: str = "") -> TransformerSpec:
-    """Return the model that a JSON object describes: our own fields, a ``base`` with changes, or a ``config.json``.
+    """Return the model that a JSON object describes: all its fields, a ``base`` with changes, or a ``config.json``.
 
     Args:
         document: The parsed JSON.
-        name: The model's name where the document has none.
+        name: Name of the model if the document does not give one.
 
     Raises:
-        InvalidInput: A field is unknown, missing or does not fit; with its path.
-        NotFound: The catalog has no model of the name of ``base``; with the nearest.
+        InvalidInput: A field is unknown, missing or has a wrong value. The error gives the field's path.
+        NotFound: The catalog has no model with the name in ``base``. The error suggests the most similar name.
     """
     return documents.read(TransformerSpec, whole_model(document, name), "model")
 
 
 def cluster_described(document: object, name: str = "") -> Cluster:
-    """Return the cluster that a JSON object describes: all its fields, or names of the catalog with changes.
+    """Return the cluster that a JSON object describes: all its fields, or names from the catalog with some changes.
+
+    Args:
+        document: The parsed JSON.
+        name: Name of the cluster if the document does not give one.
 
     Raises:
-        InvalidInput: A field is unknown, missing or does not fit; with its path.
-        NotFound: The catalog does not have a name; with the nearest.
+        InvalidInput: A field is unknown, missing or has a wrong value. The error gives the field's path.
+        NotFound: The catalog lacks one of the names. The error suggests the most similar name.
     """
     return documents.read(Cluster, whole_cluster(document, name), "cluster")
 
 
 def whole_model(document: object, name: str = "") -> Any:
-    """Return the description with all fields of its base or ``config.json``; else unchanged. It is not checked yet."""
+    """Return a model's JSON description with all fields of its ``base`` or ``config.json`` filled in, not yet checked.
+
+    A description with neither is returned as it is, except that it gets the name.
+
+    Args:
+        document: The parsed JSON.
+        name: Name of the model if the document does not give one; empty: none is added.
+    """
     if not isinstance(document, Mapping):
         return document
     if "model_type" in document:
@@ -102,9 +117,14 @@ def whole_model(document: object, name: str = "") -> Any:
 
 
 def whole_cluster(document: object, name: str = "") -> Any:
-    """Return the description with all fields that names of the catalog decide; else unchanged. It is not checked yet.
+    """Return a cluster's JSON description with all fields filled in that catalog names stand for, not yet checked.
 
-    A cluster of a named accelerator has the usual nodes, links and price of that accelerator.
+    If the accelerator is given by name, missing fields get the usual nodes, links and price of that accelerator. A
+    description without names from the catalog is returned as it is.
+
+    Args:
+        document: The parsed JSON.
+        name: Name of the cluster if the document does not give one; empty: none is added.
     """
     if not isinstance(document, Mapping):
         return document
@@ -121,11 +141,14 @@ def whole_cluster(document: object, name: str = "") -> Any:
 
 
 def tariff_fields(tariff: object) -> Any:
-    """Return the fields of a tariff; one that is a name or starts from a ``base`` has those of that region.
+    """Return the JSON fields of a tariff, after the name of a region was replaced by that region's values.
+
+    Args:
+        tariff: Name of a region, an object with a ``base`` and changes, or an object with all fields.
 
     Raises:
-        InvalidInput: The base is no name.
-        NotFound: There is no region of that name; with the nearest.
+        InvalidInput: ``base`` is not a string.
+        NotFound: No region has this name. The error suggests the most similar name.
     """
     return _whole_part(tariff, lambda name: region(name).tariff_fields)
 

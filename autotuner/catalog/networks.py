@@ -17,7 +17,7 @@ _ABOUT = ("meaning", "torus_dimensions", "nvlink_domain")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPreset:
-    """A network that clusters name."""
+    """A network of the catalog that a cluster can name, such as ``fat-tree-2to1``."""
 
     network: Network
     """The network of any number of nodes; of a torus the lengths are missing."""
@@ -34,14 +34,15 @@ class NetworkPreset:
 
     @property
     def name(self) -> str:
-        """The name that clusters use."""
+        """The name by which clusters refer to the network."""
         return self.network.name
 
     def joining(self, num_nodes: int) -> Network:
-        """Return the network of a cluster of so many nodes.
+        """Return the network for a cluster with this number of nodes.
 
         Raises:
-            InvalidInput: No torus of its dimensions has so many; with the nearest number that one has.
+            InvalidInput: The network is a torus, and its dimensions cannot hold exactly this number of nodes. The error
+                names the nearest number that they can hold.
         """
         if not self.torus_dimensions or num_nodes == 1:
             return self.network
@@ -59,15 +60,15 @@ class NetworkPreset:
 
 
 def network_presets() -> tuple[NetworkPreset, ...]:
-    """Return all presets, in the order of the table."""
+    """Return all networks that a cluster can name, in the order of the catalog's table."""
     return tuple(_presets().values())
 
 
 def load_preset(name: str) -> NetworkPreset:
-    """Return the preset of that name.
+    """Return the network of the catalog that has exactly this name.
 
     Raises:
-        NotFound: With the nearest name.
+        NotFound: No network has this name. The error suggests the most similar name.
     """
     if name not in _presets():
         raise not_found("network", name, _presets())

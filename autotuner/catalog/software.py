@@ -25,7 +25,7 @@ BITS_8, BITS_16 = "8 bits", "16 bits"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """Measured runs of one kind of model, by one stack on one accelerator, that predictions were compared with."""
+    """Measured runs of one kind of model, by one software stack on one accelerator, compared with predictions."""
 
     stack: str
     """Name in the catalog."""
@@ -46,7 +46,7 @@ class Compared:
 
 @value
 class StackProfile:
-    """A stack's origin."""
+    """The origin of a software stack's constants: versions, date, and the measured runs compared with them."""
 
     name: str
     """Name in the catalog."""
@@ -64,15 +64,15 @@ class StackProfile:
 
 
 def stacks() -> tuple[str, ...]:
-    """Return the names of all software stacks, in the order of the table."""
+    """Return the names of all software stacks of the catalog, in the order of its table."""
     return tuple(read_tables(_STACKS))
 
 
 def load_stack(name: str) -> Stack:
-    """Return the software stack of that name.
+    """Return the software stack of the catalog that has this name, in upper or lower case.
 
     Raises:
-        NotFound: With the nearest name.
+        NotFound: No stack has this name. The error suggests the most similar name.
     """
     tables = read_tables(_STACKS)
     key = find_name("stack", name, tables)
@@ -80,7 +80,7 @@ def load_stack(name: str) -> Stack:
 
 
 def stack_profiles() -> tuple[StackProfile, ...]:
-    """Return every stack's origin, in the order of the table."""
+    """Return the origin of every software stack of the catalog, in the order of its table."""
     return tuple(
         StackProfile(
             name=name,
@@ -92,13 +92,13 @@ def stack_profiles() -> tuple[StackProfile, ...]:
 
 
 def model_kind(model: TransformerSpec) -> str:
-    """Return the kind that the model is counted as: ``DENSE`` or ``EXPERTS``."""
+    """Return the kind of the model, by which measured runs are grouped: ``DENSE`` or ``EXPERTS``."""
     return EXPERTS if model.experts else DENSE
 
 
 @cache
 def comparisons() -> Mapping[tuple[str, str, str], Compared]:
-    """Return every entry of the table, by stack, device and kind of model."""
+    """Return every set of measured runs in ``compared.toml``, by stack name, accelerator name and kind of model."""
     entries = [
         from_plain(Compared, entry, f"compared.{i}") for i, entry in enumerate(read_tables(_COMPARED)["compared"])
     ]
@@ -106,9 +106,13 @@ def comparisons() -> Mapping[tuple[str, str, str], Compared]:
 
 
 def pooled_scatter(model: str) -> Mapping[str, float]:
-    """Return the scatter of runs of this kind of model, by the width of their numbers; empty where none are known.
+    """Return how much measured runs of one kind of model scatter around their predictions; empty if this is not known.
 
-    It is that of all stacks and accelerators together, each of which counts as much.
+    Each value is the standard deviation of log(measured / predicted). The keys are ``BITS_8`` and ``BITS_16``, the
+    widths of the numbers. All stacks and accelerators are pooled with equal weights.
+
+    Args:
+        model: Kind of the model: ``DENSE`` or ``EXPERTS``.
     """
     pooled = {entry["model"]: entry["scatter"] for entry in read_tables(_COMPARED).get("pooled", ())}
     scatter: Mapping[str, float] = pooled.get(model, {})

@@ -27,24 +27,30 @@ SOFT_CAP = "scores are capped by a hyperbolic tangent, priced without: " + _FALL
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A parsed document, read key by key; of several spellings of a key the first one that is there counts.
+    """A parsed ``config.json`` whose methods read one value each and check its type.
 
-    ``null`` counts as missing. Every method raises ``InvalidInput`` with the key of a value that does not fit.
+    A method that takes several keys reads the first key that is present, because models spell the same key in different
+    ways. ``null`` counts as missing. A value of the wrong type raises ``InvalidInput``, which names the key.
     """
 
     document: Mapping[str, Any]
 
     @property
     def model_type(self) -> object:
-        """The document's name for its kind of model."""
+        """The value of the key ``model_type``, which names the model's architecture; None if the key is missing."""
         return self.document.get("model_type")
 
     def has(self, key: str) -> bool:
-        """Return True where the key is there and not null."""
+        """Return True if the document has the key and its value is not null."""
         return self.document.get(key) is not None
 
     def integer(self, *keys: str, default: int | None = None) -> int:
-        """Return a whole number above zero."""
+        """Return the whole number above 0 of the first key that is present, or the default.
+
+        Args:
+            *keys: Spellings of one key, in the order in which they are tried.
+            default: Result if all keys are missing; None: the key is required.
+        """
         key, value = self._first(keys)
         if value is None:
             if default is None:
@@ -55,20 +61,31 @@ class Config:
         return value
 
     def count(self, *keys: str, default: int = 0) -> int:
-        """Return a whole number, zero allowed."""
+        """Return the whole number (0 or more) of the first key that is present, or the default.
+
+        Args:
+            *keys: Spellings of one key, in the order in which they are tried.
+            default: Result if all keys are missing.
+        """
         _, value = self._first(keys)
         if value is None:
             return default
         return 0 if value == 0 and type(value) is int else self.integer(*keys)
 
     def stated(self, *keys: str) -> int:
-        """Return a whole number, where null means zero and the key has to be there: its default is another."""
+        """Return the whole number of a required key; null counts as 0.
+
+        Use this method for keys whose absence would mean another number than 0, so that a missing key raises an error.
+
+        Args:
+            *keys: Spellings of one key, in the order in which they are tried.
+        """
         if not any(key in self.document for key in keys):
             raise InvalidInput(keys[0], None, f"is required for model_type {self.model_type}, and may be null")
         return self.count(*keys)
 
     def flag(self, *keys: str, default: bool = False) -> bool:
-        """Return True or False."""
+        """Return the boolean of the first key that is present, or the default."""
         key, value = self._first(keys)
         if value is None:
             return default
@@ -77,15 +94,15 @@ class Config:
         return value
 
     def words(self, key: str) -> tuple[str, ...] | None:
-        """Return a list of words, such as the kind of each layer; None where there is none."""
+        """Return the list of strings of a key, such as the kind of each layer; None if the key is missing."""
         return self._list(key, str, "words")
 
     def numbers(self, key: str) -> tuple[int, ...]:
-        """Return a list of whole numbers, such as those of some layers; empty where there is none."""
+        """Return the list of whole numbers of a key, such as layer numbers; empty if the key is missing."""
         return self._list(key, int, "whole numbers") or ()
 
     def inner(self, key: str) -> Config | None:
-        """Return the document inside the document, such as that of the language model; None where there is none."""
+        """Return the object of a key, such as that of the language model, as a ``Config``; None if it is missing."""
         value = self.document.get(key)
         if value is None:
             return None
@@ -115,12 +132,23 @@ Table: TypeAlias = Mapping[str, Any]
 
 
 def family(*bases: Table, **fields: Any) -> Table:
-    """Return a table of some fields, followed by those of other tables that it does not replace."""
+    """Return a table that describes how to read a family of models: field values, or functions that read them.
+
+    Args:
+        *bases: Tables whose entries are added. Of two tables with the same field, the first one counts.
+        **fields: Entries that come first and replace those of the bases.
+    """
     return fields | {field: entry for base in bases for field, entry in base.items() if field not in fields}
 
 
 def read_fields(config: Config, table: Table) -> dict[str, Any]:
-    """Return the value of every field, read in the order of the table; the first value of a field counts."""
+    """Return the value of every field of a table, read from the configuration.
+
+    Args:
+        config: The configuration to read.
+        table: Values, or functions that read them, by field. They are read in their order. If two entries give the same
+            field, the first one counts.
+    """
     values: dict[str, Any] = {}
     for field, entry in table.items():
         if field not in values:
@@ -130,10 +158,16 @@ def read_fields(config: Config, table: Table) -> dict[str, Any]:
 
 
 def read_model(config: Config, name: str, table: Table) -> TransformerSpec:
-    """Return the model of a family; a table without ``hidden_size`` takes the fields that it lacks from Llama's.
+    """Return the model that a configuration describes, read by the table of its family.
+
+    Args:
+        config: The configuration to read.
+        name: Name of the model in answers.
+        table: Values, or functions that read them, by field. A table without ``hidden_size`` takes all fields that it
+            lacks from the table of Llama.
 
     Raises:
-        InvalidInput: A field is missing or does not fit; it names the field.
+        InvalidInput: A field is missing or has a wrong value. The error names the field.
     """
     values = read_fields(config, table if "hidden_size" in table else family(_SHAPES, **table))
     approximations = (*values.pop("approximations", ()), *values.pop("left_out", ()))
@@ -149,12 +183,18 @@ integer, count, stated, flag = map(_reader, (Config.integer, Config.count, Confi
 
 
 def bias(key: str = "attention_bias", *, default: bool = False, kind: str = "all") -> Read:
-    """Return a reader of the attention projections that carry a bias where the key is true."""
+    """Return a function that reads which attention projections have a bias: ``kind`` if the key is true, else ``none``.
+
+    Args:
+        key: Boolean key of the configuration.
+        default: Value of the key if it is missing.
+        kind: Projections that have a bias if the key is true: ``all`` or ``qkv``.
+    """
     return lambda config: kind if config.flag(key, default=default) else "none"
 
 
 def must_be_false(key: str) -> Read:
-    """Return a check of a switch whose shapes are not read."""
+    """Return a function that refuses a configuration where this key is true: that variant is not supported."""
 
     def check(config: Config) -> dict[str, Any]:
         if config.flag(key):
@@ -165,11 +205,13 @@ def must_be_false(key: str) -> Read:
 
 
 def window(default: int | None = None, *, full_every: int | Read | None = None) -> Read:
-    """Return a reader of the window of attention and the number of layers that have it.
+    """Return a function that reads the size of the attention window and the number of layers that have a window.
 
     Args:
-        default: Window where the key is missing; None: no layer has one. A key that is null says so, too.
-        full_every: Where no list tells the kind of each layer, every n-th has none; None or 0: all have it.
+        default: Window in tokens if the key ``sliding_window`` is missing; None: no layer has a window. If the key is
+            present and null, no layer has a window either.
+        full_every: Used if ``layer_types`` does not list the kind of each layer: every n-th layer has no window. None
+            or 0: all layers have one.
     """
 
     def read(config: Config) -> dict[str, int]:
@@ -206,7 +248,13 @@ def _head_dim(config: Config) -> int:
 
 
 def per_head(config: Config, hidden: str, heads: str) -> int:
-    """Return the width of a head where heads span the hidden size; a space parts several spellings of a key."""
+    """Return the width of one attention head: the hidden size divided by the number of heads.
+
+    Args:
+        config: The configuration to read.
+        hidden: Key of the hidden size; several spellings are separated by spaces.
+        heads: Key of the number of heads, in the same form.
+    """
     hidden_size, num_heads = config.integer(*hidden.split()), config.integer(*heads.split())
     if hidden_size % num_heads:
         raise InvalidInput("num_attention_heads", num_heads, f"must divide hidden_size ({hidden_size})")
@@ -214,7 +262,7 @@ def per_head(config: Config, hidden: str, heads: str) -> int:
 
 
 def untold_modules(config: Config) -> tuple[str, ...]:
-    """Return sentences on the modules that the document describes beside the language model."""
+    """Return a sentence that says which other modules (vision, audio) are not counted; empty if there are none."""
     which = " and ".join(word for word in ("vision", "audio") if config.has(f"{word}_config"))
     sentence = (
         f"only the language model is counted and priced, without the {which} tower and what joins them: training "

@@ -36,7 +36,11 @@ _HEADS_OF_128 = integer("head_dim", default=128)
 
 
 def qwen_windows(config: Config) -> Any:
-    """Return the windows of Qwen, which are switched on by a key of their own and begin at a layer."""
+    """Return the size of Qwen's attention window and the number of layers that have one; empty if windows are off.
+
+    The key ``use_sliding_window`` switches windows on. Without a list of layer kinds, the layers from number
+    ``max_window_layers`` on have a window.
+    """
     if not config.flag("use_sliding_window"):
         return {}
     if config.words("layer_types") is not None:

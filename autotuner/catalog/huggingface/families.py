@@ -53,10 +53,14 @@ MODEL_TYPES: tuple[str, ...] = (*_FAMILIES, *_ALSO)
 
 
 def from_config(document: Mapping[str, Any], name: str) -> TransformerSpec:
-    """Return the model that a parsed ``config.json`` describes; of one that also sees or hears, the language model.
+    """Return the model that a parsed ``config.json`` describes; for a multimodal model only its language model.
+
+    Args:
+        document: The parsed ``config.json``.
+        name: Name of the model in answers.
 
     Raises:
-        InvalidInput: ``model_type`` is unknown, or a field is missing or does not fit; it names the field.
+        InvalidInput: ``model_type`` is unknown, or a field is missing or has a wrong value. The error names the field.
     """
     config = Config(document)
     inner = config.inner("text_config")

@@ -34,7 +34,13 @@ _MOE_WIDTH = integer("moe_intermediate_size")
 
 
 def experts(*bases: Table, **fields: Any) -> Read:
-    """Return a reader of the experts of a layer from values and readers of their fields."""
+    """Return a function that reads the mixture of experts of a model.
+
+    Args:
+        *bases: Tables of values, or of functions that read them, by field of ``MixtureOfExperts``.
+        **fields: Entries that replace those of the bases. Without one, the usual keys give the number of experts and
+            the experts per token.
+    """
     table = family(*bases, _EXPERTS, **fields)
     return lambda config: MixtureOfExperts(**read_fields(config, table))
 

@@ -62,10 +62,14 @@ class _Element:
 
 
 def read_nccl_xml(text: str) -> Topology:
-    """Return the wiring of the node that the XML describes.
+    """Return the wiring of the node that an XML topology file of NCCL describes.
+
+    Args:
+        text: Text of a file that NCCL writes to ``NCCL_TOPO_DUMP_FILE``. If it describes several hosts, the first
+            one is read.
 
     Raises:
-        InvalidInput: It is no XML, or describes no node; with the line.
+        InvalidInput: The text is not XML, or does not describe a node. The error names the line.
     """
     elements = _of_one_host(_elements(text))
     gpus = _by_number(elements)

@@ -46,15 +46,18 @@ class _Row:
 
 
 def is_nvidia_smi(text: str) -> bool:
-    """Return True where the text looks like the matrix."""
+    """Return True if the text looks like the connection matrix that ``nvidia-smi topo -m`` prints."""
     return any(line.split()[:1] == ["GPU0"] for line in _STYLE.sub("", text).splitlines())
 
 
 def read_nvidia_smi(text: str) -> Topology:
-    """Return the wiring of the node that the matrix describes.
+    """Return the wiring of the node that the connection matrix of ``nvidia-smi topo -m`` describes.
+
+    Args:
+        text: Output of the command. Lines around the matrix are allowed.
 
     Raises:
-        InvalidInput: The matrix is not whole, or has unknown words; with the line.
+        InvalidInput: The matrix is incomplete, or has unknown words. The error names the line.
     """
     lines = _STYLE.sub("", text).splitlines()
     devices, rows = _matrix(lines)

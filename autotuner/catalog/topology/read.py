@@ -20,10 +20,14 @@ _PARTS = {"network": Network, "wiring": Wiring}
 
 
 def read_topology(text: str) -> Topology:
-    """Return the network or the node that the text of a file describes.
+    """Return the network or the node that a topology file describes; the kind of file is recognised by its content.
+
+    Args:
+        text: Output of ``nvidia-smi topo -m``, a topology file of NCCL, Slurm's ``topology.conf`` or ``topology.yaml``,
+            or JSON with the fields of a network or of a wiring.
 
     Raises:
-        InvalidInput: It is none of the files that are known, or not whole; with the line.
+        InvalidInput: The kind of file is unknown, or the file is incomplete. The error names the line.
     """
     if len(text) > MAX_CHARACTERS:
         raise InvalidInput("topology", text[:60], f"must have {MAX_CHARACTERS:,} characters at most")

@@ -21,7 +21,7 @@ _NODES_SHOWN = 64
 
 @value
 class TopologyRequest:
-    """Files that describe a network or a node, as text."""
+    """A request to read files that describe the network of a cluster or the wiring of its nodes."""
 
     files: Annotated[
         tuple[Annotated[str, Field(max_length=MAX_CHARACTERS)], ...], Field(min_length=1, max_length=_MOST_FILES)
@@ -34,7 +34,7 @@ class TopologyRequest:
 
 @value
 class TopologyReading:
-    """A network or a node as a file describes it."""
+    """The network and the wiring that topology files describe, and the given cluster with both."""
 
     read: tuple[str, ...]
     """The kinds of the files, in words."""
@@ -55,10 +55,15 @@ class TopologyReading:
 
     @classmethod
     def of(cls, files: Sequence[Topology], cluster: Cluster | None) -> Self:
-        """Return what files say together, of a cluster where one is given.
+        """Return the combined content of several topology files and, if a cluster is given, the cluster with it.
+
+        Args:
+            files: Contents of the files.
+            cluster: Cluster that the files describe; None: the files are only read.
 
         Raises:
-            InvalidInput: Two of the files say the same part, or the cluster has other nodes.
+            InvalidInput: Two files describe the same part (network or wiring), or the cluster's nodes do
+                not match the files.
         """
         found = merged(files)
         return cls(

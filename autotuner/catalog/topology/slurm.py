@@ -32,14 +32,14 @@ _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?$")
 
 
 def names_of(text: str, where: str) -> tuple[str, ...]:
-    """Return the names that a list such as ``node[01-18,20],login1`` stands for, in its order.
+    """Return all host names that a Slurm host list such as ``node[01-18,20],login1`` stands for, in its order.
 
     Args:
-        text: As in Slurm's configuration files.
-        where: The place that an error names.
+        text: Host list, as in Slurm's configuration files.
+        where: Place of the list in its file, which an error names.
 
     Raises:
-        InvalidInput: It is no such list, or stands for too many names.
+        InvalidInput: The text is not a host list, or stands for too many names.
     """
     parts = _PART.findall(text)
     if not parts or ",".join(parts) != text.strip(", \t"):
@@ -229,15 +229,15 @@ _BEGINS = re.compile(r"^\s*(?:SwitchName|BlockName|BlockSizes)\s*=", re.IGNORECA
 
 
 def is_slurm_conf(text: str) -> bool:
-    """Return True where the text looks like a ``topology.conf``."""
+    """Return True if the text looks like Slurm's file ``topology.conf``."""
     return _BEGINS.search(text) is not None
 
 
 def read_slurm_conf(text: str) -> Topology:
-    """Return the network that the lines of a ``topology.conf`` describe.
+    """Return the network that Slurm's file ``topology.conf`` describes.
 
     Raises:
-        InvalidInput: A line says what Slurm does not know, or switches make no tree; with the line.
+        InvalidInput: A line is not valid in this file, or the switches do not form a tree. The error names the line.
     """
     lines = [(number, _parameters(number, line)) for number, line in _conf_lines(text)]
     switches = [line for line in lines if "SwitchName" in line[1]]
@@ -307,15 +307,15 @@ _DEEPEST = 20
 
 
 def is_slurm_yaml(text: str) -> bool:
-    """Return True where the text looks like a ``topology.yaml``."""
+    """Return True if the text looks like Slurm's file ``topology.yaml``."""
     return any(line.lstrip("- \t").startswith("topology:") for line in text.splitlines())
 
 
 def read_slurm_yaml(text: str) -> Topology:
-    """Return the network of the cluster's default topology in a ``topology.yaml``.
+    """Return the network that Slurm's file ``topology.yaml`` describes as the default topology of the cluster.
 
     Raises:
-        InvalidInput: It is no YAML, or describes no topology; with the line.
+        InvalidInput: The text is not YAML, or does not describe a topology. The error names the line.
     """
     topologies = [_fields(item) for item in _items(_document(text))]
     if not topologies:

@@ -22,7 +22,7 @@ _PATHS: tuple[PortPath, ...] = ("pcie_switch", "host_bridge", "numa_node", "sock
 
 
 class FileKind(Enum):
-    """Kinds of files, by their names in a sentence."""
+    """The kinds of topology files; each value is the name of the kind in a sentence."""
 
     NVIDIA_SMI = "nvidia-smi topo -m"
     NCCL_XML = "a topology of NCCL (NCCL_TOPO_FILE)"
@@ -33,7 +33,7 @@ class FileKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """The contents of one file, or of several that describe different parts."""
+    """The content of one topology file, or of several files that describe different parts of a cluster."""
 
     kind: FileKind
     """The program that writes such files."""
@@ -55,10 +55,10 @@ class Topology:
 
 
 def merged(topologies: Iterable[Topology]) -> Topology:
-    """Return the contents of several files together, each of another part.
+    """Return the combined content of several topology files, each of which describes another part of the cluster.
 
     Raises:
-        InvalidInput: Two of them describe the same part.
+        InvalidInput: Two of the files describe the same part (network or wiring).
     """
     found, *more = topologies
     for each in more:
@@ -82,10 +82,15 @@ def merged(topologies: Iterable[Topology]) -> Topology:
 
 # ---------------------------------------------------------------- the cluster
 def on_cluster(topology: Topology, cluster: Cluster) -> Cluster:
-    """Return the cluster with the network and the wiring that were read, and with the links that these imply.
+    """Return the cluster with the network and the wiring of a topology file, and with links that match them.
+
+    Args:
+        topology: Content of the file or files.
+        cluster: Cluster that the files describe.
 
     Raises:
-        InvalidInput: The file describes nodes with more or fewer accelerators, or fewer nodes.
+        InvalidInput: The file names fewer nodes than the cluster has, its nodes have another number of accelerators, or
+            the cluster and the file both state an oversubscription.
     """
     changed = cluster
     if topology.network is not None:
@@ -154,12 +159,14 @@ def _with_ports(cluster: Cluster, wiring: Wiring) -> Cluster:
 
 # ---------------------------------------------------------------- shared by readers of nodes
 def groups_of(pairs: Iterable[tuple[object, object]], accelerators: Iterable[int], *, least: int = 2) -> Groups:
-    """Return the groups of accelerators that pairs join, directly or through other things, in their order.
+    """Return the groups of accelerators that are connected by pairs, directly or through other things.
+
+    The groups and their members are in the order of ``accelerators``.
 
     Args:
-        pairs: Things that belong together; accelerators by their numbers, and whatever joins them.
+        pairs: Pairs of connected things: accelerators, by their numbers, and anything that connects them.
         accelerators: The numbers of all accelerators.
-        least: Smallest size of a group.
+        least: Smallest size of a group; smaller groups are left out.
     """
     leaders: dict[object, object] = {}
 
@@ -177,13 +184,26 @@ def groups_of(pairs: Iterable[tuple[object, object]], accelerators: Iterable[int
 
 
 def sockets_of(pairs: Iterable[tuple[object, object]], accelerators: Iterable[int]) -> Groups:
-    """Return the accelerators of each socket that pairs join; empty where there is one socket."""
+    """Return the groups of accelerators that share a CPU socket; empty if all of them share one socket.
+
+    Args:
+        pairs: Pairs of connected things: accelerators, by their numbers, and the sockets that they belong to.
+        accelerators: The numbers of all accelerators.
+    """
     groups = groups_of(pairs, accelerators, least=1)
     return groups if len(groups) > 1 else ()
 
 
 def nvlink_mesh(num_links: int, num_peers: int) -> tuple[int, tuple[str, ...]]:
-    """Return the peers of an accelerator in a mesh of NVLinks without a switch, and a note; 0 where it is no mesh."""
+    """Return the number of peers of each accelerator in an NVLink mesh without a switch, and notes about it.
+
+    Returns:
+        The number of peers, and a note as the only item of a tuple; 0 and an empty tuple if the links form no mesh.
+
+    Args:
+        num_links: Number of NVLinks between two accelerators.
+        num_peers: Number of other accelerators that each accelerator is linked to.
+    """
     if num_peers < 2 or num_links * num_peers > _MOST_NVLINKS:
         return 0, ()
     note = f"{num_links} of {num_links * num_peers} NVLinks lead to each other accelerator: no switch joins them"
@@ -193,13 +213,14 @@ def nvlink_mesh(num_links: int, num_peers: int) -> tuple[int, tuple[str, ...]]:
 def nearest_ports(
     paths: Mapping[str, Mapping[int, PortPath]], bandwidths_bytes_per_s: Mapping[str, float | None] | None = None
 ) -> tuple[Port, ...]:
-    """Return the ports that some accelerator has none nearer than, in the order of the accelerators near to them.
+    """Return the network ports that are the nearest port, or one of the nearest, of at least one accelerator.
 
-    A port that every accelerator has a nearer one than, as those of storage are, is none of the network's.
+    Other ports, such as those of storage, are not used by the job's network. The result is in the order of the
+    accelerators that the ports are near to.
 
     Args:
-        paths: Of each port by its name, the path to each accelerator.
-        bandwidths_bytes_per_s: Of each port, where they are told.
+        paths: By the name of each port, the path from the port to each accelerator.
+        bandwidths_bytes_per_s: By the name of each port, its bandwidth in bytes per second; None: no port states one.
     """
     accelerators = next(iter(paths.values()), {})
     nearest = {each: min(_PATHS.index(path[each]) for path in paths.values()) for each in accelerators}
