@@ -58,7 +58,7 @@ from autotuner.exports.texts import json_document, split_document, split_yaml, y
 
 
 class Backend(Enum):
-    """A backend that accelerate starts."""
+    """A backend of Hugging Face's accelerate: the library that runs the data-parallel training it starts."""
 
     DDP = "MULTI_GPU"
     FSDP = "FSDP"
@@ -70,19 +70,22 @@ _BETWEEN = (ShardLevel.OPTIMIZER, ShardLevel.GRADIENTS)
 
 
 def exchanges_heads(x: Layout) -> bool:
-    """Return whether parts of a sequence are exchanged for heads (DeepSpeed's Ulysses); also of a column of layouts."""
+    """Return True if the context-parallel ranks swap parts of the sequence for attention heads (DeepSpeed's Ulysses).
+
+    Works on one layout, and element by element on columns of layouts.
+    """
     return (x.context_parallel_degree > 1) & (x.context_exchange == ContextExchange.ALL_TO_ALL)
 
 
 def backend_of(layout: Layout) -> Backend:
-    """Return what runs a layout."""
+    """Return the backend of accelerate that can run the layout: DeepSpeed, FSDP or DDP."""
     if layout.shard_level in _BETWEEN or exchanges_heads(layout):
         return Backend.DEEPSPEED
     return Backend.FSDP if layout.shard_level == ShardLevel.PARAMETERS else Backend.DDP
 
 
 def is_by_torch(layout: Layout) -> bool:
-    """Return whether torch's own wrappers run a layout, and not DeepSpeed."""
+    """Return True if PyTorch's own wrappers (FSDP or DDP) run the layout, False if DeepSpeed runs it."""
     return backend_of(layout) != Backend.DEEPSPEED
 
 
@@ -112,7 +115,10 @@ SIZES: tuple[Key, ...] = (
 
 
 def says_sizes(layout: Layout) -> bool:
-    """Return whether accelerate cannot tell the sizes from the number of processes."""
+    """Return True if the configuration must name the size of each parallel axis.
+
+    It must do so if accelerate cannot derive the sizes from the number of processes alone.
+    """
     several = layout.tensor_parallel_degree > 1 or layout.context_parallel_degree > 1
     return several or (backend_of(layout) == Backend.FSDP and layout.data_parallel_replicate_degree > 1)
 
@@ -121,17 +127,20 @@ def says_sizes(layout: Layout) -> bool:
 def on_torch_ranks(
     layout: Layout, num_ranks: int | None, steps: object, notes: Notes, *, said: Collection[str]
 ) -> Imported:
-    """Return the layout on the ranks of torch's wrappers, with the batch where something says how many these are.
+    """Complete a layout that PyTorch's wrappers run: set its data-parallel degrees and, if known, its batch.
+
+    The batch is part of the result only if the configuration or the caller tells the number of ranks.
 
     Args:
-        layout: With its other degrees, and those of data-parallel ranks where these are said.
-        num_ranks: In all, where something says it.
-        steps: Passes whose gradients are summed.
-        notes: Gets accelerate's defaults, and what becomes of a level that one rank cannot shard.
-        said: Names of ``SIZES`` that a configuration has.
+        layout: The layout so far. Its data-parallel degrees count only if ``said`` names them.
+        num_ranks: The number of ranks of the whole job; None: unknown.
+        steps: The number of passes whose gradients are summed before an optimizer step, as the configuration has it.
+        notes: Receives notes of the defaults of accelerate that were assumed, and of a shard level that was changed
+            because a single rank cannot shard.
+        said: Names of ``SIZES`` that the configuration sets.
 
     Raises:
-        InvalidInput: The ranks do not split so.
+        InvalidInput: The number of ranks is not divisible by the degrees, or contradicts them.
     """
     layout = attending(layout, notes)
     if layout.precision != Precision.FP8:
@@ -434,7 +443,7 @@ def _config(job: Job, layout: Layout) -> dict[str, object]:
 
 
 def ds_config_of_accelerate(job: Job, layout: Layout) -> str:
-    """``ds_config.json`` where accelerate starts DeepSpeed."""
+    """Return the text of the ``ds_config.json`` for a job in which accelerate starts DeepSpeed."""
     config = ds_config(job, layout)
     for name in ("sequence_parallel_size", "data_parallel_size"):
         config.pop(name, None)  # accelerate lays these ranks itself

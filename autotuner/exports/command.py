@@ -18,7 +18,7 @@ _OFF = ("false", "0", "no", "off", "none", "null", "")
 
 
 def canonical(name: str) -> str:
-    """A flag's name without dashes in front, and with underscores for those inside."""
+    """Return the name of a flag without leading dashes and with underscores for the dashes inside."""
     return name.lstrip("-").replace("-", "_")
 
 
@@ -26,8 +26,9 @@ def canonical(name: str) -> str:
 class Flags:
     """Settings by name: the flags of a command line, or the values of a document.
 
-    Methods that take several names give what stands for the first that has a value, and None where none has. They raise
-    ``InvalidInput`` where a value is of another type, or a variable that nothing in the text sets.
+    Each reading method marks the names as asked for, so that the rest can be reported as unread. A method that takes
+    several names uses the first of them that has a value, and returns None if none has. It raises ``InvalidInput`` if
+    the value has the wrong type, or refers to a variable that nothing in the text sets.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -47,7 +48,7 @@ class Flags:
         return Flags({**self.values, **other.values})
 
     def text(self, *names: str) -> str | None:
-        """Return a text, or the first word."""
+        """Return the value of a setting as a text; of several words, the first."""
         name, value = self._first(names)
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)  # selective_ac_option = 2
@@ -56,7 +57,7 @@ class Flags:
         return value
 
     def words(self, name: str) -> tuple[str, ...] | None:
-        """Return every word; a text has them between commas."""
+        """Return all words of a setting; a plain text is split at its commas. None if the setting is missing."""
         self.asked.add(canonical(name))
         value = self.values.get(canonical(name))
         if isinstance(value, str):
@@ -66,7 +67,7 @@ class Flags:
         return None if value is None else tuple(value)
 
     def rows(self, name: str) -> tuple[tuple[str, ...], ...]:
-        """Return lists of texts; none where the setting is not there."""
+        """Return a setting that is a list of lists of texts; empty if the setting is missing."""
         value = self._first((name,))[1]
         if value in (None, "None", ""):
             return ()
@@ -76,7 +77,7 @@ class Flags:
         return tuple(map(tuple, rows))
 
     def integer(self, *names: str) -> int | None:
-        """Return a whole number."""
+        """Return the value of a setting as a whole number; None if the setting is missing."""
         name, value = self._first(names)
         if isinstance(value, str):
             return whole_number(name, value)
@@ -85,12 +86,15 @@ class Flags:
         return value
 
     def number(self, *names: str) -> float | None:
-        """Return a finite number."""
+        """Return the value of a setting as a finite number; None if the setting is missing."""
         name, value = self._first(names)
         return None if value is None else _finite(name, str(value))
 
     def switch(self, *names: str) -> bool | None:
-        """Return whether a switch is on. A word behind a flag may turn it off (``--bf16 false``)."""
+        """Return True if a switch is on, False if it is off, None if it is missing.
+
+        A word after the flag may turn it off (``--bf16 false``).
+        """
         self.asked.update(map(canonical, names))
         name = next((name for name in names if canonical(name) in self.values), None)
         if name is None:
@@ -117,10 +121,14 @@ def _are_texts(value: object) -> bool:
 
 
 def whole_number(name: str, text: str) -> int:
-    """A whole number as a person or a program writes it; ``4e8`` is one.
+    """Return the whole number that a text holds, in any usual notation: ``4e8`` and ``1_000`` are whole numbers.
+
+    Args:
+        name: The setting that has the value, for error messages.
+        text: The value.
 
     Raises:
-        InvalidInput: It is none, or a variable that nothing in the text sets.
+        InvalidInput: The text is not a whole number, or refers to a variable that nothing sets.
     """
     plain = text.replace("_", "").strip()
     if re.fullmatch(r"[+-]?\d{1,18}", plain):
@@ -145,7 +153,10 @@ def _finite(name: str, text: str, rule: str = "must be a number") -> float:
 
 
 def flags_of(words: Iterable[str]) -> Flags:
-    """Flags of words: ``--name value``, ``--name=value``, ``--name value value``, ``--switch``."""
+    """Return the flags in the words of a command.
+
+    Forms: ``--name value``, ``--name=value``, ``--name value value``, ``--switch``.
+    """
     values: dict[str, tuple[str, ...]] = {}
     name = ""
     for word in words:
@@ -168,7 +179,7 @@ _LAUNCHERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launched:
-    """A training command."""
+    """A training command: its launcher (such as torchrun), its program, and the flags and variables of both."""
 
     launcher: Flags = field(default_factory=Flags)
     """Flags before the program: those of torchrun, srun, deepspeed, accelerate launch."""
@@ -184,7 +195,7 @@ class Launched:
 
     @property
     def num_ranks(self) -> int | None:
-        """Ranks that the launcher starts in all; None: the text does not say."""
+        """The number of ranks that the launcher starts on all nodes together; None if the text does not tell it."""
         found = self.launcher | self.arguments
         nodes = _of_variables(self.variables, "SLURM_NNODES", "SLURM_JOB_NUM_NODES")
         for each, of_nodes in _RANKS:
@@ -217,14 +228,15 @@ _OF_THE_SHELL = ("PWD", "OLDPWD", "HOME", "USER", "HOSTNAME", "SHELL", "PATH", "
 
 
 def launched(text: str, document: str = "") -> Launched:
-    """The training command of a text.
+    """Return the training command in a text; of several commands, the one that surely runs and has the most flags.
 
     Args:
-        document: A file that the script writes and that stood in it; it may ask for variables.
+        document: A configuration file that the script writes, and that was cut out of the text before. The variables
+            that it uses count as used.
         text: A shell script, a command line, arguments alone, or ``/proc/PID/cmdline`` with its NULs.
 
     Raises:
-        InvalidInput: It has no flag at all, or is too large to be read.
+        InvalidInput: The text has no flag at all, or is too large to be read.
     """
     if "\0" in text.strip("\0"):
         return _of_command(Command(words=tuple(filter(None, text.strip("\0\n").split("\0")))), Script())
@@ -278,7 +290,10 @@ def _of_command(command: Command, script: Script) -> Launched:
 
 
 def unfollowed(command: Command, script: Script) -> Iterator[str]:
-    """Yield what of a script was not followed, and what of a command only a run would tell; without full stops."""
+    """Yield what the reader could not follow in a script, as sentences without full stops.
+
+    Examples are variables that nothing sets, values that only a run can tell, and parts under an unknown condition.
+    """
     yield from script.notes
     names = [f"${name}" for name in script.unset if name not in _OF_THE_SHELL]
     if unset := [name for name in names if any(_asks(word, name[1:]) for word in command.words)]:
@@ -383,9 +398,9 @@ def unread(
     """Yield a note for every flag that no reader asked for.
 
     Args:
-        flags: With the names that were asked for so far.
-        handled: Names that a reader took by another way.
-        spelled: How the text spells them, where they are no flags.
+        flags: All flags, with the names that readers have asked for so far.
+        handled: Names that were read in another way, and get no note.
+        spelled: The text of a setting in its file, by name, for settings that are not flags.
     """
     for name, values in flags.values.items():
         if name in flags.asked or name in handled:

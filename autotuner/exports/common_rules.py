@@ -19,12 +19,21 @@ from autotuner.core.rules.rule import Limit, Rule, held, named
 
 
 def keeps(field: str, message: str, when: Callable[[Layout, Job], bool] = lambda x, j: True) -> Limit:
-    """Return the limit of a field that has its default where ``when`` holds: a trainer has nothing else."""
+    """Return a limit: the field must have its default value in every layout and job for which ``when`` is true.
+
+    It serves fields for which a trainer offers only one choice.
+    """
     return held(field, OPTIONS[field].default, message, when)
 
 
 def decided_in_code(fields: Iterable[str], layout: Layout, whose: str) -> str:
-    """Return what is not written since code decides it, with the values of the layout."""
+    """Return a sentence that lists the fields that are not written because someone's code decides them.
+
+    Args:
+        fields: Names of the fields.
+        layout: Its values are named in the sentence.
+        whose: The code's owner, such as "the script"; it begins the sentence.
+    """
     values = [f"{name} ({_word(name, layout)})" for name in OPTIONS if name in frozenset(fields)]
     return f"{whose} decides {', '.join(values)}"
 
@@ -47,11 +56,14 @@ _WHY = {
 
 
 def exchanges_and_batches(trainer: str, stack: str = "") -> tuple[Rule, ...]:
-    """Return rules of a trainer that exchanges gradients, clips and batches in its own way, over ranks numbered for it.
+    """Return rules for a trainer that has its own way to exchange gradients, clip them, batch data and number ranks.
+
+    The rules keep the fields of a layout that only our own trials can vary at their defaults.
 
     Args:
-        trainer: Its name, which begins the names of rules and is in their sentences.
-        stack: Its name in the catalog; options of other software have their defaults.
+        trainer: The trainer's name. It begins the names of the rules and is part of their sentences.
+        stack: The trainer's name in the catalog of software. Options that exist only in other software keep their
+            defaults.
     """
     limits = {field: keeps(field, why.format(trainer)) for field, why in _WHY.items()}
     others = (one for one in OPTIONS.values() if one.only_in and stack not in one.only_in)
@@ -66,9 +78,11 @@ LAUNCHED = frozenset({"stage_rotation"})
 
 
 def sends_and_places(trainer: str, *, has_orders: bool = False) -> tuple[Rule, ...]:
-    """Return rules of a trainer whose pipeline ranks send themselves, and stand on nodes as a launcher numbers these.
+    """Return rules for a trainer whose pipeline ranks send data themselves and whose launcher numbers the nodes.
 
-    ``has_orders``: it has several orders of axes.
+    Args:
+        trainer: The trainer's name. It begins the names of the rules and is part of their sentences.
+        has_orders: True if the trainer offers several orders of its parallel axes.
     """
     sends = f"pipeline ranks of {trainer} send and receive themselves; it has no delegates"
     places = "stages are rotated by the order of nodes in a hostfile, and stages here share nodes"
@@ -84,7 +98,7 @@ def sends_and_places(trainer: str, *, has_orders: bool = False) -> tuple[Rule, .
 
 
 def rotation_sentence(job: Job, layout: Layout) -> tuple[str, ...]:
-    """Return how a launch rotates the stages, as a sentence without a full stop; none where nothing is rotated."""
+    """Return a sentence, without a full stop, on the order of nodes that rotates the stages; empty without rotation."""
     if not layout.stage_rotation:
         return ()
     nodes = layout.world_size // layout.pipeline_parallel_degree // job.cluster.accelerators_per_node

@@ -49,7 +49,10 @@ def _splits_whole_model(x: Layout) -> bool:
 
 
 def gradient_element_bytes(x: Layout) -> int:
-    """Return the bytes of one reduced gradient element; ``x`` may be columns of layouts."""
+    """Return the bytes of one gradient element while it is reduced: 2, or 4 in fp32.
+
+    Works on one layout, and element by element on columns of layouts.
+    """
     return 2 + 2 * (x.precision == Precision.FP32)
 
 
@@ -310,7 +313,7 @@ RULES = (*ZERO_RULES, *exchanges_and_batches("DeepSpeed"), *sends_and_places("De
 
 # ---------------------------------------------------------------- write
 def write(job: Job, layout: Layout) -> Export:
-    """Return the layout as ``ds_config.json`` and an argument for the script."""
+    """Return the layout as ``ds_config.json``, with the arguments and environment variables of its launch."""
     in_code = layout.recompute == Recompute.FULL and layout.pipeline_parallel_degree == 1
     return Export(
         format=ExportFormat.DEEPSPEED,
@@ -326,7 +329,7 @@ def write(job: Job, layout: Layout) -> Export:
 
 
 def ds_config(job: Job, layout: Layout) -> dict[str, object]:
-    """Return the configuration as nested sections."""
+    """Return the contents of ``ds_config.json`` for the layout as nested sections."""
     num_micro_batches = max(1, job.workload.num_micro_batches(layout))
     values = write_table(KEYS, layout)
     if layout.context_parallel_degree > 1:
@@ -343,7 +346,7 @@ def ds_config(job: Job, layout: Layout) -> dict[str, object]:
 
 
 def zero_defaults(layout: Layout) -> Iterator[str]:
-    """Yield what ZeRO does and a layout does not say; sentences without full stops."""
+    """Yield sentences, without full stops, on defaults of DeepSpeed's ZeRO that a layout has no field for."""
     if layout.shard_level == ShardLevel.NONE:
         yield f"ZeRO stage 0 reduces {BUCKET_ELEMENTS:,} elements at once, after the last micro-batch"
     elif layout.shard_level == ShardLevel.OPTIMIZER:
@@ -385,7 +388,7 @@ NEAREST_TO_FP16 = "a layout has no fp16; bf16 takes as much memory and time"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """The settings of a command that starts DeepSpeed."""
+    """The settings that a command which starts DeepSpeed gives on its command line."""
 
     config: Mapping[str, object] = field(default_factory=dict)
     """Values by path of ``ds_config.json``."""
@@ -407,10 +410,10 @@ class Script:
 
 
 def script_of_command(command: Launched) -> Script:
-    """Return the settings of a command.
+    """Return the settings that the arguments of a command give.
 
     Raises:
-        InvalidInput: A number is none.
+        InvalidInput: A value that must be a number is not one.
     """
     flags = command.arguments
     named = {key.path: key.flags for key in KEYS if key.flags and not key.is_switch} | _OTHER_FLAGS
@@ -435,7 +438,13 @@ def script_of_command(command: Launched) -> Script:
 
 
 def as_trainer_says(script: Script, layout: Layout, notes: Notes) -> Layout:
-    """Return a layout with what a script tells the Trainer of ``transformers``; notes get that and other flags."""
+    """Return the layout, changed by a script's arguments for the Trainer of Hugging Face's ``transformers``.
+
+    Args:
+        script: The script's settings.
+        layout: The layout before.
+        notes: Receives notes of an optimizer that is not ours, and of flags that were not read.
+    """
     notes.extend(script.unread)
     if script.optimizer not in ("", "adamw_torch", "adamw_torch_fused"):
         notes.changed(f"optim: {script.optimizer}"[:60], OTHER_OPTIMIZER)
@@ -443,13 +452,17 @@ def as_trainer_says(script: Script, layout: Layout, notes: Notes) -> Layout:
 
 
 def recognises(text: str) -> bool:
-    """Return whether the text is a DeepSpeed configuration or a command that starts DeepSpeed."""
+    """Return True if the text is a DeepSpeed configuration or a command that starts DeepSpeed."""
     rest, document = split_document(text)
     return any(f'"{name}"' in document for name in ("zero_optimization", _MICRO, _BATCH)) or bool(_STARTED.search(rest))
 
 
 def read(text: str, num_ranks: int | None) -> Imported:
-    """Return the layout of a configuration, of a script, or of a script that writes its configuration.
+    """Return the layout in a ``ds_config.json``, a launch script, or a script that writes its own ``ds_config.json``.
+
+    Args:
+        text: The text of the file or script.
+        num_ranks: The number of ranks of the whole job; None: as the script tells it, if it does.
 
     Raises:
         InvalidInput: The text is neither, or a setting makes no sense.
@@ -486,10 +499,15 @@ def _note_unseen(script: Script, notes: Notes) -> None:
 
 
 def understood(config: Mapping[str, object], num_ranks: int | None) -> Imported:
-    """Return the layout of settings by path; ``num_ranks`` is None in it where nothing says it.
+    """Return the layout that settings of DeepSpeed describe.
+
+    Args:
+        config: Values by dotted path, such as ``zero_optimization.stage``.
+        num_ranks: The number of ranks of the whole job; None: unknown. If the settings do not tell it either, it is
+            None in the result.
 
     Raises:
-        InvalidInput: A value makes no sense, or the ranks do not split so.
+        InvalidInput: A value makes no sense, or the number of ranks does not fit the degrees.
     """
     config = {re.sub(r"^bfloat16\.", "bf16.", path): raw for path, raw in config.items()}  # runtime/precision_config.py
     given = {path: raw for path, raw in config.items() if raw != "auto"}
@@ -532,7 +550,10 @@ def _with_defaults(x: Layout, given: Mapping[str, object], notes: Notes) -> Layo
 
 
 def attending(x: Layout, notes: Notes) -> Layout:
-    """Return the layout with an attention kernel that its precision has."""
+    """Return the layout with an attention kernel that exists in its precision, and note the change.
+
+    Flash attention computes in 16 bits, so an fp32 layout gets the math kernel.
+    """
     if x.precision != Precision.FP32:
         return x
     notes.assumed("attention", "flash attention computes in 16 bits; in fp32 the math kernel is taken")
@@ -598,7 +619,10 @@ def _with_batch(
 
 
 def on_data_ranks(x: Layout, num_ranks: int) -> Layout:
-    """Return the layout on so many data-parallel ranks, which share what it shards and else are replicas."""
+    """Return the layout with ``num_ranks`` data-parallel ranks.
+
+    The ranks shard among them if the layout has a shard level; otherwise they are replicas.
+    """
     shards, replicas = (num_ranks, 1) if x.shard_level != ShardLevel.NONE else (1, num_ranks)
     return replace(x, data_parallel_shard_degree=shards, data_parallel_replicate_degree=replicas)
 

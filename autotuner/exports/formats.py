@@ -47,10 +47,10 @@ FORMATS: Mapping[ExportFormat, Target] = {
 
 
 def target_of(name: str) -> Target:
-    """The target of a format, by the format's name.
+    """Return the target (a trainer's writer, reader and rules) that has this format name.
 
     Raises:
-        InvalidInput: There is none; the rule lists those there are.
+        InvalidInput: No format has that name; the message lists the names.
     """
     for target in FORMATS.values():
         if target.format == name:
@@ -59,10 +59,15 @@ def target_of(name: str) -> Target:
 
 
 def export(job: Job, layout: Layout, name: str) -> Export:
-    """The layout in a trainer's words, with what these cannot say.
+    """Return the layout as a trainer's configuration, with notes of the settings that the configuration cannot express.
+
+    Args:
+        job: The job that the layout is for.
+        layout: The layout to write.
+        name: The name of the format.
 
     Raises:
-        InvalidInput: There is no such format, or it starts our own trial and that would refuse the layout.
+        InvalidInput: No format has that name; or the format starts our own trial, which would refuse the layout.
     """
     target = target_of(name)
     if not target.format.is_of_a_trainer:
@@ -74,23 +79,24 @@ def export(job: Job, layout: Layout, name: str) -> Export:
 
 
 def refusals(job: Job, layout: Layout, wanted: ExportFormat) -> tuple[Reason, ...]:
-    """Return every reason for which a script of that format would end before its first step.
+    """Return every reason for which a script in the format would stop before its first training step.
 
-    Only scripts that start our own trial have any: a trainer is told what it knows, and the export lists the rest.
+    Only scripts that start our own trial can have such reasons. Other trainers get the settings that they know, and the
+    export lists the rest.
     """
     return () if wanted.is_of_a_trainer else reasons(layout, job, FORMATS[wanted].rules)
 
 
 def read(text: str, name: str | None = None, num_ranks: int | None = None) -> Imported:
-    """A trainer's configuration as a layout.
+    """Return the layout in a trainer's configuration, with notes of what was assumed, changed or ignored.
 
     Args:
-        text: Arguments, a script that holds them, a configuration file, or what a trainer printed of its arguments.
-        name: Its format; None: found by what it looks like.
-        num_ranks: In all, where the caller knows it: most configurations do not say it.
+        text: Arguments, a script that holds them, a configuration file, or the arguments as a trainer printed them.
+        name: The name of the format; None: recognise it from the text.
+        num_ranks: The number of ranks of the whole job; None: unknown. Most configurations do not tell it.
 
     Raises:
-        InvalidInput: No format is recognised, the one that is named is not read, or a setting makes no sense.
+        InvalidInput: No format is recognised, the named format cannot be read, or a setting makes no sense.
     """
     try:
         target = recognise(text) if name is None else target_of(name)
@@ -103,7 +109,10 @@ def read(text: str, name: str | None = None, num_ranks: int | None = None) -> Im
 
 
 def read_with_model(text: str, name: str | None = None, num_ranks: int | None = None) -> Imported:
-    """A trainer's configuration, as ``read`` reads it, with the catalog's model where it has or names one."""
+    """Return the layout in a trainer's configuration (see ``read``), with its model replaced by the catalog's equal.
+
+    If the configuration only names its model, the model of that name in the catalog is taken, and a note says so.
+    """
     found = read(text, name, num_ranks)
     if found.model is not None:
         return replace(found, model=model_like(found.model))
@@ -116,10 +125,10 @@ def read_with_model(text: str, name: str | None = None, num_ranks: int | None = 
 
 
 def recognise(text: str) -> Target:
-    """The target whose configuration the text looks like.
+    """Return the target (a trainer's writer, reader and rules) that can read a text of this kind.
 
     Raises:
-        InvalidInput: It looks like none.
+        InvalidInput: No target recognises the text.
     """
     for target in FORMATS.values():
         if target.recognises(text):
@@ -175,7 +184,10 @@ _MOST_DIGITS = 3
 
 
 def with_collectives(imported: Imported, text: str) -> Imported:
-    """Return what was read of a text, with what its variables tell NCCL; one rank has nobody to communicate with."""
+    """Return the imported layout, changed by the NCCL variables that the text sets.
+
+    A layout of one rank stays as it is, since one rank has no collectives.
+    """
     said = dict(_SET.findall(text))
     if not said or imported.layout.world_size == 1:
         return imported

@@ -54,7 +54,7 @@ _SLURM = {  # sbatch(1), Slurm 25.05: options, and the variables that a job then
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A command of a script."""
+    """A command that a shell script runs or may run, with its expanded words."""
 
     words: tuple[str, ...]
     """The command and its arguments, expanded; what only a run would tell stays as it is written."""
@@ -91,10 +91,10 @@ class Script:
 
 
 def read_script(text: str) -> Script:
-    """Return the commands of a shell script; nothing is run.
+    """Return the commands and variables of a shell script without running it.
 
     Raises:
-        InvalidInput: The text is no shell script, is longer than scripts are, or its variables grow without end.
+        InvalidInput: The text is not a shell script, is longer than scripts are, or its variables grow without end.
     """
     reader = _Reader()
     try:

@@ -45,11 +45,13 @@ _ERROR = re.compile(r"(?:<standard input>:)?(\d+):(?:\d+|\?): (.*)")
 
 
 def parse_script(text: str) -> tuple[Node, bytes]:
-    """Return the tree of a script, and the bytes that its nodes count.
+    """Return the syntax tree of a script, and the bytes of the text to which the positions in the tree refer.
+
+    The bytes differ from the given text: indentation, line ends and placeholders are normalised first.
 
     Raises:
-        InvalidInput: The text is no shell script (the message names the line), is too long, or is nested too deep.
-        RuntimeError: shfmt is not installed.
+        InvalidInput: The text is not a shell script (the message names the line), is too long, or is nested too deep.
+        RuntimeError: The program ``shfmt`` is not installed.
     """
     if len(text) > MAX_SCRIPT_CHARACTERS:
         rule = f"has {len(text):,} characters, and {MAX_SCRIPT_CHARACTERS:,} are read at most"
@@ -122,13 +124,19 @@ _OPERATORS: Mapping[str, Callable[[int, int], int]] = {
 
 
 def whole_number(text: str) -> int | None:
-    """Return a decimal number; None for anything else: a leading zero would mean octal."""
+    """Return the decimal whole number in a text; None for any other text.
+
+    A number with a leading zero gives None, since the shell would read it as octal.
+    """
     plain = text.strip()
     return int(plain) if re.fullmatch(r"-?(0|[1-9]\d{0,17})", plain) else None
 
 
 def binary(left: int, sign: str, right: int) -> int | None:
-    """Return what an operator makes of two numbers; None where bash stops, wraps around, or it is not followed here."""
+    """Return the result of a binary operator of shell arithmetic.
+
+    None if bash stops with an error, if the result exceeds 64 bits, or if this reader does not support the operator.
+    """
     stops = (sign in "/%" and right == 0) or (sign in ("**", "<<", ">>") and not 0 <= right < 63)
     if sign not in _OPERATORS or stops:
         return None
@@ -155,7 +163,7 @@ Elements = list[str]
 
 
 def unknown(written: str) -> str:
-    """Return a text that only a run would tell."""
+    """Return a text inside marks which say that only a run of the script can tell its value."""
     return f"\0{plain(written)}\0"
 
 
@@ -165,17 +173,25 @@ def _maybe(text: str) -> str:
 
 
 def is_known(text: str) -> bool:
-    """Return whether a text has no marks."""
+    """Return True if a text has no marks, that is, if all of its parts are known without a run of the script."""
     return "\0" not in text and "\1" not in text
 
 
 def plain(text: str) -> str:
-    """Return a text as a person would write it: without marks, and without the parts that may not be there."""
+    """Return a text for people: without its marks, and without the parts that may be missing when the script runs."""
     return _MAYBE.sub("", text).replace("\0", "")
 
 
 def merged(name: str, values: Sequence[Elements | None]) -> Elements | None:
-    """Return the value of a variable after a condition that only a run decides, one value for each way."""
+    """Return the value of a variable after a condition that only a run decides.
+
+    Args:
+        name: The variable's name.
+        values: Its value after each branch; None: the branch leaves it unset.
+
+    Returns:
+        The common value if all branches agree. Else the part that all share, with marks for the parts that differ.
+    """
     first = values[0]
     if all(value == first for value in values):
         return first
@@ -248,7 +264,7 @@ class _Words:
 
 @dataclass(slots=True)
 class Scope:
-    """The variables of a script while it is read."""
+    """The variables of a shell script at the point up to which it has been read, with methods that expand its words."""
 
     values: dict[str, Elements] = field(default_factory=dict)
     """Elements of a variable; a plain one has one."""
@@ -268,7 +284,14 @@ class Scope:
     """The text that is read, in UTF-8: nodes name its bytes."""
 
     def assign(self, name: str, elements: Elements, *, append: bool = False, array: bool = False) -> None:
-        """Set a variable; ``append`` adds elements to an array and text to a plain variable."""
+        """Set a variable.
+
+        Args:
+            name: The variable's name.
+            elements: Its new elements; a plain variable has at most one.
+            append: Add to the old value, as ``+=`` does: elements to an array, text to a plain variable.
+            array: The value is an array. False: a text, which replaces the first element if the variable is an array.
+        """
         old = self.values.get(name, [])
         if array:
             new = [*old, *elements] if append else elements
@@ -279,18 +302,18 @@ class Scope:
         self.values[name] = new
 
     def written(self, node: Node) -> str:
-        """Return a node as the script has it."""
+        """Return the text of a node of the syntax tree as it stands in the script."""
         return self.source[node["Pos"]["Offset"] : node["End"]["Offset"]].decode("utf-8", "replace")
 
     def unknown(self, node: Node) -> str:
-        """Return the mark of a node that only a run would tell."""
+        """Return the text of a node, marked as a value that only a run of the script can tell, and remember it."""
         written = self.written(node)
         self.unknowns[written] = None
         return unknown(written)
 
     # ---------------------------------------------------------------- words
     def fields(self, word: Node) -> list[str]:
-        """Return the arguments that a word gives a command."""
+        """Return the arguments that a word becomes after expansion: none, one, or several."""
         words = _Words(splits=True)
         for one in self._braces(word):
             self._parts(one["Parts"], words, _How())
@@ -298,13 +321,22 @@ class Scope:
         return words.all()
 
     def text(self, word: Node | None, *, unset_is_empty: bool = False, quoted: bool = False) -> str:
-        """Return a word as one text, as an assignment takes it, or a here-document, which is read as in quotes."""
+        """Return a word as one text after expansion, without splitting it, as in an assignment.
+
+        Args:
+            word: The word; None is an empty text.
+            unset_is_empty: Variables that are not set are empty; otherwise they are marked as unknown.
+            quoted: Expand as inside double quotes, which is how a here-document is read.
+        """
         words = _Words(splits=False)
         self._parts(word["Parts"] if word else [], words, _How(quoted=quoted, unset_is_empty=unset_is_empty))
         return " ".join(words.all())
 
     def pattern(self, word: Node) -> str | None:
-        """Return a pattern as fnmatch has it; None: only a run would tell it, or it is none that is known here."""
+        """Return a shell pattern in the form of Python's ``fnmatch``.
+
+        None if only a run of the script can tell the pattern, or if this reader does not support one of its features.
+        """
         made = ""
         for part in word["Parts"]:
             is_literal = part["Type"] == "Lit"
@@ -474,7 +506,10 @@ class Scope:
 
     # ---------------------------------------------------------------- arithmetic
     def arithmetic(self, node: Node) -> int | None:
-        """Return the value of an expression, and do its assignments; None: only a run would tell."""
+        """Evaluate an arithmetic expression and carry out its assignments.
+
+        None if only a run of the script can tell the value.
+        """
         match node["Type"]:
             case "Word":
                 return self._number(node)
@@ -595,7 +630,7 @@ def _stripped(text: str, pattern: str, sign: str) -> str:
 
 
 def assigned_names(node: Node) -> Iterator[str]:
-    """Yield the variables that a part of a script may set."""
+    """Yield the names of the variables that a part of a script may set."""
     for one in nodes(node):
         is_assignment = "Name" in one and any(key in one for key in ("Value", "Array", "Index", "Naked"))
         if is_assignment or one.get("Type") == "WordIter":
@@ -609,7 +644,7 @@ def assigned_names(node: Node) -> Iterator[str]:
 
 
 def nodes(node: object) -> Iterator[Node]:
-    """Yield a node and every node under it."""
+    """Yield a node of the syntax tree and all of its descendants."""
     waiting = [node]
     while waiting:
         one = waiting.pop()

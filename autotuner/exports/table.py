@@ -26,7 +26,7 @@ _YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0", "none", "")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """A place of a configuration that holds one field of a layout."""
+    """A setting in a trainer's configuration that holds one field of a layout, with how to write and read it."""
 
     path: str
     field: str
@@ -51,7 +51,15 @@ def number(
     flags: tuple[str, ...] = (),
     default: object = None,
 ) -> Key:
-    """Return a key for a whole number, written where ``when`` holds, or else where it differs from its default."""
+    """Return a key (a setting that holds one field) for a whole number.
+
+    Args:
+        path: The dotted name of the setting in the configuration.
+        field: The name of the field of the layout.
+        when: Tells for a layout whether the setting is written; None: it is written if it differs from its default.
+        flags: See ``Key``.
+        default: See ``Key``.
+    """
     is_written = when or (lambda layout: getattr(layout, field) != OPTIONS[field].default)
     return Key(
         path=path,
@@ -72,16 +80,16 @@ def words(
     flags: tuple[str, ...] = (),
     default: object = None,
 ) -> Key:
-    """Return a key for a choice that has a word of the trainer's, or a switch.
+    """Return a key (a setting that holds one field) for a field whose values have words or switches in the trainer.
 
     Args:
-        path: Where it stands.
-        field: What it holds.
-        values: Of the field, by words that are all strings, all numbers or all switches; strings are read in capitals
-            or small letters. The first word of a value is the one that is written.
-        when: Whether it is written at all.
-        flags: As of ``Key``.
-        default: As of ``Key``.
+        path: The dotted name of the setting in the configuration.
+        field: The name of the field of the layout.
+        values: Values of the field by the trainer's word. Words are all strings, all numbers or all switches; strings
+            are read in any case. If several words mean the same value, the first one is written.
+        when: Tells for a layout whether the setting is written.
+        flags: See ``Key``.
+        default: See ``Key``.
     """
     written: dict[object, object] = {}
     for word, value in values.items():
@@ -100,7 +108,7 @@ def words(
 def switch(
     path: str, field: str, when: Callable[[Layout], bool] = lambda layout: True, default: bool | None = None
 ) -> Key:
-    """Return a key for a field that is on or off in a layout too."""
+    """Return a key (a setting that holds one field) for a field that is on or off in the layout and in the trainer."""
     return words(path, field, {True: True, False: False}, when=when, default=default)
 
 
@@ -114,13 +122,18 @@ def _read_word(path: str, raw: object, values: Mapping[Any, object]) -> object:
 
 
 def write_table(keys: Iterable[Key], layout: Layout) -> dict[str, object]:
-    """Return the values to write, by path."""
+    """Return the values that the keys write for the layout, by path. Keys that write nothing are left out."""
     values = {key.path: key.write(layout) for key in keys}
     return {path: value for path, value in values.items() if value is not None}
 
 
 def read_table(keys: Iterable[Key], config: Mapping[str, object], layout: Layout) -> Layout:
-    """Return the layout with every field that the configuration holds, read in the order of the keys.
+    """Return the layout with every field for which the configuration has a setting.
+
+    Args:
+        keys: The settings to read, in this order; a later key sees the fields that earlier ones have set.
+        config: Values by path.
+        layout: Gives the fields that the configuration does not set.
 
     Raises:
         InvalidInput: A value makes no sense.
@@ -133,7 +146,7 @@ def read_table(keys: Iterable[Key], config: Mapping[str, object], layout: Layout
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Reading(Notes):
-    """Settings that are read one by one, with notes of what became of them; those that are not there have a default."""
+    """Settings that are read one by one, with notes of their outcome. A setting that is missing gets its default."""
 
     settings: Flags
     """Settings by the trainer's names."""
@@ -145,10 +158,11 @@ class Reading(Notes):
     """Release whose defaults hold."""
 
     def integer(self, name: str, default: int = 1, *, least: int | None = None, most: int = 10**9) -> int:
-        """Return a whole number.
+        """Return a setting that is a whole number; ``default`` if the setting is missing.
 
         Raises:
-            InvalidInput: It is none, is below ``least`` (None: below 1 and the default), or above ``most``.
+            InvalidInput: The value is not a whole number, is below ``least`` (None: below 1 and below the default), or
+                exceeds ``most``.
         """
         value = self.settings.integer(name)
         if value is None:
@@ -161,26 +175,26 @@ class Reading(Notes):
         return value
 
     def on(self, name: str, default: bool = False) -> bool:
-        """Return whether a switch is on."""
+        """Return True if a switch is on; ``default`` if the setting is missing."""
         value = self.settings.switch(name)
         return default if value is None else value
 
     def word(self, name: str, default: str = "") -> str:
-        """Return a word, in small letters."""
+        """Return a setting that is a text, in lower case; ``default`` if the setting is missing."""
         return (self.settings.text(name) or default).lower()
 
     def meant(self, name: str, word: str, values: Mapping[str, _T], others: str = "", nearest: object = None) -> _T:
-        """Return the value that a word stands for.
+        """Return the value that a trainer's word stands for.
 
         Args:
-            name: The setting that has it.
-            word: As ``word`` has it.
-            values: By word.
-            others: Words that are read too, for complaints.
-            nearest: A word that is meant perhaps.
+            name: The setting's name, for error messages.
+            word: The setting's word in lower case, as ``Reading.word`` returns it.
+            values: The value of each word.
+            others: Further words that are legal, to be listed in the error message.
+            nearest: The word to suggest in the error message.
 
         Raises:
-            InvalidInput: It is none of them.
+            InvalidInput: ``values`` does not have the word.
         """
         if word not in values:
             raise InvalidInput(name, word, f"must be one of {', '.join(values)}{others}", nearest)
@@ -188,7 +202,7 @@ class Reading(Notes):
 
 
 def flat(config: Mapping[str, Any], parent: str = "") -> dict[str, object]:
-    """Return a nested configuration by path; an empty section is a value."""
+    """Return the values of a nested configuration by dotted path. An empty section is a value."""
     leaves: dict[str, object] = {}
     for name, value in config.items():
         if isinstance(value, Mapping) and value:
@@ -199,7 +213,7 @@ def flat(config: Mapping[str, Any], parent: str = "") -> dict[str, object]:
 
 
 def nested(leaves: Mapping[str, object]) -> dict[str, Any]:
-    """Return the sections that paths name."""
+    """Return a nested configuration, built from values by dotted path; the reverse of ``flat``."""
     config: dict[str, Any] = {}
     for path, value in leaves.items():
         *parents, name = path.split(".")
@@ -211,10 +225,10 @@ def nested(leaves: Mapping[str, object]) -> dict[str, Any]:
 
 
 def read_integer(path: str, raw: object, at_least: int = 0) -> int:
-    """Return a whole number, also one written as ``5e8`` or in quotes.
+    """Return the whole number in a setting, which may also be written as ``5e8`` or in quotes.
 
     Raises:
-        InvalidInput: It is no whole number from ``at_least`` to 2^53.
+        InvalidInput: The value is not a whole number from ``at_least`` to 2^53.
     """
     try:
         value = math.nan if isinstance(raw, bool) or raw is None else float(str(raw))
@@ -226,10 +240,10 @@ def read_integer(path: str, raw: object, at_least: int = 0) -> int:
 
 
 def read_flag(path: str, raw: object) -> bool:
-    """Return a switch as JSON, YAML or a command line spell it.
+    """Return the value of a switch, in any spelling that JSON, YAML or a command line uses.
 
     Raises:
-        InvalidInput: It is none.
+        InvalidInput: The value is no spelling of true or false.
     """
     word = str(raw).lower()
     if word not in _YES + _NO:

@@ -25,13 +25,13 @@ _STACKS: Mapping[ExportFormat, str] = {
 
 
 def stack_of(name: ExportFormat) -> str:
-    """Return the name of the software in the catalog that is nearest to the trainer of a format."""
+    """Return the name of the software in the catalog that is nearest to the trainer of the format."""
     return _STACKS.get(name, "torch")
 
 
 @value
 class ExportedFile:
-    """A file that the trainer reads."""
+    """A file that the trainer reads, to be stored under its name."""
 
     name: str
     text: str
@@ -39,7 +39,7 @@ class ExportedFile:
 
 @value
 class Export:
-    """A layout in a trainer's words."""
+    """A layout as a trainer's configuration: arguments, files and environment variables."""
 
     format: ExportFormat
     layout: Layout
@@ -62,12 +62,12 @@ class Export:
     @property
     @derived
     def label(self) -> str:
-        """The layout in short."""
+        """The layout as one short text."""
         return str(self.layout)
 
     @property
     def command_line(self) -> str:
-        """Variables, then arguments one to a line; empty where there are neither."""
+        """The lines that set environment variables, then the arguments, one per line; empty if there are neither."""
         parts = [f"export {name}={shlex.quote(value)}\n" for name, value in self.environment.items()]
         if self.arguments:
             parts.append(" \\\n".join(_lines(self.arguments)) + "\n")
@@ -76,7 +76,7 @@ class Export:
     @property
     @derived
     def text(self) -> str:
-        """The whole, to be pasted: variables, arguments one to a line, then the files."""
+        """The whole export as one text to paste: environment variables, arguments one per line, then the files."""
         return self.command_line + "\n".join(file.text for file in self.files)
 
 
@@ -111,32 +111,32 @@ class Note:
 
 
 class Notes(list[Note]):
-    """Notes of the settings of a configuration while it is read."""
+    """The notes that a reader collects while it reads a configuration: one for each setting with an unusual outcome."""
 
     def add(self, kind: NoteKind, setting: str, detail: str) -> None:
-        """Note what became of one setting."""
+        """Add a note on the outcome of one setting."""
         self.append(Note(kind=kind, setting=setting, detail=detail))
 
     def assumed(self, setting: str, detail: str) -> None:
-        """Note a value that nothing said."""
+        """Add a note on a value that was assumed because the configuration does not set it."""
         self.add(NoteKind.ASSUMED, setting, detail)
 
     def changed(self, setting: str, detail: str) -> None:
-        """Note a value that a layout cannot have."""
+        """Add a note on a value that was changed because a layout cannot have it."""
         self.add(NoteKind.CHANGED, setting, detail)
 
     def ignored(self, setting: str, detail: str) -> None:
-        """Note a setting that says nothing of a layout."""
+        """Add a note on a setting that was ignored because it does not affect the layout."""
         self.add(NoteKind.IGNORED, setting, detail)
 
     def unknown(self, setting: str, detail: str) -> None:
-        """Note a setting of which nobody here knows what it means for a layout."""
+        """Add a note on a setting whose meaning for a layout is unknown."""
         self.add(NoteKind.UNKNOWN, setting, detail)
 
 
 @value
 class Imported:
-    """A trainer's configuration, read."""
+    """The layout that a reader found in a trainer's configuration, with notes on its settings."""
 
     format: ExportFormat
     layout: Layout
@@ -157,25 +157,25 @@ class Imported:
     @property
     @derived
     def label(self) -> str:
-        """The layout in short, in words that every command reads."""
+        """The layout as one short text, which every command accepts."""
         return str(self.layout)
 
     @property
     @derived
     def stack(self) -> str:
-        """Name of the software in the catalog that is nearest to the trainer."""
+        """The name of the software in the catalog that is nearest to the trainer."""
         return stack_of(self.format)
 
     @property
     @derived
     def model_size(self) -> ModelSize | None:
-        """The size of the model."""
+        """The size of the model; None if the configuration does not describe the model."""
         return ModelSize.of(self.model) if self.model else None
 
 
 @value
 class FormatLimit:
-    """A limit of a trainer's words."""
+    """A rule of a format: a trainer cannot express every value of one field."""
 
     rule: str
     """Name of the rule; an export lists those that its layout breaks, with what would run instead."""
@@ -185,7 +185,7 @@ class FormatLimit:
 
 @value
 class Format:
-    """A trainer's words as they are described to people."""
+    """The description of a trainer's configuration format, for people."""
 
     format: ExportFormat
     version: str
@@ -200,13 +200,13 @@ class Format:
     @property
     @derived
     def stack(self) -> str:
-        """Name of the software in the catalog that a layout read in them is predicted for, unless another is named."""
+        """The name of the software in the catalog for which a layout in this format is predicted by default."""
         return stack_of(self.format)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A trainer's way to write a layout down."""
+    """A trainer that layouts can be exported to: functions that write and read its configuration, and its rules."""
 
     format: ExportFormat
     version: str

@@ -37,10 +37,10 @@ accelerate's own files have 2,000 characters and no brackets."""
 
 
 def json_document(text: str) -> dict[str, Any]:
-    """A JSON object, which may hold comments and commas before a bracket, as HJSON does.
+    """Return the JSON object in a text, which may have comments and trailing commas as in HJSON.
 
     Raises:
-        InvalidInput: It is none.
+        InvalidInput: The text is not a JSON object.
     """
     plain = _LAST_COMMA.sub(r"\1", _COMMENT.sub(r"\1", _short(text)))
     try:
@@ -51,10 +51,10 @@ def json_document(text: str) -> dict[str, Any]:
 
 
 def yaml_document(text: str) -> dict[str, Any]:
-    """A mapping of plain values in YAML.
+    """Return the YAML mapping in a text; its values are plain data and its anchors are refused.
 
     Raises:
-        InvalidInput: It is none.
+        InvalidInput: The text is not such a mapping, is too long or nested too deep, or has anchors.
     """
     if len(text) > _LONGEST_YAML:
         raise InvalidInput("config", text[:60], f"must have {_LONGEST_YAML:,} characters at most, as YAML")
@@ -70,7 +70,11 @@ def yaml_document(text: str) -> dict[str, Any]:
 
 
 def split_document(text: str) -> tuple[str, str]:
-    """Return the text around the first JSON object that begins a line, and that object; empty where there is none."""
+    """Split a text into the part around its first JSON object, and that object; the object must begin a line.
+
+    Returns:
+        The text without the object, then the object. The second is empty if the text has no object.
+    """
     start = re.search(r"^[ \t]*\{", _short(text), re.MULTILINE)
     if start is None:
         return text, ""
@@ -83,7 +87,7 @@ def split_document(text: str) -> tuple[str, str]:
 
 
 def split_yaml(text: str) -> tuple[str, str]:
-    """The lines of a text that are YAML, and those that are a command."""
+    """Split a text into its YAML lines and its other lines, which are a command."""
     lines = _short(text).splitlines(keepends=True)
     return (
         "".join(line for line in lines if _YAML_LINE.match(line)),
@@ -94,9 +98,16 @@ def split_yaml(text: str) -> tuple[str, str]:
 def split_commands(
     text: str, begins: re.Pattern[str], *, scripts: re.Pattern[str] = _NEVER, documents: re.Pattern[str] = _NEVER
 ) -> tuple[str, str]:
-    """Return the document of a text, and its commands: lines that begin as one does, with those they are continued on.
+    """Split a text into a document and the commands in it.
 
-    A line that begins as ``scripts`` do begins a script, which goes on to a line that begins a document.
+    Args:
+        text: A document (such as TOML or Python) with commands before, between or after its parts.
+        begins: Matches the first line of a command. Lines that a backslash continues belong to it.
+        scripts: Matches a line that begins a script; all lines up to the next document are commands.
+        documents: Matches a line that begins a document and so ends a script.
+
+    Returns:
+        The document, then the commands.
     """
     parts: tuple[list[str], list[str]] = ([], [])
     is_command = is_script = False
@@ -120,7 +131,7 @@ def _mapping(text: str, value: object) -> dict[str, Any]:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of what an error says, or its type."""
+    """Return the first line of an error's message, or the name of its type if the message is empty."""
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
@@ -146,7 +157,7 @@ UNKNOWN = _Unknown()
 
 @dataclass(slots=True, eq=False)
 class Made:
-    """The result of a call: its name, its arguments, and what was set on it."""
+    """The stand-in for the result of a call that was read, not run: its name, arguments, and the fields set on it."""
 
     name: str = ""
     """Dotted name of the function or class; empty for an object whose attributes are only set."""
@@ -154,13 +165,13 @@ class Made:
     fields: dict[str, object] = field(default_factory=dict)
 
     def part(self, name: str) -> object:
-        """A field, made where it is not there yet: something may be set into it."""
+        """Return a field of the object; create a missing field as an empty object, so that fields can be set on it."""
         return self.fields.setdefault(name, Made())
 
 
 @dataclass(slots=True, eq=False)
 class Module:
-    """A module's functions and what it imports."""
+    """The functions of a Python module and its imports, parsed but never run."""
 
     functions: Mapping[str, ast.FunctionDef]
     imports: Mapping[str, str]
@@ -170,10 +181,10 @@ class Module:
     _num_calls: int = 0
 
     def result(self, name: str) -> object:
-        """Return what a function returns.
+        """Return the value that a function of the module returns, found without running Python.
 
         Raises:
-            InvalidInput: The module has none of that name, or its functions call each other without end.
+            InvalidInput: The module has no function of that name, or its functions call each other without end.
         """
         if name not in self.functions:
             raise InvalidInput("config", name, f"is no function of the module; it has {', '.join(self.functions)}")
@@ -245,10 +256,10 @@ class Module:
 
 
 def parse(text: str) -> ast.Module:
-    """Return a module's tree.
+    """Return the syntax tree of a Python module.
 
     Raises:
-        InvalidInput: It is no Python.
+        InvalidInput: The text is not Python.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of escapes in a text that nobody runs
@@ -267,10 +278,10 @@ def require_short(text: str) -> None:
 
 
 def read_module(text: str) -> Module:
-    """Return a module.
+    """Return the functions and imports of a Python module, which is parsed and never run.
 
     Raises:
-        InvalidInput: It is no Python, or too long.
+        InvalidInput: The text is not Python, or is too long.
     """
     require_short(text)
     body = parse(text).body
@@ -310,7 +321,7 @@ Words = tuple[str, ...]
 
 
 def assignments(function: ast.FunctionDef) -> Iterator[tuple[str, Words]]:
-    """Yield the defaults of a function's arguments, and what its statements assign."""
+    """Yield the names and default values of a function's arguments, then those that its statements assign."""
     arguments = [*function.args.posonlyargs, *function.args.args]
     defaults = list(zip(reversed(arguments), reversed(function.args.defaults), strict=False))
     defaults += [(name, x) for name, x in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if x]
@@ -320,7 +331,14 @@ def assignments(function: ast.FunctionDef) -> Iterator[tuple[str, Words]]:
 
 
 def assigned(body: Iterable[ast.stmt], names: Mapping[str, Words]) -> Iterator[tuple[str, Words]]:
-    """Yield assignments to names and attributes, and arguments by name of every call, by dotted names."""
+    """Yield the values that statements assign, each with its dotted name.
+
+    Keyword arguments of calls count as assignments too.
+
+    Args:
+        body: The statements.
+        names: Values of the variables that the statements may use.
+    """
     for node in (node for statement in body for node in ast.walk(statement)):
         match node:
             case ast.Assign(targets=[target], value=value) | ast.AnnAssign(target=target, value=ast.expr() as value):

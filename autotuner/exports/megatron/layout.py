@@ -155,7 +155,10 @@ _TORCH_FSDP: Written = {
 
 
 def gradient_element_bytes(x: Layout, job: Job) -> int:
-    """Bytes of a gradient while it is reduced, of one layout or of columns."""
+    """Return the bytes of one gradient element while it is reduced: 2, or 4 if gradients are summed in fp32.
+
+    Works on one layout, and element by element on columns of layouts.
+    """
     return 2 + 2 * ((x.precision == Precision.FP32) | _sums_wide(x, job))
 
 
@@ -442,14 +445,17 @@ def _every(reading: Reading, layers: int | None) -> int:
 
 # ---------------------------------------------------------------- all parts
 def layout_settings(job: Job, layout: Layout) -> Written:
-    """The layout, without the model."""
+    """Return Megatron's settings for the layout, without those of the model.
+
+    They cover degrees, pipeline, sharding, recomputation and numerics.
+    """
     written = _write_degrees(job, layout) | write_pipeline(job, layout) | _write_sharding(job, layout)
     written |= _write_recompute(job, layout) | _write_numerics(layout)
     return written | ({"tp_comm_overlap": True} if layout.async_tensor_parallel else {})
 
 
 def environment(layout: Layout) -> dict[str, str]:
-    """Variables that the layout needs.
+    """Return the environment variables that Megatron needs for the layout.
 
     One connection to the device keeps kernels in the order in which they are launched, so that collectives of tensor
     and context ranks overlap; Megatron demands it before Blackwell. FSDP demands more than one; 8 is CUDA's default.
@@ -464,7 +470,7 @@ def environment(layout: Layout) -> dict[str, str]:
 
 
 def left_at_default(layout: Layout) -> Iterator[str]:
-    """Yield what the layout does not say and Megatron decides; sentences without full stops."""
+    """Yield sentences, without full stops, on what Megatron decides because a layout has no field for it."""
     several = layout.data_parallel_degree * layout.context_parallel_degree > 1
     if several and layout.gradient_bucket_bytes == DEFAULT_BUCKET_BYTES:
         yield "gradient buckets have Megatron's own size, 40,000,000 elements or 1,000,000 for each data-parallel rank"
@@ -477,15 +483,15 @@ def left_at_default(layout: Layout) -> Iterator[str]:
 
 
 def read_layout(reading: Reading, wanted: ExportFormat, num_layers: int | None = None) -> Imported:
-    """The layout that settings say, with the notes so far.
+    """Return the layout that Megatron's settings describe, with all notes so far.
 
     Args:
-        reading: Settings by the names of Megatron's namespace.
-        wanted: Whose words they are.
-        num_layers: Of the model that a recipe names, where the settings have none.
+        reading: Settings by the names of Megatron's argument namespace.
+        wanted: The format that the settings came from: Megatron-LM, Megatron-Bridge or NeMo.
+        num_layers: The number of layers of the model that a recipe names, used if the settings have none.
 
     Raises:
-        InvalidInput: A setting is no such value, or settings contradict each other.
+        InvalidInput: A setting has an invalid value, or settings contradict each other.
     """
     model = read_shapes(reading)
     layout = _read_sharding(reading, _read_numerics(reading, _read_degrees(reading)))

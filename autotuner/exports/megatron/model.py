@@ -26,21 +26,22 @@ MOST_LAYERS = 10_000
 
 
 def pattern_text(layers: list[int]) -> str:
-    """Runs of equal layers: ``[0]*3+[1]*58``."""
+    """Return a list of layer kinds in Megatron's short form, such as ``[0]*3+[1]*58``."""
     return "+".join(f"[{kind}]*{len(list(same))}" for kind, same in groupby(layers))
 
 
 def layer_pattern(name: str, text: str, num_layers: int, *, full_every: bool = False) -> list[int]:
-    """1 for each layer of the special kind, 0 for the others.
+    """Return one number per layer: 1 for a special layer (such as one with experts or a window), 0 for any other.
 
     Args:
-        name: What the setting is called, for complaints.
-        text: A number N, or lists with sums and products.
-        num_layers: How many there have to be.
-        full_every: N means that all but each N-th layer are special (windows); else that each N-th is, from the first.
+        name: The setting's name, for error messages.
+        text: A number N, or a Python list that may be built of sums and products, such as ``[0]*3+[1]*58``.
+        num_layers: The number of layers that the pattern must have.
+        full_every: Meaning of a number N. True: all layers but every N-th are special (as for windows). False: every
+            N-th layer is special, beginning with the first.
 
     Raises:
-        InvalidInput: It is neither, or has another number of layers.
+        InvalidInput: The text is neither, or describes another number of layers.
     """
     plain = text.strip().strip("'\"")
     if plain.isdecimal() and 0 < len(plain) < 6 and int(plain) > 0:
@@ -82,7 +83,7 @@ _LLAMA_3 = 128_256
 
 # ---------------------------------------------------------------- written
 def write_shapes(job: Job) -> Written:
-    """The model and its sequence length."""
+    """Return Megatron's settings for the shapes of the model and its sequence length."""
     model, seq_len = job.model, job.workload.seq_len
     written: Written = {
         "num_layers": model.num_layers,
@@ -179,7 +180,7 @@ def _experts(job: Job) -> Written:
 
 
 def unsaid_shapes(model: TransformerSpec) -> Iterator[str]:
-    """Yield what of the model Megatron has no argument for; sentences without full stops."""
+    """Yield sentences, without full stops, on the features of the model that Megatron has no argument for."""
     if model.norm not in ("rmsnorm", "layernorm"):
         yield f"{model.norm} has no argument; its LayerNorm carries weights and biases"
     if model.attention_bias == "all" and not (model.mlp_bias or _expert_biased(model)):
@@ -200,10 +201,12 @@ def unsaid_shapes(model: TransformerSpec) -> Iterator[str]:
 
 # ---------------------------------------------------------------- read
 def read_shapes(reading: Reading) -> TransformerSpec | None:
-    """The model; None where layers, width or heads are not said (a checkpoint or a recipe has them).
+    """Return the model that Megatron's settings describe; None if they lack the layers, the width or the heads.
+
+    Such settings leave the model to a checkpoint or a recipe.
 
     Raises:
-        InvalidInput: Its shapes contradict each other.
+        InvalidInput: The shapes contradict each other.
     """
     if any(name not in reading.settings for name in ("num_layers", "hidden_size", "num_attention_heads")):
         return None

@@ -26,7 +26,7 @@ _ACCOUNTS = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pip
 
 
 def write_pipeline(job: Job, layout: Layout) -> Written:
-    """Virtual stages, ends with other numbers of layers, and which ranks hold the stages."""
+    """Return Megatron's settings for the pipeline: virtual stages, shorter end stages, and the order of ranks."""
     if layout.pipeline_parallel_degree == 1:
         return {}
     outermost = layout.rank_order == RankOrder.REPLICAS_OUTERMOST and layout.data_parallel_shard_degree == 1
@@ -57,10 +57,15 @@ def _letters(sizes: tuple[int, ...]) -> str:
 
 
 def read_pipeline(reading: Reading, layout: Layout, num_layers: int | None) -> Layout:
-    """Return the stages of settings, but for the ranks that hold them.
+    """Return the layout with the pipeline stages that Megatron's settings describe, except for the order of ranks.
+
+    Args:
+        reading: Settings by the names of Megatron's argument namespace.
+        layout: The layout so far.
+        num_layers: The number of layers of the model; None: unknown.
 
     Raises:
-        InvalidInput: Layers do not split as it says, or its letters are none of Megatron's.
+        InvalidInput: The layers cannot be split in this way, or the letters of the layout string are not Megatron's.
     """
     num_ranks = layout.pipeline_parallel_degree
     if num_ranks == 1:

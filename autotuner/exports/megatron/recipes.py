@@ -41,7 +41,7 @@ _OVERRIDE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assigned:
-    """The assignments of a text."""
+    """The values that a recipe or a list of overrides assigns to dotted names."""
 
     values: Mapping[str, tuple[str, ...]]
     """Values as words, by the path that is assigned to (``cfg.model.num_layers``); a list has several words."""
@@ -56,10 +56,10 @@ class Assigned:
 
 
 def read_recipe(text: str) -> Assigned:
-    """The assignments of a recipe's function, or of overrides.
+    """Return the assignments in the function of a recipe, in a script that changes one, or in a list of overrides.
 
-    Of several functions one that pretrains counts before others, then the one with most assignments, then the first;
-    what the functions that it calls assign counts where it says nothing itself.
+    If the text has several functions, one with "pretrain" in its name is preferred, then the one with the most
+    assignments, then the first. Assignments of the functions that it calls count unless it makes them itself.
 
     Raises:
         InvalidInput: The text is longer than recipes are.

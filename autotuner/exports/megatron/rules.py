@@ -31,7 +31,7 @@ def _schedule(layout: Layout) -> PipelineSchedule:
 
 
 def keeps_parameters(x: Layout) -> bool:
-    """Return whether sharded parameters stay whole between the passes."""
+    """Return True if the ranks shard parameters but keep them gathered between the forward and the backward pass."""
     return (x.shard_level == ShardLevel.PARAMETERS) & (x.reshard_after_forward == 0)
 
 

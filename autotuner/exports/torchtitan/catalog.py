@@ -114,7 +114,7 @@ KEYS_0_3: tuple[Key, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """A release of torchtitan."""
+    """A release of torchtitan, with the settings in which it holds the fields of a layout."""
 
     format: ExportFormat
     version: str
@@ -160,17 +160,20 @@ _NEAREST: Mapping[tuple[str, str], str] = {
 
 @cache
 def presets() -> Mapping[str, Mapping[str, object]]:
-    """Settings by function; what a function leaves is not there."""
+    """Return the settings of torchtitan's preset functions, by function name.
+
+    Settings that a function leaves at torchtitan's defaults are missing.
+    """
     return tomllib.loads((files(__package__) / "presets.toml").read_text())
 
 
 def preset(function: str) -> Mapping[str, object] | None:
-    """Return what a function sets; None: it is not known."""
+    """Return the settings of a preset function of torchtitan; None if the function is unknown."""
     return presets().get(function)
 
 
 def base_of(family: str, flavor: str) -> str | None:
-    """The function to start from for a flavor; None: the family has none that is known."""
+    """Return the name of the preset function to start from for a flavor of a model; None if no suitable one exists."""
     for function, settings in presets().items():
         if (settings["model.name"], settings["model.flavor"]) == (family, flavor):
             return function
@@ -242,19 +245,22 @@ _DEBUG = TransformerSpec(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flavor:
-    """A registered model."""
+    """A model that torchtitan has registered: a family and a flavor in it, such as ``llama3`` and ``8B``."""
 
     family: str
     name: str
 
     def attending_by(self, kernel: AttentionKernel) -> str:
-        """The name of the flavor of 0.2.2 that attends so, where it has a name of its own."""
+        """Return the name of the flavor in torchtitan 0.2.2 that uses this attention kernel.
+
+        Only some flavors have a second name for FlexAttention; the others keep their name.
+        """
         return _FLEX.get((self.family, self.name), self.name) if kernel == AttentionKernel.FLEX else self.name
 
 
 @cache
 def flavors(version: str) -> tuple[tuple[Flavor, TransformerSpec], ...]:
-    """Return every model that a release registers and the catalog has, with its shapes."""
+    """Return every model that a release of torchtitan registers and our catalog has, with its shapes."""
     elsewhere = frozenset().union(*(only for release, only in _ONLY_IN.items() if release != version))
     known = [
         (Flavor(family=family, name=name), load_model(model))
@@ -266,12 +272,15 @@ def flavors(version: str) -> tuple[tuple[Flavor, TransformerSpec], ...]:
 
 
 def flavor_of(model: TransformerSpec, version: str) -> Flavor | None:
-    """The registered model with these shapes, whatever its name; None: there is none."""
+    """Return the registered model that has these shapes, whatever its name; None if there is none."""
     return next((flavor for flavor, spec in flavors(version) if replace(spec, name=model.name) == model), None)
 
 
 def spec_of(family: str, name: str, version: str) -> tuple[TransformerSpec | None, AttentionKernel | None]:
-    """Shapes of a flavor, and what its name says of attention; None where it is not known."""
+    """Return the shapes of a flavor of torchtitan, and the attention kernel that its name implies.
+
+    Each is None if unknown.
+    """
     suffix = max((end for end in _SUFFIXES if name.endswith(end)), key=len, default="")
     plain = name.removesuffix(suffix)
     found = next((spec for flavor, spec in flavors(version) if (flavor.family, flavor.name) == (family, plain)), None)
@@ -279,7 +288,7 @@ def spec_of(family: str, name: str, version: str) -> tuple[TransformerSpec | Non
 
 
 def shapes(model: TransformerSpec) -> str:
-    """Return what a flavor of this model has to say, in one line."""
+    """Return one line with the shapes that a torchtitan flavor of this model has to have."""
     experts = model.experts
     sparse = f", {experts.num_experts} experts, {experts.experts_per_token} per token" if experts else ""
     return (

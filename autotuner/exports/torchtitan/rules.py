@@ -36,7 +36,7 @@ _SHARED_WITH_TRIALS = (
 
 
 def shards(x: Layout) -> bool:
-    """Return whether FSDP is at work: over shard ranks, context ranks, or both (``ParallelDims.fsdp_enabled``)."""
+    """Return True if torchtitan applies FSDP, over shard ranks or context ranks (``ParallelDims.fsdp_enabled``)."""
     return (x.data_parallel_shard_degree > 1) | (x.context_parallel_degree > 1)
 
 

@@ -64,23 +64,30 @@ def _shown(value: object) -> str:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Settings(Reading):
-    """Settings of torchtitan by dotted names, with notes of each; what is left over says nothing of a layout."""
+    """Settings of torchtitan by dotted name, with notes on their outcome.
+
+    Settings that nothing asks for describe no part of a layout.
+    """
 
     is_partial: bool = False
     """True if the settings override a configuration that was not given with them."""
 
     def add(self, kind: NoteKind, setting: str, detail: str) -> None:
-        """Note what became of a setting, with its value."""
+        """Add a note on the outcome of a setting, together with the setting's value."""
         said = f"{setting} = {_shown(self.settings.values[setting])}" if setting in self.settings.values else setting
         super(Settings, self).add(kind, said, detail)
 
     def assume(self, name: str, default: object, detail: str = "") -> None:
-        """Note a default of torchtitan's that was taken, unless the setting is there."""
+        """Add a note that torchtitan's default was assumed, unless the setting is present."""
         if name not in self.settings.values:
             self.assumed(name, detail or f"torchtitan takes {_shown(default)} where nothing is said")
 
     def of(self, key: Key) -> object:
-        """Return what is said for a key, or its default; raise ``InvalidInput`` where that is of another type."""
+        """Return the value of the setting that a key describes, or the key's default.
+
+        Raises:
+            InvalidInput: The value has another type than the default.
+        """
         if isinstance(key.default, bool):
             return self.on(key.path, key.default)
         if isinstance(key.default, int):
@@ -88,12 +95,22 @@ class Settings(Reading):
         return self.text(key.path, str(key.default))
 
     def text(self, name: str, default: str) -> str:
-        """Return a text as it is written."""
+        """Return a setting that is a text, as it is written; ``default`` if the setting is missing."""
         value = self.settings.text(name)
         return default if value is None else value
 
     def choice(self, name: str, default: str, values: Collection[str], *, tells: bool = False) -> str:
-        """Return one of a setting's words; ``tells`` notes a default that was taken."""
+        """Return a setting that must be one of several words.
+
+        Args:
+            name: The setting's name.
+            default: The word of a setting that is missing.
+            values: The legal words.
+            tells: Add a note if the default is taken.
+
+        Raises:
+            InvalidInput: The word is not legal.
+        """
         if tells:
             self.assume(name, default)
         word = self.text(name, default)
@@ -102,12 +119,18 @@ class Settings(Reading):
         return word
 
     def ignore(self, name: str, detail: str) -> None:
-        """Note a setting that is there and that a layout has no field for."""
+        """Add a note that a setting was ignored, if the setting is present."""
         if name in self.settings:
             self.ignored(name, detail)
 
     def leave(self, sections: Iterable[str], known: Iterable[str]) -> None:
-        """Note what was not read: sections about other things together, settings beside those that count by name."""
+        """Add notes on all settings that nothing has asked for.
+
+        Args:
+            sections: Sections that describe the layout; each of their unread settings gets its own note. Any other
+                section gets one note as a whole.
+            known: Names of known settings, to suggest the nearest for a misspelled one.
+        """
         values, asked = self.settings.values, self.settings.asked
         rest = [name for name in values if name not in asked]
         told = {_section(name) for name in rest} - {_section(name) for name in values if name in asked} - set(sections)
@@ -161,15 +184,15 @@ _OF_SHELL = re.compile(
 
 
 def is_job_file(text: str) -> bool:
-    """Return whether it has a table, a flag or a printed configuration of torchtitan 0.2's."""
+    """Return True if the text has a table, a flag or a printed configuration in the form of torchtitan 0.2."""
     return any(pattern.search(text) for pattern in (_OWN_TABLE, _OWN_FLAG, _PRINTED))
 
 
 def job_file_settings(text: str) -> Settings:
-    """Return what a text of 0.2 says, flags above tables.
+    """Return the settings in a text of torchtitan 0.2; flags of its command override the tables of its job file.
 
     Raises:
-        InvalidInput: It is neither TOML, nor JSON, nor a command with flags.
+        InvalidInput: The text is not TOML, JSON, or a command with flags.
     """
     printed = _PRINTED.search(text)
     if printed:
@@ -207,7 +230,10 @@ def _settings_of(
 
 
 def overrides(flags: Flags) -> Mapping[str, object]:
-    """Flags with a section, as tyro reads them: ``--compile.enable``, ``--compile.no_enable``, ``--a.b value``."""
+    """Return the values of flags that name a section, as the library tyro reads them.
+
+    Forms: ``--compile.enable``, ``--compile.no_enable``, ``--a.b value``. Flags without a section are left out.
+    """
     values: dict[str, object] = {}
     for name, words in flags.values.items():
         given = [word for word in words if not _SUBCOMMAND.match(word)]
@@ -267,16 +293,16 @@ _MODULE_SECTIONS = ("training", "parallelism", "compile", "optimizer")
 
 
 def is_configuration(text: str) -> bool:
-    """Return whether it is Python that makes a configuration, or flags that only 0.3 has."""
+    """Return True if the text is Python that builds a configuration of torchtitan 0.3, or has flags only 0.3 has."""
     names_function = _MODULE_FLAG.search(text) and _CONFIG_FLAG.search(text)
     return bool((_PYTHON.search(text) and _CALLS.search(text)) or names_function or _NEW_FLAG.search(text))
 
 
 def module_settings(text: str) -> Settings:
-    """Return what a text of 0.3 says, flags above the function.
+    """Return the settings in a text of torchtitan 0.3; flags of its command override the function's settings.
 
     Raises:
-        InvalidInput: It is neither Python nor a command with flags.
+        InvalidInput: The text is neither Python nor a command with flags.
     """
     module_text, command_text = split_commands(text, _COMMAND) if _PYTHON.search(text) else ("", text)
     command = launched(command_text) if command_text.strip() else None

@@ -70,7 +70,7 @@ _ORDER = ("model", "training", "parallelism", "activation_checkpoint", "compile"
 
 
 def write_0_2(job: Job, layout: Layout) -> Export:
-    """The layout as a job file."""
+    """Return the layout as the TOML job file of torchtitan 0.2."""
     flavor = flavor_of(job.model, RELEASE_0_2.version)
     settings: Written = {"model.name": "llama3", "model.flavor": job.model.name}
     if flavor is not None:
@@ -168,7 +168,7 @@ _BACKENDS = {AttentionKernel.FLEX: "flex", AttentionKernel.FLASH: "varlen"}
 
 
 def write_0_3(job: Job, layout: Layout) -> Export:
-    """The layout as a module."""
+    """Return the layout as the Python module of torchtitan 0.3, which has one configuration function."""
     flavor = flavor_of(job.model, RELEASE_0_3.version)
     named = flavor or Flavor(family="llama3", name=job.model.name)
     base = base_of(named.family, named.name) or "llama3_debugmodel"
