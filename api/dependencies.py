@@ -70,11 +70,12 @@ PageOf = Annotated[Page, Depends(_page)]
 
 
 def filter_of(cls: type[T], *, of_form: bool = False) -> Any:
-    """Return the dependency that reads the fields of a filter from the query.
+    """Return a FastAPI dependency that reads the fields of a filter from the query.
 
     Args:
-        cls: The filter; each field describes its own parameter.
-        of_form: Whether a form asks, which sends what is left empty, too.
+        cls: Class of the filter; each field describes its own parameter.
+        of_form: Whether a form of a page sends the query. A form sends empty texts for its empty inputs, too, which are
+            then ignored.
     """
     texts, hints = field_texts(cls), get_type_hints(cls, include_extras=True)
     by_name = {query_name(cls, each.name): each for each in fields(cast("Any", cls))}
@@ -92,7 +93,12 @@ def filter_of(cls: type[T], *, of_form: bool = False) -> Any:
 
 
 def query_name(cls: type[Any], field: str) -> str:
-    """Return the name in the query of a filter's field."""
+    """Return the query parameter of a field of a filter.
+
+    Args:
+        cls: Class of the filter.
+        field: Name of the field.
+    """
     flag = mark_of(get_type_hints(cls, include_extras=True)[field], Flag)
     return flag.name if flag else field
 

@@ -65,15 +65,15 @@ class Problem:
 
 
 class CrossSite(AutotunerError):
-    """A change was asked for by a page that is not ours."""
+    """Raised when a page of another site asks for a change."""
 
 
 class BodyTooLarge(AutotunerError):
-    """A body has more bytes than the service reads."""
+    """Raised when a body has more bytes than the service reads."""
 
 
 class BodyTooSlow(AutotunerError):
-    """A body does not arrive in time."""
+    """Raised when a body does not arrive in time."""
 
 
 PROBLEM_KINDS: Mapping[type[Exception], tuple[str, HTTPStatus]] = {
@@ -102,13 +102,13 @@ def add_error_handlers(api: FastAPI) -> None:
 
 
 def internal_error(request: Request, request_id: str) -> Response:
-    """The answer to our own bug: where to look, and nothing of its inside."""
+    """Return the answer to a failure of our own code: the request id to look for in the log, and no details."""
     detail = f"the service failed; its log has the details under request id {request_id}"
     return answer_problem(request, "internal-error", HTTPStatus.INTERNAL_SERVER_ERROR, detail)
 
 
 def answer_error(request: Request, error: Exception) -> Response:
-    """The answer to an error of ours; any other is raised again."""
+    """Return the problem document for an error of the autotuner; an error of any other kind is raised again."""
     if isinstance(error, InvalidInput) and not isinstance(error, Unreadable):
         return _invalid(request, tuple(map(violation, error.complaints)))
     known = next((PROBLEM_KINDS[cls] for cls in type(error).__mro__ if cls in PROBLEM_KINDS), None)
@@ -192,7 +192,16 @@ def answer_problem(
     headers: Mapping[str, str] | None = None,
     **members: Any,
 ) -> Response:
-    """A problem as a document, or as a page where a browser asked for one; ``kind`` is the end of its ``type``."""
+    """Return a problem document, or an error page if a browser asked for a page.
+
+    Args:
+        request: The request that failed.
+        kind: Stable name of the kind of problem: the end of the document's ``type``.
+        status: HTTP status.
+        detail: Description of this error.
+        headers: Further headers of the answer.
+        members: Further fields of ``Problem``.
+    """
     problem = Problem(
         type=f"urn:autotuner:problem:{kind}",
         title=kind.replace("-", " ").capitalize(),

@@ -36,14 +36,14 @@ _KEPT = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """An event, written out once for all its readers."""
+    """An event in the form in which a stream sends it, made once for all its readers."""
 
     sequence: int
     message: ServerSentEvent
 
     @classmethod
     def of(cls, event: Event) -> Told:
-        """The event in the words of the stream."""
+        """Return the event as a server-sent event."""
         data = json.dumps({"at": event.at, **event.data}, separators=(",", ":"))
         message = ServerSentEvent(id=str(event.sequence), event=event.kind, raw_data=data)
         return cls(sequence=event.sequence, message=message)
@@ -93,10 +93,10 @@ class _Tail:
 
 
 class LiveEvents:
-    """Events of sweeps for all readers, on one event loop.
+    """Events of sweeps for all their readers: each sweep is queried once, however many readers it has. One event loop.
 
     Args:
-        open_store: The application's store.
+        open_store: Returns the application's store.
     """
 
     def __init__(self, open_store: Callable[[], Store]) -> None:
@@ -106,7 +106,7 @@ class LiveEvents:
         self._asked: dict[str, asyncio.Task[Identity]] = {}
 
     async def require(self, run_id: str) -> None:
-        """Find the run, which the store is asked for once, however many readers come at a time.
+        """Check that a run exists. Readers who ask at the same time share one query of the store.
 
         Raises:
             NotFound: No listed run has that id.
@@ -120,7 +120,14 @@ class LiveEvents:
         await asyncio.shield(self._asked[run_id])  # who leaves does not take the answer from the others
 
     async def read(self, run_id: str, *, after: int, wait: bool) -> AsyncIterator[Told]:
-        """Events behind ``after``: those there are and, if it is to wait, those to come until the sweep is finished."""
+        """Yield the events of a sweep whose sequence number is larger than ``after``.
+
+        Args:
+            run_id: Id of the sweep.
+            after: Sequence number of the last event that the reader has seen.
+            wait: Whether to wait for further events until the sweep is finished; if False, only stored events are
+                yielded.
+        """
         if not wait:
             async for told in self._stored(run_id, after):
                 yield told
@@ -217,7 +224,7 @@ class Feed:
     """Epoch seconds, for a feed in which nothing was announced yet."""
 
     def as_json(self) -> str:
-        """A document after jsonfeed.org/version/1.1."""
+        """Return the feed as a JSON Feed, version 1.1 (jsonfeed.org/version/1.1)."""
         document = {
             "version": "https://jsonfeed.org/version/1.1",
             "title": _TITLE,
@@ -229,7 +236,7 @@ class Feed:
         return json.dumps(document | ({"next_url": self.next_url} if self.next_url else {}))
 
     def as_atom(self) -> str:
-        """A document after RFC 4287."""
+        """Return the feed as an Atom document (RFC 4287)."""
         feed = ET.Element("feed", xmlns="http://www.w3.org/2005/Atom")
         for name, text in (("id", self.url), ("title", _TITLE), ("subtitle", _TEXT)):
             ET.SubElement(feed, name).text = text

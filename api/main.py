@@ -77,9 +77,10 @@ numbers under `measured` come from trials that ran. Errors are problem documents
 
 
 def create_app(app: App | None = None) -> FastAPI:
-    """The service around ``app``; without one it builds its own from the environment, and closes it at the end.
+    """Return the service (REST routes and dashboard) for an application. Its workers run as long as the service does.
 
-    Workers of the application run as long as the service does.
+    Args:
+        app: The application; None: one is built from environment variables, and closed when the service ends.
     """
     autotuner = app or _built()
     metrics = Metrics(autotuner, _PREFIX)

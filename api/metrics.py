@@ -40,7 +40,7 @@ _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
 
 
 class LoopLag:
-    """Asks to be called at a time, again and again, and keeps by how much later it was."""
+    """Measures how late the event loop runs a callback that is due, again and again, as a Prometheus histogram."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._lag_s = Histogram(
@@ -51,7 +51,7 @@ class LoopLag:
         )
 
     async def watch(self) -> None:
-        """Measure until cancelled."""
+        """Measure the delay of the event loop four times a second until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + _EVERY_S
@@ -70,8 +70,8 @@ class Requests:
     """The metrics of answered requests: their number and their duration.
 
     Args:
-        registry: Where it is kept.
-        prefix: Before the paths of the API's routes.
+        registry: Registry that the metrics are added to.
+        prefix: Path before the paths of the REST routes.
     """
 
     def __init__(self, registry: CollectorRegistry, prefix: str) -> None:
@@ -89,7 +89,13 @@ class Requests:
         self.open = Gauge("autotuner_requests_open", "Requests under way, event streams included.", registry=registry)
 
     def count(self, scope: Scope, status: int, seconds: float | None) -> None:
-        """Count one request, and time it unless ``seconds`` is None, as it is for a stream."""
+        """Count one answered request and its duration.
+
+        Args:
+            scope: Scope of the request.
+            status: HTTP status of the answer.
+            seconds: Duration of the request; None for a stream, which is not timed.
+        """
         method, route = scope["method"], self._route(scope)
         self.answered.labels(method if method in _METHODS else "other", route, str(status)).inc()
         if seconds is not None:
@@ -110,7 +116,10 @@ State = TypeVar("State", bound=StrEnum)
 
 
 class StoredMetrics(Collector):
-    """Sweeps, trials, workers and deliveries as the database has them; where it does not answer, only that."""
+    """Gauges of sweeps, trials, workers and deliveries, read from the database when they are collected.
+
+    If the database does not answer, there is only ``autotuner_database_up``, with value 0.
+    """
 
     def __init__(self, open_store: Callable[[], Store], clock: Clock) -> None:
         self._open_store = open_store
@@ -121,7 +130,7 @@ class StoredMetrics(Collector):
         return []
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """The gauges as they stand now."""
+        """Yield the gauges with their present values."""
         now = self._clock.now()
         try:
             store = self._open_store()
@@ -188,7 +197,7 @@ class Metrics:
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Watch the event loop meanwhile."""
+        """Measure the delay of the event loop while the context lasts."""
         watch = asyncio.create_task(self._lag.watch())
         try:
             yield

@@ -38,7 +38,10 @@ _MAX_BYTES = 2**63 - 1
 
 
 def with_components(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with every object in short as a component, and whole numbers as bounds of whole numbers."""
+    """Return the document with every object whose title ends in " in short" as a component of its own.
+
+    Bounds of whole numbers become whole numbers of at most 64 bits.
+    """
     named: dict[str, Any] = {}
     document = _moved(document, named)
     document["components"]["schemas"] |= named
@@ -84,7 +87,11 @@ STATUS_MEANINGS = {
 
 
 def problems(*statuses: int) -> Responses:
-    """The ``responses`` of a route: the problems that it can answer with."""
+    """Return the ``responses`` of a route: a problem document for each status that it can refuse a request with.
+
+    Args:
+        statuses: Statuses of this route, in addition to those that every route has.
+    """
     return {status: _problem(status) for status in (401, 403, *statuses, 421, 429, 503)}
 
 
@@ -99,7 +106,7 @@ def operation_id(route: APIRoute) -> str:
 
 
 def install_openapi(api: FastAPI) -> None:
-    """Give ``api`` an OpenAPI document that is made when it is first asked for."""
+    """Give ``api`` a function that makes its OpenAPI document when it is first asked for."""
 
     def document() -> dict[str, Any]:
         if api.openapi_schema is None:
@@ -234,7 +241,7 @@ EXAMPLES = Path(__file__).parent / "examples.json"
 
 @cache
 def examples() -> Mapping[str, Mapping[str, Any]]:
-    """Return the examples by operation: ``answer``, and ``body`` if it takes one."""
+    """Return the recorded examples by operation: ``answer``, and ``body`` if the operation takes one."""
     found: Mapping[str, Mapping[str, Any]] = json.loads(EXAMPLES.read_text(encoding="utf-8"))
     return found
 

@@ -16,13 +16,13 @@ _TOKEN = "AUTOTUNER_TOKEN"
 
 
 def elsewhere(texts: Mapping[str, str], document: Mapping[str, Any], service: str, *, asks: bool) -> Section:
-    """Return the request in three ways.
+    """Return a section that shows the request of a form in three ways: with curl, in Python and on the command line.
 
     Args:
-        texts: Of the form, by the name of the input.
-        document: The body of ``POST /sweeps`` that they ask for.
-        service: Its address, without a slash at the end.
-        asks: Whether the service wants to see a token.
+        texts: Texts of the form by the name of the input.
+        document: The body of ``POST /sweeps`` that these texts ask for.
+        service: Address of the service, without a slash at the end.
+        asks: Whether the service requires a token; the examples then send one.
     """
     return Section(
         blocks=(

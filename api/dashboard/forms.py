@@ -28,7 +28,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question(Generic[R, A]):
-    """A question with a page of its own."""
+    """A question that has a page of its own: the form's request type, the function that answers it, and texts."""
 
     title: str
     lead: str
@@ -64,7 +64,14 @@ class Asked:
 
 
 def question_page(http: Request, app: App, question: Question[R, A], part: str | None) -> Response:
-    """Return the page of a question, or with ``part`` its answer alone."""
+    """Return the page of a question, with its form and its answer.
+
+    Args:
+        http: The request of the page; its query holds the texts of the form.
+        app: The application that answers.
+        question: The question of the page.
+        part: Not empty if a script asks for the answer alone, without the form.
+    """
     address, inputs = Address.of(http), inputs_of(question.request)
     asked = _answered(app, question, inputs, http.query_params)
     shown: dict[str, Any] = {"question": question, "given": asked, "labels": {one.name: one.label for one in inputs}}
@@ -79,7 +86,12 @@ def question_page(http: Request, app: App, question: Question[R, A], part: str |
 
 
 def group_inputs(inputs: Iterable[Input], title: Callable[[Input], str]) -> dict[str, list[Input]]:
-    """Return inputs by the title of their group."""
+    """Return the inputs grouped by title: each title with its inputs, in the order in which they come.
+
+    Args:
+        inputs: Inputs of a form.
+        title: Returns the title of the group that an input belongs to.
+    """
     groups: dict[str, list[Input]] = {}
     for one in inputs:
         groups.setdefault(title(one), []).append(one)
@@ -105,7 +117,7 @@ def _answered(app: App, question: Question[R, A], inputs: tuple[Input, ...], que
 
 
 async def read_texts(request: Request) -> tuple[tuple[str, str], ...]:
-    """Return the texts of a form that a browser sent, by the names of their elements."""
+    """Return the texts of a form that a browser sent, as pairs of element name and text; files are left out."""
     form = await request.form()
     return tuple((name, text) for name, text in form.multi_items() if isinstance(text, str))
 
@@ -114,7 +126,7 @@ SentOf = Annotated[tuple[tuple[str, str], ...], Depends(read_texts)]
 
 
 def text_in(one: Input, query: Mapping[str, str]) -> str | None:
-    """Return the text that an address has for an input, under any of its names; None where it has none."""
+    """Return the text that a query has for an input, under any of its names; None if the query has none of them."""
     return next((query[name].strip() for name in one.names if name in query), None)
 
 
@@ -131,13 +143,17 @@ def errors_of(
     usual: Mapping[str, str] | None = None,
     others: Collection[str] = (),
 ) -> Mapping[str, str]:
-    """Return what is wrong beside the input that it is about; what is about none stands under no name.
+    """Return the error messages by the name of the input that each is about.
+
+    Messages that are about no input have the empty name.
 
     Args:
-        inputs: Of the form.
-        error: What came of it.
-        usual: Texts that could stand in inputs.
-        others: Paths of fields for which the form has elements of its own, which an error is about before any input.
+        inputs: Inputs of the form.
+        error: The error that the form's request caused.
+        usual: Texts that could be typed into the inputs, by name; they are suggested where an error has no nearest
+            legal value.
+        others: Paths of request fields for which the form has elements of its own. A message about such a field gets
+            this path as its name, even if an input would match, too.
     """
     if isinstance(error, NotFound):
         about = input_for(inputs, error.kind) or input_for(inputs, f"{error.kind}s")
@@ -176,7 +192,11 @@ def _near(error: InvalidInput, about: Input | None) -> object:
 
 
 def names_of(app: App, inputs: Iterable[Input]) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
-    """Return what inputs may name, by where it is known."""
+    """Return the names that each input offers to choose from, grouped by where they are known.
+
+    The groups are "stored here", "catalog" and "registered". Only inputs that take the name of something, such as a
+    model or a cluster, are in the result.
+    """
     return {one.name: _names(app, one.named) for one in inputs if one.named is not None}
 
 

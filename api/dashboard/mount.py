@@ -36,12 +36,12 @@ _FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 @_styles.get("/static/style.css", openapi_extra=OPEN)
 async def styles() -> Response:
-    """The style sheet; its address changes with it."""
+    """Answer with the style sheet. Its address contains a hash of its text, so browsers may keep it for ever."""
     return Response(style_sheet(), media_type="text/css", headers=_FOR_EVER)
 
 
 def include_dashboard(router: APIRouter) -> None:
-    """Serve the pages at ``/`` and what they load at ``/static``."""
+    """Add the pages of the dashboard at ``/`` and their static files at ``/static`` to a router."""
     for module in _PAGES:
         router.include_router(module.router, dependencies=CHECKS)
     router.include_router(_styles, dependencies=CHECKS)

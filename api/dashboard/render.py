@@ -29,13 +29,13 @@ screens last."""
 
 @cache
 def style_sheet() -> str:
-    """Return all style sheets as one, in order."""
+    """Return the text of all style sheets of the dashboard, joined in the order in which they apply."""
     return "\n".join((_SHEETS / f"{name}.css").read_text() for name in _ORDER)
 
 
 @cache
 def style_version() -> str:
-    """Changes with the text, so that a browser may keep a sheet for as long as it likes."""
+    """Return a hash of the style sheet. It is part of the sheet's address, so browsers may keep a version for ever."""
     return hashlib.sha256(style_sheet().encode()).hexdigest()[:12]
 
 
@@ -55,7 +55,14 @@ def _environment() -> Environment:
 
 
 def page(request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
-    """The template with the values, everything escaped."""
+    """Return an HTML page: the template rendered with the given values, all of which are escaped.
+
+    Args:
+        request: The request of the page.
+        template: Path of the template in the folder of templates.
+        status: HTTP status of the answer.
+        values: Values of the template by name, in addition to those that every page has.
+    """
     content = _environment().get_template(template).render(**_around(request) | values)
     return Response(content, status, media_type="text/html")
 
@@ -72,18 +79,18 @@ def report_page(
     status: int = 200,
     **values: Any,
 ) -> Response:
-    """A report as a page, or its sections alone.
+    """Return a report as an HTML page, or only its sections.
 
     Args:
-        request: Of the page.
-        report: What it says.
-        part: ``live`` asks for the sections alone.
+        request: The request of the page.
+        report: The report to show.
+        part: Not empty if a script asks for the sections alone; None: the whole page.
         every_s: Seconds after which the page asks for its sections again; None: never.
-        parent: Words and path of the page above.
-        json: Path of the same as JSON; empty: none.
-        template: That of a page with forms.
-        status: Of the answer.
-        values: Of the template.
+        parent: Words and path of a link to the page above this one; None: no link.
+        json: Path of the REST route with the same content as JSON; empty: none.
+        template: Template of the page; one with forms has its own.
+        status: HTTP status of the answer.
+        values: Further values of the template by name.
     """
     html = Html(request.scope.get("root_path", ""), csrf_in(request.scope) or "")
     if part:
@@ -94,7 +101,10 @@ def report_page(
 
 
 def service_of(request: Request) -> str:
-    """The address of the service, for commands that pages show."""
+    """Return the address under which the caller reached the service, for commands that pages show.
+
+    The address has no slash at its end.
+    """
     return str(request.base_url).rstrip("/")
 
 

@@ -61,7 +61,7 @@ _LETTERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """An axis of the space, as the form shows it."""
+    """An axis of the search space (an option of layouts that a sweep varies), as the form for a sweep shows it."""
 
     option: OptionSpec
     values: Mapping[str, str]
@@ -71,34 +71,49 @@ class Axis:
 
     @property
     def path(self) -> str:
-        """The name of the input that says how it is set, and the path of its values in the request."""
+        """Path of the axis in the request, such as ``space.recompute``.
+
+        The input with this name says how the axis is set.
+        """
         return f"space.{self.option.name}"
 
     @property
     def letters(self) -> str:
-        """The letters that head its column in tables of layouts; empty where it has none."""
+        """Short name of the option, such as ``tp``, that heads its column in tables of layouts; empty if none."""
         return _LETTERS.get(self.option.name, "")
 
     @property
     def takes_all(self) -> bool:
-        """A space can ask for every value of it."""
+        """True if a search space can ask for every value of this axis."""
         return bool(self.values) or self.option.kind == Kind.DEGREE or self.option.searched is None
 
     def in_words(self, values: Sequence[int] | None) -> str:
-        """Return values as people say them."""
+        """Return values of the axis as a text for people, separated by commas; None reads as "every legal value"."""
         if values is None:
             return "every legal value"
         return ", ".join(option_value(self.option.name, value) for value in values)
 
     def read(self, how: str, given: Sequence[str]) -> Any:
-        """Return the values as the request has them; a text that is none stays, to be refused by name."""
+        """Return the values of the axis for the request's body; None stands for every legal value.
+
+        Args:
+            how: State of the axis: every value (``EVERY``) or only chosen ones.
+            given: Texts of the chosen values; one text may hold several values. A text that is not a legal value stays
+                in the result, so that the check of the request refuses it with its name.
+        """
         if how == EVERY and not self.values:
             return None
         texts = self.values if how == EVERY else [one for text in given for one in text.replace(",", " ").split()]
         return [_json(text) for text in texts]
 
     def texts(self, values: Sequence[int] | None, suiting: Sequence[int] | None) -> _Values:
-        """Return what sets it to these values, beside those that suit the job."""
+        """Return the texts of form elements that set the axis to the given values.
+
+        Args:
+            values: Values to search; None: every legal value.
+            suiting: Values that a sweep of this job searches by default. If they equal ``values``, no text is needed
+                and the result is empty.
+        """
         if values == suiting:
             return {}
         said = tuple(_text(self.option.to_plain(self.option.value_of(value))) for value in values or ())
@@ -140,14 +155,14 @@ OWN = (STEPS, *(axis.path for axis in AXES.values()))
 # ---------------------------------------------------------------- the form
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """The texts of the form."""
+    """The form for a sweep: the text of each of its elements."""
 
     values: _Values
     """Values by name of the element; checkboxes of one name have several."""
 
     @classmethod
     def of_pairs(cls, pairs: Iterable[tuple[str, str]]) -> Self:
-        """Return what a form sent."""
+        """Return the form with the given pairs of element name and text, as a browser sends them."""
         values: dict[str, tuple[str, ...]] = {}
         for name, value in pairs:
             values[name] = (*values.get(name, ()), value)
@@ -155,10 +170,13 @@ class Form:
 
     @classmethod
     def of_query(cls, pairs: Iterable[tuple[str, str]], app: App) -> Self:
-        """Return what an address says: inputs by their names, and a job as pages that explore say it.
+        """Return the form that a query fills in.
+
+        The query may name the inputs of the form, and may name a job as the addresses of ``/explore`` do. The example
+        job of that page provides what the query leaves out.
 
         Raises:
-            NotFound: It names a sweep that is not stored.
+            NotFound: The query names a sweep that is not stored.
         """
         given = {name: texts for name, texts in cls.of_pairs(pairs).values.items() if any(texts)}
         said = {name: texts[-1] for name, texts in given.items()}
@@ -174,7 +192,7 @@ class Form:
 
     @classmethod
     def of_request(cls, request: SweepRequest, app: App) -> Self:
-        """Return what asks for such a sweep."""
+        """Return the form with texts that ask for the same sweep as the given request."""
         job, trace, few = request.job, request.fault_trace, request.trial_cluster
         cluster, links = _healthy(job.cluster, app)
         asked = extended(
@@ -200,7 +218,11 @@ class Form:
         return cls(values=values)
 
     def holding(self, words: str, suiting: SearchSpace) -> Form:
-        """Return it with a space that holds a layout: its values beside those that suit the job.
+        """Return the form with its search space extended, so that the space holds the values of a given layout.
+
+        Args:
+            words: The layout in words.
+            suiting: The space that the sweep would search by default. Axes that the form sets already are not changed.
 
         Raises:
             InvalidInput: A word of the layout is unknown.
@@ -214,26 +236,26 @@ class Form:
         return Form(values={**self.values, **changed})
 
     def text(self, name: str, default: str = "") -> str:
-        """Return the text of an element, without space around it."""
+        """Return the text of an element without spaces at its ends; ``default`` if the form has no such element."""
         return self.values.get(name, (default,))[-1].strip()
 
     def how(self, name: str) -> str:
-        """Return how an axis is set."""
+        """Return how the axis of that name is set: ``SUITS`` (it is left out), ``EVERY`` value or ``CHOSEN`` ones."""
         return self.text(f"space.{name}", CHOSEN if f"space.{name}.values" in self.values else SUITS)
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """The text that each input shows."""
+        """The text that each input shows, by the name of the input; its default if the form has no text for it."""
         return {one.name: self.values.get(one.name, (one.default,))[-1] for one in INPUTS}
 
     def request_texts(self, without: Collection[str] = ()) -> Mapping[str, str]:
-        """Return the texts that ask for something else than nobody says.
+        """Return the texts of the request by the name of the input, without texts that are empty or equal the default.
 
         Args:
             without: Fields of the request that are left out.
 
         Raises:
-            InvalidInput: The number of steps of a fault trace is none.
+            InvalidInput: The length of the fault trace is not a legal number of steps.
         """
         texts = self.texts
         told = {one.name: text for one in INPUTS if (text := texts[one.name].strip()) != one.default}
@@ -242,7 +264,10 @@ class Form:
         return {one.name: told[one.name] for one in INPUTS if told.get(one.name) and one.path[0] not in without}
 
     def document(self, without: Collection[str] = ()) -> dict[str, Any]:
-        """Return the body of ``POST /sweeps`` that it asks for; what is no legal value stays, to be refused by name.
+        """Return the body of ``POST /sweeps`` that the form asks for; illegal values stay in it and are refused later.
+
+        Args:
+            without: Fields of the request that are left out.
 
         Raises:
             InvalidInput: A text is not in the notation of its input.
@@ -335,5 +360,5 @@ _GROUPS |= {"link_health": LINKS, "fault_trace": LINKS, "model": "", "cluster": 
 
 
 def group_of(one: Input) -> str:
-    """Return the title of the group that an input belongs to; empty where it has elements of its own."""
+    """Return the title of the group that an input belongs to; empty if other elements of the form take its place."""
     return _GROUPS.get(one.path[0], one.topic or (SELDOM if one.is_rare else "The sweep"))

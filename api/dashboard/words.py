@@ -33,12 +33,12 @@ _UNKNOWN = "–"
 
 
 def percent(share: float | None) -> str:
-    """Return a share in percent: ``41.3 %``."""
+    """Return a share (0 to 1) in percent, such as ``41.3 %``; a dash if it is unknown."""
     return f"{100 * share:.1f} %" if _known(share) else _UNKNOWN
 
 
 def compared_by(objective: Objective) -> str:
-    """Describe how layouts are compared, if not by MFU alone: ``MFU ×2, tokens per joule ×1``."""
+    """Describe an objective in words, such as ``MFU ×2, tokens per joule ×1``; empty if it is MFU alone."""
     weighed = [f"{one.metric.noun} ×{one.weight:g}" for one in objective.profile]
     ranked = ", ".join(weighed) or objective.metric.noun
     front = f"; front of {listed([metric.noun for metric in objective.front])}" if objective.front else ""
@@ -46,12 +46,12 @@ def compared_by(objective: Objective) -> str:
 
 
 def size(model: ModelSize | TransformerSpec) -> str:
-    """``46.7B parameters, 12.9B active``."""
+    """Return the size of a model in words: ``46.7B parameters, 12.9B active``."""
     return size_in_words(model.num_parameters, model.num_active_parameters)
 
 
 def hours(value: float) -> str:
-    """``0.0125``, ``37.4``, ``1,050``."""
+    """Return a number of hours as a text with few digits: ``0.0125``, ``37.4``, ``1,050``."""
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 

@@ -43,7 +43,7 @@ from autotuner.service.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entrance:
-    """The authentication of callers."""
+    """The authentication of callers: how a request shows who sends it, and the login that checks this."""
 
     login: Login
     header: str | None = None
@@ -54,7 +54,7 @@ class Entrance:
     """True if people reach the service by https, as its operator says."""
 
     def shown_by(self, scope: Connection) -> Shown:
-        """Return the credentials that a request carries."""
+        """Return the credentials that a request carries: a token, a session cookie, or the name that a proxy gives."""
         headers = Headers(scope=scope)
         return Shown(
             address=client_address(scope, self.believed),
@@ -65,7 +65,7 @@ class Entrance:
         )
 
     def is_https(self, scope: Connection) -> bool:
-        """Return True if the request came by https, also through a proxy that ended it; cookies are then secure."""
+        """Return True if the caller used https, also if a trusted proxy ended it; cookies are then marked as secure."""
         forwarded = (
             Headers(scope=scope).get("x-forwarded-proto") if is_within(peer_address(scope), self.believed) else None
         )
@@ -78,15 +78,15 @@ _FORM = "application/x-www-form-urlencoded"
 
 
 def csrf_token(secret: str) -> str:
-    """Return the token of the forms of a session; a reader of a page cannot derive the cookie from it."""
+    """Return the CSRF token for the forms of a session; nobody can derive the session's secret from it."""
     return hmac.new(secret.encode("utf-8", "surrogateescape"), b"csrf", hashlib.sha256).hexdigest()
 
 
 async def check_csrf(request: Request) -> None:
-    """Dependency of every router.
+    """Refuse a change that a browser's session asks for without a valid CSRF token. Every router depends on this.
 
     Raises:
-        CrossSite: A browser's session asks for a change, without what our pages carry.
+        CrossSite: The request changes something, and its header or form has no valid CSRF token.
     """
     wanted = csrf_in(request.scope)
     if wanted is not None and request.method not in LOOKING:
@@ -94,10 +94,14 @@ async def check_csrf(request: Request) -> None:
 
 
 def check_form(given: str, wanted: str) -> None:
-    """Return if the form is one of ours.
+    """Refuse a form whose CSRF token is not the expected one.
+
+    Args:
+        given: Token that the form carries.
+        wanted: Token of the session.
 
     Raises:
-        CrossSite: It carries something else.
+        CrossSite: The tokens differ.
     """
     if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), wanted.encode()):
         raise CrossSite("this was not sent by a page of this session; load the page again and send it from there")
@@ -120,7 +124,10 @@ _OPEN_BELOW = "/static/"
 
 
 class Callers:
-    """Finds out who calls; what is further in reads it by ``caller_in``, or a route by ``CallerOf``."""
+    """Middleware that authenticates the caller of each request; inner layers read the caller with ``caller_in``.
+
+    A route gets the caller as a parameter of type ``CallerOf``.
+    """
 
     def __init__(self, app: ASGIApp, *, entrance: Entrance | None) -> None:
         self._app = app
@@ -153,7 +160,7 @@ class Callers:
 
 
 def is_open(path: str) -> bool:
-    """Return True if everybody may call that path."""
+    """Return True if everybody may call that path without authentication."""
     return path in _OPEN or path.startswith(_OPEN_BELOW)
 
 
@@ -179,7 +186,7 @@ PROXY_NETWORKS = "AUTOTUNER_PROXY_NETWORKS"
 
 
 def entrance_of(app: App) -> Entrance | None:
-    """Return the authentication of the service; None if it has no login."""
+    """Return the authentication of the service, as its settings describe it; None if the service has no login."""
     settings = app.settings
     if settings.login == "none":
         return None
@@ -193,10 +200,14 @@ def entrance_of(app: App) -> Entrance | None:
 
 
 def check_start(app: App, host: str) -> None:
-    """Return if the service may listen on that address.
+    """Check that the settings for login suit the address that the service listens on.
+
+    Args:
+        app: The application with its settings; an admin token that they name is stored.
+        host: Address that the service will listen on.
 
     Raises:
-        InvalidInput: It would let in everybody who reaches it, or nobody; the message says what to set.
+        InvalidInput: The service would let in everybody who reaches it, or nobody; the message says what to set.
     """
     settings = app.settings
     if settings.login == "none":
@@ -228,7 +239,10 @@ OPEN: dict[str, Any] = {"security": []}
 
 
 def needs(scope: Scope) -> dict[str, Any]:
-    """``openapi_extra`` of a route that needs another scope than its method says (GET read, the others run)."""
+    """Return the ``openapi_extra`` of a route that needs another scope than its method implies.
+
+    By default GET, HEAD and OPTIONS need ``read``, and all other methods need ``run``.
+    """
     return {"security": security_of(scope)}
 
 
@@ -238,7 +252,7 @@ def security_of(scope: Scope) -> list[dict[str, list[str]]]:
 
 
 def needed(route: object, method: str) -> Scope | None:
-    """The scope that a caller of the route needs; None where everybody may call it."""
+    """Return the scope that a caller of the route needs; None if everybody may call it."""
     declared = (getattr(route, "openapi_extra", None) or {}).get("security")
     if declared is None:
         return Scope.READ if method in LOOKING else Scope.RUN
@@ -246,10 +260,10 @@ def needed(route: object, method: str) -> Scope | None:
 
 
 async def check_scope(request: Request) -> None:
-    """Dependency of every router.
+    """Refuse a caller whose scope does not cover what the route needs. Every router depends on this.
 
     Raises:
-        NotAllowed: The caller's scope does not cover what the route needs.
+        NotAllowed: The caller's scope is too small.
     """
     scope = needed(request.scope.get("route"), request.method)
     caller = caller_in(request.scope)

@@ -25,24 +25,24 @@ _CALLER, _CSRF = "caller", "csrf"
 
 
 def caller_in(scope: Scope) -> Caller | None:
-    """Return the caller of the request; None before it is known, and at a path that is open to everybody."""
+    """Return the caller of a request; None before authentication, and at a path that is open to everybody."""
     caller: Caller | None = scope.get("state", {}).get(_CALLER)
     return caller
 
 
 def set_caller(scope: Scope, caller: Caller) -> None:
-    """Make ``caller_in`` return that caller from now on."""
+    """Store the caller of a request, which ``caller_in`` returns from then on."""
     scope.setdefault("state", {})[_CALLER] = caller
 
 
 def csrf_in(scope: Scope) -> str | None:
-    """Return the token that the answer's forms must carry; None if the request came without a session."""
+    """Return the CSRF token that forms in the answer must carry; None if the request came without a session."""
     token: str | None = scope.get("state", {}).get(_CSRF)
     return token
 
 
 def set_csrf(scope: Scope, token: str) -> None:
-    """Make ``csrf_in`` return that token from now on."""
+    """Store the CSRF token of a request, which ``csrf_in`` returns from then on."""
     scope.setdefault("state", {})[_CSRF] = token
 
 
@@ -50,17 +50,21 @@ def set_csrf(scope: Scope, token: str) -> None:
 
 
 def peer_address(scope: Scope) -> str:
-    """The address that connected; empty where the server does not say (a service inside a command)."""
+    """Return the address of the other end of the connection, which may be a proxy; empty if it is not known.
+
+    It is not known if the service runs inside a command.
+    """
     return scope["client"][0] if scope.get("client") else ""
 
 
 def client_address(scope: Scope, believed: Sequence[Network] = ()) -> str:
-    """The address that a request comes from; empty where the server does not say.
+    """Return the address of the client that sent a request; empty if the server does not know it.
 
     Args:
-        scope: Of the request.
-        believed: Networks of proxies. What such a peer says of who it forwards for counts, from the last address that
-            it added to the first that is no such proxy; anybody else could say anything.
+        scope: Scope of the request.
+        believed: Networks of trusted proxies. Their ``X-Forwarded-For`` header is read from its last address back to
+            the first one that is not a trusted proxy. The header of any other peer is ignored, since it could say
+            anything.
     """
     peer = peer_address(scope)
     forwarded = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).split(",")

@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Limits of a connection in time and size."""
+    """Limits on the time and size of what one client may leave unfinished on a connection."""
 
     head_s: float = 10.0
     """Time from the first byte of a request, or from the opening of a connection, until its head is complete."""
@@ -37,9 +37,15 @@ class Bounds:
 
 
 def server_config(api: ASGIApp, bounds: Bounds | None = None, **more: Any) -> uvicorn.Config:
-    """Return the configuration of every server of ours; ``more`` goes to uvicorn.
+    """Return the uvicorn configuration of the service, with limits on its connections.
 
-    Forwarded addresses are believed by the application, which knows whose, and not by the server.
+    uvicorn does not read forwarded addresses (``proxy_headers`` is off). The application reads them, because it knows
+    which proxies are trusted.
+
+    Args:
+        api: The application to serve.
+        bounds: Limits of a connection; None: the defaults.
+        more: Further arguments of ``uvicorn.Config``.
     """
     protocol = partial(_BoundedConnection, bounds=bounds or Bounds())
     return uvicorn.Config(

@@ -35,7 +35,7 @@ from autotuner.service.networks import Network, household
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """A limit on the requests of a caller."""
+    """A limit on the number of requests of one caller or one address per minute."""
 
     key: str
     """Tells them apart from others."""
@@ -45,7 +45,11 @@ class Rate:
 
 
 class Rates:
-    """Bounds how many requests a minute come from whom ``rate_of`` names; from nobody, as many as they like."""
+    """Middleware that limits the number of requests per minute.
+
+    Args:
+        rate_of: Returns the limit that a request counts for; None if the request has no limit.
+    """
 
     def __init__(self, app: ASGIApp, *, rate_of: Callable[[Scope], Rate | None]) -> None:
         from limits.aio.storage import MemoryStorage  # noqa: PLC0415  # takes a tenth of a second, which no command has
@@ -76,18 +80,25 @@ class Rates:
 
 
 def rate_of_address(scope: Scope, *, per_minute: int, believed: Sequence[Network] = ()) -> Rate:
-    """Return what one address may ask for, whoever it says it is; guesses at tokens have bounds of their own.
+    """Return the limit on requests from one client address, whoever sends them.
+
+    Failed logins have limits of their own.
 
     Args:
-        scope: Of the request.
-        per_minute: Of every address.
-        believed: Networks of proxies that say where a request comes from.
+        scope: Scope of the request.
+        per_minute: Number of requests that each address may send per minute.
+        believed: Networks of trusted proxies, which name the client of a request.
     """
     return Rate(key=household(client_address(scope, believed)), whose="this address", per_minute=per_minute)
 
 
 def rate_of_caller(scope: Scope, *, per_minute: int) -> Rate | None:
-    """Return what one caller may ask for, by its quota or, without one, as all callers."""
+    """Return the limit on requests of the caller; None if the caller is not known.
+
+    Args:
+        scope: Scope of the request.
+        per_minute: Number of requests per minute of a caller whose quota sets none.
+    """
     caller = caller_in(scope)
     if caller is None or not caller.name:
         return None
@@ -99,9 +110,10 @@ def rate_of_caller(scope: Scope, *, per_minute: int) -> Rate | None:
 
 
 class Deadlines:
-    """Answers in the place of a route that is too slow; what began in time, such as a stream of events, goes on.
+    """Middleware that answers with an error if a route does not begin its answer in time.
 
-    A thread cannot be ended from outside: what a route does there is done, and told to nobody.
+    An answer that began in time, such as a stream of events, may go on. A thread cannot be ended from outside: work of
+    the route in a thread continues to its end, but its result is dropped.
     """
 
     def __init__(self, app: ASGIApp, *, seconds: float) -> None:
@@ -171,10 +183,12 @@ MAX_FIELD_NAME = 200
 
 
 def check_shape(body: bytes) -> None:
-    """Return if the document keeps the bounds, or cannot be read as JSON, which who reads it says better.
+    """Refuse a JSON body that is nested too deeply, or has too many members or too long field names.
+
+    A body that is not JSON passes; its reader reports that error better.
 
     Raises:
-        InvalidInput: Naming the first place that breaks one.
+        InvalidInput: A limit is broken; the error names the first place.
     """
     try:
         document = json.loads(body)
@@ -203,7 +217,10 @@ def _members(field: str, value: object) -> Iterator[tuple[str, object]]:
 
 
 class BodyRefused(HTTPException):
-    """A body that is not read on; FastAPI, which reads it, lets such an exception through."""
+    """Raised when a request's body breaks a limit.
+
+    It is an ``HTTPException``, because FastAPI reads the body and lets only such exceptions through.
+    """
 
     def __init__(self, error: AutotunerError) -> None:
         super().__init__(HTTPStatus.BAD_REQUEST)
@@ -211,13 +228,13 @@ class BodyRefused(HTTPException):
 
 
 def answer_refused(request: Request, refused: Exception) -> Response:
-    """The answer of a route whose body is not read on."""
+    """Return the answer to a request whose body broke a limit."""
     assert isinstance(refused, BodyRefused)
     return answer_error(request, refused.error)
 
 
 class Bodies:
-    """Bounds on the body of every request."""
+    """Middleware that limits the size, the duration and the shape of the body of every request."""
 
     def __init__(self, app: ASGIApp, *, max_bytes: int, seconds: float) -> None:
         self._app = app
@@ -289,11 +306,11 @@ close."""
 
 
 class OpenStreams:
-    """Counts open streams, in all and of each caller; callers who were not asked who they are count as one.
+    """Counts the open streams of events, in total and per caller. Without a login all callers count as one.
 
     Args:
-        at_once: In all.
-        per_caller: Of one caller, where the service asks who calls.
+        at_once: Maximum number of open streams in total.
+        per_caller: Maximum number of open streams of one caller, if the service has a login.
     """
 
     def __init__(self, *, at_once: int, per_caller: int) -> None:
@@ -303,10 +320,10 @@ class OpenStreams:
 
     @contextmanager
     def opened(self, caller: Caller) -> Iterator[None]:
-        """Count one more stream until the context is left; enter and leave it on the event loop alone.
+        """Count one more open stream while the context lasts; it must be entered and left on the event loop.
 
         Raises:
-            QuotaExceeded: So many are open.
+            QuotaExceeded: The maximum number of streams is open already, in total or for this caller.
         """
         if self._open.total() >= self._at_once:
             raise QuotaExceeded(f"{self._at_once} streams of events are open, as many as this service keeps", _WAIT_S)
@@ -334,16 +351,21 @@ _OTHER_SITE = "a page of another site asked for a change; only this service's ow
 
 
 def allowed_hosts(named: str, public_url: str | None) -> tuple[str, ...]:
-    """The names that a service is reached by: its own, those of the settings (with commas), that of its public URL."""
+    """Return the host names that requests may be sent to: ``localhost``, the named ones, and that of the public URL.
+
+    Args:
+        named: Names of the settings, separated by commas; ``*`` matches any text.
+        public_url: Public URL of the service; None if it has none.
+    """
     listed = [name.strip().lower() for name in named.split(",") if name.strip()]
     public = urlsplit(public_url).hostname if public_url else None
     return tuple(dict.fromkeys((*_OWN, *listed, *([public] if public else []))))
 
 
 class Hosts:
-    """Refuses requests for a host that the service does not know, and changes that a page of another site asks for.
+    """Middleware that refuses requests for an unknown host name, and changes that a page of another site asks for.
 
-    An address is let through as it is: nobody can make one lead elsewhere.
+    A request for an IP address passes: nobody can make an address lead elsewhere, as one can with a name.
     """
 
     def __init__(self, app: ASGIApp, *, allowed: Sequence[str]) -> None:

@@ -72,9 +72,10 @@ _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class RequestLog:
-    """Gives each request an id (the caller's ``X-Request-ID`` where it is safe to log), logs and counts how it ended.
+    """Middleware that gives each request an id, logs it, counts it, and adds security headers to its answer.
 
-    It stands around all that serves requests; the life of the service concerns its routes alone.
+    The id is the caller's ``X-Request-ID`` if that is safe to log. This layer surrounds all other layers that serve
+    requests. The start and the end of the service (``lifespan``) pass it by.
     """
 
     def __init__(self, app: ASGIApp, *, requests: Requests) -> None:
@@ -132,10 +133,10 @@ _MOST = 600
 
 
 class Refusals:
-    """The refusals of the last minute: only the first of each kind is recorded, up to a limit.
+    """Decides which refused requests enter the audit log: only the first of each kind in a minute, up to a limit.
 
     Args:
-        clock: Seconds that only grow.
+        clock: Returns seconds that never decrease.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -145,7 +146,7 @@ class Refusals:
         self._lock = threading.Lock()
 
     def is_news(self, entry: AuditEntry) -> bool:
-        """Return True if the refusal should be recorded, and remember it."""
+        """Return True if the refusal should be recorded, and remember it for a minute."""
         kind = (entry.caller, entry.address, entry.action, entry.subject, entry.status)
         with self._lock:
             if self._clock() - self._began >= _MINUTE_S:
@@ -165,13 +166,13 @@ _LONGEST = 200
 
 
 class AuditLog:
-    """Stores an entry before the answer goes out; it stands around what refuses callers, so that it hears of that too.
+    """Middleware that stores an audit entry before it sends an answer. It surrounds the layers that refuse callers.
 
     Every request that changed something has its entry, and so has every refusal; a refusal that is repeated within a
     minute has one.
 
     Args:
-        believed: Networks of proxies that say where a request comes from.
+        believed: Networks of trusted proxies, which name the client of a request.
     """
 
     def __init__(self, app: ASGIApp, *, believed: Sequence[Network] = ()) -> None:

@@ -32,7 +32,7 @@ _Flags = Annotated[str, Form(max_length=_MOST_CHARACTERS)]
 
 @router.get("/compare")
 def compare_page(request: Request, app: AppOf, of: _Of = []) -> Response:  # noqa: B006  # nobody changes it
-    """Show how candidates differ, which is faster and why; with fewer than two, offer candidates to choose from."""
+    """Show how the candidates differ, which one is faster and why; with fewer than two, offer some to choose from."""
     return _page(request, app, of)
 
 
@@ -43,7 +43,7 @@ def compare_with_flags(
     of: Annotated[list[str], Form(max_length=8)] = [],  # noqa: B006  # nobody changes it
     flags: _Flags = "",
 ) -> Response:
-    """Show the comparison beside the layout of a trainer's own flags, which are too long for an address."""
+    """Compare the candidates with the layout of a trainer's own configuration, which is too long for an address."""
     return _page(request, app, of, flags)
 
 

@@ -24,7 +24,7 @@ _HEADERS = {"Content-Security-Policy": _POLICY, "Cache-Control": "private, no-ca
 @router.get("/docs")
 @router.get("/docs/")
 def documentation_home(request: Request, app: AppOf) -> Response:
-    """Lead to the first page of the site, or say how to build the site."""
+    """Redirect to the first page of the documentation site, or show how to build the site."""
     if not _is_built(app.settings.site_dir):
         return page(request, "unbuilt.html")
     return RedirectResponse(f"{request.scope.get('root_path', '')}/docs/index.html")
@@ -32,7 +32,7 @@ def documentation_home(request: Request, app: AppOf) -> Response:
 
 @router.get("/docs/{path:path}")
 async def documentation_file(request: Request, app: AppOf, path: str) -> Response:
-    """Answer with a file of the site."""
+    """Answer with one file of the documentation site."""
     if not _is_built(app.settings.site_dir):
         return page(request, "unbuilt.html", status=404)
     response = await StaticFiles(directory=app.settings.site_dir).get_response(path, request.scope)

@@ -63,11 +63,11 @@ _INPUTS = (
 
 @router.get("/explore")
 def explore_page(request: Request, app: AppOf, part: _Part = None, zoom: _Zoom = None) -> Response:
-    """A layout of a job, as the address or the form says it; without one, the best that is predicted.
+    """Show one layout of a job, both named by the query; without a layout, the one that is predicted to be the best.
 
-    The form without a script sends every input; the answer leads to the permalink, which says the same in less. With
-    one it asks for two parts at once, as the timeline takes about as long as all the rest, and for the bandwidth curve
-    behind them.
+    A form that is sent without a script contains every input; the answer redirects to the permalink, a shorter address
+    of the same layout. A script asks for two parts of the page at once, because the timeline takes about as long as all
+    the rest, and afterwards for the bandwidth curve.
     """
     asked = Asked.of(request.query_params)
     job, asked = _job(app, asked)

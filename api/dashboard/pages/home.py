@@ -36,7 +36,7 @@ _Part = Annotated[Literal["live"] | None, Query()]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A question to the list of sweeps: the same words in an address, in a form, and to the store."""
+    """Filters, order and page number of the list of sweeps, as the query of the home page gives them."""
 
     where: SweepFilter
     order: SweepOrder = NEWEST_FIRST
@@ -44,7 +44,11 @@ class Asked:
     """Number of the page."""
 
     def query(self, **changed: str) -> dict[str, str]:
-        """Return the query of an address that asks for this, but for what is changed."""
+        """Return the query of an address that asks for the same list, with some of its values replaced.
+
+        Args:
+            changed: New values by name; an empty text removes the value.
+        """
         said = {**self._filters, **self.order_query, "number": "" if self.number == 1 else str(self.number)}
         return {name: value for name, value in (said | changed).items() if value}
 
@@ -56,14 +60,14 @@ class Asked:
 
     @property
     def order_query(self) -> dict[str, str]:
-        """The order, beside everything else; nothing of the order that a list has by itself."""
+        """The part of the query that states the order; empty if the order is the default, newest first."""
         if self.order == NEWEST_FIRST:
             return {}
         return {"sort": self.order.column.value, "order": _direction(self.order)}
 
     @property
     def without(self) -> Sequence[Link]:
-        """Links to the list without each filter, and to all sweeps; none where nothing filters."""
+        """Links to the same list without one of its filters each, and to all sweeps; empty if no filter is set."""
         said = {name: f"“{text}”" if name == "q" else f"{name} {text}" for name, text in self._filters.items()}
         links = [
             Link(f"without {words}", "", query=self.query(**{name: "", "number": ""})) for name, words in said.items()
@@ -71,7 +75,12 @@ class Asked:
         return [*links, Link("all sweeps", "")] if links else []
 
     def listed(self, found: Sequence[SweepOverview], total: int) -> ListPage:
-        """Return the sweeps that were found, with the lists that they lead to."""
+        """Return the page of the list: its sweeps, and links to other orders, to fewer filters and to other pages.
+
+        Args:
+            found: Sweeps of this page.
+            total: Number of sweeps that match the filters, on all pages.
+        """
         first = (self.number - 1) * _SWEEPS_PER_PAGE + 1
         is_last = first + len(found) > total
         return ListPage(
@@ -122,7 +131,7 @@ def sweeps_page(
     part: _Part = None,
     number: _Number = 1,
 ) -> Response:
-    """Show what needs attention, and the sweeps that match."""
+    """Show what needs attention, and the sweeps that match the filters."""
     asked = Asked(where=where, order=order, number=number)
     now = app.clock.now()
     window = Page(limit=_SWEEPS_PER_PAGE, offset=(number - 1) * _SWEEPS_PER_PAGE)
@@ -146,7 +155,7 @@ def sweeps_page(
 
 @router.get("/find")
 def find_page(request: Request, app: AppOf, q: Annotated[str, Query(max_length=200)] = "") -> Response:
-    """Show what the words may mean; a word that is an id leads to its page at once."""
+    """Show what the words of a search may mean; an id of a sweep or trial redirects to its page."""
     if q.strip() and (place := exact_place(app.store, q)):
         return RedirectResponse(f"{request.scope.get('root_path', '')}{place}", HTTPStatus.SEE_OTHER)
     found = find(app.store, q, now=app.clock.now()) if q.strip() else None

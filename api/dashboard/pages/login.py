@@ -39,7 +39,7 @@ _STATUSES = {
 
 @router.get("/login", openapi_extra=OPEN)
 async def login_page(request: Request, wanted: Annotated[str, Query(alias="next")] = _HOME) -> Response:
-    """Show the form for a token; callers who are logged in go on at once."""
+    """Show the form for a token; callers who are logged in are redirected to the page that they wanted."""
     entrance = _entrance(request)
     if entrance is None or await _is_let_in(request, entrance):
         return _go_on(request, wanted)
@@ -53,7 +53,7 @@ async def log_in(
     csrf: Annotated[str, Form()] = "",
     wanted: Annotated[str, Form(alias="next")] = _HOME,
 ) -> Response:
-    """Log a browser in by a token, for half a day."""
+    """Start a session if the token of the form is valid, and set its cookie; otherwise show the form again."""
     entrance = _entrance(request)
     if entrance is None:
         return _go_on(request, wanted)
@@ -73,7 +73,7 @@ async def log_in(
 
 @router.post("/logout", openapi_extra=needs(Scope.READ))
 async def log_out(request: Request) -> Response:
-    """Log the browser out: its cookie opens nothing any more, wherever a copy is."""
+    """End the session of the browser, so that no copy of its cookie is valid any more."""
     entrance, secret = _entrance(request), request.cookies.get(SESSION_COOKIE)
     if entrance is not None and secret is not None:
         await anyio.to_thread.run_sync(entrance.login.close_session, secret)

@@ -130,7 +130,10 @@ _GivenOf = Annotated[Form, Depends(_read_form)]
 
 @router.get("/new")
 def new_sweep_page(request: Request, app: AppOf, caller: CallerOf, clone: str | None = None) -> Response:
-    """The form: as another sweep was asked for, as an address says, or for a job that everybody knows."""
+    """Show the form for a new sweep.
+
+    Its fields come from an existing sweep (``clone``), from the query parameters, or from a well-known example job.
+    """
     try:
         form, notes = _first(request, app, clone)
     except (InvalidInput, NotFound) as error:
@@ -188,14 +191,14 @@ def _clone_notes(original: SweepRequest) -> tuple[str, ...]:
 
 @router.post("/new/check", openapi_extra=needs(Scope.READ))
 def check_new_sweep(request: Request, app: AppOf, caller: CallerOf, form: _GivenOf, part: _Part = None) -> Response:
-    """Return the page with the answer to the form as it stands; as a part, the form alone."""
+    """Return the page with the preview or the errors of the form as it was sent; with ``part``, the form alone."""
     found = _check(form, app, is_whole=part != "answer")
     return _page(request, app, caller, found, template="new/_form.html" if part else _WHOLE)
 
 
 @router.post("/new")
 def start_new_sweep(request: Request, app: AppOf, caller: CallerOf, form: _GivenOf) -> Response:
-    """Queue the sweep and show it; or the form again, with why not."""
+    """Queue the sweep and redirect to its page; if it is refused, show the form again with the reason."""
     found = _read(form, app)
     status = HTTPStatus.UNPROCESSABLE_ENTITY
     if found.request is None:

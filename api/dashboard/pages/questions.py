@@ -38,7 +38,7 @@ PREDICT = Question(
 
 @router.get("/predict")
 def predict_page(request: Request, app: AppOf, part: _Part = None) -> Response:
-    """The job that the address says, or one to begin with, and its best layouts."""
+    """Show the form for a job and its best predicted layouts; the job comes from the query, or is an example."""
     return question_page(request, app, PREDICT, part)
 
 
@@ -66,7 +66,10 @@ PHASES = Question(
 
 @router.get("/phases")
 def phases_page(request: Request, app: AppOf, part: _Part = None) -> Response:
-    """The job that the address says, or one to begin with; what is wrong with it stands in the place of the answer."""
+    """Show the form for a job with phases and its answer; the job comes from the query, or is an example.
+
+    Errors of the form are shown in the place of the answer.
+    """
     return question_page(request, app, PHASES, part)
 
 
@@ -106,5 +109,5 @@ PLAN = Question(
 
 @router.get("/plan")
 def plan_page(request: Request, app: AppOf, part: _Part = None) -> Response:
-    """The form, and beside it the plan that the address asks for, or how far it is computed."""
+    """Show the form for a plan, and the plan that the query asks for, or the progress of its computation."""
     return question_page(request, app, PLAN, part)

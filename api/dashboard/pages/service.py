@@ -29,7 +29,7 @@ router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 @router.get("/engines")
 def engines_page(request: Request, app: AppOf) -> Response:
-    """Show the current answer of each engine, which may take seconds, and every worker with a heartbeat."""
+    """Ask every engine for its state, which may take seconds, and show it with every worker."""
     clusters = app.store.descriptions.stored(Cluster).items
     engines = app.engine_standings()
     used = {engine.name: [one.name for one in clusters if one.engine == engine.name] for engine in engines}
@@ -41,7 +41,7 @@ def engines_page(request: Request, app: AppOf) -> Response:
 
 @router.get("/trainers")
 def trainers_page(request: Request, app: AppOf) -> Response:
-    """Show all registered trainers, in their operator's order."""
+    """Show all registered trainers, in the order in which the operator listed them."""
     return report_page(request, trainers_report(app.trainer_offers()))
 
 
@@ -52,7 +52,7 @@ _Part = Annotated[Literal["live"] | None, Query()]
 
 @router.get("/calibrations")
 def calibrations_page(request: Request, app: AppOf, part: _Part = None) -> Response:
-    """Show every platform that trials ran on: their number, the speed that they measured, and how certain that is."""
+    """Show every platform that trials ran on: their number, their measured speed, and how certain that is."""
     report = calibrations_report(app.recollection.lessons(), service_of(request))
     return report_page(request, report, part=part, every_s=10)
 
@@ -73,7 +73,7 @@ def webhooks_page(
     state: DeliveryState | None = None,
     number: _Number = 1,
 ) -> Response:
-    """Show all webhooks, and their deliveries, newest first."""
+    """Show all webhooks, and their deliveries (all, or those in one state), newest first."""
     window = Page(limit=_DELIVERIES_PER_PAGE, offset=(number - 1) * _DELIVERIES_PER_PAGE)
     found, total = app.store.announcements.deliveries(state=state, page=window)
     listed = Listed(items=tuple(found), total=total, limit=window.limit, offset=window.offset)
@@ -84,7 +84,7 @@ def webhooks_page(
 
 @router.post("/webhooks/deliveries/{delivery_id}/send-again", openapi_extra=needs(Scope.ADMIN))
 def send_again(request: Request, app: AppOf, delivery_id: DeliveryId) -> Response:
-    """Make a delivery anew, and lead back to the page."""
+    """Send a delivery once more, and redirect to the page of webhooks."""
     app.store.announcements.send_again(delivery_id, now=app.clock.now())
     return RedirectResponse(f"{request.scope.get('root_path', '')}/webhooks", 303)
 
@@ -119,7 +119,7 @@ def create(
     accelerator_hours_per_day: _Text = "",
     requests_per_minute: _Text = "",
 ) -> Response:
-    """Make a token; the page that answers shows its text, and no other does."""
+    """Make a token and show its secret text; no later page can show that text again."""
     given = {
         "name": name,
         "scope": scope,
@@ -143,7 +143,7 @@ def create(
 
 @router.post("/tokens/{token_id}/revoke", openapi_extra=_ADMIN)
 def revoke(request: Request, app: AppOf, token_id: TokenId) -> Response:
-    """Take a token back, from the next request on."""
+    """Revoke a token, so that it is refused from the next request on, and redirect to the page of tokens."""
     app.tokens.revoke(token_id)
     return RedirectResponse(f"{request.scope.get('root_path', '')}/tokens", 303)
 
@@ -199,7 +199,7 @@ _AuditNumber = Annotated[int, Query(ge=1, le=MAX_INTEGER // _ENTRIES_PER_PAGE)]
 def audit_page(
     request: Request, app: AppOf, part: _Part = None, caller: CallerName = None, number: _AuditNumber = 1
 ) -> Response:
-    """Show the changes and refusals, newest first, of all callers or of one."""
+    """Show the audit log (who changed what, and who was refused), newest first, for all callers or for one."""
     window = Page(limit=_ENTRIES_PER_PAGE, offset=(number - 1) * _ENTRIES_PER_PAGE)
     found, total = app.store.access.audit(caller=caller, page=window)
     listed = Listed(items=tuple(found), total=total, limit=window.limit, offset=window.offset)

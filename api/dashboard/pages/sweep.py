@@ -46,7 +46,7 @@ _WHOLE = "sweep/sweep.html"
 def sweep_page(
     request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf, part: Annotated[Part | None, Query()] = None
 ) -> Response:
-    """Show one sweep: what to train with, its state, its ranking, what runs and what failed."""
+    """Show one sweep: its recommended layout, its state, its ranking, its running trials and its failures."""
     look = _look(request, app, caller, sweep)
     match part:
         case "ranking":
@@ -65,7 +65,16 @@ def sweep_page(
 def show_sweep(
     request: Request, app: App, caller: Caller, sweep: Sweep, *, refused: str, status: HTTPStatus
 ) -> Response:
-    """The page with why it was not changed as somebody asked."""
+    """Return the page of a sweep with a message that says why a requested change of the sweep was refused.
+
+    Args:
+        request: The request for the change.
+        app: The application that the page reads from.
+        caller: The caller who asked for the change.
+        sweep: The sweep, as it is stored.
+        refused: The reason of the refusal, in words.
+        status: HTTP status of the answer.
+    """
     look = _look(request, app, caller, sweep)
     shown = {**look.of_all(with_predicted=False), **comments_on(app, caller, sweep.id), "refused": refused}
     return page(request, _WHOLE, status=status, **shown)
@@ -84,25 +93,25 @@ _UNLIMITED = {each.name: None for each in fields(Budget) if each.default is None
 
 @router.post("/sweeps/{sweep_id}/pause")
 def pause(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf) -> Response:
-    """Pause the sweep until it is resumed."""
+    """Pause the sweep until it is resumed, and redirect to its page."""
     return _changed(request, app, caller, sweep, lambda: app.stop(sweep.id, Stop.PAUSE, caller=caller))
 
 
 @router.post("/sweeps/{sweep_id}/resume")
 def resume(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf) -> Response:
-    """Resume the sweep."""
+    """Resume the sweep, and redirect to its page."""
     return _changed(request, app, caller, sweep, lambda: app.resume(sweep.id, caller=caller))
 
 
 @router.post("/sweeps/{sweep_id}/cancel")
 def cancel(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf) -> Response:
-    """Ask for its end."""
+    """Ask for the end of the sweep, and redirect to its page."""
     return _changed(request, app, caller, sweep, lambda: app.stop(sweep.id, caller=caller))
 
 
 @router.post("/sweeps/{sweep_id}/budget")
 def change_budget(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf, given: SentOf) -> Response:
-    """Give it another budget; a finished sweep is opened again."""
+    """Replace the budget of the sweep, which reopens a finished sweep, and redirect to its page."""
 
     def change() -> None:
         texts = {one.name: text_in(one, dict(given)) or "" for one in LIMITS}
@@ -132,7 +141,15 @@ _NEWEST_COMMENTS = Page(limit=100)
 def comments_on(
     app: App, caller: Caller, sweep_id: str, trial_number: int | None = None, given: Asked | None = None
 ) -> dict[str, Any]:
-    """Return what the template of comments shows: those on a sweep or on one trial, and a form as it was sent."""
+    """Return the values for the template of comments: the comments on a sweep or on one of its trials, and the form.
+
+    Args:
+        app: The application that stores the comments.
+        caller: The reader of the page, who may remove their own comments.
+        sweep_id: Id of the sweep.
+        trial_number: Number of the trial whose comments are shown; None: the comments of the whole sweep.
+        given: The form as it was sent, if it was refused; None: an empty form.
+    """
     found, total = app.store.comments.list(sweep_id, trial_number=trial_number, page=_NEWEST_COMMENTS)
     empty = Asked(texts={"text": "", "tag": "", "trial": "" if trial_number is None else str(trial_number)})
     return {
@@ -149,7 +166,7 @@ def comments_on(
 
 @router.post("/sweeps/{sweep_id}/comments")
 def write_comment(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf, given: SentOf) -> Response:
-    """Write a comment, and lead back to the page of what it is about; where it is refused, the page says why."""
+    """Store a comment and redirect to the page of its sweep or trial; if refused, show the page with the reason."""
     texts = {one.name: (text_in(one, dict(given)) or "").replace("\r\n", "\n") for one in _COMMENT}
     try:
         asked = documents.read(CommentCreate, to_document(_COMMENT, texts))
@@ -166,7 +183,7 @@ def write_comment(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf
 
 @router.post("/sweeps/{sweep_id}/comments/{comment_id}/delete")
 def delete_comment(request: Request, app: AppOf, caller: CallerOf, sweep_id: SweepId, comment_id: RunId) -> Response:
-    """Remove a comment, and lead back to the page of the sweep."""
+    """Remove a comment, and redirect to the page of its sweep."""
     app.store.comments.remove(comment_id, caller=caller)
     return _to_comments(request, f"sweeps/{sweep_id}")
 
@@ -175,7 +192,7 @@ def delete_comment(request: Request, app: AppOf, caller: CallerOf, sweep_id: Swe
 def delete_comment_on_trial(
     request: Request, app: AppOf, caller: CallerOf, trial_id: TrialId, comment_id: RunId
 ) -> Response:
-    """Remove a comment, and lead back to the page of the trial."""
+    """Remove a comment, and redirect to the page of its trial."""
     app.store.comments.remove(comment_id, caller=caller)
     return _to_comments(request, f"trials/{trial_id}")
 
@@ -189,7 +206,10 @@ def _to_comments(request: Request, path: str) -> Response:
 
 @router.get("/sweeps/{sweep_id}/layers")
 def layers_page(request: Request, app: AppOf, sweep: SweepOf) -> Response:
-    """Show the gain of each communication layer for the sweep's job, or that the job fits nowhere."""
+    """Show how much each layer of communication gains for the job of a sweep, as predicted and among its trials.
+
+    A layer is a group of options: parallel strategy, task scheduling, collectives, flow scheduling, network.
+    """
     kept, whole = app.kept_trials.of(sweep.id), sweep.request.job
     job = f"{whole.model.name} on {whole.cluster.name}"
     name, measured = sweep.request.name or sweep.id, measured_layers(sweep.request.objective, kept.trials)

@@ -29,14 +29,14 @@ _Part = Annotated[Literal["live"] | None, Query()]
 
 @router.get("/retunes")
 def retunes_page(request: Request, app: AppOf, part: _Part = None) -> Response:
-    """Show all retunes by name: when each is due, and how its last run ended."""
+    """Show all retunes (sweeps that start again on a schedule) by name: when each is due, and how its last run ended."""
     report = retunes_report(app.store.retunes.list(), service_of(request))
     return report_page(request, report, part=part, every_s=3)
 
 
 @router.get("/retunes/{name}")
 def retune_page(request: Request, app: AppOf, caller: CallerOf, name: Name, part: _Part = None) -> Response:
-    """Show one retune: how its last run ended, the results of the layout in use run by run, and its newest runs."""
+    """Show one retune: how its last run ended, the result of the layout in use in each run, and its newest runs."""
     retune, (runs, total) = app.store.retunes.get(name), app.store.retunes.runs(name, page=Page(limit=_RUNS_READ))
     has_buttons = caller.may_change(retune.created_by)
     report = retune_report(retune, runs, total, service_of(request), has_buttons=has_buttons)
@@ -46,21 +46,21 @@ def retune_page(request: Request, app: AppOf, caller: CallerOf, name: Name, part
 
 @router.post("/retunes/{name}/run")
 def run_retune(request: Request, app: AppOf, caller: CallerOf, retune: OwnRetuneOf) -> Response:
-    """Start a run now, and lead back to the page."""
+    """Start a run of the retune now, and redirect to its page."""
     app.retuning.run_now(retune.name, caller)
     return _back(request, f"/retunes/{quote(retune.name)}")
 
 
 @router.post("/retunes/{name}/pause")
 def pause_retune(request: Request, app: AppOf, retune: OwnRetuneOf) -> Response:
-    """Start no run by the clock any more, and lead back to the page."""
+    """Pause the schedule of the retune, and redirect to its page."""
     app.retuning.pause(retune.name)
     return _back(request, f"/retunes/{quote(retune.name)}")
 
 
 @router.post("/retunes/{name}/resume")
 def resume_retune(request: Request, app: AppOf, retune: OwnRetuneOf) -> Response:
-    """Go on with the next due time, and lead back to the page."""
+    """Resume the schedule of the retune, and redirect to its page."""
     app.retuning.resume(retune.name)
     return _back(request, f"/retunes/{quote(retune.name)}")
 
@@ -78,7 +78,7 @@ _Number = Annotated[int, Query(ge=1, le=MAX_INTEGER // _GATES_PER_PAGE)]
 
 @router.get("/gates")
 def gates_page(request: Request, app: AppOf, part: _Part = None, number: _Number = 1) -> Response:
-    """Show all gates, newest first, and the baselines that they are compared with."""
+    """Show all performance regression gates, newest first, and the baselines that they are compared with."""
     window = Page(limit=_GATES_PER_PAGE, offset=(number - 1) * _GATES_PER_PAGE)
     gates, total = app.store.runs.list(GateRun, page=window)
     pager = Pager.of("gates", number, is_last=window.offset + window.limit >= total)
@@ -88,7 +88,7 @@ def gates_page(request: Request, app: AppOf, part: _Part = None, number: _Number
 
 @router.get("/gates/{gate_id}")
 def gate_page(request: Request, app: AppOf, caller: CallerOf, gate_id: RunId, part: _Part = None) -> Response:
-    """Show one gate: how it ended, its measurements beside its baseline, and the differences of the environment."""
+    """Show one gate: how it ended, its measurements compared with its baseline, and changes of the environment."""
     gate = app.store.runs.get(GateRun, gate_id)
     every_s = None if gate.result else 3
     own = f"/api/v1/runs/{gate_id}"
@@ -98,6 +98,6 @@ def gate_page(request: Request, app: AppOf, caller: CallerOf, gate_id: RunId, pa
 
 @router.post("/gates/{gate_id}/cancel")
 def cancel_gate(request: Request, app: AppOf, caller: CallerOf, gate_id: RunId) -> Response:
-    """Ask for the end of its sweep, and lead back to the page."""
+    """Ask for the end of a gate and its trials, and redirect to its page."""
     app.stop(gate_id, caller=caller)
     return _back(request, f"/gates/{gate_id}")

@@ -32,33 +32,39 @@ _OF_PARTS = ("part",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """The query of a page, and links to the same page with another."""
+    """The query parameters that a page was asked with, and queries that differ from them."""
 
     chosen: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, request: Request) -> Self:
-        """Return the choices of the caller."""
+        """Return the non-empty query parameters of a request, except those that ask for a part of the page."""
         given = request.query_params.multi_items()
         return cls(chosen=tuple((name, value) for name, value in given if name not in _OF_PARTS and value))
 
     def get(self, name: str) -> str:
-        """Return the values chosen under that name, with commas between them; empty if there are none."""
+        """Return the values of the query parameter of that name, joined by commas; empty if there are none."""
         return ",".join(value for key, value in self.chosen if key == name)
 
     def but(self, *names: str) -> tuple[tuple[str, str], ...]:
-        """Return the choices under all other names, as hidden fields of a form for those names."""
+        """Return all query parameters except those of the given names.
+
+        A form for these names repeats the others as hidden fields.
+        """
         return tuple((name, value) for name, value in self.chosen if name not in names)
 
     def with_(self, **changes: str | int | None) -> str:
-        """The query with these values in place of what was chosen; empty ones are left out."""
+        """Return the query text, which begins with ``?``, with the given values in place of the present ones.
+
+        Values that are None or empty are left out.
+        """
         kept = self.but(*changes)
         changed = ((name, str(value)) for name, value in changes.items() if value not in (None, ""))
         return _query((*kept, *changed))
 
     @property
     def query(self) -> str:
-        """The query as it stands."""
+        """The query text, which begins with ``?``, with the present values."""
         return _query(self.chosen)
 
 
@@ -104,7 +110,11 @@ class Permalink:
 
     @classmethod
     def of_sweep(cls, sweep: Sweep, layout: Layout | None = None) -> Self:
-        """The job of a sweep; parts that are no longer what their names say are asked of the sweep itself."""
+        """Return the permalink of a sweep's job, with a layout if one is given.
+
+        A model or cluster is named as in the catalog if the catalog still has the same one under that name; otherwise
+        the permalink refers to the sweep (``sweep:ID``).
+        """
         job = sweep.request.job
         return cls(
             model=job.model.name if _is_catalog_model(job.model) else f"{_OF_SWEEP}{sweep.id}",
@@ -119,17 +129,17 @@ class Permalink:
 
     @classmethod
     def read(cls, address: str) -> Self:
-        """Return the permalink of an address or its query; parts that are left out are as in ``DEFAULT``.
+        """Return the permalink that an address or its query describes; parts that are left out come from ``DEFAULT``.
 
         Raises:
-            InvalidInput: A number is none, or a word of the layout is unknown.
+            InvalidInput: A number cannot be read, or a word of the layout is unknown.
         """
         query = urlsplit(address).query or address.lstrip("?")
         return cls.of_query(dict(parse_qsl(query)))
 
     @classmethod
     def of_query(cls, query: Mapping[str, str]) -> Self:
-        """Return the permalink of a query's values by name."""
+        """Return the permalink that query parameters describe; parts that are left out come from ``DEFAULT``."""
         words = query.get("layout", "").strip()
         return cls(
             model=query.get("model", "").strip() or DEFAULT.model,
@@ -147,7 +157,7 @@ class Permalink:
 
     @property
     def asked(self) -> Mapping[str, str]:
-        """The values of a query by name, without what every job has where nothing is said."""
+        """The query parameters of the permalink by name, without optional ones that have their default value."""
         said = {
             "model": self.model,
             "cluster": self.cluster,
@@ -162,12 +172,12 @@ class Permalink:
         return said
 
     def to(self, path: str) -> str:
-        """The address of a page that is asked about it."""
+        """Return the address of the page at ``path`` with this job and layout as its query."""
         return f"{path}?{urlencode(self.asked, safe=':')}"
 
     @property
     def compared(self) -> str:
-        """The address of the page that compares it."""
+        """The address of the comparison page with this layout as its first candidate."""
         return f"/compare?{urlencode({'of': self.to('/explore')})}"
 
     def with_layout(self, layout: Layout | None) -> Self:
@@ -175,10 +185,10 @@ class Permalink:
         return replace(self, layout=layout)
 
     def job(self, app: App) -> Job:
-        """The job, with what the stored trials say of its cluster's speed.
+        """Return the job, with the calibration of its cluster's speed that stored trials allow.
 
         Raises:
-            InvalidInput: A number is out of bounds; its field is named as here.
+            InvalidInput: A number is out of bounds; the error names the field as this class does.
             NotFound: A name is neither stored nor in the catalog.
         """
         workload = Workload(
@@ -215,10 +225,14 @@ DEFAULT = Permalink(model="llama-3-70b", cluster="h100:64", seq_len=8192, global
 
 
 def whole_number(field: str, given: str | int) -> int:
-    """A number as people type it, with or without separators of thousands.
+    """Return the whole number that a text states; spaces, commas and underscores between digits are ignored.
+
+    Args:
+        field: Name of the input, for the error.
+        given: The text, or a number.
 
     Raises:
-        InvalidInput: It is none, or beyond what is counted.
+        InvalidInput: The text is not a whole number, is negative, or is larger than ``MAX_INTEGER``.
     """
     text = str(given).strip().replace(",", "").replace("_", "").replace(" ", "")
     if not (text.isascii() and text.isdecimal()) or len(text) > len(str(MAX_INTEGER)) or int(text) > MAX_INTEGER:

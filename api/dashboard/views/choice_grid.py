@@ -15,7 +15,7 @@ _SHADES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatCell:
-    """A pair of values."""
+    """One cell of the heat map of two options: the result of one pair of their values."""
 
     class_: str
     """Class of its shade: ``h0`` the lowest, ``h4`` the best, ``hx`` without a result."""
@@ -29,14 +29,20 @@ class HeatCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatView:
-    """The best of each pair of values of two choices."""
+    """A heat map of two options of layouts: the best result of a sweep for each pair of their values."""
 
     grid: Grid
     cells: tuple[tuple[HeatCell, ...], ...]
 
     @classmethod
     def of(cls, found: Grid, sweep_id: str, *, root: str = "") -> Self:
-        """Shades between the worst and the best cell."""
+        """Return the heat map of a grid; the shades run from its worst to its best cell.
+
+        Args:
+            found: The best results by pair of values.
+            sweep_id: Id of the sweep, for links to trials.
+            root: Path before every address of the service.
+        """
         shares = [cell.mfu for row in found.cells for cell in row if cell.mfu is not None]
         ends = (min(shares), max(shares)) if shares else (0.0, 0.0)
         cells = tuple(tuple(_heat_cell(cell, found, ends, sweep_id, root) for cell in row) for row in found.cells)

@@ -23,7 +23,7 @@ _SWITCH = {"on": 1, "off": 0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """The inputs of the page, as read."""
+    """The inputs of ``/explore`` after reading: the job, the layout, and the errors."""
 
     texts: Mapping[str, str]
     """Text of each input, as it was typed."""
@@ -38,7 +38,10 @@ class Asked:
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Self:
-        """Return the inputs of a query: of a permalink, of the form without a script, or of a mixture."""
+        """Return the inputs that a query holds.
+
+        The query may come from a permalink or from the form without a script, or mix both.
+        """
         errors: dict[str, str] = {}
         return cls(
             texts=dict(query),
@@ -54,14 +57,14 @@ class Asked:
         return bool(self.changes) or "accelerator" in self.texts
 
     def with_error(self, name: str, text: str) -> Self:
-        """Return the inputs with an error beside one of them."""
+        """Return these inputs with an error message for the input of that name."""
         return replace(self, errors={**self.errors, name: text})
 
     def layout(self, best: Layout) -> Layout:
-        """The layout that is asked about, as it was asked: nothing follows from its choices yet.
+        """Return the layout that the inputs ask for, before options that depend on other options are adapted.
 
         Args:
-            best: In the place of one that the address does not name.
+            best: The layout to start from if the address names none.
         """
         layout = self.base or best
         for name, value in self.changes.items():

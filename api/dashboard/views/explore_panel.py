@@ -72,7 +72,7 @@ _SHORT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """A value of a control."""
+    """One value of a control, which a reader can choose or which is struck out."""
 
     sent: str
     """Value that the form sends."""
@@ -86,7 +86,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """One option with its values."""
+    """The control of one option of layouts, with the values to choose from."""
 
     field: str
     """Field of the layout."""
@@ -104,7 +104,13 @@ class Control:
 
     @classmethod
     def of(cls, field: str, choices: Sequence[Choosable], layout: Layout) -> Self:
-        """The control of an option."""
+        """Return the control of an option.
+
+        Args:
+            field: Field of the layout.
+            choices: Values of the option, each with the rules that it would break.
+            layout: The layout that the page shows.
+        """
         values = tuple(_value(choice, layout) for choice in choices)
         name, letters = OPTIONS[field].label, _DEGREES.get(field, "")
         return cls(
@@ -119,14 +125,14 @@ class Control:
 
     @property
     def is_changed(self) -> bool:
-        """True if the value is not the default."""
+        """True if the chosen value is not the default of the option."""
         chosen = next((value.sent for value in self.values if value.is_chosen), None)
         one = OPTIONS[self.field]
         return chosen is not None and chosen != str(one.to_plain(one.default))
 
     @property
     def says_something(self) -> bool:
-        """True if another value than the present one would change anything."""
+        """True if choosing another value than the present one would change anything."""
         return any(not value.is_idle for value in self.values if not value.is_chosen)
 
 
@@ -160,7 +166,7 @@ def _note(broken: Sequence[tuple[str, str]], letters: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """All controls of a layout."""
+    """All controls of ``/explore`` for one layout."""
 
     degrees: tuple[Control, ...]
     """Degrees that split ranks, in the order of the columns; without experts no expert ranks."""
@@ -181,7 +187,7 @@ class Panel:
 
     @classmethod
     def of(cls, answer: WhatIf, job: Job) -> Self:
-        """The controls for what was answered."""
+        """Return the controls for an answer about one layout of a job."""
         layout = answer.layout
         controls = {field: Control.of(field, values, layout) for field, values in answer.choices.items()}
         is_late = bool(job.cluster.link_health)

@@ -36,7 +36,7 @@ _DATA = "data_parallel_degree"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """A search, taken apart."""
+    """The words of a search, sorted by what they name: a trial's number, a layout, or a sweep."""
 
     number: int | None = None
     """A trial's, where the search has one."""
@@ -47,7 +47,11 @@ class Words:
 
     @classmethod
     def of(cls, asked: str) -> Self:
-        """The words of a search: ``llama tp 4 pp=2 recompute-full`` asks about layouts of sweeps that say llama."""
+        """Return the words of a search text.
+
+        ``llama tp 4 pp=2 recompute-full`` asks for trials with such a layout in sweeps whose description contains
+        "llama".
+        """
         number: int | None = None
         fields: dict[str, Any] = {}
         rest: list[str] = []
@@ -61,7 +65,7 @@ class Words:
         return cls(number=number, layout=fields, rest=" ".join(rest))
 
     def is_meant_by(self, layout: Layout) -> bool:
-        """Return True if a layout matches all that the search says about layouts."""
+        """Return True if a layout has all the values that the search names."""
         return all(_plain(layout, name) == value for name, value in self.layout.items())
 
 
@@ -81,7 +85,7 @@ def _plain(layout: Layout, name: str) -> Any:
 
 
 def exact_place(store: Store, asked: str) -> str | None:
-    """Path of the sweep or trial that has this very id; None where none has."""
+    """Return the path of the page of the sweep or trial whose id is exactly the given text; None if there is none."""
     word = asked.strip()
     for path, read in (("sweeps", store.get_sweep), ("trials", store.get_trial)):
         try:
@@ -93,7 +97,13 @@ def exact_place(store: Store, asked: str) -> str | None:
 
 
 def find(store: Store, asked: str, *, now: float) -> Finding:
-    """Return everything that the words may mean."""
+    """Return the sweeps and trials that the words of a search may mean.
+
+    Args:
+        store: The store to search.
+        asked: The text of the search.
+        now: Present time in epoch seconds.
+    """
     words = Words.of(asked)
     text = words.rest if words.layout or words.number is not None else asked
     found, total = store.list_overviews(now=now, where=SweepFilter(text=text), page=Page(limit=_NUM_SWEEPS))

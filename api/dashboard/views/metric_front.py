@@ -28,7 +28,7 @@ _WEIGHTS = (0.5, 1.0, 2.0, 4.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricChoice:
-    """A metric that may be compared."""
+    """A metric that the Pareto front can compare trials by, as the form offers it."""
 
     metric: Metric
     is_chosen: bool
@@ -39,7 +39,7 @@ class MetricChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricFrontView:
-    """The front of a sweep by the metrics that its address, or else its objective, names."""
+    """The Pareto front of a sweep by several metrics, which its address names, or else its objective."""
 
     choices: tuple[MetricChoice, ...]
     """Every metric that is known on the sweep's cluster."""
@@ -55,7 +55,15 @@ class MetricFrontView:
     def of(
         cls, sweep: Sweep, trials: Sequence[Trial], address: Address, *, source: Source, root: str = ""
     ) -> Self | None:
-        """Return the view of the front; None if neither the sweep nor the address asks for one."""
+        """Return the view of the Pareto front; None if neither the sweep's objective nor the address asks for one.
+
+        Args:
+            sweep: The sweep.
+            trials: Trials of the sweep.
+            address: Query of the page; ``metrics`` and ``profile`` name the metrics and their weights.
+            source: Whether the results are measured, simulated or estimated.
+            root: Path before every address of the service.
+        """
         request = sweep.request
         if not request.objective.front and not address.get("metrics"):
             return None

@@ -13,7 +13,15 @@ _FORM = ("where", "sort", "columns", "page")
 
 
 def asked_of(address: Address, sweep_id: str, *, is_untried: bool) -> tuple[Asked, InvalidInput | None]:
-    """Return what an address asks for; the usual table beside what could not be read of it."""
+    """Return the table of the ranking that an address asks for, and the error if it cannot be read.
+
+    With an error, the table has its default rows, order and columns.
+
+    Args:
+        address: Query of the sweep's page.
+        sweep_id: Id of the sweep, for links.
+        is_untried: Whether the table shows predicted layouts that no trial tried, instead of trials.
+    """
     given = dict.fromkeys(name for name, _ in address.chosen)
     page, problem, query = address.get("page"), None, TableQuery()
     try:
@@ -31,7 +39,13 @@ def asked_of(address: Address, sweep_id: str, *, is_untried: bool) -> tuple[Aske
 
 
 def taken_along(asked: Asked, kind: str, **more: int) -> Link:
-    """Return the same rows by the REST service, as ``table`` or ``table.csv``."""
+    """Return a link to the REST route that answers with the same rows of the ranking.
+
+    Args:
+        asked: The table as the page shows it.
+        kind: ``table`` for JSON, or ``table.csv``.
+        more: Further query parameters, such as ``limit``.
+    """
     rest = {name: value for name, value in asked.address.query.items() if name in _FORM[:3]}
     rows = {"rows": "untried"} if asked.is_untried else {}
     return Link(kind, f"api/v1/sweeps/{asked.address.id}/{kind}", query={**rest, **rows, **more})

@@ -51,7 +51,7 @@ Kind = Literal["measured", "simulated", "estimated"]
 
 @dataclass(frozen=True, kw_only=True)
 class SweepLook:
-    """A look at a sweep."""
+    """A sweep's page for one caller: it computes the values that the templates of the page need."""
 
     app: App
     caller: Caller
@@ -63,7 +63,7 @@ class SweepLook:
 
     # ---------------------------------------------------------------- what templates are given
     def of_ranking(self) -> Mapping[str, Any]:
-        """Return the values of the ranking's template."""
+        """Return the values for the template of the ranking."""
         asked, problem = asked_of(self.address, self.sweep.id, is_untried=self._is_untried)
         link = Permalink.of_sweep(self.sweep)
         found = ranking(
@@ -86,7 +86,12 @@ class SweepLook:
         }
 
     def of_pictures(self, *, with_predicted: bool = False) -> Mapping[str, Any]:
-        """Return the values of the pictures' template."""
+        """Return the values for the template of the charts.
+
+        Args:
+            with_predicted: Whether to draw the predictions of untried layouts, even if they must be computed first. If
+                False, they are drawn only if they are computed already.
+        """
         report, drawn = self._pictures(with_predicted=with_predicted)
         lines = report["parallel"]
         charts = [one for one in (lines.blocks if lines else ()) if isinstance(one, Parallel)]
@@ -98,7 +103,7 @@ class SweepLook:
         }
 
     def of_pairs(self) -> Mapping[str, Any]:
-        """Return the values of the template for two choices at a time."""
+        """Return the values for the template of the heat map of two options."""
         asked = (self.address.get("down"), self.address.get("across"))
         down, across = (name if name in AXES else "" for name in asked)  # whatever is asked, few are kept
         found = self._kept.once(("grid", down, across), lambda: self._grid(down, across))
@@ -106,7 +111,7 @@ class SweepLook:
         return {"heat": heat, "kind": self._kind, "asked_else": self.address.but("down", "across")}
 
     def of_front(self) -> Mapping[str, Any]:
-        """Return the values of the template for the Pareto front."""
+        """Return the values for the template of the Pareto front."""
         is_usual = not self.address.get("metrics") and not self.address.get("profile")  # all else may be asked
         found = self._kept.once(("metric front", self.root), self._front) if is_usual else self._front()
         told = metrics_told(self.sweep.request.job.cluster, has_trace=self.sweep.request.fault_trace is not None)
@@ -123,11 +128,11 @@ class SweepLook:
         return MetricFrontView.of(self.sweep, self._trials, self.address, source=self._kind, root=self.root)
 
     def of_all(self, *, with_predicted: bool) -> Mapping[str, Any]:
-        """Return the values of the whole page's template.
+        """Return the values for the template of the whole page.
 
         Args:
-            with_predicted: What is predicted of the space is shown, too, which may have to be worked out first; else
-                it is shown where it is known.
+            with_predicted: Whether to draw the predictions of untried layouts, even if they must be computed first. If
+                False, they are drawn only if they are computed already.
         """
         standing = self.app.standing(self.sweep)
         return {

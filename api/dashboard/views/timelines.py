@@ -15,7 +15,10 @@ SHOWN: tuple[Shown, ...] = ("both", "measured", "predicted")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """A way to look elsewhere; ``is_on`` where it is taken already, and ``key`` presses it."""
+    """A link that changes what a picture shows, such as its zoom. ``key`` is a keyboard shortcut for it.
+
+    ``is_on`` is True if the picture already shows this.
+    """
 
     name: str
     address: str
@@ -25,7 +28,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Zoomed:
-    """A section, and where to look closer."""
+    """A section with a picture, and the links that zoom it, move it or choose what it shows."""
 
     part: str
     """Query parameter that requests this section alone."""
@@ -44,7 +47,15 @@ class Zoomed:
         address: Callable[[Window], str],
         choices: tuple[Way, ...] = (),
     ) -> Self | None:
-        """Return the section with its links; None without one."""
+        """Return the section with its links; None if there is no section.
+
+        Args:
+            part: Query parameter that requests this section alone.
+            section: The section; None if there is nothing to show.
+            window: The part of the step that the picture shows.
+            address: Returns the address of the page with another window.
+            choices: Links to measured results, predicted results, or both.
+        """
         if section is None:
             return None
         return cls(part=part, section=section, choices=choices, moves=_moves(window, address))
@@ -62,5 +73,10 @@ def _moves(window: Window, address: Callable[[Window], str]) -> tuple[Way, ...]:
 
 
 def choices_of(shown: Shown, address: Callable[[Shown], str]) -> tuple[Way, ...]:
-    """Return the ways to see what was measured, what was predicted, or both."""
+    """Return the links that show the measured results, the predicted results, or both.
+
+    Args:
+        shown: What the picture shows now.
+        address: Returns the address of the page for each of the three.
+    """
     return tuple(Way(name=one.capitalize(), address=address(one), is_on=one == shown) for one in SHOWN)
