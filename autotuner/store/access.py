@@ -38,11 +38,11 @@ _FINISHED = tuple(state for state in RunState if state.is_finished)
 
 
 class AccessStore(Part):
-    """Tokens, sessions, quotas, and the audit log of callers' actions."""
+    """The store of callers' API tokens, browser sessions, use of quotas, and the audit log of callers' actions."""
 
     # ------------------------------------------------------------------ tokens
     def add_token(self, token: Token, digest: str) -> None:
-        """Store a new token with what its secret hashes to.
+        """Store a new API token together with the hash (``digest``) of its secret.
 
         Raises:
             Conflict: The id is taken.
@@ -55,7 +55,7 @@ class AccessStore(Part):
             raise Conflict(f"a token is stored as {token.id} already") from None
 
     def get_token(self, token_id: str) -> tuple[Token, str]:
-        """Return the token and its digest; ``NotFound`` without it."""
+        """Return the token with that id and the hash of its secret; raise ``NotFound`` if it is not stored."""
         with reading(self._engine) as connection:
             stored = _TOKENS.add_columns(tokens.c.digest).where(tokens.c.id == token_id)
             values = dict(one_row(connection, stored, "token", token_id)._mapping)
@@ -63,14 +63,14 @@ class AccessStore(Part):
         return Token(**values), digest
 
     def list_tokens(self) -> Sequence[Token]:
-        """Return all tokens by name, then newest first; revoked ones too."""
+        """Return all API tokens, also revoked ones: ordered by name, and the newest first among tokens of one name."""
         with reading(self._engine) as connection:
             rows = connection.execute(_TOKENS.order_by(tokens.c.created_at.desc(), tokens.c.id)).all()
         found = [Token(**row._mapping) for row in rows]
         return sorted(found, key=lambda token: token.name)  # not in SQL: PostgreSQL sorts text as its locale says
 
     def revoke_token(self, token_id: str, *, now: float) -> Token:
-        """Revoke a token and the sessions that it opened; a revoked one stays unchanged."""
+        """Revoke a token and delete the browser sessions that were opened with it; a revoked token keeps its date."""
         valid = (tokens.c.id == token_id) & tokens.c.revoked_at.is_(None)
         with writing(self._engine) as connection:
             connection.execute(update(tokens).where(valid).values(revoked_at=now))
@@ -78,43 +78,49 @@ class AccessStore(Part):
             return _get_token(connection, token_id)
 
     def touch_token(self, token_id: str, *, now: float) -> None:
-        """Store that a token was used."""
+        """Store ``now`` as the time at which the token was last used."""
         with writing(self._engine) as connection:
             connection.execute(update(tokens).where(tokens.c.id == token_id).values(last_used_at=now))
 
     # ------------------------------------------------------------------ sessions
     def add_session(self, session: Session) -> None:
-        """Store a new session, and forget those that expired before it was created."""
+        """Store a new browser session, and delete the sessions that had expired before it was created."""
         with writing(self._engine) as connection:
             _get_token(connection, session.token_id)
             connection.execute(delete(sessions).where(sessions.c.expires_at <= session.created_at))
             connection.execute(insert(sessions).values(values_of(session)))
 
     def get_session(self, session_id: str) -> Session:
-        """Return a session as it was stored; ``NotFound`` without it."""
+        """Return the stored browser session, even if it has expired; raise ``NotFound`` if it is not stored."""
         with reading(self._engine) as connection:
             stored = _SESSIONS.where(sessions.c.id == session_id)
             row = one_row(connection, stored, "session", "of a browser")  # its id says nothing to anybody
         return Session(**row._mapping)
 
     def remove_session(self, session_id: str) -> None:
-        """Forget a session; one that is not stored is no error."""
+        """Delete a browser session. If it is not stored, nothing happens."""
         with writing(self._engine) as connection:
             connection.execute(delete(sessions).where(sessions.c.id == session_id))
 
     # ------------------------------------------------------------------ accounts
     def usage(self, caller: str, *, now: float) -> Usage:
-        """Return what sweeps of the caller of that name take, by queries that read no trial."""
+        """Return how much of a quota the caller with that name uses now: its sweeps and their accelerator-hours.
+
+        The queries read columns only; they decode no trial.
+        """
         with reading(self._engine) as connection:
             return _usage(connection, caller, now)
 
     def record(self, entry: AuditEntry) -> None:
-        """Append to the audit log; nothing changes or removes an entry but its age."""
+        """Append an entry to the audit log. Entries never change; only the retention period removes them."""
         with writing(self._engine) as connection:
             connection.execute(insert(audit).values(id=new_id("au"), **values_of(entry)))
 
     def audit(self, *, caller: str | None = None, page: Page = Page()) -> tuple[Sequence[AuditEntry], int]:
-        """Return entries, newest first, of one caller or all, and how many there are in all."""
+        """Return one page of audit log entries, newest first, and the total number of entries.
+
+        ``caller`` is the name of a caller, whose entries alone are returned and counted; None: entries of all callers.
+        """
         with reading(self._engine) as connection:
             rows, total = window(connection, select_audit(caller), page)
         return [AuditEntry(**row._mapping) for row in rows], total
@@ -126,13 +132,16 @@ def _get_token(connection: Connection, token_id: str) -> Token:
 
 
 def select_audit(caller: str | None) -> AnySelect:
-    """Return entries in the order of a list, those of one caller or all."""
+    """Return the query for audit log entries, newest first: those of one caller, or of all callers if it is None."""
     chosen = _ENTRIES if caller is None else _ENTRIES.where(audit.c.caller == caller)
     return chosen.order_by(audit.c.at.desc(), audit.c.id.desc())
 
 
 def lock_caller(connection: Connection, caller: Caller) -> None:
-    """Lock the caller's quota until the transaction ends; SQLite has one writer anyway."""
+    """Lock the caller's quota until the transaction ends, so that two requests cannot both use what is left of it.
+
+    Only PostgreSQL needs this lock: SQLite has one writer at a time.
+    """
     if caller.quota.is_limiting_sweeps and connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": caller.name})
 
@@ -140,7 +149,10 @@ def lock_caller(connection: Connection, caller: Caller) -> None:
 def allowed_hours(
     connection: Connection, caller: Caller, asked: float | None, now: float, *, is_new: bool = True
 ) -> float | None:
-    """Return accelerator-hours that a sweep of a locked caller may take; None: as many as it likes.
+    """Return how many accelerator-hours a caller's sweep may use; None means no limit. The caller's quota is locked.
+
+    ``asked`` is the number of hours that the request names; None: no limit. If the sweep is not new, it is unfinished
+    already, and ``asked`` is the number of additional hours.
 
     A sweep that is not new is unfinished already; what it asks for is how many more.
 
@@ -173,7 +185,11 @@ def _promised(budget: float | None, spent: float) -> float | None:
 
 
 def select_used(caller: str, now: float) -> AnySelect:
-    """Return hours of the last day with when they ended, the oldest first: of trials with their convergence gates."""
+    """Return the query for the accelerator-hours that each trial of the caller used within a day, gates included.
+
+    Each row has the time at which the trial ended. Rows are ordered by that time, oldest first; running trials are
+    last.
+    """
     since = now - DAY_S
     hours = func.coalesce(overviews.run_hours(now), 0.0) + func.coalesce(trials.c.gate_hours, 0.0)
     is_recent = trials.c.finished_at.is_(None) | (trials.c.finished_at > since)

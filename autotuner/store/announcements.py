@@ -27,21 +27,24 @@ _STATES = {
 
 
 class AnnouncementStore(Part):
-    """Announcements, webhooks and deliveries.
+    """The store of announcements (messages about outcomes), of webhooks, and of deliveries to them.
+
+    An announcement is stored in the same transaction as the outcome that it reports. That transaction also queues one
+    delivery (a ``Run``) for each webhook that is subscribed to this kind of announcement at that moment.
 
     An announcement is stored in the transaction of the outcome that it tells, with a queued delivery (a ``Run``) for
     each webhook that then wants its kind.
     """
 
     def feed(self, *, page: Page = Page()) -> tuple[Sequence[Announcement], int]:
-        """Return announcements, newest first, and how many there are in all."""
+        """Return one page of announcements, newest first, and the total number of announcements."""
         with reading(self._engine) as connection:
             rows, total = window(connection, select_feed(), page)
         return [Announcement(**row._mapping) for row in rows], total
 
     # ------------------------------------------------------------------ webhooks
     def save_webhook(self, webhook: Webhook) -> None:
-        """Store a new one; a name that is taken raises ``Conflict``."""
+        """Store a new webhook; raise ``Conflict`` if another webhook has its name."""
         check_name("webhook.name", webhook.name)
         try:
             with writing(self._engine) as connection:
@@ -50,20 +53,20 @@ class AnnouncementStore(Part):
             raise name_taken("webhook", webhook.name) from None
 
     def get_webhook(self, name: str) -> Webhook:
-        """Return the webhook of that name; ``NotFound`` names the nearest."""
+        """Return the webhook of that name. If there is none, ``NotFound`` suggests the most similar name."""
         with reading(self._engine) as connection:
             row = one_row(connection, _WEBHOOKS.where(webhooks.c.name == name), "webhook", name, _NAMES)
         return Webhook(**row._mapping)
 
     def list_webhooks(self) -> Sequence[Webhook]:
-        """Return all webhooks by name."""
+        """Return all webhooks, ordered by name."""
         with reading(self._engine) as connection:
             rows = connection.execute(_WEBHOOKS).all()
         found = [Webhook(**row._mapping) for row in rows]
         return sorted(found, key=lambda webhook: webhook.name)  # not in SQL: PostgreSQL sorts text as its locale says
 
     def remove_webhook(self, name: str) -> None:
-        """Forget it with its deliveries."""
+        """Delete the webhook of that name, and its deliveries."""
         with writing(self._engine) as connection:
             one_row(connection, _NAMES.where(webhooks.c.name == name).with_for_update(), "webhook", name, _NAMES)
             connection.execute(delete(runs).where(runs.c.kind == "delivery", runs.c.subject == name))
@@ -71,7 +74,10 @@ class AnnouncementStore(Part):
 
     # ------------------------------------------------------------------ deliveries
     def send_again(self, delivery_id: str, *, now: float) -> Delivery:
-        """Make a delivery pending again, due at once, with no attempts; one that is pending raises ``Conflict``."""
+        """Make a finished delivery pending again: due now, with its attempts counted from 0.
+
+        Raise ``Conflict`` if it is pending.
+        """
         if not self._runs.get("delivery", delivery_id).state.is_finished:
             raise Conflict(f"delivery {delivery_id} is pending already")
         return _delivery(self._runs.reopen("delivery", delivery_id, DeliveryProgress(), now=now))
@@ -79,14 +85,23 @@ class AnnouncementStore(Part):
     def deliveries(
         self, *, webhook: str | None = None, state: DeliveryState | None = None, page: Page = Page()
     ) -> tuple[Sequence[Delivery], int]:
-        """Return deliveries, newest first, to one webhook, in one state or all, and how many there are in all."""
+        """Return one page of webhook deliveries, newest first, and the total number of deliveries that match.
+
+        Args:
+            webhook: Name of the webhook whose deliveries are wanted; None: of all webhooks.
+            state: State of the wanted deliveries; None: any state.
+            page: Which part of the list to return.
+        """
         found, total = self._runs.list("delivery", subject=webhook, states=_STATES[state] if state else (), page=page)
         return [_delivery(run) for run in found], total
 
 
 # ---------------------------------------------------------------------- on a connection
 def tell(connection: Connection, announcement: Announcement) -> None:
-    """Store an announcement, and queue its delivery to each webhook that wants its kind; these stay until then."""
+    """Store an announcement, and queue its delivery to each webhook that is subscribed to this kind of announcement.
+
+    Those webhooks cannot be removed before the transaction ends.
+    """
     known = select(announcements.c.id).where(announcements.c.id == announcement.id)
     if connection.scalar(known) is not None:
         raise Conflict(f"the announcement {announcement.id} is stored already")
@@ -106,12 +121,12 @@ def tell(connection: Connection, announcement: Announcement) -> None:
 
 
 def select_feed() -> AnySelect:
-    """Return rows as ``Announcement`` takes them, in the order of an index."""
+    """Return the query for announcements, newest first, with the columns that ``Announcement`` takes."""
     return select_values(announcements, Announcement).order_by(announcements.c.at.desc(), announcements.c.id.desc())
 
 
 def deliveries_of(announcement_ids: Collection[str]) -> ColumnElement[bool]:
-    """Return whether a run delivers one of these announcements."""
+    """Return the SQL condition that a run is a delivery of one of the announcements with these ids."""
     return (runs.c.kind == "delivery") & runs.c.parent_id.in_(announcement_ids)
 
 

@@ -41,7 +41,10 @@ class _Place:
 
 
 class KeptTrials:
-    """Reads trials of sweeps, and keeps them while no event says that they changed; for any thread.
+    """A thread-safe cache of the trials of sweeps.
+
+    A sweep's trials are read again only if an event says that they changed. It keeps at most about ``most`` trials, all
+    sweeps together, and drops first the sweeps that were not used for longest.
 
     It keeps ``most`` trials of all sweeps together.
     """
@@ -53,7 +56,7 @@ class KeptTrials:
         self._places: OrderedDict[str, _Place] = OrderedDict()
 
     def of(self, sweep_id: str) -> SweepTrials:
-        """Return the trials of a sweep as they are stored now.
+        """Return the trials of a sweep as they are stored now, read from the cache if they have not changed.
 
         Raises:
             NotFound: There is no such sweep.

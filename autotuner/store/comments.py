@@ -19,10 +19,13 @@ from autotuner.store.trials import check_sweep
 
 
 class CommentStore(Part):
-    """Comments on sweeps and their trials."""
+    """The store of people's comments on sweeps and on their trials."""
 
     def add(self, sweep_id: str, asked: CommentCreate, *, now: float, caller: Caller = NOBODY_ASKED) -> Comment:
-        """Store a comment of the caller; ``NotFound`` without the sweep, or without the trial that it is about."""
+        """Store a comment of the caller.
+
+        Raise ``NotFound`` if the sweep, or the trial that it is about, is not stored.
+        """
         said = {"id": new_id("cm"), "sweep_id": sweep_id, "created_by": caller.name, "created_at": now}
         comment = extended(Comment, asked, **said)
         with writing(self._engine) as connection:
@@ -36,7 +39,11 @@ class CommentStore(Part):
     def list(
         self, sweep_id: str, *, trial_number: int | None = None, page: Page = Page()
     ) -> tuple[Sequence[Comment], int]:
-        """Return comments on a sweep and its trials, or on one of these, newest first, and how many there are."""
+        """Return one page of comments on a sweep, newest first, and the total number of comments that match.
+
+        Without ``trial_number`` these are the comments on the sweep itself and on all its trials; with it, only those
+        on that trial.
+        """
         mine = select_values(comments, Comment).where(comments.c.sweep_id == sweep_id)
         if trial_number is not None:
             mine = mine.where(comments.c.trial_number == trial_number)
@@ -46,7 +53,7 @@ class CommentStore(Part):
         return [Comment(**row._mapping) for row in rows], total
 
     def remove(self, comment_id: str, *, caller: Caller = NOBODY_ASKED) -> Comment:
-        """Remove a comment and return it; ``NotYours`` where somebody else wrote it and the caller is no admin."""
+        """Delete a comment and return it; raise ``NotYours`` if the caller neither wrote it nor is an admin."""
         with writing(self._engine) as connection:
             comment = _get(connection, comment_id)
             caller.require_own("comment", comment_id, comment.created_by)

@@ -33,7 +33,11 @@ _BEYOND_BUDGETS = {
 
 
 class ControlStore(Part):
-    """Budgets that change, and trials that run again.
+    """Changes that people make to a sweep after it was created: another budget, or a trial that runs again.
+
+    Each method may be called again without harm. If the sweep compares runs for a scheduled retuning or a performance
+    regression gate, it raises ``Conflict``. A worker that holds the sweep hears of each change when it renews its
+    lease.
 
     Each may be asked again without harm. A sweep that compares runs, for a retune or a performance regression gate,
     raises ``Conflict``. A worker that holds the sweep hears of each when it renews its lease.
@@ -42,17 +46,18 @@ class ControlStore(Part):
     def change_budget(
         self, sweep_id: str, limits: Mapping[str, Any], *, now: float, caller: Caller = NOBODY_ASKED
     ) -> Sweep:
-        """Put these limits in the place of what they were, others stay; a finished sweep is queued to search on.
+        """Replace the given limits of a sweep's budget; other limits stay. A finished sweep is queued to search on.
 
-        What its end had cut short is then queued again, too. Writes ``sweep.changed``, and ``sweep.queued`` of a sweep
-        that was finished. The idempotency key goes on to match what was asked first.
+        If the sweep was finished, the trials that its end cut short are queued again, too. Writes the event
+        ``sweep.changed``, and ``sweep.queued`` if the sweep was finished. The idempotency key still matches the first
+        request.
 
-        Where the caller owns the sweep, what it takes more is held to the caller's quota, as of a new sweep.
+        If the caller owns the sweep, the additional use is checked against the caller's quota, as for a new sweep.
 
         Raises:
-            InvalidInput: A limit is not legal, or the finished sweep would end by it at once.
+            InvalidInput: A limit is not legal, or it would end the finished sweep again at once.
             Conflict: The sweep ended for a reason that no budget changes.
-            QuotaExceeded: The caller's quota has not so much left.
+            QuotaExceeded: The caller's quota does not have so much left.
         """
         with writing(self._engine) as connection:
             run, before = self._locked(connection, sweep_id)
@@ -64,15 +69,15 @@ class ControlStore(Part):
             return self._stored(connection, run, before, after, now)
 
     def rerun(self, trial_id: str, *, now: float, caller: Caller = NOBODY_ASKED) -> Sweep:
-        """Run a trial again, by itself, once the running work has ended; a finished sweep is queued to do only that.
+        """Run a trial again, alone, after the running work has ended. A finished sweep is queued to do only that.
 
-        The new trial repeats the first of its layout that was measured, and has no rank of its own; where none was, it
-        is the first, and ranked. While one waits or runs, nothing changes. Writes ``sweep.changed``, and
-        ``sweep.queued`` of a sweep that was finished.
+        The new trial is a repeat of the first measured trial with the same layout, and repeats have no rank of their
+        own. If none was measured, the new trial is the first and has a rank. While such a repeat waits or runs, another
+        call changes nothing. Writes the event ``sweep.changed``, and ``sweep.queued`` if the sweep was finished.
 
         Raises:
-            Conflict: The trial has not ended, or the sweep's time or accelerator-hours are spent.
-            QuotaExceeded: The caller's quota has not so much left.
+            Conflict: The trial has not ended, or the sweep has used all its time or accelerator-hours.
+            QuotaExceeded: The caller's quota does not have so much left.
         """
         with reading(self._engine) as connection:
             sweep_id = get_trial(connection, trial_id).sweep_id
@@ -139,13 +144,18 @@ def _queue_what_was_cut_short(connection: Connection, sweep_id: str, now: float)
 
 # ---------------------------------------------------------------------- budgets
 def changed_budget(sweep: Sweep, limits: Mapping[str, Any], so_far: Progress) -> Sweep:
-    """Return the sweep with these limits of a budget in the place of what they were; others stay.
+    """Return the sweep with the given limits of its budget replaced; other limits stay.
 
-    A finished sweep is queued, to search on.
+    A finished sweep becomes queued.
+
+    Args:
+        sweep: The sweep as it is stored.
+        limits: New values by the name of the field of ``Budget``.
+        so_far: The time, accelerator-hours and trials that the sweep has used.
 
     Raises:
-        InvalidInput: A limit is not legal, or a finished sweep would end by it at once.
-        Conflict: No budget would let it go on, or it compares runs.
+        InvalidInput: A limit is not legal, or it would end a finished sweep again at once.
+        Conflict: The sweep ended for a reason that no budget changes, or it compares runs for a retuning or a gate.
     """
     require_no_challenge(sweep, "the budget of what a retune or a performance regression gate measures belongs to that")
     budget = replace(sweep.request.budget, **limits)
@@ -196,12 +206,18 @@ def _is_more_patient(before: Budget, now: Budget) -> bool:
 
 # ---------------------------------------------------------------------- trials again
 def with_rerun(sweep: Sweep, trial: Trial, num_ended: int, so_far: Progress) -> Sweep:
-    """Return the sweep with the trial among those to run again; a finished sweep is queued, to do that alone.
+    """Return the sweep with the trial added to those that run again. A finished sweep is queued to do only that.
 
-    ``num_ended`` trials of that layout have ended. While a run again of it waits or goes on, nothing changes.
+    If a repeat of the trial already waits or runs, the sweep is returned unchanged.
+
+    Args:
+        sweep: The sweep as it is stored.
+        trial: The trial to run again.
+        num_ended: Number of trials with this trial's layout that have ended.
+        so_far: The time and accelerator-hours that the sweep has used.
 
     Raises:
-        Conflict: The trial has not ended, the budget that passes meanwhile is spent, or the sweep compares runs.
+        Conflict: The trial has not ended, the sweep has used all its time or accelerator-hours, or it compares runs.
     """
     require_no_challenge(sweep, "what runs again there, and how often, is decided by what it compares")
     if not trial.state.finished:

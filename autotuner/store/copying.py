@@ -29,7 +29,10 @@ _COPIED = [table for table in metadata.sorted_tables if table is not workers]
 
 
 def backup(url: str, path: Path) -> Copied:
-    """Write the database as it is at one moment into a new file, while others go on reading and writing it.
+    """Write the database, as it is at one moment, into a new SQLite file.
+
+    Other programs may use the database meanwhile. The file appears only when it is complete. Only its owner may read
+    it, since it holds the webhooks' secrets. Returns the number of rows copied from each table.
 
     The file appears when it is whole; its owner alone may read it, since webhooks' secrets are in it.
 
@@ -53,12 +56,14 @@ def backup(url: str, path: Path) -> Copied:
 
 
 def restore(path: Path, url: str) -> Copied:
-    """Fill an empty database with what a backup holds, all or nothing; an older release's is led to today's schema.
+    """Fill an empty database with the contents of a backup, all or nothing, and return the number of rows by table.
+
+    A backup that an older release wrote is migrated to the schema of this release first.
 
     Raises:
-        InvalidInput: The file is no backup, or one of a newer release.
+        InvalidInput: The file is not a backup, or a newer release wrote it.
         Conflict: The database is not empty.
-        StoreUnavailable: It cannot be reached or written.
+        StoreUnavailable: The database cannot be reached or written.
     """
     with TemporaryDirectory(prefix="autotuner-restore-") as folder:
         copy = Path(folder) / "backup.db"

@@ -21,13 +21,13 @@ from autotuner.store.tables import descriptions, read_document, runs
 
 
 class DescriptionStore(Part):
-    """Models, clusters and profiles by name, and checks of clusters."""
+    """The store of named models, clusters and device profiles, and of checks of clusters."""
 
     def save(self, value: Described, *, created_by: str = "") -> None:
-        """Store under its name.
+        """Store a model, a cluster or a device profile under its name.
 
-        An equal model or cluster stored before stays its maker's, and a different one raises ``Conflict``. A profile
-        takes the place of an older one: a machine is what it was last measured.
+        If an equal model or cluster is stored, it keeps its creator; if a different one has the name, ``Conflict`` is
+        raised. A profile replaces an older one of its name, since only the latest measurement of a machine counts.
         """
         kind = KINDS[type(value)]
         check_name(f"{kind}.name", value.name)
@@ -42,13 +42,19 @@ class DescriptionStore(Part):
                 raise name_taken(kind, value.name) from None
 
     def get(self, cls: type[Described], name: str) -> Described:
-        """Return what is saved under that name; ``NotFound`` names the nearest."""
+        """Return the model, cluster or profile (the type says which) of that name.
+
+        ``NotFound`` suggests a similar name.
+        """
         query = select(descriptions.c.document).where(_is(cls, name))
         with reading(self._engine) as connection:
             return read_document(cls, one_row(connection, query, KINDS[cls], name, _names(cls)).document)
 
     def stored(self, cls: type[Described]) -> Stored[Described]:
-        """Return all of a type by name, with the name of whoever stored each; empty text where nobody was asked."""
+        """Return all values of one type, ordered by name, with the name of the caller who stored each.
+
+        The name is empty if that caller was anonymous.
+        """
         query = select(descriptions.c.document, descriptions.c.created_by).where(descriptions.c.kind == KINDS[cls])
         with reading(self._engine) as connection:
             found = [(read_document(cls, text), maker) for text, maker in connection.execute(query)]
@@ -56,19 +62,23 @@ class DescriptionStore(Part):
         return Stored.by({value.name: maker for value, maker in found}, [value for value, _ in found])
 
     def names(self, cls: type[Described]) -> tuple[str, ...]:
-        """Return the names of all of a type, in order."""
+        """Return the sorted names of all stored models, clusters or profiles; ``cls`` says of which type."""
         with reading(self._engine) as connection:
             return tuple(sorted(connection.scalars(_names(cls))))
 
     def owner(self, cls: type[Described], name: str) -> str:
-        """Return who stored what has that name; empty text where nobody was asked, or nothing has it."""
+        """Return the name of the caller who stored the value of that type and name.
+
+        The text is empty if the caller was anonymous, or if nothing is stored under the name.
+        """
         with reading(self._engine) as connection:
             return connection.scalar(select(descriptions.c.created_by).where(_is(cls, name))) or ""
 
     def remove(self, cls: type[Described], name: str) -> None:
-        """Forget it, a cluster with its checks and the profile that one of them took; sweeps keep what they were given.
+        """Delete the model, cluster or profile of that name. Sweeps keep their own copies of what they were given.
 
-        A check of the cluster that is not finished raises ``Conflict``.
+        With a cluster, its checks and the profile that a check measured are deleted, too. If one of its checks is not
+        finished, ``Conflict`` is raised.
         """
         with writing(self._engine) as connection:
             _locked(connection, cls, name)
@@ -81,7 +91,10 @@ class DescriptionStore(Part):
             connection.execute(delete(descriptions).where(_is(cls, name)))
 
     def create_check(self, name: str, request: CheckRequest, *, now: float, created_by: str = "") -> Run:
-        """Queue a check of the stored cluster of that name; while another of it is not finished, ``Conflict``."""
+        """Queue a check of the stored cluster of that name.
+
+        Raise ``Conflict`` while an earlier check of it is not finished.
+        """
         with writing(self._engine) as connection:
             cluster = read_document(Cluster, _locked(connection, Cluster, name))
             _require_unchecked(connection, name)
@@ -138,7 +151,7 @@ def new_id(prefix: str) -> str:
 
 
 def check_name(field: str, name: str) -> None:
-    """Return if ``name`` can be stored by every database and typed by a person.
+    """Raise an error unless every database can store ``name`` and a person can type it.
 
     Raises:
         InvalidInput: It is empty or holds a character that does not print; PostgreSQL has no NUL in a text.
@@ -148,5 +161,5 @@ def check_name(field: str, name: str) -> None:
 
 
 def name_taken(kind: str, name: str) -> Conflict:
-    """Return the error for saving something else under a stored name."""
+    """Return the error to raise when a different value of that kind is already stored under the name."""
     return Conflict(f"a different {kind} is stored as {name!r}; save this one under a name of its own")

@@ -50,7 +50,7 @@ _QUESTION_S = 30.0
 
 
 def make_engine(url: str, *, answer_s: float | None = None) -> Engine:
-    """Return an engine for that database; connects to nothing yet.
+    """Return the SQLAlchemy engine for the database of a URL. It does not connect to the database yet.
 
     Args:
         url: ``sqlite:///relative/path.db``, ``sqlite:////absolute/path.db`` or ``postgresql://user@host/name``. The
@@ -74,9 +74,9 @@ def make_engine(url: str, *, answer_s: float | None = None) -> Engine:
 
 
 def make_memory_engine() -> Engine:
-    """Return an engine for a new, empty SQLite database in this process's memory; it is gone with the engine.
+    """Return an engine for a new, empty SQLite database in this process's memory, which disappears with the engine.
 
-    There is one connection and one transaction has it at a time, from whichever thread; others wait for it.
+    It has one connection, and one transaction uses it at a time, from any thread; other threads wait.
     """
     engine = create_engine(
         "sqlite://",
@@ -91,7 +91,7 @@ def make_memory_engine() -> Engine:
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """Open a transaction that may write: committed at the end, rolled back by any error.
+    """Open a transaction that may write: it is committed at the end of the block, and rolled back after any error.
 
     On SQLite it takes the write lock at once, so two writers queue instead of one failing halfway.
 
@@ -104,7 +104,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """Open a transaction whose queries all see the database at one moment.
+    """Open a transaction for reading, in which all queries see the database as it was at one moment.
 
     Raises:
         StoreUnavailable: The database cannot be reached.
@@ -189,7 +189,7 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def upsert(connection: Connection, table: Table, keys: Sequence[str], values: Mapping[str, Any]) -> None:
-    """Insert a row, or put it in the place of the one with the same keys."""
+    """Insert a row, or replace the row that has the same values in the ``keys`` columns."""
     insert_into = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     others = {name: value for name, value in values.items() if name not in keys}
     new = insert_into(table).values(values)
@@ -198,13 +198,13 @@ def upsert(connection: Connection, table: Table, keys: Sequence[str], values: Ma
 
 # ---------------------------------------------------------------------- a database that is away
 class Reach:
-    """The reachability of a database, as all threads of a process saw it.
+    """A record, shared by the threads of a process, of whether a database answers.
 
-    While it does, nobody is held up. Once it did not, one thread asks and the others are refused at once: each would
-    wait as long, and the threads that answer requests are few.
+    While the database answers, no thread is held up. After it did not answer, one thread at a time tries again and the
+    others are refused at once. Otherwise each would wait just as long, and few threads are there to answer requests.
 
     Args:
-        silences: Errors that say that nobody answered.
+        silences: Types of errors that mean that the database did not answer.
     """
 
     def __init__(self, *silences: type[Exception]) -> None:
@@ -213,7 +213,7 @@ class Reach:
         self._asked_next_at: float | None = None
 
     def ask(self) -> None:
-        """Return if the caller may ask the database.
+        """Return if the calling thread may use the database now.
 
         Raises:
             StoreUnavailable: It did not answer, and another thread finds out whether it does again.
@@ -227,21 +227,24 @@ class Reach:
             self._asked_next_at = now + _QUESTION_S
 
     def answered(self) -> None:
-        """Let every thread ask again."""
+        """Record that the database answered, so that all threads may use it."""
         self._asked_next_at = None
 
     def failed(self, error: BaseException | None) -> None:
-        """Let no thread ask for a moment if the error is one of the silences; a refusal is an answer."""
+        """Record that a call failed. If the error means that nobody answered, refuse all threads for a moment.
+
+        An error with which the database refused a statement counts as an answer, and so does None.
+        """
         with self._mutex:
             is_silent = isinstance(error, self._silences)
             self._asked_next_at = time.monotonic() + _REST_S if is_silent else None
 
 
 def watch_file(engine: Engine, path: str) -> None:
-    """Refuse every transaction once another file, or none, lies at that path.
+    """Make every transaction of the engine fail once the SQLite file at that path was deleted, moved or replaced.
 
-    Without this, connections that are open go on writing to a file that nobody finds any more, and new ones make
-    an empty one in its place.
+    Without this, open connections would go on writing to a file that nobody can find any more, and new connections
+    would create an empty file in its place.
     """
     file = _SqliteFile(path)
     event.listen(engine, "do_connect", lambda *_: file.check())
@@ -280,21 +283,27 @@ class _SqliteFile:
 
 # ---------------------------------------------------------------------- rows that are values
 def select_values(table: Table, cls: type[Any]) -> AnySelect:
-    """Return rows of the table as the dataclass takes them, whose fields are columns."""
+    """Return the query for all rows of a table, with one column for each field of the dataclass ``cls``."""
     return select(*(table.c[field.name] for field in fields(cls))).select_from(table)
 
 
 def values_of(value: Any) -> dict[str, Any]:
-    """Return the columns of a row that is a value."""
+    """Return the fields of a dataclass value as a mapping from column name to value."""
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def one_row(connection: Connection, query: AnySelect, kind: str, key: str, names: Select[str] | None = None) -> AnyRow:
-    """Return the only row of the query.
+    """Return the single row that the query finds.
+
+    Args:
+        connection: An open transaction.
+        query: A query that finds one row or none.
+        kind: The word for such a row in the error message, like ``sweep``.
+        key: The id or name that was looked for.
+        names: A query for all known names, from which the error suggests the most similar one; None: no suggestion.
 
     Raises:
-        NotFound: There is none; it says of which kind and under which key, with the nearest of the names that there
-            are.
+        NotFound: The query finds no row.
     """
     row = connection.execute(query).one_or_none()
     if row is None:
@@ -307,9 +316,10 @@ def one_row(connection: Connection, query: AnySelect, kind: str, key: str, names
 def window(
     connection: Connection, query: AnySelect, page: Page, *, counted: AnySelect | None = None
 ) -> tuple[Sequence[AnyRow], int]:
-    """Return the rows of that page, and how many the query has without it.
+    """Return the rows of one page of a query, and the number of rows that the query has in all.
 
-    ``counted`` has as many rows as the query and is counted instead, since it reads less.
+    ``counted`` is a cheaper query with as many rows, which is counted instead; None: the query itself is counted. Far
+    after the page the count stops (see ``select_total``).
     """
     rows = connection.execute(query.limit(page.limit).offset(page.offset)).all()
     if len(rows) < page.limit and (rows or not page.offset):  # it is the last page
@@ -318,6 +328,6 @@ def window(
 
 
 def select_total(query: AnySelect, page: Page) -> Select[int]:
-    """Return how many rows the query has; no more are counted behind a page than its reader cares about."""
+    """Return the query that counts the rows of ``query``: at most ``COUNTED_BEHIND`` rows after the end of the page."""
     some = query.with_only_columns(literal(1)).limit(page.offset + page.limit + COUNTED_BEHIND)
     return select(func.count()).select_from(some.subquery())

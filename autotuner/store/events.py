@@ -21,9 +21,10 @@ STEP = "trial.step"
 
 
 def write_event(connection: Connection, sweep_id: str, kind: str, data: dict[str, object], now: float) -> None:
-    """Append to the sweep's events.
+    """Append an event to the events of a sweep.
 
-    The sequence is one more than the last; that is safe because the transaction has locked the sweep or made it.
+    The event's sequence number is one more than the last. This is safe, because the transaction has locked the sweep or
+    has created it.
     """
     last = select(func.coalesce(func.max(events.c.sequence), 0)).where(events.c.run_id == sweep_id)
     assert kind in EVENT_KINDS, kind
@@ -32,12 +33,16 @@ def write_event(connection: Connection, sweep_id: str, kind: str, data: dict[str
 
 
 def sweep_facts(state: RunState, reason: StopReason | None = None, detail: str = "") -> dict[str, object]:
-    """Return what an event says of a sweep. Who runs it, a process of some machine, is no part of that."""
+    """Return the data of an event about a sweep: its state and why it stopped. The worker that runs it is left out."""
     return {"state": state.value, "stop_reason": None if reason is None else reason.value, "stop_detail": detail}
 
 
 def trial_facts(trial: Trial) -> dict[str, object]:
-    """Return a trial's part of an event; the figures of a proxy trial do not belong to its layout."""
+    """Return the data of an event about a trial: its state, attempts, figures, and how it ended.
+
+    The figures of a proxy trial (a trial on fewer ranks or of a smaller model) are None: they do not describe its
+    layout.
+    """
     measured, ran = trial.measurement, trial.ran_measurement
     return {
         "trial_id": trial.id,
@@ -54,9 +59,9 @@ def trial_facts(trial: Trial) -> dict[str, object]:
 
 
 def forget_steps(connection: Connection, trial: Trial) -> None:
-    """Remove the steps of an attempt that does not count, and their events.
+    """Delete the step reports of a trial's attempt that does not count, and the events of these steps.
 
-    What told of its end is the sweep's last event already, so that no sequence is given twice.
+    The event about the end of the attempt is already the last one of the sweep, so no sequence number is used twice.
     """
     connection.execute(delete(steps).where(steps.c.trial_id == trial.id))
     told = (events.c.run_id == trial.sweep_id) & (events.c.kind == STEP)
@@ -64,21 +69,24 @@ def forget_steps(connection: Connection, trial: Trial) -> None:
 
 
 def read_events(connection: Connection, sweep_id: str, after: int, limit: int) -> list[Event]:
-    """Return events behind that sequence, in order, those of steps with every field of the report."""
+    """Return up to ``limit`` events of a sweep with a sequence number above ``after``, in order.
+
+    Events of steps are returned with all fields of the step's report.
+    """
     told = [Event(**row._mapping) for row in connection.execute(select_events(sweep_id, after, limit))]
     reports = _reports(connection, [event.data for event in told if event.kind == STEP])
     return [_whole(event, reports) if event.kind == STEP else event for event in told]
 
 
 def select_events(sweep_id: str, after: int, limit: int) -> AnySelect:
-    """Return rows as ``Event`` takes them, in order."""
+    """Return the query for a sweep's events with a sequence number above ``after``, as ``Event`` takes them."""
     columns = (events.c.run_id.label("sweep_id"), events.c.sequence, events.c.at, events.c.kind, events.c.data)
     mine = (events.c.run_id == sweep_id) & (events.c.sequence > after)
     return select(*columns).where(mine).order_by(events.c.sequence).limit(limit)
 
 
 def last_other_event(sweep_id: str) -> Select[int]:
-    """Return the sequence of the sweep's last event that tells of more than a step."""
+    """Return the query for the sequence number of the sweep's last event that is not about a training step."""
     mine = (events.c.run_id == sweep_id) & (events.c.kind != STEP)
     return select(events.c.sequence).where(mine).order_by(events.c.sequence.desc()).limit(1)
 
@@ -97,6 +105,6 @@ def _reports(connection: Connection, told: Sequence[dict[str, Any]]) -> dict[tup
 
 
 def select_reports(trial_ids: Set[str], numbers: Sequence[int]) -> Select[str, int, StepReport]:
-    """Return reports of those trials, from the least to the greatest of the steps."""
+    """Return the query for step reports of these trials, from the smallest to the largest of the given step numbers."""
     between = steps.c.step.between(min(numbers), max(numbers))
     return select(steps.c.trial_id, steps.c.step, steps.c.document).where(steps.c.trial_id.in_(trial_ids), between)

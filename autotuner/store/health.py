@@ -32,7 +32,7 @@ _OUTCOMES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauges:
-    """Counts and times in the database at one moment."""
+    """Counts and times that describe the load of the service at one moment, for monitoring."""
 
     num_sweeps: Mapping[RunState, int]
     """Number of sweeps by state; states without any are left out."""
@@ -48,10 +48,10 @@ class Gauges:
 
 
 class Health(Part):
-    """Gauges, what went wrong and stands unmended, and workers."""
+    """What an operator watches: gauges, incidents that nobody has fixed yet, and the known workers."""
 
     def gauges(self, *, now: float) -> Gauges:
-        """Read all gauges at one moment, by queries that take no longer the more sweeps have ended."""
+        """Return all gauges as of one moment. The queries do not become slower as more sweeps end."""
         num = func.count()
         by_state = select(sweeps.c.state, num).group_by(sweeps.c.state)
         of_open = select(trials.c.state, num).join_from(sweeps, trials, trials.c.sweep_id == sweeps.c.id)
@@ -71,7 +71,10 @@ class Health(Part):
             )
 
     def attention(self, *, now: float) -> Sequence[Trouble]:
-        """Return all incidents that need attention now, the worst kind first and the newest of each."""
+        """Return all incidents that need an operator's attention now.
+
+        The most serious kind comes first; within a kind the newest comes first.
+        """
         return [*self._unattended(now), *self.troubles(since=now - _SHOWN_S)]
 
     def _unattended(self, now: float) -> list[Trouble]:
@@ -87,14 +90,19 @@ class Health(Part):
         return [Trouble(kind=kind, subject="", name="", detail=detail, at=found.oldest_queued_at, count=waiting)]
 
     def troubles(self, *, since: float, limit: int = 20) -> Sequence[Trouble]:
-        """Return no more than so many of each kind, by kind, the newest first.
+        """Return incidents that are not fixed yet, at most ``limit`` of each kind.
 
-        - Retunes whose last finished run was a regression or could not run, however long ago.
-        - Performance regression gates that failed, stayed undecided or could not run since then.
-        - Sweeps that failed since then, but for those of retunes and gates, and those whose very job a later sweep has
-          measured.
-        - Clusters whose last finished check failed, however long ago.
-        - Webhooks with deliveries that were given up since then and not sent again, one for all of a webhook.
+        They are ordered by kind, and the newest comes first within a kind.
+
+        The kinds are:
+
+        - Scheduled retunings whose last finished run found a regression or could not run, at any time.
+        - Performance regression gates that failed, stayed undecided or could not run after ``since``.
+        - Sweeps that failed after ``since``. Sweeps of retunings and gates are left out, and so are sweeps whose exact
+          job a
+          later sweep has measured.
+        - Clusters whose last finished check failed, at any time.
+        - Webhooks with deliveries that were given up after ``since`` and not sent again: one incident for each webhook.
         """
         with reading(self._engine) as connection:
             found = (
@@ -109,19 +117,19 @@ class Health(Part):
 
     # ------------------------------------------------------------------ workers, as they told of themselves
     def tell(self, worker: KnownWorker) -> None:
-        """Store a worker's heartbeat in place of its earlier one; delete workers that were silent for a day."""
+        """Store a worker's heartbeat in place of its earlier one, and delete workers that were silent for a day."""
         replaced = (workers.c.name == worker.name) | (workers.c.seen_at < worker.seen_at - DAY_S)
         with writing(self._engine) as connection:
             connection.execute(delete(workers).where(replaced))
             connection.execute(insert(workers).values(values_of(worker)))
 
     def forget(self, name: str) -> None:
-        """Forget a worker that has stopped; one that is not stored is no error."""
+        """Delete the record of a worker that has stopped. If it is not stored, nothing happens."""
         with writing(self._engine) as connection:
             connection.execute(delete(workers).where(workers.c.name == name))
 
     def workers(self) -> Sequence[KnownWorker]:
-        """Return the workers, those with the latest heartbeat first."""
+        """Return all known workers, ordered by their last heartbeat, latest first."""
         newest_first = select_values(workers, KnownWorker).order_by(workers.c.seen_at.desc(), workers.c.name)
         with reading(self._engine) as connection:
             return [KnownWorker(**row._mapping) for row in connection.execute(newest_first)]
@@ -129,7 +137,10 @@ class Health(Part):
 
 # ---------------------------------------------------------------------- retunes and clusters
 def select_last(kind: str) -> AnySelect:
-    """Return the last run of that kind of each subject that came to an end, where that was a failure."""
+    """Return the query for runs of a kind that failed and are the newest finished run of their subject.
+
+    A subject is, for example, the retune or the cluster that the run belongs to. Cancelled runs do not count.
+    """
     others = runs.alias("others")
     ended = others.c.state.in_((RunState.COMPLETE, RunState.FAILED))
     mine = (others.c.kind == kind) & (others.c.subject == runs.c.subject) & ended
@@ -161,7 +172,7 @@ def _of_clusters(connection: Connection, limit: int) -> Iterator[Trouble]:
 
 # ---------------------------------------------------------------------- gates
 def select_failed(kind: str, since: float) -> AnySelect:
-    """Return runs of a kind that failed since then: gates that let nothing pass, deliveries that were given up."""
+    """Return the query for the runs of a kind that failed after ``since``, newest first."""
     failed = (runs.c.kind == kind) & (runs.c.state == RunState.FAILED) & (runs.c.finished_at > since)
     columns = (runs.c.id, runs.c.subject, runs.c.detail, runs.c.finished_at, runs.c.result, runs.c.request)
     return select(*columns).where(failed).order_by(*NEWEST)
@@ -176,7 +187,10 @@ def _of_gates(connection: Connection, since: float, limit: int) -> Iterator[Trou
 
 # ---------------------------------------------------------------------- sweeps
 def select_sweeps(since: float) -> AnySelect:
-    """Return sweeps that failed since then for nobody but who asked, and whose job no later one measured."""
+    """Return the query for sweeps that failed after ``since`` and whose job no later sweep has measured.
+
+    Sweeps that belong to a retuning or a gate are left out.
+    """
     later = sweeps.alias("later")
     measured = (later.c.job_key == sweeps.c.job_key) & (later.c.created_at > sweeps.c.created_at)
     mended = select(later.c.id).where(measured, later.c.state == RunState.COMPLETE).exists()

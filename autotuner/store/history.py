@@ -36,15 +36,24 @@ class _Measured:
 
 
 class HistoryStore(Part):
-    """Trials that ran or ran out of memory, of all sweeps; simulated ones are left out.
+    """The trials of all sweeps that were measured or ran out of memory, from which later predictions learn.
 
-    Newest first: by their sweep's age, then by their number. ``before`` leaves out what finished then or later.
+    Simulated trials are left out. Results are ordered by the age of the sweep, newest first, then by the number of the
+    trial, highest first. ``before`` leaves out trials that finished at that time or later.
     """
 
     def measured(
         self, accelerator: str, stack: str | None = None, *, before: float, after: float = 0.0, limit: int = 1000
     ) -> Sequence[PastTrial]:
-        """Return those on accelerators of that name, under that stack or any; later than ``after``, and newest."""
+        """Return up to ``limit`` past trials on accelerators of that name, newest first.
+
+        Args:
+            accelerator: Name of the accelerator.
+            stack: Only trials with this software stack; None: with any.
+            before: Only trials that finished before this time.
+            after: Only trials that finished after this time; 0: at any time.
+            limit: Greatest number of trials to return.
+        """
         mine = [sweeps.c.accelerator == accelerator]
         if stack is not None:
             mine.append(sweeps.c.stack == stack)
@@ -53,16 +62,22 @@ class HistoryStore(Part):
         return self._past(mine, before, limit)
 
     def of_job(self, job_key: str, *, before: float, limit: int = 1000) -> Sequence[PastTrial]:
-        """Return those of sweeps for that very job (``core.sweep.job_key``), whatever their space and budget."""
+        """Return past trials of sweeps for exactly this job, with any search space and budget.
+
+        ``core.sweep.job_key`` computes the key of a job.
+        """
         return self._past([sweeps.c.job_key == job_key], before, limit)
 
     def accelerators(self) -> Sequence[str]:
-        """Return names of those that sweeps were for and a trial ended on, but for simulated ones, by name."""
+        """Return the names of all accelerators on which a trial ended that was not simulated, ordered by name."""
         with reading(self._engine) as connection:
             return list(connection.scalars(select_accelerators()))
 
     def newest_at(self) -> float | None:
-        """Return when the last trial of all finished; what was asked before ``newest_at`` changed is still so."""
+        """Return the time at which the last trial of all sweeps finished, or None.
+
+        While it is the same, so is the history.
+        """
         with reading(self._engine) as connection:
             return connection.scalar(select(func.max(trials.c.finished_at)))
 
@@ -75,7 +90,10 @@ class HistoryStore(Part):
 
 
 def select_accelerators() -> Select[str]:
-    """Return names of the accelerators that trials ran on: each is looked for once, however many sweeps have it."""
+    """Return the query for the names of accelerators on which a trial ended that was not simulated.
+
+    It looks for one trial of each accelerator, however many sweeps there are.
+    """
     names = select(sweeps.c.accelerator).distinct().subquery()
     ran = (sweeps.c.accelerator == names.c.accelerator) & (sweeps.c.engine != SIMULATED)
     ended = trials.c.finished_at.is_not(None)
@@ -84,7 +102,12 @@ def select_accelerators() -> Select[str]:
 
 
 def select_history(mine: Sequence[ColumnElement[bool]], before: float) -> AnySelect:
-    """Return trials that ran or ran out of memory, of the sweeps that the conditions say: in the order of an index."""
+    """Return the query for trials that were measured or ran out of memory, newest sweep first.
+
+    The rows come in the order of an index.
+
+    ``mine`` holds conditions on ``sweeps`` and ``trials``; all must be true. Simulated trials are left out.
+    """
     ended = or_(trials.c.state.in_((TrialState.COMPLETE, TrialState.PRUNED)), trials.c.failure_kind == FailureKind.OOM)
     past = (sweeps.c.created_at < before) & (trials.c.finished_at < before)
     return (

@@ -28,7 +28,7 @@ _DECIDED = (MfuGateOutcome.PASSED, MfuGateOutcome.FAILED, MfuGateOutcome.NO_BASE
 
 
 class MfuGateStore(Part):
-    """Performance regression gates and baselines."""
+    """The store of performance regression gates and of the baselines that they compare with."""
 
     def create(
         self,
@@ -38,13 +38,14 @@ class MfuGateStore(Part):
         now: float,
         caller: Caller = NOBODY_ASKED,
     ) -> GateRun:
-        """Store a gate that awaits the sweep that measures for it, or that is finished at once.
+        """Store a new performance regression gate: either with the sweep that measures for it, or with its result.
 
         Args:
-            asked: What was asked, with the baseline as the caller read it.
-            by: The sweep to queue, whose end frees the gate; or the end that an earlier gate's runs give to this one.
-            now: Of the request.
-            caller: Who asks, to whose quota the sweep is held as by ``Store.create_sweep``.
+            asked: The request for the gate, with the baseline that the caller read.
+            by: The request for the sweep to queue; the gate waits until it ends. Or the result, reused from an earlier
+                gate.
+            now: Time of the request.
+            caller: The caller. The sweep is checked against the caller's quota, as in ``Store.create_sweep``.
         """
         name = asked.gate.baseline
         check_name("gate.baseline", name)
@@ -58,26 +59,29 @@ class MfuGateStore(Part):
             return get_run(connection, GATE_ROWS, new.id)
 
     def find_reusable(self, content: str) -> GateRun | None:
-        """Return the last gate of that content that measured something itself and came to a decision."""
+        """Return the last gate with the same content whose own sweep led to a decision, or None.
+
+        ``content`` is the hash of what the gate measures. The result of such a gate can be reused.
+        """
         with reading(self._engine) as connection:
             gate_id = connection.scalar(select(runs.c.id).where(runs.c.unique_key == _unique(content)))
             return None if gate_id is None else get_run(connection, GATE_ROWS, gate_id)
 
     # ------------------------------------------------------------------ baselines
     def get_baseline(self, name: str, key: str) -> Baseline | None:
-        """Return what is stored under that name for the job with that key; None without it."""
+        """Return the baseline stored under that name for the job with that key, or None if there is none."""
         mine = (baselines.c.name == name) & (baselines.c.key == key)
         with reading(self._engine) as connection:
             return connection.scalar(select(baselines.c.document).where(mine))
 
     def list_baselines(self) -> Sequence[Baseline]:
-        """Return all baselines by name, then newest first."""
+        """Return all baselines, ordered by name, and newest first among those of one name."""
         with reading(self._engine) as connection:
             found = connection.scalars(select(baselines.c.document)).all()
         return sorted(found, key=lambda baseline: (baseline.name, -baseline.at, baseline.key))
 
     def remove_baseline(self, name: str, key: str) -> None:
-        """Forget it; ``NotFound`` without it."""
+        """Delete the baseline of that name for the job with that key; raise ``NotFound`` if it is not stored."""
         mine = (baselines.c.name == name) & (baselines.c.key == key)
         with writing(self._engine) as connection:
             if not connection.execute(delete(baselines).where(mine)).rowcount:

@@ -16,7 +16,7 @@ from autotuner.store.tables import study_trials
 
 
 class OptimizerStudyStore(Part):
-    """Optimizer studies, which are runs, and their trials."""
+    """The store of optimizer studies (durable runs that compare optimizers) and of their trials."""
 
     def create(
         self,
@@ -26,24 +26,29 @@ class OptimizerStudyStore(Part):
         idempotency_key: str | None = None,
         caller: Caller = NOBODY_ASKED,
     ) -> tuple[Run, bool]:
-        """Queue a study; or the one that the caller's key made before of this request, and False.
+        """Queue a new study and return it with True, or return a stored one with False.
+
+        A stored study is returned if the same caller's idempotency key created it from an equal request.
 
         Raises:
-            Conflict: The key made one of another request.
+            Conflict: The caller's key created a study of a different request.
         """
         key = key_of_caller("study", caller, idempotency_key)
         new = NewRun(id=new_id("os"), kind="study", request=request, created_by=caller.name, unique_key=key)
         return self._runs.add(new, now=now)
 
     def trials(self, study_id: str) -> Sequence[OptimizerTrial]:
-        """Return all trials of a study, by number."""
+        """Return all trials of an optimizer study, ordered by number."""
         self._runs.get("study", study_id)
         mine = select(study_trials.c.document).where(study_trials.c.run_id == study_id)
         with reading(self._engine) as connection:
             return connection.scalars(mine.order_by(study_trials.c.number)).all()
 
     def save_trial(self, trial: OptimizerTrial, lease: Lease) -> None:
-        """Store a trial, new or in the place of what it was; ``LeaseLost`` where another worker has the study."""
+        """Store a new trial of a study, or replace its stored version.
+
+        Raise ``LeaseLost`` if another worker has the study.
+        """
         values = {"run_id": trial.study_id, "number": trial.number, "document": trial}
         with self._runs.holding(lease) as connection:
             upsert(connection, study_trials, ["run_id", "number"], values)

@@ -18,9 +18,10 @@ _Degree: TypeAlias = Annotated[int | None, Interval(ge=1, le=2**31 - 1)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A window on a list: skip ``offset``, then return at most ``limit``.
+    """A part of a list: skip ``offset`` entries, then return at most ``limit``.
 
-    A list also says how many match in all; where more than ``COUNTED_BEHIND`` come behind the page, it counts so many.
+    A list also returns the number of all entries that match. If more than ``COUNTED_BEHIND`` entries follow the page,
+    the count stops after that many.
     """
 
     limit: int = 50
@@ -29,7 +30,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialFilter:
-    """A filter of trials; None lets all pass."""
+    """A filter of trials. A field that is None excludes nothing; a trial must match all other fields."""
 
     state: TrialState | None = None
     """Only trials in this state."""
@@ -40,7 +41,7 @@ class TrialFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepFilter:
-    """A filter of sweeps; empty fields let all pass."""
+    """A filter of sweeps. A field that is empty or None excludes nothing; a sweep must match all other fields."""
 
     text: Annotated[str, MaxLen(200), Flag("q")] = ""
     """Words of the sweep's name, id, model, cluster, engine or owner."""
@@ -68,7 +69,7 @@ class SweepColumn(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOrder:
-    """The order of a list; equal ones, and those that have no such value, come newest first and last."""
+    """The order of a list of sweeps. Sweeps with equal values come newest first; sweeps without a value come last."""
 
     column: SweepColumn = SweepColumn.CREATED
     is_descending: bool = True
@@ -80,7 +81,7 @@ NEWEST_FIRST = SweepOrder()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ages:
-    """Retention periods in days; None keeps records for ever."""
+    """Retention periods in days: how long each kind of record is kept. None keeps such records for ever."""
 
     steps: float | None
     """Steps and events inside trials of a sweep, from its end on."""

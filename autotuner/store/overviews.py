@@ -61,7 +61,7 @@ OVERVIEWS: AnySelect = select(
 
 
 def get_overview(connection: Connection, sweep_id: str, now: float) -> SweepOverview:
-    """Return one sweep; ``NotFound`` without it."""
+    """Return the overview of one sweep: its state, progress and best trial. Raise ``NotFound`` if it is not stored."""
     row = one_row(connection, OVERVIEWS.where(sweeps.c.id == sweep_id), "sweep", sweep_id)
     return _completed(connection, [row], now)[0]
 
@@ -69,7 +69,7 @@ def get_overview(connection: Connection, sweep_id: str, now: float) -> SweepOver
 def list_overviews(
     connection: Connection, where: SweepFilter, order: SweepOrder, page: Page, now: float
 ) -> tuple[Sequence[SweepOverview], int]:
-    """Return a page of those that pass, and how many there are."""
+    """Return one page of the overviews of sweeps that match the filter, and the total number of sweeps that match."""
     conditions = passing(where)
     query = in_order(OVERVIEWS.where(*conditions), order)
     counted = select(sweeps.c.id).select_from(sweeps).where(*conditions)
@@ -78,7 +78,10 @@ def list_overviews(
 
 
 def select_progress(sweep_ids: Sequence[str], now: float) -> AnySelect:
-    """Return how many trials, repeats and hours each sweep has in each state, from an index alone.
+    """Return the query for the number of trials and repeats, and the hours, of each sweep and state of trials.
+
+    ``hours`` are accelerator-hours of trials until ``now``; ``gate_hours`` are those of their convergence gates. The
+    query reads only an index.
 
     Hours are accelerator-hours until now, of trials and of convergence gates.
     """
@@ -97,14 +100,14 @@ def select_progress(sweep_ids: Sequence[str], now: float) -> AnySelect:
 
 
 def run_hours(now: float) -> ColumnElement[float | None]:
-    """Return accelerator-hours of a trial until now; null before it starts, so that it is not summed."""
+    """Return the SQL expression for the accelerator-hours of a trial until ``now``; null before the trial starts."""
     of_jobs = trials.c.busy_s + trials.c.num_busy * now  # null where an engine was given none
     of_attempt = func.coalesce(trials.c.finished_at, now) - trials.c.started_at
     return func.coalesce(of_jobs, of_attempt) * trials.c.world_size / 3600.0
 
 
 def hours_spent(connection: Connection, sweep_ids: Sequence[str], now: float) -> dict[str, float]:
-    """Return accelerator-hours of each sweep's trials and convergence gates until now."""
+    """Return the accelerator-hours that each sweep's trials and convergence gates used until ``now``, by id."""
     hours = dict.fromkeys(sweep_ids, 0.0)
     for row in connection.execute(select_progress(sweep_ids, now)):
         hours[row.sweep_id] += row.hours + row.gate_hours
@@ -161,7 +164,7 @@ def _waiting(state: RunState, until: float | None, now: float, *, has_worker: bo
 
 # ---------------------------------------------------------------------- lists
 def passing(where: SweepFilter) -> list[ColumnElement[bool]]:
-    """Return the filter as conditions on ``sweeps``."""
+    """Return the SQL conditions on ``sweeps`` that a sweep meets if it matches the filter."""
     conditions = [_says(word) for word in where.text.split()[:_MOST_WORDS]]
     if where.state is not None:
         conditions.append(sweeps.c.state == where.state)
@@ -178,7 +181,7 @@ def _says(word: str) -> ColumnElement[bool]:
 
 
 def in_order(query: AnySelect, order: SweepOrder) -> AnySelect:
-    """Return the query, which joins ``BEST``, in that order; newest first, that is the order of an index."""
+    """Return the query with its rows ordered as asked. The query must join ``BEST``, the best trial of each sweep."""
     newest = (sweeps.c.created_at.desc(), sweeps.c.id.desc())
     if order.column is SweepColumn.CREATED:
         return query.order_by(*(newest if order.is_descending else (sweeps.c.created_at, sweeps.c.id)))
@@ -215,7 +218,10 @@ _COLUMNS: Mapping[SweepColumn, ColumnElement[Any]] = {
 
 
 def select_best_so_far(sweep_ids: list[str]) -> AnySelect:
-    """Return number and value of each ranked trial that was better than all before it, by sweep: a few of many."""
+    """Return the query for the trials of each sweep that were better than all ranked trials with a lower number.
+
+    A row has the trial's sweep, number and value of the objective. Rows are ordered by sweep and number.
+    """
     before = func.max(measurements.c.value).over(
         partition_by=measurements.c.sweep_id, order_by=trials.c.number, rows=(None, -1)
     )
@@ -231,5 +237,8 @@ def select_best_so_far(sweep_ids: list[str]) -> AnySelect:
 
 
 def select_owners() -> Select[str]:
-    """Return the names of all owners of sweeps, from an index alone; anonymous owners have none."""
+    """Return the query for the names of all callers who own a sweep, in order. It reads only an index.
+
+    Sweeps of anonymous callers have no owner.
+    """
     return select(sweeps.c.created_by).where(sweeps.c.created_by != "").distinct().order_by(sweeps.c.created_by)

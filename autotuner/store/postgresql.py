@@ -30,16 +30,16 @@ _POLL_S = 0.1
 
 
 class NoAnswer(psycopg.OperationalError):
-    """The server did not answer within the time that it has for any statement."""
+    """Raised when the PostgreSQL server does not answer within the time allowed for any statement."""
 
 
 def make_postgresql_engine(address: URL, answer_s: float | None) -> Engine:
-    """Return an engine for that database; connects to nothing yet.
+    """Return the SQLAlchemy engine for a PostgreSQL database. It does not connect to the database yet.
 
     Args:
-        address: Of the database.
-        answer_s: How long an answer is waited for: the server itself ends statements and waiting for locks somewhat
-            earlier, and one that is frozen or cut off is given up then. None: as long as it takes.
+        address: URL of the database.
+        answer_s: Seconds to wait for an answer; None: no limit. The server itself ends statements and waits for locks
+            somewhat earlier. A server that is frozen or cut off is given up after this time.
     """
     engine = create_engine(
         address.set(drivername="postgresql+psycopg"),

@@ -22,7 +22,10 @@ _BATCH = 1000  # rows per transaction, so that nobody waits long for one
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thinned:
-    """Numbers of removed records."""
+    """The numbers of records that retention has removed, by kind.
+
+    ``num_sweeps`` counts sweeps that lost their steps.
+    """
 
     num_sweeps: int = 0
     num_steps: int = 0
@@ -37,17 +40,17 @@ class Thinned:
 
 
 class Retention(Part):
-    """The removal of old records; every method but ``run`` is one transaction."""
+    """Removal of records that are older than their retention period. Every method except ``run`` is one transaction."""
 
     def run(self, ages: Ages, *, now: float) -> Thinned:
-        """Remove everything that is older, and return how much that was."""
+        """Remove all records that are older than their retention period, and return how many were removed."""
         done = Thinned()
         while (more := self.step(ages, now=now)) is not None:
             done += more
         return done
 
     def step(self, ages: Ages, *, now: float) -> Thinned | None:
-        """Remove some records in a short transaction; return None when no old ones are left."""
+        """Remove some of the old records in one short transaction; return None if no old records are left."""
         if ages.steps is not None and (done := self.thin_sweep(before=now - ages.steps * DAY_S, now=now)):
             return done
         for days, prune, counted in (
@@ -60,20 +63,21 @@ class Retention(Part):
         return None
 
     def thin_sweep(self, *, before: float, now: float) -> Thinned | None:
-        """Thin the sweep that ended first, at ``before`` at the latest, of those not thinned since; None without one.
+        """Remove the details of one sweep that ended at ``before`` or earlier; return None if no such sweep is left.
 
-        Removed are the steps and timelines of its trials that were measured, and the events of steps, notes and jobs
-        of all. What else was measured, how trials and the sweep began and ended, and steps of trials that were ended
-        early, all of which later sweeps learn from, stay.
+        The sweep is the one that ended first and whose details have not been removed since then. Removed are the steps
+        and timelines of its measured trials, and the events about steps, notes and jobs of all its trials. Everything
+        that later sweeps learn from stays: other measurements, how the trials and the sweep began and ended, and the
+        steps of trials that were ended early.
         """
         with writing(self._engine) as connection:
             sweep_id = connection.scalar(select_thinnable(before).with_for_update(skip_locked=True))
             return None if sweep_id is None else _thin(connection, sweep_id, now)
 
     def prune_announcements(self, *, before: float) -> int:
-        """Remove some announcements told before then, with their deliveries; how many, 0 when there are no more.
+        """Remove some announcements from before that time, with their deliveries.
 
-        One of which a delivery is pending stays.
+        Return how many, 0 if no more are left. An announcement with a pending delivery stays.
         """
         pending = exists().where(runs.c.parent_id == announcements.c.id, runs.c.finished_at.is_(None))
         old = select(announcements.c.id).where(announcements.c.at < before, ~pending).order_by(announcements.c.at)
@@ -83,12 +87,12 @@ class Retention(Part):
             return connection.execute(delete(announcements).where(announcements.c.id.in_(ids))).rowcount
 
     def prune_plans(self, *, before: float) -> int:
-        """Remove some plans that were first asked for before then; how many, 0 when there are no more."""
+        """Remove some plans that were first asked for before that time; return how many, 0 if no more are left."""
         with writing(self._engine) as connection:
             return _prune(connection, runs, (runs.c.kind == "plan") & (runs.c.created_at < before))
 
     def prune_audit(self, *, before: float) -> int:
-        """Remove some entries of the audit log from before then; how many, 0 when there are no more."""
+        """Remove some audit log entries from before that time; return how many, 0 if no more are left."""
         with writing(self._engine) as connection:
             return _prune(connection, audit, audit.c.at < before)
 
@@ -100,7 +104,7 @@ def _prune(connection: Connection, table: Table, is_old: ColumnElement[bool]) ->
 
 
 def select_thinnable(before: float) -> Select[str]:
-    """Return id of the sweep that ended first, at that time at the latest, and was not thinned since."""
+    """Return the query for the id of the sweep that ended first, by ``before``, and still has its details."""
     is_new = or_(sweeps.c.thinned_at.is_(None), sweeps.c.thinned_at < sweeps.c.finished_at)
     ended = sweeps.c.finished_at <= before
     return select(sweeps.c.id).where(ended, is_new).order_by(sweeps.c.finished_at).limit(1)

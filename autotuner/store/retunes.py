@@ -46,15 +46,18 @@ _NAMES = select(retunes.c.name)
 
 
 class RetuneStore(Part):
-    """Retunes and their runs.
+    """The store of scheduled retunings ("retunes": jobs that are tuned again at due times) and of their runs.
 
-    ``start_run`` does all of its step or nothing, and of many that try the same step one does it. A run is durable: it
-    awaits its sweep, and the worker that takes it then stores how it ends.
+    ``start_run`` does all of its work or nothing. If several processes try to start the same run, one of them does. A
+    run is durable: it waits for its sweep, and the worker that then takes it stores how it ends.
     """
 
     # ------------------------------------------------------------------ retunes
     def save(self, request: RetuneRequest, *, now: float, next_due_at: float | None, created_by: str = "") -> Retune:
-        """Store a new retune; a name that is taken raises ``Conflict``."""
+        """Store a new retune and return it; raise ``Conflict`` if another retune has its name.
+
+        ``next_due_at`` is the time of its first run; None: no run is due.
+        """
         check_name("retune.name", request.name)
         retune = Retune(
             request=request,
@@ -72,26 +75,32 @@ class RetuneStore(Part):
         return retune
 
     def get(self, name: str) -> Retune:
-        """Return a retune as it stands now; ``NotFound`` names the nearest."""
+        """Return the retune of that name with its latest run.
+
+        If there is none, ``NotFound`` suggests the most similar name.
+        """
         with reading(self._engine) as connection:
             return _with_last_run(connection, _get(connection, name))
 
     def list(self) -> Sequence[Retune]:
-        """Return retunes by name, without those that another release wrote and this one cannot read."""
+        """Return all retunes, ordered by name, except those that another release wrote and this one cannot read."""
         with reading(self._engine) as connection:
             found = [_with_last_run(connection, one) for one in _readable(connection.execute(_RETUNES).all())]
         return sorted(found, key=lambda retune: retune.name)  # not in SQL: PostgreSQL sorts text as its locale says
 
     def set_paused(self, name: str, paused: bool, *, next_due_at: float | None) -> Retune:
-        """Pause it, which forgets when it was due, or go on at ``next_due_at``."""
+        """Pause a retune, which clears its due time, or let it continue with its next run at ``next_due_at``."""
         return self._change(name, is_paused=paused, next_due_at=None if paused else next_due_at)
 
     def set_incumbent(self, name: str, layout: Layout, baseline: Sequence[RunGroup]) -> Retune:
-        """Store that another layout is in use now, which reached ``baseline``."""
+        """Store the layout that is in use from now on, and ``baseline``, the runs that were measured with it."""
         return self._change(name, incumbent=layout, baseline=tuple(baseline))
 
     def remove(self, name: str) -> None:
-        """Forget it with its runs; their sweeps stay. A run that is not finished raises ``Conflict``."""
+        """Delete a retune and its runs; the sweeps of the runs stay.
+
+        Raise ``Conflict`` if one of its runs is not finished.
+        """
         with writing(self._engine) as connection:
             one_row(connection, _NAMES.where(retunes.c.name == name).with_for_update(), "retune", name, _NAMES)
             if (run := _unfinished_run(connection, name)) is not None:
@@ -101,7 +110,7 @@ class RetuneStore(Part):
 
     # ------------------------------------------------------------------ runs
     def due(self, now: float) -> Sequence[Retune]:
-        """Return retunes whose due time has come, the one due first in front."""
+        """Return the retunes whose due time is ``now`` or earlier, ordered by due time."""
         query = _RETUNES.where(retunes.c.next_due_at <= now).order_by(retunes.c.next_due_at, retunes.c.name)
         with reading(self._engine) as connection:
             rows = connection.execute(query).all()
@@ -116,18 +125,20 @@ class RetuneStore(Part):
         sweep: SweepRequest | None = None,
         caller: Caller = NOBODY_ASKED,
     ) -> RetuneRun | None:
-        """Store a run with its queued sweep, and the retune's next due time; all at once.
+        """Store a new run of a retune, queue its sweep, and store the retune's next due time, in one transaction.
 
-        None, and nothing is changed, where somebody else was first or things are not as the caller saw them: the retune
-        is gone or due at another time than expected, a run of that due time is stored, or another run is unfinished and
-        this one is not skipped; or the other way round.
+        Returns None and changes nothing if the situation is not as the caller expected: the retune is gone or has
+        another due time, a run for that due time exists, or ``due.skipped`` is wrong. A run must be skipped if and only
+        if another run of the retune is unfinished.
 
         Args:
-            name: Whose run it is.
-            due: When it was due, and when the next is; a run out of turn is due now, and leaves the next as it was.
-            now: Of its start.
-            sweep: What it measures; None of one that is skipped, or that cannot start and ends at once.
-            caller: Whose sweep it is, held to their quota as by ``Store.create_sweep``.
+            name: Name of the retune.
+            due: When the run was due, and when the next one is. A run that somebody starts by hand is due now, and
+                leaves
+                the next due time as it was.
+            now: Time at which the run starts.
+            sweep: Request for the sweep that measures. None: the run is skipped, or it cannot start and ends at once.
+            caller: Owner of the sweep, which is checked against the caller's quota, as in ``Store.create_sweep``.
         """
         assert not (due.skipped and sweep), "a skipped run measures nothing"
         with writing(self._engine) as connection:
@@ -151,12 +162,12 @@ class RetuneStore(Part):
             return get_run(connection, RETUNE_ROWS, new.id)
 
     def unfinished_run(self, name: str) -> RetuneRun | None:
-        """Return the run that goes on; there is one at most."""
+        """Return the run of the retune that has not finished, or None. A retune has at most one."""
         with reading(self._engine) as connection:
             return _unfinished_run(connection, name)
 
     def runs(self, name: str, *, page: Page = Page()) -> tuple[Sequence[RetuneRun], int]:
-        """Return runs of a retune, newest due time first, and how many there are in all."""
+        """Return one page of a retune's runs, the latest due time first, and the total number of its runs."""
         with reading(self._engine) as connection:
             one_row(connection, _NAMES.where(retunes.c.name == name), "retune", name, _NAMES)
         return self._runs.list(RetuneRun, subject=name, page=page)

@@ -62,7 +62,7 @@ def _no_pause(run: Run) -> None:
 
 
 def with_result(could_not_run: Any) -> Callable[[Any, Finish], Finish]:
-    """Return how a run ends that always has a result: the given one, where an error ended it."""
+    """Return a function for ``Rows.ended``: a run that an error ended without a result gets the given result."""
     return lambda _, end: end if end.result is not None else replace(end, result=could_not_run)
 
 
@@ -117,7 +117,11 @@ class Where(TypedDict, total=False):
 
 
 class RunStore:
-    """The store of durable runs of all kinds.
+    """The store of durable runs of all kinds: sweeps, checks, studies, plans, gates, retune runs and deliveries.
+
+    A method raises ``NotFound`` if no run of the kind has the id. A method that a worker calls with its lease raises
+    ``LeaseLost`` if another worker has claimed the run since, or if the run has ended or is gone. The store knows only
+    the kinds for which it has ``rows``.
 
     An id that no run of the kind has raises ``NotFound``. What a worker writes raises ``LeaseLost`` if another worker
     has claimed the run since, or it has ended or is gone. The store knows only the kinds that it has rows of.
@@ -154,12 +158,18 @@ class RunStore:
     @overload
     def get(self, kind: str, run_id: str) -> Run: ...
     def get(self, kind: type[Run] | str, run_id: str) -> Run:
-        """Return a run as it stands now; ``Unreadable`` where another release wrote it."""
+        """Return a run as it is stored now.
+
+        Raise ``Unreadable`` if another release wrote it and this one cannot read it.
+        """
         with reading(self._engine) as connection:
             return self._get(connection, _name(kind), run_id)
 
     def identify(self, run_id: str) -> Identity:
-        """Return what kind a listed run is of, and whose; also of one that another release wrote."""
+        """Return the kind, subject, creator and state of a run.
+
+        This also works for a run that another release wrote.
+        """
         columns = (runs.c.kind, runs.c.subject, runs.c.created_by, runs.c.state)
         mine = select(*columns).where(runs.c.id == run_id, runs.c.kind.in_(self._listed()))
         with reading(self._engine) as connection:
@@ -177,9 +187,10 @@ class RunStore:
     def list(
         self, kind: type[Run] | str | None, *, page: Page = Page(), **where: Unpack[Where]
     ) -> tuple[Sequence[Run], int]:
-        """Return runs, newest first, without those that another release wrote, and how many there are in all.
+        """Return one page of runs, newest first, and the total number of runs that match.
 
-        Without a kind they are of any that is listed.
+        If ``kind`` is None, runs of all listed kinds are returned. Runs that this release cannot read are left out of
+        the page, but counted.
         """
         kinds = self._listed() if kind is None else [_name(kind)]
         with reading(self._engine) as connection:
@@ -192,7 +203,10 @@ class RunStore:
                 yield self._read(row)
 
     def reopen(self, kind: str, run_id: str, progress: Any, *, now: float) -> Run:
-        """Queue a finished run again: a plan that failed, a delivery that was given up; ``Conflict`` of another."""
+        """Queue a finished run again, like a failed plan or a delivery that was given up.
+
+        Raise ``Conflict`` if it is not finished.
+        """
         with writing(self._engine) as connection:
             run = self.lock(connection, kind, run_id)
             if not run.state.is_finished:
@@ -201,10 +215,11 @@ class RunStore:
             return self._get(connection, kind, run_id)
 
     def cancel(self, kind: str, run_id: str, detail: str, *, now: float) -> Run:
-        """End a run at once if no worker and no job is busy with it, else ask for its end, which a worker brings about.
+        """End a run at once if no worker and no job is busy with it.
 
-        A finished run stays as it is. If the run awaits another, that one is cancelled, and its end decides how this
-        one ends. ``detail`` says how a run ends that nobody is busy with.
+        Otherwise ask for its end, which a worker carries out. A finished run stays as it is. If the run waits for
+        another run, that one is cancelled, and its end decides how this one ends. ``detail`` is the explanation that is
+        stored if the run ends at once.
         """
         with writing(self._engine) as connection:
             awaited = connection.execute(_select_awaited(run_id)).one_or_none()
@@ -230,7 +245,7 @@ class RunStore:
             self._end(connection, run, Finish(state=RunState.CANCELLED, detail=detail), now)
 
     def pause(self, kind: str, run_id: str, *, now: float) -> Run:
-        """Pause a run at once if no worker and no job is busy with it, else ask its worker to.
+        """Pause a run at once if no worker and no job is busy with it. Otherwise ask its worker to pause it.
 
         Raises:
             Conflict: The run is finished or about to be, or must not be paused.
@@ -251,7 +266,10 @@ class RunStore:
             return self._get(connection, kind, run_id)
 
     def resume(self, kind: str, run_id: str, *, now: float) -> Run:
-        """Queue a paused run again, or withdraw a pause that no worker has carried out; ``Conflict`` once it ended."""
+        """Queue a paused run again, or withdraw a request to pause that no worker has carried out.
+
+        Raise ``Conflict`` if it ended.
+        """
         with writing(self._engine) as connection:
             run = self.lock(connection, kind, run_id)
             if run.state.is_finished:
@@ -264,7 +282,7 @@ class RunStore:
             return self._get(connection, kind, run_id)
 
     def fail_unreadable(self, kind: str, run_id: str, problem: InvalidInput, *, now: float) -> None:
-        """End a run that this release cannot read. One that has ended stays as it is."""
+        """End a run, as failed, that this release cannot read. A run that has already ended stays as it is."""
         with writing(self._engine) as connection:
             self._fail_unreadable(connection, kind, run_id, problem, now)
 
@@ -280,7 +298,7 @@ class RunStore:
 
     # ------------------------------------------------------------------ workers
     def leases(self, kinds: Collection[str]) -> Sequence[Lease]:
-        """Return all leases that are held on runs of these kinds."""
+        """Return all leases that workers hold on runs of these kinds, also leases that have expired."""
         columns = (runs.c.id, runs.c.owner, runs.c.claim, runs.c.renewals, runs.c.lease_s)
         held = select(*columns).where(runs.c.owner.is_not(None), runs.c.kind.in_(kinds))
         with reading(self._engine) as connection:
@@ -289,10 +307,11 @@ class RunStore:
     def claim(
         self, kinds: Collection[str], *, owner: str, now: float, lease_s: float, lapsed: Collection[Lease] = ()
     ) -> Run | None:
-        """Give the run that is due longest to a worker, or None. Each run is given to one worker only.
+        """Give the worker ``owner`` the run that has been due longest, or None if none is due.
 
-        Leases that have ``lapsed`` are those that this worker has watched stand still. One that was renewed since is
-        left alone; where the store let nobody write for a while, all are.
+        One worker gets each run. ``lapsed`` holds the leases that this worker has watched and that were not renewed in
+        time: their runs may be taken over. A lease that was renewed since is left alone. If the store let nobody write
+        for a while, all leases are.
         """
         oldest = select_due(kinds, now, lapsed)
         with reading(self._engine) as connection:  # workers look often, and looking must not lock
@@ -320,7 +339,10 @@ class RunStore:
             return None
 
     def renew(self, lease: Lease, progress: Any = None, *, now: float) -> Wish:
-        """Say that the worker is alive, store how far it is, and return what people want of the run."""
+        """Renew a worker's lease, and return what people want to happen to the run.
+
+        ``progress`` is stored with the run; None leaves the stored progress.
+        """
         with self.holding(lease) as connection:
             known = {} if progress is None else {"progress": _text(progress)}
             _update(connection, lease.run_id, renewals=runs.c.renewals + 1, seen_at=now, **known)
@@ -328,9 +350,10 @@ class RunStore:
             return Wish(**connection.execute(wish).one()._mapping)
 
     def release(self, lease: Lease, *, now: float, due_at: float | None = None, detail: str | None = None) -> None:
-        """Give an unfinished run back: to be taken up at once or at a later time, or to be paused if that is wanted.
+        """Give up the lease of an unfinished run, so that a worker takes it up again at once or at ``due_at``.
 
-        While an engine runs a job of it, some worker has to end that first.
+        If people asked for a pause, the run is paused. While an engine runs a job of it, a worker has to end that job
+        before the run is paused. ``detail`` replaces the run's stored explanation; None keeps it.
         """
         with self.holding(lease) as connection:
             said: dict[str, Any] = {} if detail is None else {"detail": detail}
@@ -342,10 +365,10 @@ class RunStore:
                     self._pause(connection, run, now)
 
     def finish(self, lease: Lease, end: Finish, *, now: float, seen: int | None = None) -> bool:
-        """End a run and return True.
+        """End a run as ``end`` says and return True.
 
-        If people have changed the demand since the version that the worker has ``seen``, nothing ends, and the answer
-        is False.
+        ``seen`` is the version of the demand that the worker knows; None: any. If people have changed the demand since
+        that version, the run does not end, and the method returns False.
         """
         with self.holding(lease) as connection:
             run = self._read(connection.execute(_RUNS.where(runs.c.id == lease.run_id)).one())
@@ -356,29 +379,38 @@ class RunStore:
 
     @contextmanager
     def holding(self, lease: Lease) -> Iterator[Connection]:
-        """Open a transaction in which a worker may write what belongs to its run."""
+        """Open a transaction in which a worker may write data of its run.
+
+        It first checks that the worker holds the lease.
+        """
         with writing(self._engine) as connection:
             hold(connection, lease)
             yield connection
 
     # ------------------------------------------------------------------ inside a transaction, also of other stores
     def lock(self, connection: Connection, kind: str, run_id: str) -> Run:
-        """Return a run that nobody else changes until the transaction ends."""
+        """Return a run and lock it: nobody else can change it until the transaction ends."""
         return self._get(connection, kind, run_id, is_locking=True)
 
     def add_ended(
         self, connection: Connection, new: NewRun, end: Finish, now: float, *, ended_at: float | None = None
     ) -> None:
-        """Store a run whose end is known from the start, as if it had been queued and had ended at once or then."""
+        """Store a run whose end is already known, as if it had been queued at ``now`` and ended at ``ended_at``.
+
+        If ``ended_at`` is None, it ended at ``now``.
+        """
         insert_run(connection, new, now)
         _write_end(connection, new.id, end, now if ended_at is None else ended_at, self._rows[new.kind])
 
     def change(self, connection: Connection, run: Run, demand: Any) -> None:
-        """Ask something else of a locked run. Its worker hears of it, and ends nothing before it has."""
+        """Change the demand of a locked run.
+
+        Its worker is told, and cannot finish the run before it knows the new demand.
+        """
         _update(connection, run.id, demand=_text(demand), num_changes=run.num_changes + 1)
 
     def queue_again(self, connection: Connection, run: Run, now: float, **values: Any) -> None:
-        """Queue a locked run that has finished, with these values of its columns."""
+        """Queue a locked run that has finished, and set the given columns of its row."""
         anew: dict[str, Any] = {"finished_at": None, "wanted": None, "problem": None, "result": None, **values}
         anew["idle_since"] = None if run.started_at is None else run.finished_at
         self._set_state(connection, run, RunState.QUEUED, now, num_reopened=run.num_reopened + 1, **anew)
@@ -420,7 +452,7 @@ class RunStore:
 
 
 class Part:
-    """A part of the store; every method is one transaction, as in ``Store``."""
+    """Base class of the parts of the store. Every method is one transaction, as in ``Store``."""
 
     def __init__(self, engine: Engine, run_store: RunStore) -> None:
         self._engine = engine
@@ -429,7 +461,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """The facts of a run that are known without its documents."""
+    """Facts about a run that can be read without decoding its request, progress or result."""
 
     kind: str
     noun: str
@@ -446,7 +478,7 @@ def _name(kind: type[Run] | str) -> str:
 
 
 def get_run(connection: Connection, known: Rows[R], run_id: str, *, is_locking: bool = False) -> R:
-    """Return a run of a kind; if it is locked, nobody else changes it until the transaction ends.
+    """Return the run of a kind and id. With ``is_locking`` nobody else can change it until the transaction ends.
 
     Raises:
         NotFound: No run of the kind has that id.
@@ -459,7 +491,7 @@ def get_run(connection: Connection, known: Rows[R], run_id: str, *, is_locking: 
 
 
 def read_run(known: Rows[R], row: AnyRow) -> R:
-    """Return the run in a row.
+    """Return the run that a row of ``runs`` stores.
 
     Raises:
         Unreadable: Another release wrote it.
@@ -477,7 +509,7 @@ def _documents(cls: type[Run]) -> Sequence[tuple[str, type[Any]]]:
 
 
 def hold(connection: Connection, lease: Lease) -> None:
-    """Lock the run of a lease, for a write of its worker.
+    """Lock the run of a lease, so that its worker may write, after checking that the worker still holds the lease.
 
     Raises:
         LeaseLost: Another worker has claimed the run, or it has ended or is gone.
@@ -488,7 +520,7 @@ def hold(connection: Connection, lease: Lease) -> None:
 
 
 def insert_run(connection: Connection, new: NewRun, now: float) -> None:
-    """Insert a queued run."""
+    """Insert a new run in the state queued. It is due at ``now`` unless it names another time."""
     documents = {name: _text(getattr(new, name)) for name in ("request", "progress", "demand")}
     due_at = now if new.due_at is None else new.due_at
     begins = {"state": RunState.QUEUED, "created_at": now, "due_at": due_at, "idle_s": 0.0, "detail": ""}
@@ -505,12 +537,16 @@ def read_lease(row: AnyRow) -> Lease | None:
 
 
 def another_request(noun: str, run_id: str) -> Conflict:
-    """Return the error for an idempotency key that comes with another request than before."""
+    """Return the error to raise when an idempotency key was used before with a different request."""
     return Conflict(f"this idempotency key made {noun} {run_id} of another request; send a new key with a new request")
 
 
 def key_of_caller(kind: str, caller: Caller, key: str | None) -> str | None:
-    """Return the key as it is stored: another caller's equal key is another. Keys of HTTP hold no line break."""
+    """Return the idempotency key in the form in which it is stored, or None if the key is None.
+
+    It includes the kind of the run and the caller's name, so that equal keys of two callers differ. The separator is a
+    line break, which no key in an HTTP header can contain.
+    """
     own = f"{caller.name}\n{key}" if caller.name else key
     return None if key is None else f"{kind} {own}"
 
@@ -521,7 +557,10 @@ def select_runs(
     parent_id: str | None = None,
     states: Collection[RunState] = (),
 ) -> AnySelect:
-    """Return the query of a list; where it is of one kind, in the order of an index."""
+    """Return the query for runs of these kinds, newest first; None and an empty ``states`` exclude nothing.
+
+    For one kind, the rows come in the order of an index.
+    """
     query = _RUNS.where(runs.c.kind.in_(kinds))
     query = query if subject is None else query.where(runs.c.subject == subject)
     query = query if parent_id is None else query.where(runs.c.parent_id == parent_id)
@@ -530,7 +569,10 @@ def select_runs(
 
 
 def select_due(kinds: Collection[str], now: float, lapsed: Collection[Lease] = ()) -> AnySelect:
-    """Return the query for the id of the run that is due longest and that nobody holds."""
+    """Return the query for the id of the run that has been due longest and that no worker holds.
+
+    A run that is held by one of the ``lapsed`` leases counts as free.
+    """
     is_free = or_(runs.c.owner.is_(None), *map(_is_still, lapsed))
     is_due = runs.c.kind.in_(kinds) & runs.c.state.in_(OPEN) & runs.c.awaits.is_(None) & (runs.c.due_at <= now)
     query: AnySelect = select(runs.c.id).where(is_due, is_free)

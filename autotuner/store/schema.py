@@ -29,7 +29,7 @@ _MIGRATION_LOCK = 0x6175746F  # "auto" in ASCII; any number will do that nobody 
 
 
 def migrate(url: str) -> None:
-    """Bring the database to the revision that this program needs, all or nothing; concurrent calls queue.
+    """Migrate the database to the schema revision that this program needs, all or nothing. Concurrent calls wait.
 
     The database of a newer program stays as it is.
 
@@ -52,13 +52,16 @@ def migrate(url: str) -> None:
 
 
 def migrate_if_embedded(url: str) -> None:
-    """Bring a SQLite file to the newest schema; a server's database is migrated on purpose (``autotuner migrate``)."""
+    """Migrate a SQLite file to the newest schema.
+
+    Other databases are left alone: ``autotuner migrate`` migrates them.
+    """
     if url.startswith("sqlite"):
         migrate(url)
 
 
 def memory_engine() -> Engine:
-    """Return an engine on a new database in memory, made at the newest revision instead of led there."""
+    """Return an engine for a new database in memory that already has the newest schema."""
     engine = make_memory_engine()
     with engine.connect() as new, _COPYING, _empty_database().connect() as empty:
         _of_sqlite(empty).backup(_of_sqlite(new))
@@ -86,12 +89,15 @@ def _of_sqlite(connection: Connection) -> sqlite3.Connection:
 
 
 def current_revision(connection: Connection) -> str | None:
-    """Return the revision of the database; None before the first migration."""
+    """Return the schema revision of the database, or None before its first migration."""
     return _versions(connection).get_current_revision()
 
 
 def write_again(connection: Connection, revision: str) -> None:
-    """Store the revision that is stored, which is as much as any write asks of the disk."""
+    """Write the stored schema revision once more.
+
+    This shows whether the database can be written, and changes nothing.
+    """
     versions = table(VERSION_TABLE, column("version_num"))
     connection.execute(update(versions).values(version_num=revision))
 
@@ -102,21 +108,22 @@ def _versions(connection: Connection) -> MigrationContext:
 
 @cache
 def head_revision() -> str:
-    """Return the revision that this program needs."""
+    """Return the newest schema revision, which this program needs."""
     head = _directory().get_current_head()
     assert head is not None, "installed without its migrations"
     return head
 
 
 def is_known(revision: str) -> bool:
-    """Return whether this program leads a database of that revision to its own."""
+    """Return True if this program can migrate a database of that revision to its own revision."""
     return revision in {script.revision for script in _directory().walk_revisions()}
 
 
 def why_unfit(revision: str | None) -> str | None:
-    """Return why this program cannot work on such a database, and what to do; None: it can.
+    """Return the reason why this program cannot use a database of that revision and what to do, or None if it can.
 
-    A newer revision only adds what this program can do without.
+    A database with a newer revision can be used, because newer revisions only add things that this program does not
+    need. None as the revision means that the database was never migrated.
     """
     head = head_revision()
     if revision is not None and revision >= head:
@@ -131,12 +138,14 @@ def why_unfit(revision: str | None) -> str | None:
 
 
 def write_revision(url: str, message: str, scripts: Path | None = None) -> Path:
-    """Draft the next revision: what a migrated database lacks of ``tables``. For developers, who then read it.
+    """Draft the next migration script from the differences between a migrated database and ``tables``; return its path.
+
+    This is for developers, who then check the draft.
 
     Args:
-        url: A database at the newest revision; it is compared, not changed.
-        message: What the revision does, in a few words; they become its file name.
-        scripts: A folder like ``migrations``; that one by default.
+        url: URL of a database at the newest revision, which is compared and not changed.
+        message: What the revision does, in a few words; they become part of the file name.
+        scripts: A folder like ``migrations``; None: that folder itself.
     """
     engine = make_engine(url)
     try:
@@ -151,7 +160,10 @@ def write_revision(url: str, message: str, scripts: Path | None = None) -> Path:
 
 
 def alembic_config(connection: Connection, scripts: Path | None = None) -> Config:
-    """Return Alembic set up for one connection, which stays the caller's to commit and close."""
+    """Return the Alembic configuration for one connection, which the caller commits and closes.
+
+    ``scripts`` is the folder of the migration scripts; None: the installed ``migrations``.
+    """
     config = Config()
     config.set_main_option("script_location", str(scripts or _scripts()).replace("%", "%%"))
     config.attributes.update(

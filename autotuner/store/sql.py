@@ -27,37 +27,37 @@ _ANSWER_S = 15.0
 
 
 def open_store(url: str, *, answer_s: float = _ANSWER_S) -> Store:
-    """Return the store in the database of that URL; nothing is connected before the first call.
+    """Return the store in the database of a URL. It does not connect before the first call.
 
-    What the URL may be, how long an answer is waited for, and errors are as ``make_engine`` has them.
+    ``make_engine`` describes the URL, ``answer_s`` and the errors.
     """
     return Store(make_engine(url, answer_s=answer_s))
 
 
 def memory_store() -> Store:
-    """Return an empty store in this process's memory, for tests and for questions whose answers nobody keeps."""
+    """Return an empty store in this process's memory, for tests and for questions whose answers are not kept."""
     return Store(memory_engine())
 
 
 class Store(SweepStore, TrialStore):
-    """Everything that is kept, on SQLite or PostgreSQL.
+    """All data of the service, on SQLite or PostgreSQL.
 
-    Every method is one transaction and may be called from any thread. A database that is out of reach or cannot write
+    Every method is one transaction and may be called from any thread. A database that cannot be reached or written
     raises ``StoreUnavailable``. An id that is not stored raises ``NotFound``.
 
     Attributes:
         runs: The queue of durable runs.
         descriptions: Models, clusters and profiles by name, and checks of clusters.
-        control: What people change of sweeps that they asked for.
-        comments: What people write on sweeps and trials.
-        retunes: Retunes and their runs.
-        mfu_gates: performance regression gates and their baselines.
+        control: Changes that people make to existing sweeps.
+        comments: Comments of people on sweeps and trials.
+        retunes: Scheduled retunings and their runs.
+        mfu_gates: Performance regression gates and their baselines.
         optimizer_studies: Optimizer studies and their trials.
-        announcements: Outcomes, the webhooks that they go to, and their deliveries.
-        history: What trials of all sweeps measured.
-        retention: What is removed because of its age.
-        health: What an operator watches of all of this, what went wrong, and who runs it.
-        access: Tokens of callers, sessions of browsers, what callers take, and what they did.
+        announcements: Announcements of outcomes, webhooks that receive them, and their deliveries.
+        history: Measurements of the trials of all sweeps.
+        retention: Removal of old records.
+        health: Gauges and incidents that an operator watches, and the known workers.
+        access: Tokens of callers, sessions of browsers, use of quotas, and the audit log.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -77,7 +77,7 @@ class Store(SweepStore, TrialStore):
         self.access = AccessStore(engine, self.runs)
 
     def check(self) -> str:
-        """Return the schema revision: the one of this program, or of a newer one.
+        """Return the database's schema revision, which is that of this program or a newer one, after a test write.
 
         Raises:
             StoreUnavailable: The database does not answer, is not migrated or takes no write: its disk is full, say.
@@ -92,5 +92,5 @@ class Store(SweepStore, TrialStore):
         return revision
 
     def close(self) -> None:
-        """Release connections; the store is not used afterwards."""
+        """Close all connections to the database. The store must not be used afterwards."""
         self._engine.dispose()

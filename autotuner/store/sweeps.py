@@ -51,8 +51,8 @@ _EVENTS = {RunState.PAUSED: "sweep.paused", RunState.QUEUED: "sweep.queued"}
 class SweepStore(Part):
     """The store of sweeps.
 
-    A write to a sweep locks the row of its run first (SQLite: the database), so writes to one sweep happen one after
-    another and its events get their sequence in the order in which they become visible.
+    A write to a sweep first locks the row of its run (on SQLite: the database). Therefore writes to one sweep happen
+    one after another, and the sequence numbers of its events have the order in which the events become visible.
     """
 
     def create_sweep(
@@ -63,14 +63,15 @@ class SweepStore(Part):
         idempotency_key: str | None = None,
         caller: Caller = NOBODY_ASKED,
     ) -> tuple[Sweep, bool]:
-        """Store a queued sweep of the caller and say whether it is new.
+        """Queue a new sweep of the caller and return it with True, or return the one that this key created with False.
 
-        The same key of the same caller with an equal request returns the stored sweep and False, whatever became of its
-        budget since; with another request it raises ``Conflict``. Two concurrent calls with one key create one sweep.
-        Writes the event ``sweep.created``.
+        The same idempotency key of the same caller with an equal request returns the stored sweep, even if its budget
+        has changed since; with a different request it raises ``Conflict``. Two concurrent calls with one key create one
+        sweep. Writes the event ``sweep.created``.
 
-        A new sweep is held to the caller's quota, however many ask at once: ``QuotaExceeded`` where nothing is left of
-        it, and where it counts accelerator-hours, no more of them than are left.
+        A new sweep is checked against the caller's quota, also if many are created at once. If nothing is left of the
+        quota, ``QuotaExceeded`` is raised. If the quota limits accelerator-hours, the sweep gets at most those that are
+        left.
         """
         key = key_of_caller("sweep", caller, idempotency_key)
         try:
@@ -86,32 +87,38 @@ class SweepStore(Part):
             raise
 
     def get_sweep(self, sweep_id: str) -> Sweep:
-        """Return a sweep as it stands now; ``NotFound`` without it."""
+        """Return a sweep as it is stored now; raise ``NotFound`` if it is not stored."""
         with reading(self._engine) as connection:
             return get_sweep(connection, sweep_id)
 
     def overview(self, sweep_id: str, *, now: float) -> SweepOverview:
-        """Return the sweep with its trials counted, by queries that read no trial."""
+        """Return the overview of a sweep: its state, the numbers of its trials, and its best trial.
+
+        No trial is decoded.
+        """
         with reading(self._engine) as connection:
             return overviews.get_overview(connection, sweep_id, now)
 
     def list_overviews(
         self, *, now: float, where: SweepFilter = ALL_SWEEPS, order: SweepOrder = NEWEST_FIRST, page: Page = Page()
     ) -> tuple[Sequence[SweepOverview], int]:
-        """Return those that pass, in that order, and how many: as many queries for a thousand sweeps as for one."""
+        """Return one page of overviews of the sweeps that match the filter, in that order, and how many sweeps match.
+
+        The number of queries does not depend on the number of sweeps.
+        """
         with reading(self._engine) as connection:
             return overviews.list_overviews(connection, where, order, page, now)
 
     def sweep_owners(self) -> Sequence[str]:
-        """Return the names of all owners of sweeps, in order."""
+        """Return the names of all callers who own a sweep, in order."""
         with reading(self._engine) as connection:
             return connection.scalars(overviews.select_owners()).all()
 
     def request_cancel(self, sweep_id: str, *, now: float) -> Sweep:
-        """Ask for the end: of a sweep that a worker holds it comes by that worker, of another at once.
+        """Ask for the end of a sweep. If a worker holds the sweep, that worker ends it; otherwise it ends at once.
 
-        Where an engine still runs jobs of a sweep that nobody holds, the next worker to claim it ends these, and it.
-        A finished sweep stays as it is.
+        If no worker holds the sweep but an engine still runs jobs of it, the next worker that claims it ends the jobs
+        and the sweep. A finished sweep stays as it is.
         """
         try:
             self._runs.cancel("sweep", sweep_id, "cancelled while no worker held it", now=now)
@@ -123,7 +130,7 @@ class SweepStore(Part):
 
 # ---------------------------------------------------------------------- on a connection
 def get_sweep(connection: Connection, sweep_id: str) -> Sweep:
-    """Return a sweep as it stands now; ``NotFound`` without it."""
+    """Return a sweep as it is stored now; raise ``NotFound`` if it is not stored."""
     return _read_sweep(one_row(connection, _SWEEPS.where(sweeps.c.id == sweep_id), "sweep", sweep_id))
 
 
@@ -168,7 +175,10 @@ def queue_sweep(
     unique_key: str | None = None,
     parent_id: str | None = None,
 ) -> Sweep:
-    """Queue a new sweep of the caller; its end is told by its parent if it has one.
+    """Store and return a new, queued sweep of the caller, after a check against the caller's quota.
+
+    ``parent_id`` is the id of the retune run or the gate that the sweep belongs to, which then announces the outcome;
+    None: the sweep announces its own end.
 
     Raises:
         InvalidInput: It asks for more accelerator-hours than the caller's quota ever has.
@@ -293,7 +303,7 @@ def _ended(run: SweepRun, end: Finish) -> Finish:
 
 
 def require_no_challenge(sweep: Sweep | SweepRun, why: str) -> None:
-    """Raise ``Conflict`` if a sweep compares runs, for a reason against what is asked of it."""
+    """Raise ``Conflict``, with the reason ``why``, if the sweep compares runs for a retuning or a performance gate."""
     if sweep.request.challenge is not None:
         raise Conflict(f"sweep {sweep.id} belongs to a retune or a performance regression gate: {why}")
 

@@ -63,7 +63,7 @@ def _stored(cls: type[Any], text: str) -> Iterator[None]:
 
 
 def read_document(cls: type[Value], text: str) -> Value:
-    """Return the value of a stored text.
+    """Return the value of type ``cls`` that a stored JSON text describes.
 
     Raises:
         Unreadable: Another release wrote it, or it is damaged.
@@ -73,7 +73,7 @@ def read_document(cls: type[Value], text: str) -> Value:
 
 
 class Document(TypeDecorator[Value], Generic[Value]):
-    """A value of the core as the JSON text of ``codec``, schema version included."""
+    """A column type that stores a value of the core as the JSON text of ``codec``, with its schema version."""
 
     impl = Text
     cache_ok = True
@@ -90,7 +90,7 @@ class Document(TypeDecorator[Value], Generic[Value]):
 
 
 class KnownFields(Document[Value]):
-    """A document of which a reader takes the fields it knows, so that a list shows what a newer release wrote."""
+    """A ``Document`` column that ignores unknown fields, so that lists show rows of newer releases."""
 
     cache_ok = True
 
@@ -103,7 +103,7 @@ class KnownFields(Document[Value]):
 
 
 class Documents(TypeDecorator[tuple[Value, ...]], Generic[Value]):
-    """Values or words of the core as a JSON list."""
+    """A column type that stores a tuple of core values, or of words, as a JSON list."""
 
     impl = Text
     cache_ok = True
@@ -124,7 +124,7 @@ class Documents(TypeDecorator[tuple[Value, ...]], Generic[Value]):
 
 
 class Plain(TypeDecorator[str]):
-    """A text that every database can hold: a NUL or half a surrogate pair is escaped.
+    """A column type for text that every database can store: a NUL or half of a surrogate pair is escaped.
 
     A caller's key with such a character is therefore no error; it finds nothing.
     """
@@ -137,12 +137,15 @@ class Plain(TypeDecorator[str]):
 
 
 def word(cls: type[StrEnum]) -> Enum:
-    """Return a column of the enum's values as plain text, so that a new member needs no migration."""
+    """Return the column type that stores the enum's values as plain text, so that a new member needs no migration."""
     return Enum(cls, native_enum=False, length=32, values_callable=lambda members: [member.value for member in members])
 
 
 def columns_of(cls: type[Any], *, key: str = "", without: Collection[str] = ()) -> Iterator[Column[Any]]:
-    """Return the columns of a table whose rows are values of a class, one of whose fields is the key."""
+    """Return the columns of a table that has one column for each field of the dataclass ``cls``.
+
+    ``key`` names the field that is the primary key (empty: none); fields in ``without`` get no column.
+    """
     for name, hint in get_type_hints(cls).items():
         if name in without:
             continue

@@ -22,7 +22,10 @@ from autotuner.core.trial import (
 
 
 def start(trial: Trial, *, now: float) -> Trial:
-    """Return the trial running, one attempt more unless a job of it goes on; ``Conflict`` unless it was queued."""
+    """Return the trial as running, with one attempt more unless an engine still runs a job of it.
+
+    Raises ``Conflict`` unless the trial was queued.
+    """
     state = trial.state.to(TrialState.RUNNING)
     return replace(trial, state=state, attempts=trial.attempts + _num_begun(trial), started_at=now)
 
@@ -33,13 +36,16 @@ def _num_begun(trial: Trial) -> int:
 
 
 def check_running(trial_id: str, state: TrialState) -> None:
-    """Raise ``Conflict`` unless the trial was started: no other takes steps and jobs."""
+    """Raise ``Conflict`` unless the trial was started and has not ended: only then it can get steps and jobs."""
     if state not in (TrialState.RUNNING, TrialState.WAITING):
         raise Conflict(f"trial {trial_id} is {state.value}; steps and jobs belong to a running trial")
 
 
 def finish(trial: Trial, outcome: Outcome, *, now: float) -> Trial:
-    """Return what the outcome makes of the trial; ``Conflict`` where ``TrialState`` allows no such step."""
+    """Return the trial with the outcome of its attempt: ended, or queued again after an interruption.
+
+    Raises ``Conflict`` if ``TrialState`` does not allow the change.
+    """
     match outcome:
         case Measurement():
             return _end(trial, TrialState.COMPLETE, now).with_measurement(outcome)
@@ -59,7 +65,10 @@ def finish(trial: Trial, outcome: Outcome, *, now: float) -> Trial:
 
 
 def add_gate(trial: Trial, result: GateResult) -> Trial:
-    """Return the trial with its gate's result; ``Conflict`` unless it is complete and was not gated before."""
+    """Return the trial with the result of its convergence gate.
+
+    Raise ``Conflict`` unless it is complete and has no result yet.
+    """
     if trial.state is not TrialState.COMPLETE:
         raise Conflict(f"trial {trial.id} is {trial.state.value}; a convergence gate judges complete trials")
     if trial.gate is not None:
@@ -68,7 +77,7 @@ def add_gate(trial: Trial, result: GateResult) -> Trial:
 
 
 def set_estimate(trial: Trial, estimate: TrialEstimate) -> Trial:
-    """Return the trial with the estimate of its layout; ``Conflict`` unless a proxy trial of it was measured."""
+    """Return the trial with the full-size estimate of its layout; ``Conflict`` unless it is a measured proxy trial."""
     if trial.ran_measurement is None or trial.scaled is None:
         raise Conflict(
             f"trial {trial.id} is {trial.state.value}; estimates are made of proxy trials that were measured"
@@ -77,9 +86,9 @@ def set_estimate(trial: Trial, estimate: TrialEstimate) -> Trial:
 
 
 def set_job(trial: Trial, job: EngineJob) -> Trial:
-    """Return the running trial with the job in the place of what was known of that name, or behind the others.
+    """Return the running trial with the current state of one of its engine jobs, replacing the known state of that job.
 
-    While the job is in a queue, the trial waits.
+    A job with a new name is added after the others. While the job is in an engine's queue, the trial waits.
     """
     check_running(trial.id, trial.state)
     waiting = _in_queue(job)
@@ -96,9 +105,10 @@ def _in_queue(job: EngineJob) -> Waiting | None:
 
 
 def wait(trial: Trial, reason: str | None, *, now: float) -> Trial:
-    """Return the started trial as it waits for that reason; without one, as it goes on with its work.
+    """Return the started trial as waiting for the given reason; with None, as continuing its work.
 
-    Its clock starts behind the wait, so that ``started_at`` and ``finished_at`` enclose work alone.
+    When it continues, ``started_at`` moves later by the time that it waited for devices of this machine, so that
+    ``started_at`` and ``finished_at`` enclose only work.
     """
     check_running(trial.id, trial.state)
     if reason is not None:
@@ -117,26 +127,29 @@ def _work_began_at(trial: Trial, now: float) -> float | None:
 
 
 def add_run(trial: Trial, run: FinishedRun) -> Trial:
-    """Return the started trial with one more run that has finished."""
+    """Return the started trial with one more finished run; it replaces a run of the same number."""
     check_running(trial.id, trial.state)
     others = tuple(known for known in trial.runs if known.number != run.number)
     return replace(trial, runs=(*others, run))
 
 
 def take_over(trial: Trial) -> Trial:
-    """Return a started trial whose worker died, queued again; one that only waited gets its attempt back."""
+    """Return a started trial whose worker died, queued again. If it was only waiting, the attempt is not counted."""
     num_begun = _num_begun(trial) if trial.state is TrialState.WAITING else 0
     return replace(interrupt(trial), attempts=max(0, trial.attempts - num_begun))
 
 
 def interrupt(trial: Trial) -> Trial:
-    """Queue the trial again as if this attempt had not begun, but it is counted, and its finished runs are kept."""
+    """Return the trial queued again, as if this attempt had not begun. The attempt still counts.
+
+    Finished runs are kept.
+    """
     steps = trial.steps if trial.runs else ()  # steps are of the first run
     return replace(trial, state=trial.state.to(TrialState.QUEUED), started_at=None, steps=steps, waiting=None)
 
 
 def again(trial: Trial) -> Trial:
-    """Queue a trial that the end of its sweep cut short, so that its layout is tried after all."""
+    """Return a trial that its sweep's end cut short, queued again with no attempts, so that its layout is tried."""
     queued = replace(trial, state=trial.state.to(TrialState.QUEUED), steps=(), stopped=None)
     return replace(queued, started_at=None, finished_at=None, attempts=0)
 

@@ -48,7 +48,11 @@ TRIALS: AnySelect = select(*_TRIAL_COLUMNS).select_from(
 
 
 class TrialStore(Part):
-    """Trials and events of sweeps.
+    """The store of the trials and events of sweeps.
+
+    The methods with which a worker writes (``add_trial`` to ``set_estimates``) take the lease of the sweep's run. They
+    raise ``LeaseLost`` if the run has been claimed since, so that a worker that was thought dead cannot disturb its
+    successor.
 
     Writes that a worker makes for a sweep (``add_trial`` to ``set_estimates``) name the lease of its run and raise
     ``LeaseLost`` if the run has been claimed since, so a worker that was thought dead cannot disturb its successor.
@@ -56,10 +60,11 @@ class TrialStore(Part):
 
     # ------------------------------------------------------------------ what workers write
     def add_trial(self, order: RunTrial, *, lease: Lease) -> Trial:
-        """Store the queued trial that a sweep orders. Its ``number`` is unique there: a second one raises ``Conflict``.
+        """Store a new, queued trial as the search orders it.
 
-        What the search expected when it chose the layout is kept with the sweep, and in part with the trial; where it
-        did not choose it, the sweep's stay as they were.
+        Raise ``Conflict`` if the sweep has a trial of that ``number``. What the search expected when it chose the
+        layout is stored with the sweep, and in part with the trial. If the search did not choose the layout, the sweep
+        keeps its stored expectations.
         """
         prospects = order.prospects
         trial = Trial(
@@ -85,16 +90,16 @@ class TrialStore(Part):
         return trial
 
     def start_trial(self, trial_id: str, *, lease: Lease, now: float) -> Trial:
-        """Set a queued trial running; ``attempts`` grows by one, but for a trial of which a job goes on.
+        """Set a queued trial to running, with one attempt more unless an engine still runs a job of it.
 
-        Writes ``trial.started``.
+        Writes the event ``trial.started``.
         """
         with self._holding(lease, trial_id) as connection:
             trial = trial_changes.start(get_trial(connection, trial_id), now=now)
             return save_trial(connection, trial, "trial.started", now)
 
     def add_step(self, trial_id: str, step: StepReport, *, lease: Lease, now: float) -> None:
-        """Store a step of the running attempt. Writes ``trial.step``."""
+        """Store the report of a training step of a running trial. Writes the event ``trial.step``."""
         try:
             with self._holding(lease, trial_id) as connection:
                 mine = select(trials.c.number, trials.c.state).where(trials.c.id == trial_id)
@@ -107,10 +112,10 @@ class TrialStore(Part):
             raise Conflict(f"trial {trial_id} has reported step {step.step} already") from error
 
     def finish_trial(self, trial_id: str, outcome: Outcome, *, lease: Lease, now: float) -> Trial:
-        """Store how the trial ended: complete, failed, pruned, cancelled; or queued again for any other stop.
+        """Store how the trial's attempt ended: complete, failed, pruned or cancelled.
 
-        A stop for ``shutdown`` gives the attempt back, unless a job of the trial goes on. Writes ``trial.finished``, or
-        ``trial.interrupted`` when the trial is queued again.
+        Any other stop queues the trial again. A stop for ``shutdown`` does not count as an attempt, unless a job of the
+        trial goes on. Writes the event ``trial.finished``, or ``trial.interrupted`` if the trial is queued again.
         """
         with self._holding(lease, trial_id) as connection:
             trial = trial_changes.finish(get_trial(connection, trial_id), outcome, now=now)
@@ -120,11 +125,11 @@ class TrialStore(Part):
             return save_trial(connection, trial, kind, now)
 
     def add_link_event(self, trial_id: str, event: LinkEvent, *, lease: Lease, now: float) -> None:
-        """Write the event ``trial.link_event``: what a running trial's pipeline found out about its links and ranks."""
+        """Write the event ``trial.link_event``: what a running trial's pipeline noticed about links or ranks."""
         self._tell(trial_id, "trial.link_event", codec.to_plain(event), lease, now)
 
     def add_note(self, trial_id: str, note: str, *, lease: Lease, now: float) -> None:
-        """Write the event ``trial.note``: what a person who waits should know of a running trial."""
+        """Write the event ``trial.note``: a message about a running trial for the people who wait for it."""
         self._tell(trial_id, "trial.note", {"note": note}, lease, now)
 
     def _tell(self, trial_id: str, kind: str, facts: Mapping[str, object], lease: Lease, now: float) -> None:
@@ -133,9 +138,10 @@ class TrialStore(Part):
             write_event(connection, lease.run_id, kind, {"trial_id": trial_id, "number": number, **facts}, now)
 
     def set_job(self, trial_id: str, job: EngineJob, *, lease: Lease, now: float) -> Trial:
-        """Store how a job of a running trial stands, in the place of what was known of that name, or behind the others.
+        """Store the current state of an engine job of a running trial, replacing the known state of that job.
 
-        The trial waits while the job is in a queue. Interruptions keep a trial's jobs. Writes the event ``trial.job``.
+        A job with a new name is added after the others. The trial waits while the job is in the engine's queue.
+        Interruptions keep a trial's jobs. Writes the event ``trial.job``.
         """
         with self._holding(lease, trial_id) as connection:
             trial = trial_changes.set_job(get_trial(connection, trial_id), job)
@@ -145,9 +151,10 @@ class TrialStore(Part):
             return trial
 
     def set_waiting(self, trial_id: str, reason: str | None, *, lease: Lease, now: float) -> Trial:
-        """Store that a started trial waits for devices, and why; None: it has them, unless a job of it is in a queue.
+        """Store that a started trial waits for devices, and why. None: it has them, unless a job of it is in a queue.
 
-        The time that it waited is no accelerator time. Writes ``trial.waiting`` or ``trial.resumed``.
+        The time that it waits does not count as accelerator time. Writes the event ``trial.waiting`` or
+        ``trial.resumed``.
         """
         with self._holding(lease, trial_id) as connection:
             trial = trial_changes.wait(get_trial(connection, trial_id), reason, now=now)
@@ -157,14 +164,14 @@ class TrialStore(Part):
             return trial
 
     def add_run(self, trial_id: str, run: FinishedRun, *, lease: Lease) -> None:
-        """Store a finished run of a started trial, which interruptions keep and the trial's end forgets."""
+        """Store a finished run of a started trial. Interruptions keep it; the end of the trial deletes it."""
         with self._holding(lease, trial_id) as connection:
             update_trial(connection, trial_changes.add_run(get_trial(connection, trial_id), run))
 
     def add_gate(self, trial_id: str, result: GateResult, *, lease: Lease, now: float) -> Trial:
-        """Store what the convergence gate found of a complete trial, which loses its rank if it failed.
+        """Store the result of the convergence gate of a complete trial. If the gate failed, the trial loses its rank.
 
-        Writes ``trial.gated``. A second result of one trial raises ``Conflict``.
+        Writes the event ``trial.gated``. A second result for one trial raises ``Conflict``.
         """
         with self._holding(lease, trial_id) as connection:
             trial = trial_changes.add_gate(get_trial(connection, trial_id), result)
@@ -178,10 +185,11 @@ class TrialStore(Part):
     def set_estimates(
         self, sweep_id: str, estimates: Mapping[str, TrialEstimate], *, lease: Lease, now: float
     ) -> Sequence[Trial]:
-        """Store what is estimated of trials by their ids, in the place of what was; each is then ranked by it.
+        """Store full-size estimates of proxy trials, given by trial id.
 
-        The trials as they are now, in that order. Writes ``sweep.estimated`` once. A trial that nobody measured on
-        fewer ranks than its job has raises ``Conflict``.
+        They replace earlier ones and decide the trials' ranks. Returns the changed trials in the order of
+        ``estimates``. Writes the event ``sweep.estimated`` once. Raises ``Conflict`` for a trial that is not a measured
+        proxy trial (a trial on fewer ranks than its job has).
         """
         with writing(self._engine) as connection:
             hold(connection, lease)
@@ -215,14 +223,17 @@ class TrialStore(Part):
 
     # ------------------------------------------------------------------ what everybody reads
     def get_trial(self, trial_id: str) -> Trial:
-        """Return a trial with its steps, and the timeline of its measurement; ``NotFound`` without it."""
+        """Return a trial with its steps and the timeline of its measurement; raise ``NotFound`` if it is not stored."""
         with reading(self._engine) as connection:
             return get_trial(connection, trial_id)
 
     def list_trials(
         self, sweep_id: str, *, where: TrialFilter = TrialFilter(), page: Page = Page()
     ) -> tuple[Sequence[Trial], int]:
-        """Return trials by number, without steps and timelines, and how many match in all."""
+        """Return one page of a sweep's trials, and the number of trials that match the filter.
+
+        Trials are ordered by number; their steps and timelines are left out.
+        """
         mine = (trials.c.sweep_id == sweep_id, *passing(where))
         with reading(self._engine) as connection:
             check_sweep(connection, sweep_id)
@@ -231,7 +242,7 @@ class TrialStore(Part):
         return [_trial(**row._mapping) for row in rows], total
 
     def all_trials(self, sweep_id: str) -> Iterator[Trial]:
-        """Read every trial of a sweep by number, without steps, some at once."""
+        """Yield every trial of a sweep, ordered by number, without steps. They are read in batches."""
         total, offset = 1, 0
         while offset < total:
             found, total = self.list_trials(sweep_id, page=Page(limit=_BATCH, offset=offset))
@@ -241,9 +252,10 @@ class TrialStore(Part):
     def ranking(
         self, sweep_id: str | None = None, *, where: TrialFilter = TrialFilter(), page: Page = Page()
     ) -> tuple[Sequence[Trial], int]:
-        """Return trials that have a rank, the best first; equal ones by id. An indexed query.
+        """Return one page of the trials that have a rank, best first, and the number of those that match the filter.
 
-        Those of one sweep are ordered by its objective's value, those of all sweeps by MFU.
+        Trials of one sweep are ordered by the value of its objective, those of all sweeps (``sweep_id`` None) by MFU;
+        equal ones by id. The query uses an index.
         """
         with reading(self._engine) as connection:
             if sweep_id is not None:
@@ -253,7 +265,10 @@ class TrialStore(Part):
         return [_trial(**row._mapping) for row in rows], total
 
     def ranked_times(self, sweep_id: str) -> Sequence[RankedTime]:
-        """Return what the order of every ranked trial of a sweep rests on, in that order, from columns alone."""
+        """Return the step times and values by which every ranked trial of a sweep is ordered, best first.
+
+        No trial is decoded.
+        """
         with reading(self._engine) as connection:
             check_sweep(connection, sweep_id)
             repeated: dict[str, list[float]] = {}
@@ -265,7 +280,7 @@ class TrialStore(Part):
             return [RankedTime(**row._mapping, repeated_s=tuple(repeated.get(row.trial_id, ()))) for row in rows]
 
     def trials_version(self, sweep_id: str) -> TrialsVersion:
-        """Return what changes whenever ``list_trials`` would, so that who keeps its answer may ask for this."""
+        """Return a version that changes whenever the result of ``list_trials`` would, for use by caches."""
         with reading(self._engine) as connection:
             check_sweep(connection, sweep_id)
             last_event = connection.scalar(events.last_other_event(sweep_id)) or 0
@@ -273,7 +288,10 @@ class TrialStore(Part):
             return TrialsVersion(last_event=last_event, num_trials=num_trials)
 
     def events(self, run_id: str, *, after: int = 0, limit: int = 500) -> Sequence[Event]:
-        """Return events with ``sequence > after``, in order; only sweeps have any."""
+        """Return up to ``limit`` events of a run with a sequence number above ``after``, in order.
+
+        Only sweeps have events.
+        """
         with reading(self._engine) as connection:
             one_row(connection, select(runs.c.id).where(runs.c.id == run_id), "run", run_id)
             return events.read_events(connection, run_id, after, limit)
@@ -286,13 +304,13 @@ def check_sweep(connection: Connection, sweep_id: str) -> None:
 
 
 def objective_of(connection: Connection, sweep_id: str) -> Objective:
-    """Return what a stored sweep maximises."""
+    """Return the objective of a stored sweep: what its search maximises."""
     columns = [sweeps.c[field.name] for field in fields(Objective)]
     return Objective(**connection.execute(select(*columns).where(sweeps.c.id == sweep_id)).one()._mapping)
 
 
 def get_trial(connection: Connection, trial_id: str) -> Trial:
-    """Return a trial with how it ended, its steps and its timeline; ``NotFound`` without it."""
+    """Return a trial with its outcome, its steps and its timeline; raise ``NotFound`` if it is not stored."""
     timed = TRIALS.add_columns(measurements.c.timeline).where(trials.c.id == trial_id)
     row = one_row(connection, timed, "trial", trial_id)
     reports = select(steps.c.document).where(steps.c.trial_id == trial_id).order_by(steps.c.step)
@@ -310,23 +328,23 @@ def _trial(*, measurement: Measurement | None, **values: Any) -> Trial:
 
 
 def get_trials(connection: Connection, sweep_id: str, *states: TrialState) -> list[Trial]:
-    """Return those of a sweep in one of the states, by number, without steps."""
+    """Return the sweep's trials that are in one of these states, ordered by number, without steps."""
     mine = TRIALS.where(trials.c.sweep_id == sweep_id, trials.c.state.in_(states))
     return [_trial(**row._mapping) for row in connection.execute(mine.order_by(trials.c.number))]
 
 
 def has_jobs(connection: Connection, sweep_id: str) -> bool:
-    """Return whether engines may still run jobs of trials of the sweep that have not ended."""
+    """Return True if an engine may still run a job of a trial of the sweep that has not ended."""
     return any(trial.job_goes_on for trial in get_trials(connection, sweep_id, *_UNFINISHED))
 
 
 def count_trials(sweep_id: str) -> Select[int]:
-    """Return how many trials a sweep has, from an index alone."""
+    """Return the query for the number of trials of a sweep. It reads only an index."""
     return select(func.count()).select_from(trials).where(trials.c.sweep_id == sweep_id)
 
 
 def passing(where: TrialFilter) -> list[ColumnElement[bool]]:
-    """Return the filter as conditions on ``trials``."""
+    """Return the SQL conditions on ``trials`` that a trial meets if it matches the filter."""
     return [
         trials.c[field.name] == value for field in fields(where) if (value := getattr(where, field.name)) is not None
     ]
@@ -334,13 +352,16 @@ def passing(where: TrialFilter) -> list[ColumnElement[bool]]:
 
 # ---------------------------------------------------------------------- rankings, in the order of indexes
 def ranking(sweep_id: str | None, where: TrialFilter) -> AnySelect:
-    """Return trials that have a rank, the best first."""
+    """Return the query for the trials that have a rank and match the filter, best first.
+
+    If ``sweep_id`` is None, the trials of all sweeps are ranked.
+    """
     joined = measurements.join(trials, trials.c.id == measurements.c.trial_id)
     return _best_first(select(*_TRIAL_COLUMNS).select_from(joined).where(*passing(where)), sweep_id)
 
 
 def ranked_ids(sweep_id: str | None, where: TrialFilter) -> AnySelect:
-    """Return the ids of the same, from an index alone where nothing is filtered."""
+    """Return the query for the ids of the trials in ``ranking``. Without a filter it reads only an index."""
     query = select(measurements.c.trial_id).select_from(measurements)
     if filtered := passing(where):
         query = query.join(trials, trials.c.id == measurements.c.trial_id).where(*filtered)
@@ -348,7 +369,10 @@ def ranked_ids(sweep_id: str | None, where: TrialFilter) -> AnySelect:
 
 
 def ranked_times(sweep_id: str, *, with_worths: bool) -> AnySelect:
-    """Return rows as ``RankedTime`` takes them, the best first, without repeats, and what steps are worth if wanted."""
+    """Return the query for ``RankedTime`` rows of a sweep's ranked trials, best first, repeats left out.
+
+    With ``with_worths`` each row also has the value of the objective multiplied by the step time.
+    """
     names = (field.name for field in fields(RankedTime) if field.name in measurements.c)
     worth = (measurements.c.value * measurements.c.step_time_s).label("worth_per_step")
     columns = [*(measurements.c[name] for name in names), *([worth] if with_worths else [])]
@@ -356,7 +380,7 @@ def ranked_times(sweep_id: str, *, with_worths: bool) -> AnySelect:
 
 
 def repeated_times(sweep_id: str) -> Select[int | None, float]:
-    """Return step times of trials that repeat others, with the number of the one that each repeats."""
+    """Return the query for the step times of repeats, each with the number of the trial that it repeats."""
     return (
         select(trials.c.repeats, measurements.c.step_time_s)
         .join_from(trials, measurements, measurements.c.trial_id == trials.c.id)
@@ -376,14 +400,14 @@ def _best_first(query: AnySelect, sweep_id: str | None) -> AnySelect:
 
 # ---------------------------------------------------------------------- on a connection: writing
 def insert_trial(connection: Connection, trial: Trial) -> None:
-    """Insert a new row, with the columns that queries filter by."""
+    """Insert the row of a new trial, with the columns by which queries filter."""
     degrees = {field.name: getattr(trial.layout, field.name) for field in fields(TrialFilter) if field.name != "state"}
     values = {column.name: getattr(trial, column.name) for column in _COLUMNS} | degrees | _summed(trial)
     connection.execute(insert(trials).values(values | {"world_size": trial.ran.world_size}))
 
 
 def update_trial(connection: Connection, trial: Trial) -> None:
-    """Store the trial as it now is."""
+    """Write the current values of a trial to the columns that may change."""
     changed = {name: getattr(trial, name) for name in _CHANGING} | _summed(trial)
     connection.execute(update(trials).where(trials.c.id == trial.id).values(changed))
 
@@ -434,7 +458,10 @@ def _rank(trial: Trial, reached: Measurement | TrialEstimate, objective: Objecti
 
 
 def save_trial(connection: Connection, trial: Trial, event_kind: str, now: float) -> Trial:
-    """Store what changed of a trial, and its event."""
+    """Write the changes of a trial and an event of that kind, and return the trial.
+
+    If the trial is queued again and has no finished run, its steps are deleted.
+    """
     update_trial(connection, trial)
     write_event(connection, trial.sweep_id, event_kind, trial_facts(trial), now)
     if trial.state is TrialState.QUEUED and not trial.runs:  # steps are of the first run
@@ -443,7 +470,10 @@ def save_trial(connection: Connection, trial: Trial, event_kind: str, now: float
 
 
 def end_trials(connection: Connection, sweep_id: str, stopped: Stopped, now: float) -> None:
-    """Cancel the trials that have not finished of a sweep that has: by columns alone where one cannot be read."""
+    """Cancel all unfinished trials of a finished sweep.
+
+    If one cannot be read, only the columns of their rows are set.
+    """
     try:
         for trial in get_trials(connection, sweep_id, *_UNFINISHED):
             update_trial(connection, trial_changes.finish(trial, stopped, now=now))
