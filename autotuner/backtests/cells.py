@@ -33,11 +33,11 @@ _BLANK = ("", "-", "n/a", "na", "nan", "none", "null", "?", "unknown", "not stat
 
 
 class UnusableRow(Exception):
-    """The row cannot be predicted or judged.
+    """Raised for a row of a table that cannot be predicted or compared with its prediction.
 
     Attributes:
-        reason: Why, in words that many rows share.
-        detail: What is particular to this row.
+        reason: The reason in general words, so that rows with the same problem can be counted.
+        detail: The value or words of this row that cause the problem.
     """
 
     def __init__(self, reason: str, detail: str = "") -> None:
@@ -46,18 +46,27 @@ class UnusableRow(Exception):
 
 
 def text(row: Row, *names: str) -> str:
-    """Return the first of the cells that says something, without the space around it; empty where none does."""
+    """Return the first of the named cells that is not empty, without surrounding spaces; empty if all are empty."""
     return next((cell for name in names if (cell := (row.get(name) or "").strip())), "")
 
 
 def is_true(cell: str, blank: bool = False) -> bool:
-    """Return whether the cell is a yes; ``blank`` is what an empty one means."""
+    """Return True if a cell says yes (1, true, yes or on).
+
+    Args:
+        cell: The text of the cell.
+        blank: The result for an empty cell.
+    """
     word = cell.strip().lower()
     return word in ("1", "1.0", "true", "yes", "on") if word else blank
 
 
 def maybe_count(row: Row, *names: str, lowest: int = 1) -> int | None:
-    """Return a whole number of ``lowest`` or more in the first cell that is not empty; None where all are."""
+    """Return the whole number in the first of the named cells that is not blank; None if all are blank.
+
+    Raises:
+        UnusableRow: The cell does not hold a whole number of at least ``lowest``.
+    """
     for name in names:
         cell = text(row, name).lower()
         if cell not in _BLANK:
@@ -69,7 +78,11 @@ def maybe_count(row: Row, *names: str, lowest: int = 1) -> int | None:
 
 
 def count(row: Row, *names: str) -> int:
-    """Return what ``maybe_count`` finds, where there has to be one."""
+    """Return the whole number in the first of the named cells that is not blank; at least one of them must have one.
+
+    Raises:
+        UnusableRow: All cells are blank, or the cell does not hold a whole number of at least 1.
+    """
     value = maybe_count(row, *names)
     if value is None:
         raise UnusableRow(f"{names[0]} is not given")
@@ -77,7 +90,11 @@ def count(row: Row, *names: str) -> int:
 
 
 def positive(row: Row, name: str) -> float:
-    """Return a number above zero."""
+    """Return the number in a cell, which must be above zero.
+
+    Raises:
+        UnusableRow: The cell does not hold such a number.
+    """
     value = _number(name, text(row, name))
     if value <= 0:
         raise UnusableRow(f"{name} is not above 0")
@@ -85,7 +102,11 @@ def positive(row: Row, name: str) -> float:
 
 
 def maybe_positive(row: Row, name: str) -> float | None:
-    """Return a number above zero; None where the cell says nothing."""
+    """Return the number in a cell, which must be above zero; None if the cell is blank.
+
+    Raises:
+        UnusableRow: The cell holds something else.
+    """
     return None if text(row, name).lower() in _BLANK else positive(row, name)
 
 
@@ -113,7 +134,7 @@ def _first(patterns: Iterable[tuple[str, _T]], text: str) -> _T | None:
 
 # ---------------------------------------------------------------- sharding
 class Sharding(NamedTuple):
-    """The part that data-parallel ranks split, and among how many of them."""
+    """The shard level of the data-parallel ranks (ZeRO 0 to 3), and the number of ranks that share one copy."""
 
     level: ShardLevel
     in_node: bool = False
@@ -146,7 +167,11 @@ _NUM_SHARDS = re.compile(r"[fh]sdp(?:[12]\D+|(?![12]$)\D*)(\d+)$")
 
 
 def shard_level(text: str) -> Sharding:
-    """Return what the data-parallel ranks split, and among how many of them."""
+    """Return the shard level that a cell names, and the number of ranks that share one copy if it tells that.
+
+    Raises:
+        UnusableRow: The words of the cell are unknown.
+    """
     word = text.lower().strip()
     if word in ("", "0", "no", "false"):
         return Sharding(ShardLevel.NONE)
@@ -181,12 +206,21 @@ _SCHEDULES = {
 
 
 def is_interleaved(text: str) -> bool:
-    """Return whether the word names a schedule that needs several stages per rank, and does not say how many."""
+    """Return True if the word names an interleaved schedule, which needs several stages per rank.
+
+    The word alone does not tell how many stages.
+    """
     return _scheduled(text) == PipelineSchedule.INTERLEAVED_1F1B
 
 
 def schedule(text: str, virtual_stages_per_rank: int) -> PipelineSchedule:
-    """The schedule of a pipeline; a blank one is 1F1B, interleaved where a rank has several stages."""
+    """Return the pipeline schedule that a cell names; a blank cell means 1F1B.
+
+    If a rank has several stages, 1F1B means interleaved 1F1B.
+
+    Raises:
+        UnusableRow: The schedule is unknown, or does not exist for this number of stages per rank.
+    """
     found = _scheduled(text)
     several = virtual_stages_per_rank > 1
     if found == PipelineSchedule.ONE_F_ONE_B and several:
@@ -210,7 +244,7 @@ def _scheduled(text: str) -> PipelineSchedule | None:
 
 # ---------------------------------------------------------------- activations
 class Recomputation(NamedTuple):
-    """The activations that are computed again."""
+    """The activations that a run computes again in the backward pass."""
 
     level: Recompute
     every: int = 1
@@ -269,12 +303,16 @@ _OFFLOAD = re.compile(r"[ +,&]*(?:with |and |cpu |activation )*\boff-?load(?:ing
 
 
 def offloads(text: str) -> bool:
-    """Return whether activations wait in the host's memory."""
+    """Return True if the cell on recomputation says that activations are kept in the memory of the host."""
     return bool(_OFFLOAD.search(text.lower()))
 
 
 def recompute(text: str) -> Recomputation:
-    """Return which activations are computed again; what it says of offloading is left to ``offloads``."""
+    """Return the recomputation that a cell names. Words on offloading are skipped here; ``offloads`` reads them.
+
+    Raises:
+        UnusableRow: The words of the cell are unknown.
+    """
     word = _OFFLOAD.sub("", text.lower()).strip()
     head, _, inside = word.partition("(")
     plain = _plain(head) or _plain(word)
@@ -321,11 +359,14 @@ _FALLBACKS = (
 
 
 def attention_kernel(text: str, flash: str = "flash") -> AttentionKernel | None:
-    """The implementation of attention; None: whatever Transformer Engine takes.
+    """Return the attention kernel that a cell names; None: the kernel that Transformer Engine chooses.
 
     Args:
-        text: The table's word.
-        flash: Label of what FlashAttention without a version means.
+        text: The word in the cell.
+        flash: Label of the FlashAttention version that is meant if the cell names no version.
+
+    Raises:
+        UnusableRow: The word is unknown.
     """
     word = text.lower().strip()
     if word in AttentionKernel.labels():
@@ -345,7 +386,15 @@ def attention_kernel(text: str, flash: str = "flash") -> AttentionKernel | None:
 def kernel_on(
     kernel: AttentionKernel | None, offered: Collection[AttentionKernel], precision: Precision
 ) -> AttentionKernel:
-    """The kernel, or where the accelerator has none such the nearest that it has, which frameworks fall back to."""
+    """Return the attention kernel that runs on an accelerator: the given one, or the first fallback that it offers.
+
+    Frameworks fall back in the same order.
+
+    Args:
+        kernel: The wanted kernel; None: the one that Transformer Engine chooses.
+        offered: The kernels that exist on the accelerator.
+        precision: The precision of the run; fp32 has fewer kernels.
+    """
     if precision == Precision.FP32:
         wanted: tuple[AttentionKernel, ...] = (AttentionKernel.EFFICIENT, AttentionKernel.MATH)
         wanted = (kernel,) if kernel in (AttentionKernel.MATH, AttentionKernel.FUSED_SOFTMAX) else wanted
@@ -358,7 +407,13 @@ def kernel_on(
 
 # ---------------------------------------------------------------- number formats
 def precision(text: str) -> Precision:
-    """The format of matrix products; fp16 is told as bf16, whose rates and sizes it has."""
+    """Return the format of the matrix products that a cell names.
+
+    The result for fp16 is bf16, which has the same speed and size.
+
+    Raises:
+        UnusableRow: The word is unknown.
+    """
     word = text.lower().strip()
     if word in Precision.labels():
         return Precision.from_label(word)
@@ -385,7 +440,12 @@ _RECIPES = (
 
 
 def fp8_recipe(text: str, usual: str = "tensorwise") -> Fp8Recipe:
-    """Return what shares a scale; ``usual`` is the label of what a table that does not say means."""
+    """Return the fp8 recipe that a cell names: it says which values share one scale.
+
+    Args:
+        text: The words of the cell.
+        usual: Label of the recipe that is meant if the cell names none.
+    """
     found = _first(_RECIPES, text.lower())
     return Fp8Recipe.from_label(usual) if found is None else found
 
@@ -399,6 +459,11 @@ _EXCHANGES = (
 
 
 def context_exchange(text: str, usual: str = "ring") -> ContextExchange:
-    """Return how ranks that split the sequence meet in attention; the label ``usual`` where the text does not say."""
+    """Return the way in which context-parallel ranks exchange keys and values, as a cell names it.
+
+    Args:
+        text: The words of the cell.
+        usual: Label of the way that is meant if the cell names none.
+    """
     found = _first(_EXCHANGES, text.lower())
     return ContextExchange.from_label(usual) if found is None else found

@@ -21,7 +21,7 @@ from autotuner.core.job import Calibration
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """The recomputation that software chooses for certain models by its own recipes."""
+    """The recomputation that some software chooses by default for certain models, devices and precisions."""
 
     models: tuple[str, ...]
     """Models by their names in the catalog."""
@@ -35,7 +35,10 @@ class Recipe:
     """Shard level in the table's words."""
 
     def is_for(self, model: str, device: str, row: Row) -> bool:
-        """Return True if a run of this model, on this device, follows the recipe."""
+        """Return True if the recipe applies to a run of this model on this device.
+
+        The row tells the precision and the sharding of the run, which a recipe may demand as well.
+        """
         on_device = not self.devices or device.startswith(self.devices)
         in_format = re.search(self.precision, text(row, "precision").lower())
         sharded = re.search(self.sharding, text(row, "zero_or_fsdp").lower())
@@ -44,7 +47,10 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The meaning of blank cells of a table. The defaults are those of a table that nobody described."""
+    """A description of where rows come from: it tells what their blank cells mean.
+
+    The defaults are for a source that nobody has described.
+    """
 
     match: tuple[str, ...] = ()
     """Beginnings of the ``source`` column; of software: patterns of its name."""
@@ -95,15 +101,16 @@ class Source:
     attention counted half (``causal``), or with recomputation (``hardware``)."""
 
     def recompute_of(self, model: str, device: str, row: Row) -> str:
-        """Return the recomputation of a run that leaves it blank, in the table's words."""
+        """Return the recomputation of a run whose cell is blank, in the words of such a cell."""
         fitting = (one.recompute for one in self.recipes if one.is_for(model, device, row))
         return next(fitting, self.recompute)
 
 
 def source_of(row: Row) -> Source:
-    """The description whose beginning matches; else the defaults of the software that the row names; else typical ones.
+    """Return the description of the source that a row comes from.
 
-    What is known of a source without its software stands above the defaults of the software that the row names.
+    The row's ``source`` cell selects a description by its first words. Values that it lacks come from the software that
+    it names, or else from the software that the row names, or else from typical software.
     """
     named = _software_named(row)
     of_source = (one for one in descriptions()["source"] if text(row, "source").startswith(tuple(one["match"])))
@@ -150,14 +157,19 @@ _UNDATED_FP16 = "2022-06"
 
 @cache
 def descriptions() -> Mapping[str, Any]:
-    """Return what is described: ``software`` by name, the first to be recognised first, and every ``source``."""
+    """Return the contents of ``sources.toml``.
+
+    It has ``software`` by name, in the order in which names are recognised, and a list of every ``source``.
+    """
     return tomllib.loads(files("autotuner.backtests").joinpath("sources.toml").read_text(encoding="utf-8"))
 
 
 def calibration_of(row: Row, accelerator: str) -> Calibration | None:
-    """Return the speed of the row's cluster beside a typical one; None: the fit saw no run of its source and device.
+    """Return the correction of speed that was fitted to the row's cluster.
 
-    Constants are in ``clusters.toml``, which ``research/fit_stacks.py`` writes.
+    None if no run of the row's source and device was fitted.
+
+    The constants are in ``clusters.toml``, which ``research/fit_stacks.py`` writes.
     """
     source = text(row, "source")
     fitting = (known for begins, known in _clusters().items() if source.startswith(begins))
@@ -175,11 +187,13 @@ def _clusters() -> Mapping[str, Mapping[str, Calibration]]:
 
 
 def cluster_of(row: Row, source: Source) -> Cluster:
-    """The cluster, on the usual nodes and network of its accelerator where neither row nor source tells of others.
+    """Return the cluster of a row.
+
+    Unless the row or its source says otherwise, the accelerator has its usual nodes and network.
 
     Raises:
-        UnusableRow: The accelerator is unknown, or there is no number of them.
-        NotFound: No such network.
+        UnusableRow: The accelerator is unknown, or the row does not tell how many there are.
+        NotFound: The catalog has no network of the given name.
     """
     accelerator, ranks = _accelerator(text(row, "gpu")), count(row, "num_gpus")
     usual = source.accelerators_per_node or accelerator_facts(accelerator)["accelerators_per_node"].value

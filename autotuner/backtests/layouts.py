@@ -45,7 +45,7 @@ class _Stages(NamedTuple):
 
 
 def layout_of(row: Row, source: Source, cluster: Cluster, model: TransformerSpec) -> Layout:
-    """The layout; whether it is legal is not asked here.
+    """Return the layout of a row; it may be illegal, which the caller must check.
 
     Raises:
         UnusableRow: A word is unknown, or the degrees contradict the number of accelerators.
@@ -90,10 +90,10 @@ def layout_of(row: Row, source: Source, cluster: Cluster, model: TransformerSpec
 
 
 def stack_of(row: Row, source: Source, cluster: Cluster, model: TransformerSpec) -> Stack:
-    """The software, with what the row or its recipe says that its selective recomputation drops.
+    """Return the software of a row, changed by what the row or its recipe says of selective recomputation and experts.
 
     Raises:
-        UnusableRow: The recomputation has no name that is known.
+        UnusableRow: The words on recomputation are unknown.
     """
     stack, policies = load_stack(source.stack), cells.recompute(_recompute_word(row, source, cluster, model)).policies
     return replace(
@@ -235,7 +235,13 @@ def _context_exchange(row: Row, source: Source, degrees: _Degrees) -> ContextExc
 
 
 def global_batch_size(row: Row, layout: Layout) -> int:
-    """Sequences of a step: stated, counted in micro-batches, what speed and time give, or one micro-batch each."""
+    """Return the number of sequences per step.
+
+    The row states it, or it is counted from the micro-batches, or each data-parallel rank gets one micro-batch.
+
+    Raises:
+        UnusableRow: The row tells neither, and it has a pipeline, whose number of micro-batches cannot be guessed.
+    """
     stated = maybe_count(row, "global_batch", "global_batch_size")
     if stated is not None:
         return stated

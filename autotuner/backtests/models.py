@@ -25,13 +25,17 @@ _USUAL_TOLERANCE = 0.12
 
 
 def model_of(row: Row, vocab: int | None) -> TransformerSpec:
-    """The model, with as many layers as the row says.
+    """Return the model of a row, with as many layers as the row says.
 
-    A model that the catalog knows by name is that of the catalog, unless the row states other widths. Else the row's
-    shapes count; whether the feed-forward block is gated and the embeddings tied is told by the parameter count.
+    A model that the catalog knows by name is taken from there, unless the row states other widths. Otherwise the shapes
+    in the row count, and its parameter count tells whether the feed-forward block is gated and the embeddings are tied.
+
+    Args:
+        row: The row.
+        vocab: Size of the vocabulary if the row does not state it; None: the size of the model's family.
 
     Raises:
-        UnusableRow: A shape is missing, or they contradict each other.
+        UnusableRow: A shape is missing, or the shapes contradict each other.
         InvalidInput: No transformer has such shapes.
     """
     known = model_called(text(row, "model"))
@@ -41,10 +45,11 @@ def model_of(row: Row, vocab: int | None) -> TransformerSpec:
 
 
 def with_capacity(model: TransformerSpec, row: Row, usual: float | None) -> TransformerSpec:
-    """The model whose experts take as many tokens as the row says, in its own column or its notes; else as is usual.
+    """Return the model with the expert capacity that the row states in its column or notes, or else ``usual``.
 
-    Where tokens are dropped, those of the other experts are filled up to the same number, as benchmarks do; a drop
-    without a number is 1 (``MegatronTokenDropCallback`` of NeMo 2.1).
+    The capacity limits the tokens that an expert accepts. If tokens are dropped, experts with fewer tokens are padded
+    to the same number, as benchmarks do. A drop without a number means capacity factor 1 (``MegatronTokenDropCallback``
+    of NeMo 2.1).
     """
     if model.experts is None:
         return model

@@ -35,7 +35,10 @@ Proposer: TypeAlias = "Callable[[Replay, int], Iterator[int]]"
 
 
 def ours(replay: Replay, seed: int) -> Iterator[int]:
-    """The sampler of a sweep; ends early when it holds that no other layout is likely to fit."""
+    """Yield the layouts that the sampler of a sweep proposes.
+
+    It ends early when the sampler considers it unlikely that another layout fits in memory.
+    """
     sampler = LayoutSampler(replay.layouts, replay.predictions, job=replay.job, seed=seed, past=replay.past)
 
     def ended(layout: int) -> FrozenTrial:
@@ -55,9 +58,9 @@ def ours(replay: Replay, seed: int) -> Iterator[int]:
 
 
 def tpe(replay: Replay, seed: int) -> Iterator[int]:
-    """Optuna's ``TPESampler`` as it comes; a layout that ran out of memory is told as pruned.
+    """Yield the layouts that Optuna's ``TPESampler`` proposes with its default settings.
 
-    TPE ranks those below all that completed.
+    It is told that a layout which ran out of memory was pruned. TPE ranks those below all layouts that completed.
     """
 
     def ended(layout: int) -> Ended:
@@ -76,10 +79,10 @@ def moved_proposals(replay: Replay, study: optuna.Study, ended: Callable[[int], 
     over its use in practice, where proposals that are illegal or were tried before cost trials.
 
     Args:
-        replay: Whose known layouts the sampler is told first.
-        study: Has the sampler.
-        ended: State and values of a layout's trial.
-        seed: Decides among equals.
+        replay: The layouts and their measured times. The sampler is first told about the known ones.
+        study: An Optuna study with the sampler.
+        ended: Returns the state and the values of the trial of a layout.
+        seed: Decides among layouts that differ in equally many fields.
     """
     varying = np.flatnonzero(np.ptp(replay.codes, axis=0))
     codes, names = replay.codes[:, varying], np.array(tuple(OPTIONS))[varying].tolist()
@@ -110,7 +113,7 @@ def moved_proposals(replay: Replay, study: optuna.Study, ended: Callable[[int], 
 
 
 def chance(replay: Replay, seed: int) -> Iterator[int]:
-    """Propose every open layout once, in random order."""
+    """Yield every layout that may be proposed once, in random order."""
     yield from np.random.default_rng(seed).permutation(replay.open).tolist()
 
 
@@ -124,9 +127,9 @@ _NEAR_BEST = 1.02
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Replay:
-    """The distinct layouts of a sheet, what is predicted of each and what came of it.
+    """A simulated search over a sheet (the runs of one job): its layouts, predictions and measured times.
 
-    A layout that was run several times has the median step time of those runs that ended.
+    A layout that was run several times has the median step time of the runs that ended.
     """
 
     job: Job
@@ -145,7 +148,7 @@ class Replay:
 
     @classmethod
     def of(cls, sheet: Sheet) -> Replay:
-        """The sheet, with nothing known of it."""
+        """Return the replay of a sheet in which no layout is known at the start."""
         every = np.stack([np.asarray(getattr(sheet.layouts, name), dtype=np.int64) for name in OPTIONS], axis=1)
         codes, first, layout_of_row = np.unique(every, axis=0, return_index=True, return_inverse=True)
         layouts = sheet.layouts.take(first)
@@ -162,7 +165,7 @@ class Replay:
         )
 
     def knowing(self, num_layouts: int, seed: int) -> Replay:
-        """The replay of this sheet after so many of its layouts, drawn by the seed, were tried."""
+        """Return this replay with ``num_layouts`` of its layouts already tried; the seed decides which ones."""
         drawn = np.random.default_rng(seed).permutation(len(self))
         return replace(self, known=drawn[:num_layouts])
 
@@ -171,29 +174,29 @@ class Replay:
 
     @property
     def open(self) -> Integers:
-        """Layouts that may be proposed."""
+        """Indices of the layouts that may be proposed, since they are not known from the start."""
         return np.setdiff1d(np.arange(len(self)), self.known)
 
     @property
     def judged_rows(self) -> Booleans:
-        """Rows of the sheet whose layout is not known."""
+        """A mask over the rows of the sheet: True if the layout of the row is not known from the start."""
         return ~np.isin(self.layout_of_row, self.known)
 
     @property
     def best(self) -> int:
-        """The fastest layout that may be proposed; at least one must have run."""
+        """Index of the fastest layout that may be proposed. At least one of them must have a step time."""
         return int(self.open[np.nanargmin(self.step_time_s[self.open])])
 
     def ran_out(self, layout: int) -> bool:
-        """Return whether a trial of the layout ends for lack of memory."""
+        """Return True if a trial of the layout runs out of memory."""
         return bool(np.isnan(self.step_time_s[layout]))
 
     def is_near_best(self, layout: int) -> bool:
-        """Return whether a search that tried this layout has arrived."""
+        """Return True if the layout's step time is so close to the best that a search which tried it may stop."""
         return bool(self.step_time_s[layout] <= _NEAR_BEST * self.step_time_s[self.best])
 
     def walk(self, proposals: Iterable[int]) -> list[int]:
-        """The proposals up to and with the first at which the search has arrived; all of them if it never does."""
+        """Return the proposals up to the first one that is near the best; all proposals if none of them is."""
         tried = []
         for layout in proposals:
             tried.append(layout)

@@ -25,13 +25,19 @@ from autotuner.search.sampler.priors import (
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Return the mean of the values that there are, of switches the share that is on; None without any."""
+    """Return the mean of all values that are not None; None if there are none.
+
+    For truth values, the mean is the share that is True.
+    """
     known = _known(values)
     return float(known.mean()) if known.size else None
 
 
 def quantile(values: Iterable[float | None], fraction: float) -> float | None:
-    """Return what ``fraction`` of the values that there are do not exceed, interpolated; None without any."""
+    """Return the quantile of all values that are not None, interpolated; None if there are none.
+
+    ``fraction`` of the values do not exceed the quantile.
+    """
     known = _known(values)
     return float(np.quantile(known, fraction)) if known.size else None
 
@@ -41,7 +47,10 @@ def _known(values: Iterable[float | None]) -> Floats:
 
 
 def spearman(left: Floats, right: Floats) -> float | None:
-    """Correlation of ranks, -1..1, equal values sharing their mean rank; None where either side has one value only."""
+    """Return Spearman's rank correlation of two arrays, -1..1; equal values share their mean rank.
+
+    None if either array has fewer than two different values.
+    """
     if min(np.unique(left).size, np.unique(right).size) < 2:
         return None
     return float(np.corrcoef(_ranks(left), _ranks(right))[0, 1])
@@ -55,7 +64,7 @@ def _ranks(values: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Calibrated:
-    """The step time, its error and the fit in memory of each layout of a replay, as known runs correct them."""
+    """The predictions of each layout of a replay after the model has learnt from the known runs."""
 
     step_time_s: Floats
     relative_error: Floats
@@ -65,7 +74,7 @@ class Calibrated:
 
 
 def corrected(replay: Replay) -> Calibrated:
-    """Return the predictions, corrected as the sampler corrects them once it has seen the known layouts."""
+    """Return the predictions, corrected by the known layouts as the sampler of a sweep would correct them."""
     predictions, known, every = replay.predictions, replay.known.tolist(), np.arange(len(replay))
     if not known:
         total_s = predictions.step_time.total_s
@@ -91,7 +100,7 @@ _NONE = np.empty(0)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rows:
-    """Judged runs, one element each."""
+    """Runs that are compared with their predictions, as arrays with one element per run."""
 
     measured_s: Floats
     """NaN where the run ran out of memory."""
@@ -103,7 +112,7 @@ class Rows:
 
     @classmethod
     def joined(cls, parts: Sequence[Rows]) -> Rows:
-        """Return all rows of all parts; no rows if there are no parts."""
+        """Return the rows of all parts in one object; it is empty if there are no parts."""
         none = cls(measured_s=_NONE, predicted_s=_NONE, relative_error=_NONE, fits=_NONE.astype(bool))
         names = cls.__dataclass_fields__
         return cls(**{name: np.concatenate([getattr(part, name) for part in (none, *parts)]) for name in names})
@@ -113,18 +122,18 @@ class Rows:
 
     @property
     def ran(self) -> Booleans:
-        """Runs that ended with a step time."""
+        """A mask over the runs: True if the run ended with a step time."""
         return ~np.isnan(self.measured_s)
 
     @property
     def absolute_errors(self) -> Floats:
-        """Return |predicted / measured - 1| of every run that ended."""
+        """The error |predicted / measured - 1| of every run that ended with a step time."""
         errors: Floats = np.abs(self.predicted_s[self.ran] / self.measured_s[self.ran] - 1)
         return errors
 
     @property
     def covered(self) -> Booleans:
-        """True for each run that ended with a step time in the 80 % interval."""
+        """A mask over the runs that ended with a step time: True if that time is in the predicted 80 % interval."""
         ratio = self.measured_s[self.ran] / self.predicted_s[self.ran]
         reach = 1 + self.relative_error[self.ran]
         inside: Booleans = (ratio >= 1 / reach) & (ratio <= reach)
@@ -133,7 +142,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Search:
-    """The order of the layouts of one draw of a sheet, as predicted and as found. Arrays hold one element per seed."""
+    """Simulated searches of one sheet. Arrays hold one element per seed."""
 
     spearman: float | None
     """Rank correlation of predicted and measured step times."""
@@ -153,7 +162,7 @@ class Search:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Judgement:
-    """The figures that one sheet gives."""
+    """The comparison of predictions and measurements for one sheet (the runs of one job)."""
 
     name: str
     num_rows: int
@@ -167,14 +176,15 @@ class Judgement:
 
 
 def judge(sheet: Sheet, *, num_seeds: int, num_given: int, others: Sequence[Sheet] = ()) -> Judgement:
-    """Predict and search the sheet, after ``num_given`` measured runs on its cluster were shown to the model.
+    """Predict and search a sheet, after the model has seen ``num_given`` measured runs on the same cluster.
 
-    With a calibration, the runs shown are drawn anew five times and the seeds are shared out among the draws.
+    If runs are shown, five different draws of them are judged, and the seeds are shared out among the draws.
 
     Args:
-        sheet: What is judged.
-        num_seeds: Searches by each proposer.
-        num_given: Runs shown: layouts of this sheet if it is large enough, or else runs of ``others``.
+        sheet: The measured runs of one job.
+        num_seeds: Number of simulated searches by each sampler.
+        num_given: Number of measured runs shown to the model first. They are layouts of this sheet if it is large
+            enough, or else runs of ``others``.
         others: Sheets of the same source and kind of cluster.
     """
     draws = replays(sheet, others, num_given)
@@ -223,7 +233,7 @@ def _regret(replay: Replay, walk: Sequence[int]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialCount:
-    """Trials of a search, over sheets and seeds."""
+    """The number of trials that searches need, as median and 90th percentile over sheets and seeds."""
 
     median: float | None
     p90: float | None
@@ -231,7 +241,10 @@ class TrialCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """Figures of one sheet, or of all; shares and relative errors are fractions, None has no meaning here."""
+    """Figures of one sheet, or of all sheets together.
+
+    Shares and errors are fractions; None: the figure has no meaning.
+    """
 
     name: str
     rows_used: int
@@ -268,7 +281,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacktestReport:
-    """Figures of every sheet and of all together."""
+    """The figures of every sheet, and of all sheets together."""
 
     all: Score
     sheets: tuple[Score, ...]
@@ -276,18 +289,18 @@ class BacktestReport:
     """A row that was left out, in words: by reason."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures for JSON: fractions, and null for a figure that has no meaning."""
+        """Return the figures as plain values for JSON: fractions, and null for a figure that has no meaning."""
         return asdict(self)
 
 
 def backtest(table: Table, *, num_seeds: int = 20, num_given: int = 0) -> BacktestReport:
-    """Predict and search every sheet of the table.
+    """Predict and search every sheet (the runs of one job) of a table.
 
     Args:
         table: Measured runs.
-        num_seeds: Searches per sheet and proposer.
-        num_given: Measured runs on each sheet's cluster that the model learns from first: layouts of the sheet, which
-            are not judged, or for a small sheet runs of others.
+        num_seeds: Number of simulated searches per sheet and sampler.
+        num_given: Number of measured runs on each sheet's cluster from which the model learns first. They are layouts
+            of the sheet, which are then not judged; for a small sheet, they are runs of other sheets.
     """
     judgements = []
     for sheet in table.sheets:
@@ -371,17 +384,18 @@ NUM_DRAWS = 5
 
 
 def kind_of_cluster(sheet: Sheet) -> tuple[object, ...]:
-    """Return the source and the kind of cluster: accelerators, nodes, network and software."""
+    """Return a key that is equal for sheets with the same source, accelerator, links, oversubscription and software."""
     cluster = sheet.job.cluster
     links = cluster.intra_node_link, cluster.inter_node_link, cluster.oversubscription
     return sheet.source, cluster.accelerator, *links, sheet.job.stack
 
 
 def replays(sheet: Sheet, others: Sequence[Sheet], num_shown: int) -> list[Replay]:
-    """The sheet after ``num_shown`` measured runs on its cluster were shown to the model, drawn five times anew.
+    """Return replays of a sheet after ``num_shown`` measured runs on its cluster were shown to the model.
 
-    A sheet that is large enough to be ranked without them gives them up itself, and so does one that is alone. To any
-    other sheet, runs of ``others`` are shown, which teach how fast the cluster is: all of its own rows stay.
+    There are five replays, each with runs drawn anew; or a single one if ``num_shown`` is 0. The runs shown are layouts
+    of the sheet itself if it keeps enough others to be ranked, or if ``others`` has no runs. To any other sheet, runs
+    of ``others`` are shown, which teach how fast the cluster is, and the sheet keeps all of its own rows.
     """
     if not num_shown:
         return [Replay.of(sheet)]

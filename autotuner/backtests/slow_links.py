@@ -32,7 +32,7 @@ _MOST_PASSES = 20_000
 
 
 class Method(StrEnum):
-    """A way to deal with slow links."""
+    """A way to run a pipeline under slow links: its schedule, and the process that sends between stages."""
 
     ONE_F_ONE_B = "1f1b"
     ZERO_BUBBLE = "zb"
@@ -41,7 +41,7 @@ class Method(StrEnum):
 
     @property
     def is_inline(self) -> bool:
-        """True if a rank sends what it computes itself."""
+        """True if each rank sends its own results to the next stage, so that a slow link delays its computation."""
         return self in (Method.ONE_F_ONE_B, Method.ZERO_BUBBLE)
 
 
@@ -56,7 +56,7 @@ _METHODS = {
 
 
 class Pipeline(NamedTuple):
-    """The facts that rows of one calibration share."""
+    """The facts that are equal for all rows that share one calibration."""
 
     testbed: str
     model: str
@@ -72,7 +72,7 @@ class Pipeline(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Iteration:
-    """A row that can be judged."""
+    """A measured training iteration under slow links, which can be compared with its prediction."""
 
     pipeline: Pipeline
     """Pipeline that was measured."""
@@ -89,15 +89,15 @@ class Iteration:
 
     @property
     def links(self) -> str:
-        """Slow links and their delays, in words."""
+        """The slow links and their delays as a text, such as ``0-1: 30 ms``; ``healthy`` if there are none."""
         return ", ".join(f"{link}-{link + 1}: {1e3 * delay_s:g} ms" for link, delay_s in self.delay_s) or "healthy"
 
 
 def read_iteration(row: Row) -> Iteration:
-    """The iteration that a row describes.
+    """Return the iteration that a row describes.
 
     Raises:
-        UnusableRow: Something is missing, contradicts itself, or is of a method that nobody here knows.
+        UnusableRow: A value is missing, values contradict each other, or the method is unknown.
     """
     pipeline = Pipeline(
         testbed=text(row, "testbed"),
@@ -165,7 +165,7 @@ def _delays_s(row: Row, num_links: int) -> list[float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationTable:
-    """Iterations in the order of their rows."""
+    """The iterations of a table in the order of their rows, and the number of rows left out by reason."""
 
     iterations: tuple[Iteration, ...]
     left_out: Mapping[str, int] = field(default_factory=dict)
@@ -175,7 +175,7 @@ class IterationTable:
 
 
 def read_iteration_table(path: Path) -> IterationTable | None:
-    """The iterations of a CSV file; None where its columns are those of no such table.
+    """Return the iterations in a CSV file; None if the file lacks the columns of such a table.
 
     Raises:
         InvalidInput: The file cannot be read.
@@ -213,10 +213,10 @@ they do not say much: it leaves errors of -5.3, +2.7, -2.0 and +1.4 %.
 
 
 def pass_seconds(iterations: Iterable[Iteration]) -> Mapping[Pipeline, float]:
-    """Seconds of a pass of each pipeline, from its healthy iterations.
+    """Return the seconds of one pass (a forward, or half a backward) in each pipeline.
 
-    Those of all methods but 1F1B are of one schedule, the fixed zero-bubble one, and their median counts; a pipeline
-    that ran 1F1B alone is judged by that.
+    They are fitted to the iterations without slow links. All methods but 1F1B run the same schedule then, the fixed
+    zero-bubble one, and the median of their times counts. A pipeline that ran only 1F1B is fitted to that.
     """
     healthy: dict[Pipeline, dict[bool, list[float]]] = defaultdict(lambda: {True: [], False: []})
     for one in iterations:
@@ -233,10 +233,14 @@ def _pass_s(pipeline: Pipeline, zero_bubble_s: list[float], one_f_one_b_s: list[
 
 
 def predicted_s(iteration: Iteration, pass_s: Mapping[Pipeline, float]) -> float:
-    """Seconds that the iteration should take.
+    """Return the predicted seconds of an iteration.
+
+    Args:
+        iteration: The iteration.
+        pass_s: Seconds of one pass of each pipeline, as ``pass_seconds`` returns them.
 
     Raises:
-        UnusableRow: No healthy iteration of its model is known.
+        UnusableRow: No iteration of its model without slow links is known.
     """
     seconds = _known_pass_s(iteration.pipeline, pass_s)
     num_ranks = iteration.pipeline.num_ranks
@@ -296,18 +300,18 @@ def _transport(iteration: Iteration) -> Transport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A measured iteration and what was predicted of it."""
+    """A measured iteration and its predicted time."""
 
     iteration: Iteration
     predicted_s: float
 
     @property
     def error(self) -> float:
-        """Predicted over measured, less 1."""
+        """The relative error: predicted time divided by measured time, minus 1."""
         return self.predicted_s / self.iteration.measured_s - 1
 
     def to_dict(self) -> dict[str, Any]:
-        """The row as plain values."""
+        """Return the row as plain values for JSON."""
         return {
             "pipeline": str(self.iteration.pipeline),
             "method": self.iteration.method.value,
@@ -320,7 +324,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """Figures of some rows; errors are fractions, None without rows."""
+    """Errors over some rows, as fractions; None if there are no rows."""
 
     name: str
     rows_used: int
@@ -345,7 +349,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowLinkReport:
-    """Scores of a table of iterations under slow links."""
+    """Errors of the predicted iterations under slow links: in all, by method, by model, and row by row."""
 
     all: Score
     """Every judged row."""
@@ -365,7 +369,7 @@ class SlowLinkReport:
     """The first row by reason, in words."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain values."""
+        """Return the report as plain values for JSON."""
         scores = {name: [asdict(score) for score in getattr(self, name)] for name in ("methods", "models", "parts")}
         return {
             "all": {**asdict(self.all), "rows_left_out": dict(self.rows_left_out)},
@@ -377,7 +381,10 @@ class SlowLinkReport:
 
 
 def judge_iterations(table: IterationTable) -> SlowLinkReport:
-    """Predict every iteration of the table, calibrated by its healthy ones."""
+    """Predict every iteration of a table and compare it with its measured time.
+
+    The times of a pass are first fitted to the iterations without slow links.
+    """
     pass_s = pass_seconds(table.iterations)
     left_out, examples = Counter(table.left_out), dict(table.examples)
     rows = []

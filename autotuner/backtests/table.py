@@ -29,7 +29,7 @@ _MAX_CHARACTERS = 20_000_000
 
 
 def columns_and_rows(path: Path) -> tuple[tuple[str, ...], list[Row]]:
-    """The names of the columns, and every row below them.
+    """Return the names of the columns in a CSV file, and every row below them.
 
     Raises:
         InvalidInput: The file cannot be read, or is too long.
@@ -61,7 +61,7 @@ _RULES = tuple(rule for rule in RULES if rule.name not in _BROKEN_BY_MEASURED_RU
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A row that can be judged."""
+    """A measured run that can be compared with its prediction."""
 
     job: Job
     layout: Layout
@@ -70,11 +70,11 @@ class Run:
 
 
 def read_row(row: Row) -> Run:
-    """The run that the row describes.
+    """Return the run that a row describes.
 
     Raises:
-        UnusableRow: Something is missing, contradicts itself, or cannot be expressed as a layout; the layout is not
-            legal; or the run was of another kind, or ended otherwise than with a step time or out of memory.
+        UnusableRow: A value is missing, values contradict each other, or the row cannot be expressed as a legal layout.
+            Or the run was not a training run, or ended otherwise than with a step time or out of memory.
     """
     _refuse_other_runs(row)
     source = source_of(row)
@@ -146,7 +146,7 @@ def _flop_per_token(source: Source, job: Job, layout: Layout) -> float:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Sheet:
-    """Runs of one source, model, cluster, sequence length and batch."""
+    """Measured runs of one job: they have the same source, model, cluster, sequence length and batch."""
 
     name: str
     """Name of the sheet in words, with a number if two sheets would share it; unique in a table."""
@@ -165,13 +165,13 @@ class Sheet:
 
     @property
     def out_of_memory(self) -> Booleans:
-        """The runs that did, as a mask."""
+        """A mask over the runs: True if the run ran out of memory."""
         return np.isnan(self.step_time_s)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Table:
-    """Sheets in the order of their first rows."""
+    """The sheets of a table (one for each job), in the order of their first rows."""
 
     sheets: tuple[Sheet, ...]
     left_out: Mapping[str, int]
@@ -181,7 +181,7 @@ class Table:
 
 
 def read_table(path: Path) -> Table:
-    """The runs of a CSV file; rows that cannot be judged are counted by reason.
+    """Return the measured runs in a CSV file, by job. Rows that cannot be compared are counted by reason.
 
     Raises:
         InvalidInput: The file cannot be read, or lacks a column that every row needs.
