@@ -39,7 +39,7 @@ class SplitTimes:
 
 @value
 class ShardTimes:
-    """Extra time of a layer whose parameters are sharded: the start of its collectives, without their bytes."""
+    """Extra time of a layer with sharded parameters: the start of its collectives, without the transfer of bytes."""
 
     num_ranks: int
     """Number of shards. With another number, the time grows with the number of steps of a ring."""
@@ -51,7 +51,7 @@ class ShardTimes:
 
 @value
 class CoreTimes:
-    """Extra seconds of a CPU core for a micro-batch, as a profile measured them."""
+    """Measured extra times of a CPU core for one micro-batch, such as dispatch and waiting."""
 
     layer: PassTimes
     """A layer that nothing splits."""
@@ -92,7 +92,7 @@ class MeasuredAttention:
 
 @value
 class Accelerator:
-    """One device that a rank runs on; for ``cpu`` it is one core.
+    """One device that runs one rank: a GPU, or one core if the kind is ``cpu``.
 
     Raises:
         InvalidInput: The idle power exceeds the highest power, or there is no attention kernel.
@@ -173,14 +173,14 @@ class Accelerator:
 
     @property
     def applies_block_scales(self) -> bool:
-        """True if the tensor cores apply the scales of blocks of values (Blackwell, CDNA 4).
+        """True if the tensor cores themselves apply scales that blocks of values share (Blackwell, CDNA 4).
 
-        Such tensor cores also add up in fp32 and read 8-bit factors along either dimension. Earlier ones do not.
+        Such tensor cores also sum in fp32 and read 8-bit factors along either dimension. Earlier ones do not.
         """
         return Fp8Recipe.MXFP8 in self.fp8_recipes
 
     def sustained_share_in(self, precision: Precision) -> float:
-        """Return the share of its short-benchmark rate that products in that format keep through a training step."""
+        """Return the share of their short-benchmark rate that products in this format keep during a training step."""
         match precision:
             case Precision.FP8:
                 own = self.fp8_sustained_share
@@ -192,19 +192,20 @@ class Accelerator:
 
     @property
     def reference_precision(self) -> Precision:
-        """The format whose peak MFU refers to, whatever the precision of a layout, so that MFU ranks like tokens/s.
+        """The number format whose dense peak is the denominator of MFU; it is the same for all layouts.
 
-        The format of a GPU is bf16, or fp32 if it has no bf16. The format of a core is fp32, because every core
-        multiplies fp32 at full speed, but some emulate bf16 slowly and others have units for it.
+        So layouts are in the same order by MFU as by tokens per second. The format of a GPU is bf16, or fp32 if it has
+        no bf16. The format of a CPU core is fp32, because every core multiplies fp32 at full speed, but some emulate
+        bf16 slowly and others have units for it.
         """
         return Precision.FP32 if self.kind == "cpu" or not self.bf16_flop_per_s else Precision.BF16
 
     @property
     def reference_flop_per_s(self) -> float:
-        """The dense peak that MFU is a share of, in FLOP/s."""
+        """The dense peak of the reference precision, in FLOP/s: the denominator of MFU."""
         return self.peak_flop_per_s(self.reference_precision)
 
     @property
     def precisions(self) -> tuple[Precision, ...]:
-        """The number formats that the hardware multiplies."""
+        """The number formats in which the hardware can multiply matrices."""
         return tuple(p for p in Precision if self.peak_flop_per_s(p) > 0)

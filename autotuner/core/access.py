@@ -17,10 +17,10 @@ MAX_NAME = 128
 
 
 def check_name(name: str) -> None:
-    """Return if a caller may have that name, such as an account, an e-mail address or the name of a CI job.
+    """Check that a name is valid for a caller: an account, an e-mail address or the name of a CI job.
 
     Raises:
-        InvalidInput: It is empty or too long, does not print, or begins or ends with a space.
+        InvalidInput: The name is empty or too long, has unprintable characters, or begins or ends with a space.
     """
     if not name or len(name) > MAX_NAME or not name.isprintable() or name != name.strip():
         rule = f"must be 1 to {MAX_NAME} characters that print, without a space at the ends"
@@ -28,7 +28,7 @@ def check_name(name: str) -> None:
 
 
 class Scope(StrEnum):
-    """The scopes of a caller. Each scope includes the scopes before it."""
+    """The scopes of a caller, which say what the caller may do. Each scope includes the scopes before it."""
 
     READ = "read"  # look, predict, explain, export
     RUN = "run"  # and start, change and end what takes accelerators, and store descriptions
@@ -42,7 +42,7 @@ class Scope(StrEnum):
 
 @value
 class Quota:
-    """Limits of one caller; None means no limit."""
+    """The limits of one caller. A limit that is None does not apply."""
 
     unfinished_sweeps: Count | None = None
     """Sweeps of the caller that wait, run or are paused, at once."""
@@ -59,7 +59,7 @@ class Quota:
 
 @value
 class Usage:
-    """The resources that a caller uses now."""
+    """The sweeps and accelerator-hours that a caller uses now, to compare with the caller's quota."""
 
     unfinished_sweeps: int
     """Sweeps that wait, run or are paused."""
@@ -79,10 +79,10 @@ FreesIn = Callable[[float], float | None]
 
 
 def require_room_for_sweep(quota: Quota, usage: Usage) -> None:
-    """Return if the caller may start one more sweep.
+    """Check that the quota allows the caller one more unfinished sweep.
 
     Raises:
-        QuotaExceeded: As many are unfinished as the quota has.
+        QuotaExceeded: The caller has as many unfinished sweeps as the quota allows.
     """
     most = quota.unfinished_sweeps
     if most is not None and usage.unfinished_sweeps >= most:
@@ -95,19 +95,20 @@ def require_room_for_sweep(quota: Quota, usage: Usage) -> None:
 def hours_allowed(quota: Quota, usage: Usage, asked: float | None, *, frees_in_s: FreesIn) -> float | None:
     """Return the accelerator-hours that a new sweep may use; None means no limit.
 
-    What was used, what unfinished sweeps were promised and what this one is promised stay within the quota together. A
-    sweep that asks for no number is promised all that is left.
+    The sum of three numbers must stay within the quota of a day: the hours used in the last 24 hours, the hours that
+    unfinished sweeps may still use, and the hours of the new sweep. A sweep without a budget of hours gets all that is
+    left.
 
     Args:
-        quota: Of the caller.
-        usage: Of the caller.
-        asked: The budget that was asked for.
-        frees_in_s: After how long so many hours more are free, because those that were used are a day old; None: they
-            never are while nothing ends.
+        quota: Quota of the caller.
+        usage: Present usage of the caller.
+        asked: Accelerator-hours in the budget of the new sweep; None: its budget has no such limit.
+        frees_in_s: Function that takes a number of hours and returns the seconds until this many more are free, because
+            earlier usage is then older than a day; None: that never happens unless a sweep ends.
 
     Raises:
-        InvalidInput: More was asked for than the quota ever has.
-        QuotaExceeded: More was asked for than is left.
+        InvalidInput: The budget exceeds the whole quota of a day.
+        QuotaExceeded: The budget exceeds the hours that are left now.
     """
     most = quota.accelerator_hours_per_day
     if most is None:
@@ -167,15 +168,16 @@ class Caller:
         )
 
     def require_own(self, kind: str, key: str, created_by: str) -> None:
-        """Return if the caller may change the object.
+        """Check that the caller may change the object.
 
         Args:
-            kind: What it is, for people: sweep, cluster.
-            key: Its id or name.
-            created_by: Name of the caller who made it.
+            kind: Noun for the object in the error message: sweep, cluster.
+            key: Id or name of the object.
+            created_by: Name of the caller who made the object.
 
         Raises:
-            NotYours: Somebody else made it, and the caller is no admin.
+            NotYours: Somebody else made the object and the caller is not an admin, or the caller lacks the scope
+                ``run``.
         """
         if not self.may_change(created_by):
             raise NotYours(kind, key, created_by)
@@ -212,7 +214,7 @@ class Token:
 
 @value
 class TokenCreate:
-    """A request for a token for a person or a program."""
+    """A request for a new token, which a person or a program will use."""
 
     name: Annotated[str, MinLen(1), MaxLen(MAX_NAME)]
     """Name of the person or program that uses it; a name may have several tokens, and owns what they make."""
@@ -226,7 +228,7 @@ class TokenCreate:
 
 @value
 class TokenCreated:
-    """A new token with its text, which must be given to its holder."""
+    """A new token together with its secret text, which must be given to its holder."""
 
     token: Token
     text: str
@@ -236,7 +238,7 @@ class TokenCreated:
 
 @value
 class CallerUsage:
-    """The caller that the service sees in a request, with their scope, limits and usage."""
+    """The identity of the caller who sends a request, with scope, limits and usage."""
 
     name: str
     """Your name. You own what you make. Empty if the service has no login."""
@@ -251,7 +253,7 @@ class CallerUsage:
 
 @value
 class Session:
-    """A session of a browser that logged in with a token. It ends with the token at the latest."""
+    """A login of a browser, made with a token. It ends when the token expires or is revoked, or earlier."""
 
     id: str
     """Digest of the cookie's secret."""
@@ -262,7 +264,7 @@ class Session:
 
 @value
 class AuditEntry:
-    """One request that changed something, or that was refused because of its caller."""
+    """A record of one request that changed something, or that was refused because of its caller."""
 
     at: float
     """Epoch seconds."""

@@ -22,10 +22,14 @@ _PRICE = re.compile(rf"\s*([^\s=]+)\s*=\s*\$?({_NUMBER})\s*")
 
 
 def read_amount(field: str, text: str) -> float:
-    """Return the value of a number, with a letter for thousands and more: ``15.6T``, ``2e12``, ``$3.5M``.
+    """Return the number in a text; a letter may follow it for thousands and more: ``15.6T``, ``2e12``, ``$3.5M``.
+
+    Args:
+        field: Name of the field, for the error message.
+        text: The text.
 
     Raises:
-        InvalidInput: It is none.
+        InvalidInput: The text is not such a number.
 
     Example:
         >>> read_amount("num_tokens", "15.6T")
@@ -38,16 +42,16 @@ def read_amount(field: str, text: str) -> float:
 
 
 def written_amount(value: float) -> str:
-    """Return an amount as people type it: ``15.6T``."""
+    """Return a number as people type it, in a form that ``read_amount`` reads: ``15.6T``."""
     letter, scale = next(((letter, one) for letter, one in reversed(_SCALES.items()) if value >= one), ("", 1.0))
     return f"{value / scale:g}{letter}"
 
 
 def read_duration_s(field: str, text: str) -> float:
-    """Return a duration in seconds, written with its unit: ``60d``, ``8 weeks``, ``36h``.
+    """Return the seconds of a duration that is written in hours, days or weeks: ``60d``, ``8 weeks``, ``36h``.
 
     Raises:
-        InvalidInput: It is none.
+        InvalidInput: The text is not such a duration.
     """
     found = _DURATION.fullmatch(text.strip())
     if found is None:
@@ -58,22 +62,22 @@ def read_duration_s(field: str, text: str) -> float:
 
 
 def written_duration(seconds: float) -> str:
-    """Return a duration as people type it: ``60d``, or ``36h`` where that is no number of days."""
+    """Return a duration as people type it: in days (``60d``) if it is whole days, otherwise in hours (``36h``)."""
     days = seconds / _UNITS_S["d"]
     return f"{days:g}d" if days.is_integer() else f"{seconds / _UNITS_S['h']:g}h"
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """Return the parts of a text, which has one part per line, or commas between them on one line."""
+    """Return the items of a text: one item per line or, if the text is a single line, items between commas."""
     parts = text.split("\n" if "\n" in text.strip() else ",")
     return tuple(part.strip() for part in parts if part.strip())
 
 
 def read_prices(field: str, text: str) -> dict[str, float]:
-    """Return US dollars per hour by accelerator: ``h100=2.1, b200=4``.
+    """Return prices in US dollars per hour by accelerator name, from a text such as ``h100=2.1, b200=4``.
 
     Raises:
-        InvalidInput: A part is no such price.
+        InvalidInput: An item is not an accelerator with a price.
     """
     found = {}
     for part in listed(text):
@@ -85,7 +89,7 @@ def read_prices(field: str, text: str) -> dict[str, float]:
 
 
 def written_prices(prices: Mapping[str, float]) -> str:
-    """Return prices as people type them."""
+    """Return prices as people type them, in a form that ``read_prices`` reads: ``h100=2.1, b200=4``."""
     return ", ".join(f"{name}={price:g}" for name, price in prices.items())
 
 
@@ -96,10 +100,10 @@ def _nearest_price(text: str) -> str:
 
 
 def read_tokens(field: str, text: str) -> int:
-    """Return the tokens of a sequence: ``8192``, ``8k``, ``1M``.
+    """Return a number of tokens: ``8192``, ``8k`` (k is 1,024) or ``1M`` (M is 1,048,576).
 
     Raises:
-        InvalidInput: It is no whole number of 1 or more, with or without k or m behind it.
+        InvalidInput: The text is not a whole number of 1 or more, optionally followed by k or m.
     """
     said = text.strip().replace(",", "")
     unit = _BINARY.get(said[-1:].lower(), 1)
@@ -112,59 +116,63 @@ def read_tokens(field: str, text: str) -> int:
 
 
 def read_minutes(field: str, text: str) -> float:
-    """Return the seconds of a number of minutes.
+    """Return the seconds in a number of minutes that a person typed.
 
     Raises:
-        InvalidInput: It is no number.
+        InvalidInput: The text is not a number.
     """
     return _MINUTE_S * read_number(field, text)
 
 
 def written_minutes(seconds: float) -> str:
-    """Return the text that ``read_minutes`` reads as that value."""
+    """Return seconds as a number of minutes, in a form that ``read_minutes`` reads."""
     return repr(seconds / _MINUTE_S).removesuffix(".0")
 
 
 def read_giga(field: str, text: str) -> float:
-    """Return thousands of millions: ``40``.
+    """Return a number that a person typed in units of 10^9, such as GB: ``40`` becomes 4e10.
 
     Raises:
-        InvalidInput: It is no number.
+        InvalidInput: The text is not a number.
     """
     return _GIGA * read_number(field, text)
 
 
 def read_gigabytes(field: str, text: str) -> int:
-    """Return the bytes of a number of GB; raises as ``read_giga`` does."""
+    """Return the bytes in a number of GB (10^9 bytes) that a person typed.
+
+    Raises:
+        InvalidInput: The text is not a number.
+    """
     return round(read_giga(field, text))
 
 
 def written_giga(value: float) -> str:
-    """Return the text that ``read_giga`` reads as that value."""
+    """Return a value divided by 10^9, in a form that ``read_giga`` reads."""
     return repr(value / _GIGA).removesuffix(".0")
 
 
 def read_share(field: str, text: str) -> float:
-    """Return a share of a whole: ``0.05`` or ``5%``.
+    """Return a share between 0 and 1 that is written as a fraction or in percent: ``0.05`` or ``5%``.
 
     Raises:
-        InvalidInput: It is no number.
+        InvalidInput: The text is not a number.
     """
     number = read_number(field, text.strip().removesuffix("%"))
     return number / 100 if text.strip().endswith("%") else number
 
 
 def written_share(value: float) -> str:
-    """Return the text that ``read_share`` reads as that value: ``5%``."""
+    """Return a share in percent, in a form that ``read_share`` reads: ``5%``."""
     text = f"{100 * value:g}%"
     return text if read_share("", text) == value else repr(value)
 
 
 def read_number(field: str, text: str) -> float:
-    """Return a number.
+    """Return the number that a person typed.
 
     Raises:
-        InvalidInput: It is none; with the first that stands in the text.
+        InvalidInput: The text is not a number. The error suggests the first number in the text.
     """
     try:
         return float(text.replace(",", ""))
@@ -174,10 +182,10 @@ def read_number(field: str, text: str) -> float:
 
 
 def read_count(field: str, text: str) -> int:
-    """Return a whole number.
+    """Return the whole number that a person typed.
 
     Raises:
-        InvalidInput: It is none; with the nearest.
+        InvalidInput: The text is not a whole number. The error suggests the nearest one.
     """
     number = read_number(field, text)
     if not number.is_integer():  # NaN and infinity are not integers either

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def announce_end(sweep: SweepOverview) -> Announcement:
-    """Return the announcement of a finished sweep, with its best result. A sweep that ends again gets a new id."""
+    """Return the announcement that a sweep has ended, with its best result.
+
+    A sweep that is opened again and ends again gets an announcement with a new id.
+    """
     source, times = sweep.best_source, sweep.num_reopened
     best = "" if sweep.best_mfu is None else f", best MFU {100 * sweep.best_mfu:.1f} % {source}"
     return Announcement(
@@ -41,7 +44,7 @@ def announce_end(sweep: SweepOverview) -> Announcement:
 
 
 class AnnouncementKind(StrEnum):
-    """The kinds of outcomes that webhooks and feeds announce."""
+    """The kinds of events that webhooks and feeds announce, such as a finished sweep or a failed gate."""
 
     RETUNE_UNCHANGED = "retune.unchanged"
     RETUNE_BETTER_FOUND = "retune.better_found"
@@ -76,7 +79,7 @@ ANNOUNCEMENT_MEANINGS: Mapping[AnnouncementKind, str] = {
 
 @value
 class Announcement:
-    """An outcome, as the feed and the webhooks announce it."""
+    """One announced event, such as the end of a sweep, as feeds and webhooks carry it."""
 
     id: str
     at: float
@@ -95,7 +98,7 @@ class Announcement:
 
 
 class PayloadFormat(StrEnum):
-    """The format of the posted body."""
+    """The format of the body that is posted to a webhook."""
 
     JSON = "json"
     SLACK = "slack"
@@ -103,7 +106,7 @@ class PayloadFormat(StrEnum):
 
 @value
 class Webhook:
-    """A webhook that announcements are posted to."""
+    """An address on the web to which announcements are posted, as it is stored."""
 
     name: str
     url: str
@@ -119,7 +122,7 @@ class Webhook:
 
 @value
 class WebhookCreate:
-    """A request for a webhook."""
+    """A request to add a webhook."""
 
     name: Key
     """Unique name of the webhook."""
@@ -135,7 +138,7 @@ class WebhookCreate:
 
 @value
 class WebhookStanding:
-    """A webhook, without its secrets."""
+    """A webhook as it is shown: without its secrets, with the numbers of its open and failed deliveries."""
 
     name: str
     posts_to: str
@@ -154,7 +157,7 @@ class WebhookStanding:
 
 @value
 class WebhookCreated:
-    """A new webhook, with the secret of its signatures."""
+    """A new webhook, with the secret key that signs its messages."""
 
     webhook: WebhookStanding
     secret: str
@@ -163,14 +166,14 @@ class WebhookCreated:
 
 @value
 class DeliveryProgress:
-    """The attempts of a delivery so far."""
+    """The attempts so far to deliver one announcement to one webhook."""
 
     num_attempts: int = 0
 
 
 @value
 class DeliveryRun(Run):
-    """The run of a delivery; ``subject`` is the name of the webhook."""
+    """The durable run that delivers one announcement to one webhook; ``subject`` is the name of the webhook."""
 
     kind: Literal["delivery"] = "delivery"
     request: Announcement
@@ -187,7 +190,7 @@ class DeliveryState(StrEnum):
 
 @value
 class Delivery:
-    """One announcement on its way to one webhook."""
+    """One announcement that is being delivered, or was delivered, to one webhook."""
 
     id: str
     webhook: str
@@ -206,7 +209,7 @@ class Delivery:
 
 @value
 class WebhookAnswer:
-    """The outcome of one post to a webhook."""
+    """The receiver's answer to one post to a webhook."""
 
     status: int | None
     """HTTP status; None if no answer came."""
@@ -223,5 +226,5 @@ class WebhookAnswer:
 
     @property
     def is_gone(self) -> bool:
-        """True if the receiver wants no more posts, ever."""
+        """True if the receiver answered that it never wants another post."""
         return self.status == HTTPStatus.GONE

@@ -28,18 +28,30 @@ Hands = tuple[tuple[int, ...], ...]
 
 
 def drawn(distribution: LengthDistribution, *, num_sequences: int, seed: int, step: int) -> tuple[int, ...]:
-    """Return the tokens of each sequence of a step's global batch, drawn independently as from a shuffled corpus.
+    """Return the length in tokens of each sequence of one step's global batch, drawn at random from a distribution.
 
-    The batch does not depend on the assignment to ranks: a prediction and a trial of it see the same lengths.
+    Lengths are drawn independently, as from a shuffled corpus. They do not depend on how sequences are assigned to
+    ranks, so that a prediction and a trial see the same lengths.
+
+    Args:
+        distribution: Lengths of sequences and their weights.
+        num_sequences: Sequences of the global batch.
+        seed: Seed of the random numbers.
+        step: Number of the step. Each step has another batch.
     """
     generator = Random(f"{seed}/{step}")  # a string: its bytes are hashed alike in every process
     return distribution.at_each([generator.random() for _ in range(num_sequences)])
 
 
 def dealing_ranks(layout: Layout, devices_per_node: int) -> int:
-    """Return the number of ranks that exchange sequences: the layout's own number, or the ranks of a node.
+    """Return the number of data-parallel ranks in a group that exchanges sequences to balance the batch.
 
-    Where nodes hold no whole part of the ranks, groups are those that lie whole in nodes.
+    The layout may state the number. Otherwise it is the number of data-parallel ranks of a node or, if that does not
+    divide all ranks, the largest number that divides both.
+
+    Args:
+        layout: The layout.
+        devices_per_node: Accelerators of each node.
     """
     if layout.num_dealing_ranks:
         return layout.num_dealing_ranks
@@ -56,17 +68,19 @@ def dealt(
     num_dealing_ranks: int = 1,
     bounds: Sequence[int] | None = None,
 ) -> Hands:
-    """Return the sequences of each rank, as positions in ``lengths``.
+    """Return the sequences that each data-parallel rank trains on, as positions in ``lengths``.
 
     Args:
-        lengths: Tokens of each sequence of a global batch, as they were drawn.
-        num_ranks: Data-parallel ranks.
-        balance: How sequences are dealt.
-        num_dealing_ranks: Neighbouring ranks that deal among each other what they hold; it divides ``num_ranks``.
-        bounds: Longest sequence of each stratum, rising; by default quarters of the longest of all.
+        lengths: Tokens of each sequence of a global batch, in the order in which they were drawn.
+        num_ranks: Number of data-parallel ranks.
+        balance: Method that assigns sequences to ranks.
+        num_dealing_ranks: Number of neighbouring ranks in a group that exchanges its sequences; it must divide
+            ``num_ranks``.
+        bounds: Longest length of each stratum (range of lengths), rising; None: quarters of the longest length.
 
     Raises:
-        InvalidInput: Ranks do not divide the batch, or groups do not divide the ranks.
+        InvalidInput: ``num_ranks`` does not divide the number of sequences, or ``num_dealing_ranks`` does not divide
+            ``num_ranks``.
     """
     _require_shares(len(lengths), num_ranks, num_dealing_ranks)
     if balance in _STRATIFIED:
@@ -83,7 +97,7 @@ def dealt(
 
 
 def strata(longest: int) -> tuple[int, ...]:
-    """Return the longest sequence of each stratum."""
+    """Return the longest length of each stratum (range of lengths), from 0 to ``longest`` in equally wide ranges."""
     return tuple(longest * (i + 1) // NUM_STRATA for i in range(NUM_STRATA))
 
 

@@ -59,18 +59,18 @@ class MixtureOfExperts:
         return self.num_shared_experts * (self.shared_expert_ffn_size or self.expert_ffn_size)
 
     def is_sparse(self, layer: int) -> bool:
-        """Return True if the layer with this number, counted from 0, has experts."""
+        """Return True if the feed-forward block of this layer, counted from 0, is a mixture of experts."""
         return layer >= self.num_dense_layers and (layer + 1) % self.sparse_layer_interval == 0
 
     def num_sparse(self, num_layers: int) -> int:
-        """Return how many of the first ``num_layers`` layers have experts."""
+        """Return how many of the first ``num_layers`` layers have a mixture of experts."""
         dense = min(self.num_dense_layers, num_layers)
         return num_layers // self.sparse_layer_interval - dense // self.sparse_layer_interval
 
 
 @value
 class LatentAttention:
-    """Ranks of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
+    """The sizes of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
 
     query_rank: Count | None = None
     """Width of a compressed query; None if queries are not compressed (DeepSeek-V2-Lite)."""
@@ -92,21 +92,21 @@ class LatentAttention:
 
     @property
     def indexer_size(self) -> int:
-        """The width of all heads of the indexer."""
+        """The width of all indexer heads together. The indexer selects the keys that each query sees."""
         return self.indexer_heads * self.indexer_head_dim
 
     @property
     def indexer_key_size(self) -> int:
-        """The width of the indexer's projection of a hidden state: a key, and a weight for each head."""
+        """The width of the indexer's projection of a token's hidden state: one key, and one weight per indexer head."""
         return self.indexer_head_dim + self.indexer_heads if self.indexer_heads else 0
 
 
 @value
 class LinearAttention:
-    """A layer that keeps one matrix per head in the place of keys and values: the gated delta rule.
+    """A linear attention layer (gated delta rule), which keeps one matrix per head instead of all keys and values.
 
     Yang et al., arXiv 2412.06464, with the projections of Qwen3-Next: queries, keys, values and an output gate, two
-    numbers per value head that say what is written and forgotten, and a short convolution over the tokens.
+    numbers per value head that control how much is written and forgotten, and a short convolution over the tokens.
     """
 
     num_key_heads: Count
@@ -125,19 +125,20 @@ class LinearAttention:
 
     @property
     def convolved_size(self) -> int:
-        """The width of queries, keys and values, which the convolution mixes over neighbouring tokens."""
+        """The width of queries, keys and values together, which the convolution mixes over neighbouring tokens."""
         return 2 * self.num_key_heads * self.key_head_dim + self.output_size
 
     @property
     def output_size(self) -> int:
-        """The width of all value heads, as the output projection reads them."""
+        """The width of all value heads together, which is the input of the output projection."""
         return self.num_value_heads * self.value_head_dim
 
     @property
     def projected_size(self) -> int:
         """The width of all projections of a token: the convolved part, the gate, and two numbers per value head.
 
-        With a gate rank: one number per value head, and what gates and rates are made of.
+        If ``gate_rank`` is above 0, the projections after the convolved part are instead one number per value head and
+        two vectors of that rank, from which gates and forgetting rates are computed.
         """
         if self.gate_rank:
             return self.convolved_size + self.num_value_heads + 2 * self.gate_rank
@@ -145,21 +146,22 @@ class LinearAttention:
 
     @property
     def gate_matrix_parameters(self) -> int:
-        """The number of elements of the matrices that compute gates and rates from the vector of the gate rank."""
+        """The number of elements of the matrices that turn vectors of ``gate_rank`` into gates and forgetting rates."""
         return 2 * self.gate_rank * self.output_size
 
     @property
     def num_other_parameters(self) -> int:
-        """The number of elements that are not in matrices: convolution, rates and their biases, the norm of a head."""
+        """The number of parameters outside matrices: convolution, forgetting rates with biases, the norm of a head."""
         biases = self.output_size if self.gate_rank else self.num_value_heads
         return self.convolution_width * self.convolved_size + self.num_value_heads + biases + self.value_head_dim
 
     @property
     def core_keys(self) -> float:
-        """The number of keys that make the FLOP of an attention core equal to those of the recurrence, chunk by chunk.
+        """The number of keys per query at which ordinary attention would need as many FLOP as this recurrence does.
 
-        In a chunk keys meet keys, both factors of what is written are solved for, queries meet keys, and scores meet
-        values; over chunks, the matrix of a head is read twice and written once (arXiv 2412.06464, section 3.3).
+        The recurrence is counted chunk by chunk, as kernels compute it. In a chunk, keys are multiplied by keys, both
+        factors of the update are solved for, queries are multiplied by keys, and scores by values; over chunks, the
+        matrix of a head is read twice and written once (arXiv 2412.06464, section 3.3).
         """
         keys, values = self.key_head_dim, self.value_head_dim
         return (_CHUNK * (3 * keys + 2 * values) + 3 * keys * values) / (keys + values)

@@ -10,7 +10,7 @@ from autotuner.core.value import value
 
 
 class CaveatKind(StrEnum):
-    """The kinds of caveats."""
+    """The kinds of caveats that an answer with predictions may carry."""
 
     COMPARED = "compared"  # predictions for models of a kind, with runs on this stack and device
     NEVER_COMPARED = "never_compared"  # predictions for them on this stack and device
@@ -38,7 +38,7 @@ class CaveatKind(StrEnum):
 
 @value
 class Caveat:
-    """One thing that a reader of predictions should know. Its kind decides which fields it has."""
+    """One warning for the reader of a prediction. Its kind decides which of its fields have a value."""
 
     kind: CaveatKind
     subjects: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from autotuner.core.errors import InvalidInput
 
 
 class Choice(IntEnum):
-    """An integer with a word.
+    """An option value that is both an integer, for columns of numbers, and a word (``label``), for people.
 
     A rule or a formula compares a field with a member (``layout.recompute == Recompute.FULL``); the same line
     then works on one layout and on a numpy column of them. JSON, SQL and people see ``label``.
@@ -29,15 +29,19 @@ class Choice(IntEnum):
 
     @classmethod
     def labels(cls) -> tuple[str, ...]:
-        """Return every word, in the order of the integers."""
+        """Return the words of all members, in the order of their integers."""
         return tuple(member.label for member in cls)
 
     @classmethod
     def from_label(cls, label: object, field: str = "") -> Self:
-        """Return the member with that word.
+        """Return the member whose word (``label``) is the given one.
+
+        Args:
+            label: The word.
+            field: Name of the field, for the error message; empty: the name of the class.
 
         Raises:
-            InvalidInput: No member has the word. The rule lists all words.
+            InvalidInput: No member has the word. The error lists all words.
 
         Example:
             >>> Recompute.from_label("full") == Recompute.FULL
@@ -66,7 +70,7 @@ class PipelineSchedule(Choice):
 
 
 class ShardLevel(Choice):
-    """The states that the data-parallel shard group splits (ZeRO 0, 1, 2, 3; arXiv 1910.02054)."""
+    """The training state that is split over the data-parallel shard group (ZeRO 0, 1, 2, 3; arXiv 1910.02054)."""
 
     NONE = 0, "none"
     OPTIMIZER = 1, "optimizer"
@@ -75,7 +79,7 @@ class ShardLevel(Choice):
 
 
 class Recompute(Choice):
-    """The activations that are computed again in the backward pass (arXiv 2205.05198)."""
+    """The activations that are not kept but computed again in the backward pass (arXiv 2205.05198)."""
 
     NONE = 0, "none"
     SELECTIVE = 1, "selective"  # the attention core, or all but matrix products: the stack says which
@@ -113,7 +117,7 @@ NARROW_PRECISIONS = (*FP8_PRECISIONS, Precision.NVFP4)
 
 
 class Fp8Recipe(Choice):
-    """The values that share a scale when they are rounded to fp8, and the time when the scale is known."""
+    """The way to scale values to fp8: the values that share a scale, and the values that it is computed from."""
 
     TENSORWISE = 0, "tensorwise"  # one per tensor, of its own largest value: current scaling
     ROWWISE = 1, "rowwise"  # one per row of each factor
@@ -123,7 +127,7 @@ class Fp8Recipe(Choice):
 
 
 class ContextExchange(Choice):
-    """The exchange between the ranks that split the sequence, in attention."""
+    """The way in which ranks that split the sequence exchange data in attention."""
 
     RING = 0, "ring"  # keys and values go round, arXiv 2310.01889
     ALL_GATHER = 1, "all_gather"  # every rank gets all keys and values, arXiv 2407.21783 section 3.3.2
@@ -131,7 +135,7 @@ class ContextExchange(Choice):
 
 
 class OptimizerKernel(Choice):
-    """The kernels in which AdamW updates the parameters."""
+    """The kind of kernels that run the AdamW update of the parameters."""
 
     FUSED = 0, "fused"  # one kernel for all elements and operations
     FOREACH = 1, "foreach"  # one kernel per operation, over lists of tensors
@@ -148,14 +152,14 @@ class CollectiveAlgorithm(Choice):
 
 
 class CollectiveHierarchy(Choice):
-    """The levels of a collective among data-parallel ranks, some of which share a node."""
+    """The levels of a collective among data-parallel ranks: one for all, or one inside and one between nodes."""
 
     FLAT = 0, "flat"  # one collective among all
     TWO_LEVEL = 1, "two_level"  # inside nodes, between nodes with a part of the bytes, inside nodes again
 
 
 class CollectiveProtocol(Choice):
-    """The way in which NCCL's ranks tell each other that data has arrived."""
+    """The NCCL protocol, by which ranks tell each other that data has arrived."""
 
     AUTO = 0, "auto"  # NCCL chooses for each size
     LL = 1, "ll"  # a flag in every 8 bytes: least latency, a quarter of the bandwidth
@@ -164,28 +168,31 @@ class CollectiveProtocol(Choice):
 
 
 class P2PTransport(Choice):
-    """The process that sends data from a pipeline stage to the next, and gradients back."""
+    """The process that sends data to the next pipeline stage and gradients back: the rank itself, or a helper."""
 
     INLINE = 0, "inline"  # the rank itself, in the order of its passes: a slow send holds up what comes after it
     DELEGATED = 1, "delegated"  # processes beside it, from the host's memory, arXiv 2504.19232
 
 
 class RankOrder(Choice):
-    """The outermost axis of the grid of ranks. Its groups reach farthest."""
+    """The outermost axis of the grid of ranks. The ranks of its groups lie farthest apart."""
 
     STAGES_OUTERMOST = 0, "stages_outermost"  # pipelines cross nodes, replicas stay close
     REPLICAS_OUTERMOST = 1, "replicas_outermost"  # each replica's stages stay close, replicas cross nodes
 
 
 class RankPlacement(Choice):
-    """The assignment of ranks, in the order of their numbers, to nodes, in the words of Slurm's ``--distribution``."""
+    """The way in which ranks are placed on nodes, by their numbers; the words are Slurm's ``--distribution``."""
 
     BLOCK = 0, "block"  # a node is filled before the next
     CYCLIC = 1, "cyclic"  # one to each node in turn, so that neighbours lie on different nodes
 
 
 class GradientSync(Choice):
-    """The updates that replicas exchange, and when. All members but the first train another function."""
+    """The data that data-parallel replicas exchange, and how often.
+
+    All members except ``FULL`` are lossy: they are not numerically equivalent to plain training.
+    """
 
     FULL = 0, "full"  # every gradient, every step
     DEMO = 1, "demo"  # the largest cosine components of a momentum that each keeps, arXiv 2411.19870
@@ -199,14 +206,17 @@ MOMENTUM_SYNCS = (GradientSync.DEMO, GradientSync.RANDOM, GradientSync.STRIDING)
 
 
 class PayloadPrecision(Choice):
-    """The number format of the data that lossy exchanges send."""
+    """The number format of the data that replicas send in lossy exchanges (every ``GradientSync`` but ``FULL``)."""
 
     FP32 = 0, "fp32"
     BF16 = 1, "bf16"
 
 
 class GradientClip(Choice):
-    """The gradient that is scaled down to the norm that a trial sets. It decides when the reduction may start."""
+    """The gradient that is clipped to a maximum norm: the averaged one, or each replica's own before the reduction.
+
+    So it also decides when the reduction may start. A trial sets the norm.
+    """
 
     POST = 0, "post"  # the averaged one: behind its reduction
     PRE = 1, "pre"  # each replica's own, whole: the reduction waits for the last backward pass
@@ -214,7 +224,7 @@ class GradientClip(Choice):
 
 
 class BatchBalance(Choice):
-    """The assignment of the sequences of a batch, which differ in length, to data-parallel ranks."""
+    """The method that assigns sequences of different lengths to data-parallel ranks, so that ranks have equal work."""
 
     NONE = 0, "none"  # as they come
     STRATIFIED = 1, "stratified"  # to each rank as many of each range of lengths, arXiv 2402.02447
@@ -240,5 +250,5 @@ class ExportFormat(StrEnum):
 
     @property
     def is_of_a_trainer(self) -> bool:
-        """True if it configures a trainer. The other formats are scripts that start the product's own trial."""
+        """True if the format configures a trainer. Other formats are scripts that start this product's own trial."""
         return self not in (ExportFormat.TORCHRUN, ExportFormat.SBATCH)

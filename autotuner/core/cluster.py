@@ -15,7 +15,7 @@ from autotuner.core.value import Count, FromOne, NonNegative, value
 
 @value
 class Tariff:
-    """Prices of hours and energy, the power drawn around accelerators, and the emissions of energy."""
+    """The prices of accelerator-hours and energy, the power drawn around accelerators, and the emissions of energy."""
 
     spot_price_per_accelerator_hour: NonNegative = 0.0
     """Price in US dollars of hours that the provider may interrupt; 0 where there is none."""
@@ -49,7 +49,7 @@ SIMULATED = "simulated"
 
 @value
 class Cluster:
-    """Equal nodes of equal accelerators, with their links and prices.
+    """Nodes with equal accelerators, all alike, together with their links and prices.
 
     Raises:
         InvalidInput: Sizes, links, network and wiring contradict each other.
@@ -113,7 +113,7 @@ class Cluster:
 
     @property
     def source(self) -> Literal["measured", "simulated"]:
-        """The word for figures of trials on the cluster."""
+        """The word that tells where results of trials on this cluster come from: ``measured``, or ``simulated``."""
         return "simulated" if self.engine == SIMULATED else "measured"
 
     @property
@@ -123,30 +123,30 @@ class Cluster:
 
     @property
     def num_link_ends(self) -> int:
-        """The number of ends of links: nodes, or the accelerators of a single node."""
+        """The number of things that links connect: the nodes or, in a cluster of one node, its accelerators."""
         return self.num_nodes if self.num_nodes > 1 else self.accelerators_per_node
 
     @property
     def ranks_per_link_end(self) -> int:
-        """The number of ranks at one end of a link: those of a node, or one."""
+        """The number of ranks at one end of a link: those of a node or, in a cluster of one node, 1."""
         return self.accelerators_per_node if self.num_nodes > 1 else 1
 
     @property
     def link_class(self) -> LinkClass:
-        """The class of the links between two ends."""
+        """The class of the links that join two ends: between nodes or, in a cluster of one node, inside it."""
         return "inter_node" if self.num_nodes > 1 else "intra_node"
 
     @property
     def link_between_ends(self) -> Link:
-        """The nominal link between two ends."""
+        """The nominal (not degraded) link between two nodes or, in a cluster of one node, two accelerators."""
         return self.inter_node_link if self.num_nodes > 1 else self.intra_node_link
 
     def link_end(self, rank: int) -> int:
-        """Return the link end of a rank: its node, or its accelerator in a cluster of a single node."""
+        """Return the link end where a rank runs: its node or, in a cluster of one node, its accelerator."""
         return rank // self.ranks_per_link_end
 
     def health_between(self, one: int, other: int) -> LinkHealth | None:
-        """Return the state of the link between two ends; None if it is nominal or the ends are the same."""
+        """Return the known state of the link between two ends; None if it is nominal or if both ends are the same."""
         if one == other:
             return None
         ends = (min(one, other), max(one, other))
@@ -154,13 +154,18 @@ class Cluster:
         return known.get(ends) or known.get(self.link_class)
 
     def with_link_health(self, links: Iterable[LinkHealth]) -> Self:
-        """Return the cluster with more known links, which replace earlier entries."""
+        """Return the cluster with these link states added; they replace earlier states of the same links."""
         return replace(self, link_health=(*self.link_health, *links))
 
     def resized(self, *, num_nodes: int | None = None, accelerators_per_node: int | None = None) -> Self:
-        """Return the cluster with another size, and with the health of those links that it still has.
+        """Return the cluster with another size. Known states of links stay if the links still exist.
 
-        Where the size makes nodes of what were accelerators, or the reverse, links between two ends are others.
+        If a cluster of one node gets several, or the reverse, links then join other things (nodes instead of
+        accelerators). So states of single links are dropped, and only those of whole link classes stay.
+
+        Args:
+            num_nodes: New number of nodes; None: as before.
+            accelerators_per_node: New number of accelerators of each node; None: as before.
         """
         size = num_nodes or self.num_nodes, accelerators_per_node or self.accelerators_per_node
         bare = replace(
@@ -181,12 +186,13 @@ class Cluster:
 
     @property
     def accelerators_per_domain(self) -> int:
-        """The number of neighbouring ranks that NVLink joins: a node's, or those of several nodes of one domain.
+        """The number of neighbouring ranks that NVLink joins: those of a node, or of several nodes of one domain.
 
-        A job that outgrows a domain gets equal parts of several: the most nodes of a domain that divide the job's, 16
-        of 18 for 32 nodes of 4. So do NVIDIA's launchers ask Slurm for segments (``segment`` in
-        scripts/performance/executors.py of NeMo 2.4 and in Megatron-Bridge). Where only parts below half of a domain
-        divide them, whole domains are filled one after the other.
+        A job larger than one NVLink domain gets equal parts of several domains. Each part has as many nodes as
+        possible, so that the parts divide the job's nodes: 16 of the 18 nodes of a domain for a job of 32 nodes with 4
+        accelerators. NVIDIA's launchers ask Slurm for such segments (``segment`` in scripts/performance/executors.py of
+        NeMo 2.4 and in Megatron-Bridge). If all possible parts are smaller than half of a domain, whole domains are
+        filled one after the other.
         """
         per_node, nodes = self.accelerators_per_node, self.num_nodes
         joined = min(nodes, (self.nvlink_domain or per_node) // per_node)
@@ -194,11 +200,11 @@ class Cluster:
         return per_node * (segment if 2 * segment >= joined else joined)
 
     def link_for(self, group_size: int, stride: int) -> Link:
-        """Return the slowest link inside a group of ``group_size`` ranks that lie ``stride`` apart.
+        """Return the slowest link inside a group of ranks whose numbers are ``stride`` apart.
 
         Args:
-            group_size: Ranks of the group.
-            stride: Distance between the numbers of its ranks.
+            group_size: Number of ranks of the group.
+            stride: Difference between the numbers of neighbouring ranks of the group.
 
         Example:
             >>> from autotuner.catalog.hardware import load_cluster
@@ -213,7 +219,7 @@ class Cluster:
         return self.wired_link(self.wiring.limiting_path(range(0, group_size * stride, stride)))
 
     def wired_link(self, path: PathKind) -> Link:
-        """Return the link between two accelerators of a node that are joined by that path of the wiring."""
+        """Return the link between two accelerators of a node whose connection in the node's wiring is of this kind."""
         wiring, link = self.wiring, self.intra_node_link
         if wiring is None or path is PathKind.NVLINK or (not wiring.nvlink_groups and path is not PathKind.SOCKETS):
             return link
@@ -222,10 +228,14 @@ class Cluster:
         return Link(name=path.in_words, bandwidth_bytes_per_s=rate, latency_s=link.latency_s, source=wiring.source)
 
     def crosses_nodes(self, group_size: Any, stride: Any) -> Any:
-        """Return True if NVLink does not join all of a group; for columns of groups, a bool column.
+        """Return True if NVLink does not join all ranks of a group; for columns of groups, a column of booleans.
 
-        The group lies on more than one node, or on more than one NVLink domain. Groups that do not divide a domain
-        straddle the border of two somewhere in the job.
+        The group then lies on more than one node or NVLink domain. If the size of the groups does not divide the
+        domain, at least one group of the job lies on two domains.
+
+        Args:
+            group_size: Number of ranks of the group, or a column of numbers.
+            stride: Difference between the numbers of neighbouring ranks of the group, or a column of differences.
         """
         span, domain = group_size * stride, self.accelerators_per_domain
         return (span > domain) | ((group_size > 1) & (domain % span != 0) & (self.world_size > domain))

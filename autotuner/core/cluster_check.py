@@ -17,7 +17,7 @@ from autotuner.core.value import Count, Flag, Positive, Typed, value
 
 @value
 class CheckRequest:
-    """A request to check a cluster."""
+    """A request to check a stored cluster: to measure its nodes and links, and to run a trial on it."""
 
     num_nodes: Count = 2
     """Number of nodes to measure on. Two nodes tell all that a profile needs. At most the nodes of the cluster are
@@ -35,7 +35,7 @@ class CheckRequest:
 
 @value
 class CheckLine:
-    """One event of a check, as a sentence without a full stop."""
+    """One event of a cluster check, as a sentence without a full stop."""
 
     at: float
     """Epoch seconds."""
@@ -44,7 +44,7 @@ class CheckLine:
 
 @value
 class CheckFindings:
-    """The findings of a check so far."""
+    """The results so far of a cluster check."""
 
     lines: tuple[CheckLine, ...] = ()
     """Events in order. The detail of the run tells how the check ended."""
@@ -62,13 +62,13 @@ class CheckFindings:
     """Links that were measured one by one."""
 
     def said(self, text: str, at: float) -> CheckFindings:
-        """Return the findings with one more line."""
+        """Return the findings with one more event: its text, and its time in epoch seconds."""
         return replace(self, lines=(*self.lines, CheckLine(at=at, text=text)))
 
 
 @value
 class ClusterCheck:
-    """A check of a cluster as it was requested."""
+    """A cluster to check, and the options of the check."""
 
     cluster: Cluster
     """The cluster as it was stored at the time of the request."""
@@ -76,7 +76,7 @@ class ClusterCheck:
 
     @property
     def nodes(self) -> Cluster:
-        """The cluster of the nodes that the check measures."""
+        """The cluster reduced to the nodes that the check measures."""
         if self.request.links:
             return self.cluster
         return self.cluster.resized(num_nodes=min(self.request.num_nodes, self.cluster.num_nodes))
@@ -84,7 +84,7 @@ class ClusterCheck:
 
 @value
 class CheckRun(Run):
-    """A check of a cluster; ``subject`` is the name of the cluster."""
+    """The durable run that checks a cluster; ``subject`` is the name of the cluster."""
 
     kind: Literal["check"] = "check"
     request: ClusterCheck
@@ -93,16 +93,16 @@ class CheckRun(Run):
 
     @property
     def lines(self) -> tuple[CheckLine, ...]:
-        """Return what happened, in order; the last line of a finished check says how it ended."""
+        """Return the events of the check in order. The last one of a finished check tells how it ended."""
         said = self.progress if self.finished_at is None else self.progress.said(self.detail, self.finished_at)
         return said.lines
 
 
 def check_engine(cluster: Cluster) -> None:
-    """Return if the engine of a cluster provides nodes to check; ``local`` and ``simulated`` do not.
+    """Check that the cluster's engine has nodes that can be checked; ``local`` and ``simulated`` do not.
 
     Raises:
-        InvalidInput: The cluster names no such engine.
+        InvalidInput: The engine is ``local`` or ``simulated``.
     """
     if cluster.engine in _NOT_CHECKED:
         raise InvalidInput("engine", cluster.engine, _NOT_CHECKED[cluster.engine])

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def to_plain(value: Any) -> Any:
-    """Return the value as objects, lists, words and numbers; a float that is not a number becomes None."""
+    """Return a value as plain JSON data (dictionaries, lists, strings, numbers); NaN and infinity become None."""
     if isinstance(value, Choice):
         return value.label
     if isinstance(value, Enum):
@@ -43,7 +43,10 @@ def to_plain(value: Any) -> Any:
 
 
 def without_defaults(value: Any) -> Any:
-    """Return ``to_plain`` without fields at their defaults, so that a later field changes no older content key."""
+    """Return a value as plain JSON data, without the fields that have their default value.
+
+    So a field that a later release adds does not change the content keys of older values.
+    """
     if is_dataclass(value) and not isinstance(value, type):
         stated = ((f, getattr(value, f.name)) for f in fields(value))
         return {f.name: without_defaults(own) for f, own in stated if own != _default(f)}
@@ -55,27 +58,27 @@ def _default(spec: Field[Any]) -> Any:
 
 
 def content_key(*values: Any) -> str:
-    """Return the SHA-256 of the values in hexadecimal: equal values have equal keys in every process."""
+    """Return the SHA-256 of the values in hexadecimal. Equal values have equal keys in every process."""
     text = json.dumps([to_plain(value) for value in values], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def dumps(value: Any) -> str:
-    """Return one line of JSON with the schema version beside the fields."""
+    """Return a value as one line of JSON: its fields, and the schema version."""
     return json.dumps({"schema_version": SCHEMA_VERSION, **to_plain(value)}, allow_nan=False, separators=(",", ":"))
 
 
 def parse_json(text: str, field: str, form: str = "JSON", example: str | None = None) -> Any:
-    """Return what JSON says that somebody wrote.
+    """Return the parsed content of a JSON text that a person or a program sent.
 
     Args:
-        text: The JSON.
-        field: Of the request, for the error.
-        form: Forms that the text may have, for the error: ``a CSV table or JSON``.
-        example: A legal text, for the error.
+        text: The JSON text.
+        field: Name of the field that holds the text, for the error message.
+        form: Forms that the text may have, for the error message: ``a CSV table or JSON``.
+        example: A legal text, for the error message; None: no example is given.
 
     Raises:
-        InvalidInput: It is no JSON.
+        InvalidInput: The text is not JSON.
     """
     try:
         return json.loads(text)
@@ -84,7 +87,15 @@ def parse_json(text: str, field: str, form: str = "JSON", example: str | None = 
 
 
 def parse_object(text: str, field: str) -> dict[str, Any]:
-    """Return the JSON object that somebody wrote; errors as of ``parse_json``, and for any other JSON."""
+    """Return the JSON object in a text that a person or a program sent.
+
+    Args:
+        text: The JSON text.
+        field: Name of the field that holds the text, for the error message.
+
+    Raises:
+        InvalidInput: The text is not JSON, or the JSON is not an object.
+    """
     document = parse_json(text, field)
     if not isinstance(document, dict):
         raise InvalidInput(field, text[:60], "must be a JSON object")
@@ -92,7 +103,11 @@ def parse_object(text: str, field: str) -> dict[str, Any]:
 
 
 def loads(cls: type[T], text: str) -> T:
-    """Return the value that ``dumps`` wrote.
+    """Return the value whose JSON text ``dumps`` wrote.
+
+    Args:
+        cls: Type of the value.
+        text: JSON text with the schema version.
 
     Raises:
         InvalidInput: The text is not a JSON object, has another schema version, or does not describe a ``cls``.
@@ -110,10 +125,16 @@ def loads(cls: type[T], text: str) -> T:
 
 
 def from_plain(cls: type[T], document: Any, path: str = "") -> T:
-    """Return the value that ``to_plain`` made this of; fields with a default may be missing.
+    """Return the value whose plain JSON data ``to_plain`` made. Fields with a default may be missing.
+
+    Args:
+        cls: Type of the value.
+        document: The plain JSON data.
+        path: Path of the data in a larger document, for error messages.
 
     Raises:
-        InvalidInput: A field is unknown, missing or of another type, or a constructor refuses it; with its path.
+        InvalidInput: A field is unknown, missing or of another type, or a constructor refuses it. The error gives its
+            path.
     """
     value: T = _read_value(cls, document, path)
     return value

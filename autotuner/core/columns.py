@@ -34,10 +34,10 @@ _DTYPES: Mapping[Kind, type[np.generic]] = {
 
 
 class LayoutColumns(LayoutOptions):
-    """Layouts as columns of equal length; a choice is its integer.
+    """Many layouts as a table of numpy columns, one column per option. A choice is stored as its integer.
 
-    Some columns may be missing. Reading one of these raises, so that a result that is computed once per combination of
-    a few options depends on no other.
+    Some columns may be missing. Reading a missing column raises an error. So a result that is computed once per
+    combination of a few options cannot depend on other options by mistake.
 
     Example:
         >>> x = LayoutColumns.from_layouts([Layout.parse("fsdp8"), Layout.parse("fsdp4 tp2")])
@@ -59,16 +59,16 @@ class LayoutColumns(LayoutOptions):
 
     @classmethod
     def from_layouts(cls, layouts: Iterable[Layout]) -> LayoutColumns:
-        """Return one row per layout, in their order."""
+        """Return a table with one row per layout, in the order of the layouts."""
         rows = list(layouts)
         return cls.from_values({name: [getattr(row, name) for row in rows] for name in OPTIONS})
 
     @classmethod
     def from_values(cls, values: Mapping[str, Sequence[Any] | npt.NDArray[Any]]) -> LayoutColumns:
-        """Return columns from one sequence per option, all equally long.
+        """Return a table made of one sequence of values per option, all of the same length.
 
         Args:
-            values: A sequence for each option by its name; options that are left out have no column.
+            values: A sequence for every option, by the option's name. No option may be missing.
         """
         return cls({name: as_column(name, values[name]) for name in OPTIONS})
 
@@ -79,20 +79,34 @@ class LayoutColumns(LayoutOptions):
         return len(next(iter(self._columns.values()), ()))
 
     def row(self, index: int) -> Layout:
-        """Return the layout of one row."""
+        """Return the layout in the row with this index."""
         values = {name: spec.value_of(int(getattr(self, name)[index])) for name, spec in OPTIONS.items()}
         return Layout(**values)  # type: ignore[arg-type]  # each option has its own type
 
     def take(self, index: npt.NDArray[Any] | slice) -> LayoutColumns:
-        """Return the rows that an index array, a mask or a slice selects."""
+        """Return a table of the selected rows.
+
+        Args:
+            index: Row numbers, a mask with one boolean per row, or a slice.
+        """
         return LayoutColumns({name: column[index] for name, column in self._columns.items()})
 
     def only(self, *names: str, **changed: npt.NDArray[Any]) -> LayoutColumns:
-        """Return the named columns alone, derived ones included; ``changed`` replaces columns or adds derived ones."""
+        """Return a table of the named columns only.
+
+        Args:
+            *names: Names of options or of derived columns such as ``world_size``.
+            **changed: Columns that are added, or that replace columns of the same name.
+        """
         return LayoutColumns({name: getattr(self, name) for name in names} | changed)
 
     def distinct(self, *names: str) -> tuple[LayoutColumns, Integers]:
-        """Return one row per combination of the named columns that occurs, and for every row the index of its own."""
+        """Return the distinct combinations of the named columns, and for each row the index of its combination.
+
+        Returns:
+            A table with one row per combination that occurs, and an array with one index into that table per row of
+                this one.
+        """
         if len(self) == 1:
             return self.only(*names), np.zeros(1, dtype=np.int64)
         columns = [getattr(self, name) for name in names]
@@ -113,18 +127,18 @@ class LayoutColumns(LayoutOptions):
     # ---------------------------------------------------------------- derived, as in Layout
     @cached_property
     def data_parallel_degree(self) -> Integers:
-        """Return how many ways the batch is split."""
+        """Return for each layout the number of parts into which the batch is split."""
         return self.data_parallel_replicate_degree * self.data_parallel_shard_degree
 
     @cached_property
     def world_size(self) -> Integers:
-        """Return the number of ranks."""
+        """Return the number of ranks of each layout."""
         inner = self.context_parallel_degree * self.tensor_parallel_degree * self.pipeline_parallel_degree
         return self.data_parallel_degree * inner
 
     @cached_property
     def pipeline_stride(self) -> Integers:
-        """Return the distance between the numbers of neighbouring pipeline ranks."""
+        """Return for each layout the difference between the numbers of neighbouring pipeline ranks."""
         inner = self.data_parallel_degree * self.context_parallel_degree * self.tensor_parallel_degree
         if not self.rank_order.any():
             return inner
@@ -132,33 +146,33 @@ class LayoutColumns(LayoutOptions):
 
     @cached_property
     def num_stages(self) -> Integers:
-        """Return the number of pipeline stages."""
+        """Return the number of pipeline stages of each layout."""
         return self.pipeline_parallel_degree * self.virtual_stages_per_rank
 
     @cached_property
     def element_bytes(self) -> Floats:
-        """Return the bytes of an activation: 4 in fp32, otherwise 2, because fp8 multiplies what bf16 stores."""
+        """Return the bytes of one activation for each layout: 4 in fp32, otherwise 2, as fp8 training stores bf16."""
         return np.where(self.precision == Precision.FP32, 4.0, 2.0)
 
 
 def concatenate(tables: Sequence[LayoutColumns]) -> LayoutColumns:
-    """Return the rows of all tables, one table after the other."""
+    """Return one table with the rows of all tables, one table after the other."""
     return LayoutColumns({name: np.concatenate([getattr(table, name) for table in tables]) for name in OPTIONS})
 
 
 def as_column(name: str, values: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the values of one option in the width of its column."""
+    """Return the values of one option as a numpy array with the data type of that option's column."""
     return np.asarray(values, dtype=_DTYPES[OPTIONS[name].kind])
 
 
 def broken_rows(x: LayoutColumns, job: Job, rules: Iterable[Rule]) -> Booleans:
-    """Return the rows that break any of the rules, which use operators that a layout and columns both have."""
+    """Return a mask over the layouts: True where the layout breaks at least one of the rules."""
     verdict = illegal(cast("Layout", x), job, rules)
     return np.broadcast_to(np.asarray(verdict, dtype=np.bool_), (len(x),))  # a rule of the job alone gives one answer
 
 
 def is_one_of(column: Choices, members: Iterable[int]) -> Booleans:
-    """Return the rows in which a column has one of the values."""
+    """Return a mask over the rows: True where the column has one of the given values."""
     return reduce(np.logical_or, (column == member for member in members))
 
 

@@ -13,10 +13,10 @@ from autotuner.core.value import Caption, Flag, Hint, value
 
 @value
 class CommentCreate:
-    """A comment to write: a text, tags, or both.
+    """A request to add a comment: a text, tags, or both.
 
     Raises:
-        InvalidInput: It has neither, or a tag twice.
+        InvalidInput: There is neither a text nor a tag, or a tag occurs twice.
     """
 
     text: Annotated[Note, Caption("Comment"), Hint("tried with NCCL 2.28")] = ""

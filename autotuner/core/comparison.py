@@ -15,7 +15,7 @@ from autotuner.core.value import Count, NonNegative, PositiveShare, Rare, value
 
 @value
 class RunGroup:
-    """Equal runs of one layout in one session."""
+    """Repeated runs of one layout in one session, under the same conditions."""
 
     rates: tuple[float, ...]
     """Tokens per second of each run, in order. With one reference peak MFU is proportional to it. On cores the peak is
@@ -34,7 +34,7 @@ class RunGroup:
 
 @value
 class SequentialTest:
-    """Thresholds of a sequential test: runs are measured again until the test decides, or until there are too many."""
+    """The thresholds of a sequential test, which repeats runs until it can decide or reaches the most runs."""
 
     tolerance: NonNegative = 0.02
     """Slowdown that is accepted, as a fraction, even if it is certain."""
@@ -63,7 +63,7 @@ class SequentialTest:
 
 
 class Decision(StrEnum):
-    """The results of a comparison for the candidate."""
+    """The possible results of a comparison of a candidate with a reference."""
 
     SLOWER = "slower"  # by more than the tolerance, and outside the noise
     NOT_SLOWER = "not_slower"
@@ -72,7 +72,7 @@ class Decision(StrEnum):
 
 @value
 class Comparison:
-    """A comparison of a candidate with its reference."""
+    """The result of comparing the speed of a candidate with that of its reference."""
 
     decision: Decision
     change: float
@@ -91,10 +91,11 @@ class Comparison:
 
 @value
 class Challenge:
-    """The layouts that a sweep measures repeatedly beside its search.
+    """The layouts that a sweep measures repeatedly, beside its search, to compare them with each other.
 
-    It first measures the incumbent until the test has compared it with the baseline. Then it searches. At last it
-    measures the best layout that it found and the incumbent by turns until the test tells them apart.
+    The sweep first measures the incumbent (the layout in use) until the test has compared it with the baseline (earlier
+    runs). Then it searches. At last it measures the best layout that it found and the incumbent by turns until the test
+    tells which one is faster.
     """
 
     incumbent: Layout | None = None
@@ -113,7 +114,7 @@ class Challenge:
 
 @value
 class ChallengeFindings:
-    """The results of a challenge's trials, of all phases together."""
+    """The results of the repeated runs of a challenge, over all of its phases."""
 
     measured: Layout | None = None
     """Layout that was compared with the baseline: the incumbent, or the best layout; None: none ran."""
@@ -134,7 +135,7 @@ class ChallengeFindings:
     """Reason why the incumbent could not be measured, as a sentence; empty if it was measured."""
 
     def facts(self) -> dict[str, object]:
-        """Return what announcements tell a program: the measured layout, what it reached, and how that differs."""
+        """Return facts that programs read in announcements: the layout, its speed, its change from the baseline."""
         found: dict[str, object] = {"layout": None if self.measured is None else str(self.measured)}
         if self.runs is not None:
             found |= {"tokens_per_s": sum(self.runs.rates) / len(self.runs.rates), "mfu": self.runs.mfu}
@@ -179,7 +180,7 @@ _NEIGHBOURS_WITHIN = 0.05
 
 @value
 class EnvironmentChange:
-    """One recorded fact that has changed."""
+    """One fact about the environment of trials (hardware, software, variables) that has changed."""
 
     name: str
     """Name of the fact, as trials record it."""
@@ -190,7 +191,7 @@ class EnvironmentChange:
 
     @property
     def is_of_many(self) -> bool:
-        """True if its values list many nodes or links, so that a sentence tells more than both lists."""
+        """True if the fact is a list of nodes or links, so that a sentence shows the change better than both lists."""
         return self.name in (LINKS, "nodes")
 
     def __str__(self) -> str:
@@ -214,9 +215,14 @@ def _nodes_changed(then: list[str], now: list[str]) -> str:
 
 
 def environment_changes(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[EnvironmentChange, ...]:
-    """Return every fact that differs by more than its own variation. Facts that explain a slower step come first.
+    """Return every environment fact that differs between two records by more than its usual variation.
 
-    If one of the two records is empty, no difference is known.
+    Facts that are more likely to explain a slower step come first. If one of the records is empty, nothing is returned,
+    because no difference is known.
+
+    Args:
+        then: Earlier record: values by the names of the facts.
+        now: Present record.
     """
     if not then or not now:
         return ()

@@ -39,11 +39,13 @@ _SENDS_LESS: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def function_key(x: Layout) -> Mapping[str, Any]:
-    """Return the numbers that decide which function is trained, by name.
+    """Return the numbers that decide which function a layout trains, by name; equal numbers: the same function.
 
-    Beside the options themselves these are the replicas that a lossy exchange averages over, the ranks that an early
-    clip averages over, the numbers that decide how its buckets are cut, and the tensor ranks of a matrix that shares a
-    scale in 8 bits or fewer.
+    Beside the options that are not numerically equivalent, these are: the number of replicas that a lossy exchange
+    averages over, the number of ranks that an early gradient clip averages over, the numbers that decide how its
+    buckets are cut, and the number of tensor ranks of a matrix that shares a scale in 8 bits or fewer.
+
+    For a table of layouts the values are columns.
     """
     is_lossy, clips_early = x.gradient_sync != GradientSync.FULL, x.gradient_clip != GradientClip.POST
     in_buckets = x.gradient_clip == GradientClip.BUCKET
@@ -59,7 +61,10 @@ def function_key(x: Layout) -> Mapping[str, Any]:
 
 
 def trains_no_better(x: Layout, other: Layout) -> Any:
-    """Return True if ``x`` trains the function of ``other`` but sends less, or as much; for columns, a column."""
+    """Return True if both layouts train the same function, except that ``x`` exchanges as much as ``other`` or less.
+
+    So if ``other`` fails a convergence gate, ``x`` would fail as well. For tables of layouts the result is a column.
+    """
     mine, theirs = function_key(x), function_key(other)
     compared = [_compare(name)(mine[name], theirs[name]) for name in mine]
     return reduce(operator.and_, compared)
@@ -82,7 +87,10 @@ _HOPELESS = 5.0
 
 @value
 class LossGate:
-    """The convergence gate of a sweep for layouts that are not numerically equivalent, before one is ranked first."""
+    """The settings of a convergence gate: a short training that a lossy layout must pass before it is ranked first.
+
+    Lossy means not numerically equivalent to plain training.
+    """
 
     enabled: Annotated[bool, Flag("loss-gate")] = True
     """Compare the loss of a layout that is not numerically equivalent (fp8) before it may rank first. Without it such
@@ -105,9 +113,10 @@ class LossGate:
             raise InvalidInput("num_seeds", self.num_seeds, rule, min(max(self.num_seeds, 2), most))
 
     def steps_of(self, candidate: Layout) -> int:
-        """Return the steps that candidate and reference train: as many tokens for both, and whole periods of DiLoCo.
+        """Return the number of steps that the candidate and its reference train in the gate.
 
-        Between two exchanges of DiLoCo there is no model that all replicas share.
+        Both train on equally many tokens. With DiLoCo the number is rounded up to whole periods, because between two
+        exchanges the replicas have different parameters.
         """
         asked = self.num_lossy_steps if candidate.needs_passed_gate else self.num_steps
         period = steps_per_exchange(candidate)
@@ -115,7 +124,7 @@ class LossGate:
 
 
 class GateOutcome(StrEnum):
-    """The verdict of a convergence gate."""
+    """The possible outcomes of a convergence gate."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -124,7 +133,7 @@ class GateOutcome(StrEnum):
 
 @value
 class Training:
-    """The losses and the speed of one run of a gate."""
+    """The losses and the speed of one training run of a convergence gate."""
 
     losses: Losses
     """One per step."""
@@ -135,12 +144,12 @@ class Training:
 
     @property
     def is_finite(self) -> bool:
-        """Return True if every loss is a number."""
+        """Return True if no loss is NaN or infinite."""
         return math.isfinite(self.validation_loss or 0.0) and all(map(math.isfinite, self.losses))
 
     @property
     def end(self) -> float:
-        """Return the loss at the end: validated, else the mean of its last half, since first steps say little."""
+        """Return the final loss: the validation loss or, without one, the mean of the last half of the losses."""
         if self.validation_loss is not None:
             return self.validation_loss
         return statistics.fmean(self.losses[len(self.losses) // 2 :])
@@ -148,7 +157,7 @@ class Training:
 
 @value
 class GateResult:
-    """A finished convergence gate, with both curves."""
+    """The result of a finished convergence gate, with the loss curves of candidate and reference."""
 
     outcome: GateOutcome
     detail: str
@@ -186,15 +195,15 @@ class GateResult:
     """Number of the trial that was gated, where the candidate has that one's mathematics; None: it was gated itself."""
 
     def having_cost(self, accelerator_hours: float) -> GateResult:
-        """Return the result with its cost."""
+        """Return the result with this cost in accelerator-hours."""
         return replace(self, accelerator_hours=accelerator_hours)
 
     def shared(self, number: int, why: str) -> GateResult:
-        """Return the result for another trial, which costs nothing.
+        """Return the result for another trial that need not be gated itself, so that it costs no accelerator-hours.
 
         Args:
-            number: Of the trial that was gated.
-            why: What makes its verdict hold: it ``has the same mathematics``.
+            number: Number of the trial that was gated.
+            why: Reason why its result also holds for the other trial: ``has the same mathematics``.
         """
         detail = f"as trial {number}, which {why}: {self.detail}"
         return replace(self, detail=detail, accelerator_hours=0.0, shared_from=number)
@@ -206,14 +215,20 @@ class GateResult:
 
     @property
     def reference_time_to_loss_s(self) -> float | None:
-        """Return the seconds in which the reference came to its last loss."""
+        """Return the seconds that the reference needed to reach its final loss; None if this is not known."""
         if self.reference_steps is None or self.reference_step_time_s is None:
             return None
         return self.reference_steps * self.reference_step_time_s
 
 
 def is_hopeless(gate: LossGate, candidate: Sequence[Training], reference: Sequence[Training]) -> bool:
-    """Return True if these pairs reject the candidate whatever later pairs show, so that these need not run."""
+    """Return True if the runs so far reject the candidate in any case, so that further runs can be skipped.
+
+    Args:
+        gate: Settings of the gate.
+        candidate: Runs of the candidate, one per seed.
+        reference: Runs of the reference with the same seeds, in the same order.
+    """
     if not all(training.is_finite for training in candidate):
         return True
     excess, noise = _excess(candidate, reference)
@@ -225,13 +240,14 @@ def is_hopeless(gate: LossGate, candidate: Sequence[Training], reference: Sequen
 def judge(
     gate: LossGate, reference: Layout, candidate: Sequence[Training], reference_trainings: Sequence[Training]
 ) -> GateResult:
-    """Judge if the candidate ends within the tolerance of the reference.
+    """Return the result of a convergence gate: it passes if the candidate's final loss is close to the reference's.
 
     Args:
-        gate: Its settings.
-        reference: What the candidate was compared with.
-        candidate: Finite or not, one for each seed that was trained; fewer than the gate asks for reject it.
-        reference_trainings: Finite, in the same order.
+        gate: Settings of the gate.
+        reference: Layout that the candidate is compared with.
+        candidate: Runs of the candidate, one per seed that was trained; losses may be NaN. With fewer runs than the
+            gate has seeds, the candidate fails.
+        reference_trainings: Runs of the reference with the same seeds, in the same order; all losses are finite.
     """
     result = GateResult(
         outcome=GateOutcome.FAILED,
