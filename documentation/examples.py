@@ -9,9 +9,9 @@ import griffe
 
 
 class Examples(griffe.Extension):
-    """Read a section ``Example:`` as Griffe reads ``Examples:``: its lines are a session of Python."""
+    """An extension of Griffe that treats a docstring section ``Example:`` like ``Examples:``, as a Python session."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Rename the section in the docstring of an object."""
+        """Rename a section ``Example:`` in the docstring of an object to ``Examples:``."""
         if obj.docstring is not None:
             obj.docstring.value = re.sub(r"^Example:$", "Examples:", obj.docstring.value, flags=re.MULTILINE)

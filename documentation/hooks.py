@@ -15,7 +15,7 @@ from documentation.menu import REFERENCE, SECTIONS, WIDE
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Make the menu: the home page and then every page of each folder."""
+    """Set the menu of the site: the home page, and then every page of each folder."""
     docs = Path(config.docs_dir)
     home = "index.md" if (docs / "index.md").exists() else "README.md"
     menu: list[Any] = [{"Home": home}]
@@ -51,7 +51,10 @@ _LINK = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+[^)#:\s]+)(?:#[^)]*)?\)")
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, **_: Any) -> str:
-    """Replace links to files of the repository that are not in the site by the files' names."""
+    """Replace links to files of the repository that are not part of the site by the names of the files.
+
+    It also hides the side menus of wide pages, and sets the weight of the page in searches.
+    """
     docs = Path(config.docs_dir)
     uri = page.file.src_uri
     page.meta.setdefault("search", {"boost": _boost(uri)})
@@ -98,7 +101,10 @@ _INLINE = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
 def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
-    """Move each inline script into a file: the service's Content-Security-Policy allows no inline scripts."""
+    """Move each inline script of a page into a file.
+
+    The Content-Security-Policy of the service, which also serves the site, forbids inline scripts.
+    """
     root = "../" * page.file.dest_uri.count("/")
 
     def replacement(script: re.Match[str]) -> str:

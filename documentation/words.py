@@ -14,7 +14,7 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
 def words_by_folder(docs: Path = DOCS) -> dict[str, tuple[int, int]]:
-    """Return pages and words of each folder; the pages of docs/ itself stand under the empty name."""
+    """Return the number of pages and the number of words in each folder; pages directly in docs/ count under ""."""
     counts: dict[str, tuple[int, int]] = {}
     for page in sorted(docs.rglob("*.md")):
         folder = page.relative_to(docs).parts[0] if page.parent != docs else ""
@@ -24,7 +24,7 @@ def words_by_folder(docs: Path = DOCS) -> dict[str, tuple[int, int]]:
 
 
 def main() -> None:
-    """Print the counts and their sum."""
+    """Print the number of pages and words in each folder, and the total of the words written by hand."""
     counts = words_by_folder()
     for folder, (pages, words) in counts.items():
         note = "  generated, not counted" if folder == "reference" else ""

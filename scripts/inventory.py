@@ -17,7 +17,7 @@ from autotuner.cli.main import app
 
 
 def commands(group: Any, prefix: str = "") -> Iterator[str]:
-    """Yield each leaf command with its options and arguments."""
+    """Yield one line for each command that runs something, with its options and arguments."""
     for name, command in group.commands.items():
         here = f"{prefix} {name}".strip()
         if hasattr(command, "commands"):
@@ -28,7 +28,7 @@ def commands(group: Any, prefix: str = "") -> Iterator[str]:
 
 
 def operations(document: Any) -> Iterator[str]:
-    """Yield each operation of an OpenAPI document, with its parameters."""
+    """Yield one line for each operation of an OpenAPI document, with its parameters."""
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             parameters = sorted(each["name"] for each in operation.get("parameters", ()))
@@ -36,7 +36,7 @@ def operations(document: Any) -> Iterator[str]:
 
 
 def pages(service: Any) -> Iterator[str]:
-    """Yield each route that OpenAPI leaves out, with its query."""
+    """Yield one line for each page of the dashboard, with its query parameters."""
     for included in service.routes:
         for route in getattr(getattr(included, "original_router", None), "routes", ()):
             if isinstance(route, APIRoute) and not route.path.startswith("/api/") and not route.include_in_schema:
@@ -45,7 +45,7 @@ def pages(service: Any) -> Iterator[str]:
 
 
 def main() -> None:
-    """Print the inventory of this checkout."""
+    """Print one line for each command, REST operation and page of this checkout."""
     service = create_app()
     lines = {*commands(typer.main.get_command(app)), *operations(service.openapi()), *pages(service)}
     sys.stdout.write("\n".join(sorted(lines)) + "\n")

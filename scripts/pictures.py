@@ -19,7 +19,7 @@ _SIZE = {"width": 1280, "height": 860}
 
 
 def main() -> None:
-    """Serve the database, and write a picture of the page of its last sweep for each colour scheme."""
+    """Start a service on the demo's database, and save a picture of its last sweep's page in each colour scheme."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     url = f"http://127.0.0.1:{port}"

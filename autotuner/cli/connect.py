@@ -41,13 +41,13 @@ _TOKEN = "AUTOTUNER_TOKEN"
 
 # ---------------------------------------------------------------- questions
 def ask(request: Any, server: str | None, own: Callable[[Autotuner], T], remote: Callable[[Remote], T]) -> T:
-    """Return the answer to a request.
+    """Answer a request, either in this process or by a running service.
 
     Args:
-        request: What is asked: what it names decides whether the database of the settings is opened.
-        server: URL of a service; None: this process answers.
-        own: Asks the door.
-        remote: Asks the service.
+        request: The request. If it may name a stored cluster, this process opens the database of the settings.
+        server: URL of a running service; None: this process answers.
+        own: Gets the answer from the product's Python API (the "door") in this process.
+        remote: Gets the answer from the running service.
     """
     if server is None:
         with door_for(request) as door:
@@ -57,7 +57,7 @@ def ask(request: Any, server: str | None, own: Callable[[Autotuner], T], remote:
 
 
 def may_name_stored(request: Any) -> bool:
-    """Return whether what is stored may describe a cluster of the request, so that it needs the database."""
+    """Return True if the request may name a cluster that is stored in the database, which must then be opened."""
     from autotuner.core.cluster import Cluster
     from autotuner.core.named import names_in
 
@@ -65,7 +65,10 @@ def may_name_stored(request: Any) -> bool:
 
 
 def is_stored_cluster(name: str) -> bool:
-    """Return whether what is stored may describe the cluster of that name."""
+    """Return True if a cluster of this name may be stored in the database: the catalog does not describe it.
+
+    The name ``local`` and names that begin with ``profile:`` always count, because measurements of them are stored.
+    """
     from autotuner.catalog.hardware import load_cluster
 
     if name == "local" or name.startswith("profile:"):
@@ -79,7 +82,10 @@ def is_stored_cluster(name: str) -> bool:
 
 @contextmanager
 def door_for(request: Any) -> Iterator[Autotuner]:
-    """The door, closed when the block is left; of a request that nothing stored may describe it touches no database."""
+    """Open the product's Python API (the "door") for a block of code, and close it afterwards.
+
+    It opens no database if the request cannot name a stored cluster.
+    """
     from autotuner.door import Autotuner
 
     door = _with_store() if may_name_stored(request) else Autotuner()
@@ -109,7 +115,15 @@ def tell(
     as_json: bool,
     keep: bool = True,
 ) -> None:
-    """Print what a service answers; ``keep`` is as of ``connect``."""
+    """Ask a service and print its answer.
+
+    Args:
+        server: URL of a running service; None: start one in this process.
+        read: Gets the answer from the service.
+        report_of: Turns the answer into a report for people.
+        as_json: Print the answer as JSON instead of the report.
+        keep: See ``connect``.
+    """
     with connect(server, keep=keep) as service:
         show(read(service), report_of, as_json=as_json)
 
@@ -123,18 +137,20 @@ def connect(
     keep: bool = True,
     token: str | None = None,
 ) -> Iterator[Remote]:
-    """The service at ``server``, or one in this process on the database of the settings, whose ``url`` is None.
+    """Connect to the service at ``server``, or start one in this process on the database of the settings.
+
+    The ``url`` of a service in this process is None.
 
     Args:
-        server: URL of a service that runs already; None starts one.
-        num_workers: Workers of the service in this process; a service that runs already has its own.
-        runs_checks: Whether a service in this process runs checks of clusters.
-        keep: False for questions that store nothing: a service in this process then needs no database.
-        token: Shown to the service; None takes the variable AUTOTUNER_TOKEN.
+        server: URL of a running service; None starts one in this process.
+        num_workers: Number of workers of the service in this process. A running service has its own.
+        runs_checks: True if the service in this process may run checks of clusters.
+        keep: False for a question that stores nothing: a service in this process then needs no database.
+        token: The access token for the running service; None: the value of the variable AUTOTUNER_TOKEN.
 
     Raises:
         StoreUnavailable: Nothing answers at ``server``.
-        InvalidInput: What AUTOTUNER_TOKEN holds can be no token.
+        InvalidInput: The value of AUTOTUNER_TOKEN cannot be a token.
     """
     from autotuner.remote import Remote
 
@@ -173,10 +189,10 @@ def _greet(http: httpx.Client, url: str) -> None:
 
 
 def patiently(ask: Callable[[], T]) -> T:
-    """Return the first answer.
+    """Ask a service until it answers, for a minute at most, so that it may restart meanwhile.
 
     Raises:
-        StoreUnavailable: There was none for a minute.
+        StoreUnavailable: The service did not answer within a minute.
     """
     give_up_at = time.monotonic() + _RESTART_S
     while True:
@@ -194,10 +210,15 @@ _WAIT_S = 0.5
 def planned(
     remote: Remote, request: PlanRequest, hear: Callable[[int, int], None] = lambda done, known: None
 ) -> PlanRun:
-    """Return the plan of a service, once it is computed.
+    """Ask a service for a plan, and return the plan when it is computed.
+
+    Args:
+        remote: The service.
+        request: The question.
+        hear: Called with the number of clusters that are done, and the number that are known so far.
 
     Raises:
-        AutotunerError: Somebody cancelled it.
+        AutotunerError: Somebody cancelled the plan.
     """
     from autotuner.search.planning.plan import PlanRun
 
@@ -221,7 +242,12 @@ class _Page(Protocol[T_co]):
 
 
 def whole(read: Callable[..., _Page[T]], key: str) -> list[T]:
-    """Return all of a list that a service answers page by page, of what has the key: of a sweep its trials."""
+    """Return all items of a list that a service answers in pages.
+
+    Args:
+        read: Reads one page, such as ``Remote.list_trials``.
+        key: The id of the object that owns the list, such as the sweep of the trials.
+    """
     items: list[T] = []
     while True:
         page = read(key, limit=_PAGE_SIZE, offset=len(items))
@@ -233,7 +259,7 @@ def whole(read: Callable[..., _Page[T]], key: str) -> list[T]:
 # ---------------------------------------------------------------- Ctrl-C and SIGTERM
 @contextmanager
 def interruptible(stop: Callable[[], None]) -> Iterator[None]:
-    """Call ``stop`` on SIGINT and SIGTERM while the block runs."""
+    """Call ``stop`` when SIGINT (Ctrl-C) or SIGTERM arrives while the block runs."""
 
     def handle(number: int, frame: FrameType | None) -> None:
         del number, frame
@@ -249,7 +275,7 @@ def interruptible(stop: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Treat SIGTERM as Ctrl-C while the block runs, so that it is left in good order either way."""
+    """Treat SIGTERM like Ctrl-C while the block runs, so that clean-up code runs in both cases."""
 
     def handle(number: int, frame: FrameType | None) -> None:
         del number, frame

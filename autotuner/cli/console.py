@@ -27,17 +27,17 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2
 
 
 class PlainConsole(Console):
-    """A console that spells control characters out: another user may have put them into a name."""
+    """A console that prints control characters as visible text, since another user may have put them into a name."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Rich's hook for all that is given as a string, before its width is taken."""
+        """Override Rich's conversion of strings: make control characters visible before the width is computed."""
         return super().render_str(_spelt_out(text), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Rich's hook for all that is printed; its own codes are apart from the text."""
+        """Override Rich's output of all text: make control characters visible, except those that Rich itself adds."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(_spelt_out(segment.text), segment.style)
 
@@ -47,7 +47,10 @@ def _spelt_out(text: str) -> str:
 
 
 def console() -> Console:
-    """Standard output, as wide as the terminal or COLUMNS; a file or a pipe is as wide as its longest line."""
+    """Return a console for standard output.
+
+    It is as wide as the terminal, or as the variable COLUMNS says. A file or a pipe has no limit of width.
+    """
     terminal = PlainConsole()
     if terminal.is_terminal or "COLUMNS" in os.environ:
         return terminal
@@ -55,7 +58,7 @@ def console() -> Console:
 
 
 def print_json(document: Any) -> None:
-    """The document on standard output, for programs."""
+    """Write a document to standard output as JSON, for programs."""
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
 
 
@@ -63,7 +66,14 @@ T = TypeVar("T")
 
 
 def show(answer: T, report_of: Callable[[T], Report], *, as_json: bool = False, output: str = "text") -> None:
-    """Print an answer: its report for people, as text or as Markdown, or all of it as JSON for programs."""
+    """Print an answer: as a report for people (text or Markdown), or completely as JSON for programs.
+
+    Args:
+        answer: The answer.
+        report_of: Turns the answer into its report.
+        as_json: Print JSON, whatever ``output`` says.
+        output: ``text``, ``markdown`` or ``json``.
+    """
     if as_json or output == "json":
         print_json(documents.write(answer))
     elif output == "markdown":
@@ -78,6 +88,9 @@ def show(answer: T, report_of: Callable[[T], Report], *, as_json: bool = False, 
 
 @contextmanager
 def status(text: str) -> Iterator[Callable[[str], None]]:
-    """A moving line on standard error, where that is a terminal; what it says is exchanged by the function given."""
+    """Show a text with a moving spinner on standard error while the block runs, if that is a terminal.
+
+    The block gets a function that replaces the text.
+    """
     with PlainConsole(stderr=True, highlight=False).status(escape(text)) as line:
         yield lambda other: line.update(escape(other))

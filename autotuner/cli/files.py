@@ -13,10 +13,15 @@ MAX_CHARACTERS = 2_000_000
 
 
 def read_text(path: str, field: str, *, errors: str = "strict") -> str:
-    """Return the text of a file, without the mark that some programs put before UTF-8.
+    """Return the text of a file, without the byte order mark that some programs write before UTF-8.
+
+    Args:
+        path: The file.
+        field: The argument or option that names the file, for error messages.
+        errors: What to do with bytes that are not UTF-8, as for Python's ``open``.
 
     Raises:
-        InvalidInput: There is no such file, it is no text, or it is longer than ``MAX_CHARACTERS``.
+        InvalidInput: The file does not exist, is not a text, or is longer than ``MAX_CHARACTERS``.
     """
     try:
         with Path(path).open(encoding="utf-8-sig", errors=errors) as file:
@@ -28,7 +33,11 @@ def read_text(path: str, field: str, *, errors: str = "strict") -> str:
 
 
 def read_open(file: TextIO, path: str, field: str) -> str:
-    """Return the text of an open file, such as standard input; errors as of ``read_text``."""
+    """Return the text of an open file, such as standard input.
+
+    Raises:
+        InvalidInput: The text is longer than ``MAX_CHARACTERS``.
+    """
     text = file.read(MAX_CHARACTERS + 1)
     if len(text) > MAX_CHARACTERS:
         raise InvalidInput(field, path, f"must have {MAX_CHARACTERS:,} characters or fewer")
@@ -36,15 +45,19 @@ def read_open(file: TextIO, path: str, field: str) -> str:
 
 
 def read_object(path: str, field: str) -> dict[str, Any]:
-    """Return the JSON object of a file; errors as of ``read_text``."""
+    """Return the JSON object in a file.
+
+    Raises:
+        InvalidInput: The file cannot be read (see ``read_text``), or does not hold a JSON object.
+    """
     return parse_object(read_text(path, field), field)
 
 
 def write_text(path: Path, text: str, option: str) -> None:
-    """Write a file into a folder that is made where it is missing.
+    """Write a text to a file, and create its folder if it is missing.
 
     Raises:
-        InvalidInput: It cannot be written, with the option that names it.
+        InvalidInput: The file cannot be written. The error names ``option``, the option that gave the path.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -27,10 +27,15 @@ _TRIAL_ID = re.compile(r"sw-[A-Za-z0-9]+-\d+")
 
 
 def stored_id(text: str, kind: str, *, otherwise: str = "") -> str:
-    """Return the text, if it can be the id of something stored.
+    """Return the text if it has the form of an id of a stored object, such as a sweep.
+
+    Args:
+        text: The argument of the command.
+        kind: The kind of object, for the error message.
+        otherwise: Words for the end of the error message, on what else the argument may be.
 
     Raises:
-        InvalidInput: It cannot: a path, for example.
+        InvalidInput: The text cannot be an id; it may be a path, for example.
     """
     if _ID.fullmatch(text):
         return text
@@ -92,20 +97,21 @@ def flags(
     leaves_out: Collection[str] = (),
     also: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Replace the first parameter of a command, a request, by an option for each of its inputs.
+    """Replace the first parameter of a command, a request, by one command-line option for each input of the request.
 
-    Typer reads the options from the signature that is set here. All but those that are so or not are texts, which are
-    read as those of forms are, so that bounds and errors are the same. A parameter ``output`` comes with ``--json``. A
-    parameter of the command's own that has the name of an input stands for it: the command gets its text, too.
+    Typer reads the options from the signature that is set here. Switches stay switches; all other options are texts,
+    and are parsed as the fields of the dashboard's forms are, so that limits and errors are the same. A command with a
+    parameter ``output`` gets the option ``--json`` as well. If the command has a parameter of its own with the name of
+    an input, that parameter sets the input, and the command gets its text, too.
 
     Args:
         request: The type of the request.
-        usual: Texts of inputs that the request requires, where nobody gives them.
-        unless: The command's own argument in whose place the request stands: with it, or with the id of a trial where
-            it is an input, too, the command gets None.
-        arguments: Inputs that are arguments, not options.
-        leaves_out: Inputs that the command asks for itself.
-        also: Other flags that say the same as an input, which must be said by one of both.
+        usual: Values for inputs that the request requires but the user may leave out, as texts.
+        unless: The name of an argument of the command that may be given instead of the request. If it is given, or if
+            an input of that name holds the id of a trial, the command gets None for the request.
+        arguments: Names of inputs that are positional arguments, not options.
+        leaves_out: Names of inputs for which there is no option, since the command sets them itself.
+        also: Further options by the name of the input that they set. The user must give exactly one of the two.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:

@@ -38,13 +38,13 @@ _OVER = (RunState.COMPLETE, RunState.CANCELLED, RunState.FAILED, RunState.PAUSED
 
 
 def follow(client: Remote, sweep_id: str, console: Console, *, after: int = 0) -> SweepStanding:
-    """Show the sweep until it ends or pauses, and return its last state.
+    """Show a sweep until it ends or pauses, and return its last state.
 
     Args:
-        client: Of the service.
-        sweep_id: Of the sweep.
-        console: Where to show it.
-        after: Number of the last event that is not to be told.
+        client: A client of the service that runs the sweep.
+        sweep_id: The id of the sweep.
+        console: The console to show it on.
+        after: Show only events with a number above this one.
     """
     watch = _Watch(client, sweep_id, after)
     return _live(watch, console) if console.is_terminal else _lines(watch, client.url, console)
@@ -186,9 +186,9 @@ _CHECK_POLL_S = 0.5
 
 
 def follow_check(client: Remote, check_id: str, console: Console) -> CheckRun:
-    """Print the lines of a check until it ends, and return its last state.
+    """Print the lines of a check of a cluster until it ends, and return its last state.
 
-    Ctrl-C ends a check that this process runs; one that a service runs goes on.
+    Ctrl-C ends a check that runs in this process. A check that runs in another service continues.
     """
     watch = _CheckWatch(client, check_id, console)
     try:

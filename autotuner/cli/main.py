@@ -138,7 +138,11 @@ def __getattr__(name: str) -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; errors become one line on standard error and an exit code."""
+    """Run the command line. An error becomes one line on standard error and an exit code.
+
+    Args:
+        arguments: The words after the program's name; None: those of this process.
+    """
     try:
         given = sys.argv[1:] if arguments is None else list(arguments)
         names = {*_GROUPS, *(name for modules in _COMMANDS.values() for name in modules)}

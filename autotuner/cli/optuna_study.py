@@ -24,18 +24,19 @@ _UNFINISHED = ("queued", "running", "waiting")
 
 
 def write_study(file: Path, sweep: SweepStanding, trials: Sequence[Trial]) -> int:
-    """Write a study that maximises what the sweep does; how many trials it has.
+    """Write the trials of a sweep to a file as an Optuna study, and return the number of trials written.
 
-    Parameters are the choices in which the trials differ. Trials that wait or run are left out, repeats stand among the
-    others with the number of what they repeat.
+    The study maximises the objective of the sweep. Its parameters are the options of the layout in which the trials
+    differ. Trials that wait or run are left out. Repeats are trials of their own, with the number of the trial that
+    they repeat.
 
     Args:
-        file: To be made.
-        sweep: As the service answers it.
-        trials: All of its trials, so too.
+        file: The SQLite file to create.
+        sweep: The sweep, as the service answers it.
+        trials: All trials of the sweep, as the service answers them.
 
     Raises:
-        Conflict: The file is there already.
+        Conflict: The file exists already.
     """
     if file.exists():
         raise Conflict(f"{file} is there already; name another file, or remove it")

@@ -218,7 +218,13 @@ def dry_run(request: RanksRequest, output: Output = "text") -> None:
 
 
 def dry_run_of(job: Job, layout: Layout, rank: int | None = None, *, exact: bool = False) -> DryRunRequest:
-    """Return what torch is asked for a layout.
+    """Return the request for a dry run of a layout (a training step on tensors without values).
+
+    Args:
+        job: The model, the cluster and the workload.
+        layout: The layout.
+        rank: The rank to run; None: the ranks that decide the peak of memory.
+        exact: Run every layer and micro-batch. Otherwise fewer run, and the rest is extrapolated.
 
     Raises:
         InvalidInput: Trials cannot run the layout, or it has no such rank.

@@ -30,12 +30,14 @@ _A_DAY_S = 86_400.0
 
 @contextmanager
 def service_in_process(*, num_workers: int, keep: bool, runs_checks: bool = False) -> Iterator[httpx.Client]:
-    """A client of a service in this process; when the block is left, its workers have given back what they ran.
+    """Start a service in this process, and yield an HTTP client for it.
+
+    When the block ends, the service stops, and its workers put unfinished work back into the queue.
 
     Args:
-        num_workers: Threads that run sweeps meanwhile.
-        runs_checks: Whether another runs checks of clusters.
-        keep: False for a service that stores nothing, and needs no database.
+        num_workers: Number of threads that run sweeps meanwhile.
+        runs_checks: True if one more thread runs checks of clusters.
+        keep: False for a service that stores nothing and needs no database.
     """
     settings = Settings(
         num_workers=num_workers,
@@ -85,7 +87,7 @@ _GRACE_S = 3
 
 
 def run_server(api: FastAPI, host: str, port: int) -> None:
-    """Serve until Ctrl-C or SIGTERM; says where as soon as requests are taken."""
+    """Serve the API until Ctrl-C or SIGTERM. It prints the address as soon as it accepts requests."""
     config = server_config(api, host=host, port=port, log_level="warning", timeout_graceful_shutdown=_GRACE_S)
     server = _Server(config)
     try:

@@ -16,26 +16,26 @@ from documentation.reference.markdown import head
 
 
 def accelerators_page() -> str:
-    """Return the page of accelerators."""
+    """Return the Markdown page of all accelerators in the catalog."""
     summary = "The accelerators that `--cluster` accepts by name, such as `h100:64`, with the sources of their peaks."
     return _page("Accelerators", summary, _sections("Accelerators"), "autotuner catalog")
 
 
 def models_page() -> str:
-    """Return the page of models."""
+    """Return the Markdown page of all models in the catalog."""
     summary = "The models that `--model` accepts by name. `--model` also takes a `config.json` of a "
     summary += "[supported type](model-types.md)."
     return _page("Models", summary, _sections("Models"), "autotuner catalog")
 
 
 def stacks_page() -> str:
-    """Return the page of training software."""
+    """Return the Markdown page of all training software in the catalog."""
     summary = "The training software that `--stack` accepts, with the measured runs behind each one."
     return _page("Training software", summary, stacks_report(stack_profiles()).sections, "autotuner stacks")
 
 
 def networks_page() -> str:
-    """Return the page of networks."""
+    """Return the Markdown page of all networks in the catalog."""
     summary = "The networks that a cluster can name, with the sources of their numbers."
     return _page("Networks", summary, networks_report(network_presets()).sections, "autotuner cluster networks")
 

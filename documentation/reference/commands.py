@@ -21,7 +21,7 @@ listens on a port. The [exit code](exit-codes.md) says how a command ended.
 
 
 def commands_page() -> str:
-    """Return the page of commands: a table of them all, then each one with its options."""
+    """Return the Markdown page of commands: a table of all, then each one with its options."""
     panels: dict[str, list[tuple[str, TyperCommand]]] = {}
     for panel, name, command in all_commands():
         panels.setdefault(panel, []).append((name, command))
@@ -39,7 +39,7 @@ def commands_page() -> str:
 
 
 def exit_codes_page() -> str:
-    """Return the page of exit codes."""
+    """Return the Markdown page of exit codes."""
     rows = [(f"`{code}`", meaning) for code, meaning in EXIT_CODES.items()]
     return f"{head('Exit codes', 'The exit code of every `autotuner` command says how it ended.')}\n" + table(
         ("code", "meaning"), rows
@@ -47,7 +47,7 @@ def exit_codes_page() -> str:
 
 
 def all_commands() -> Iterator[tuple[str, str, TyperCommand]]:
-    """Yield the panel, the words and the command, groups of commands by their members."""
+    """Yield each command that runs something: its panel in the help, its words (``cluster add``), and the command."""
     root = typer.main.get_group(app)
     for name, command in root.commands.items():
         panel = str(getattr(command, "rich_help_panel", "") or "Commands")

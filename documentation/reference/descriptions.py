@@ -40,7 +40,7 @@ _WORDS = {int: "whole number", float: "number", str: "text", bool: "true or fals
 
 
 def descriptions_page() -> str:
-    """Return the page of fields, a table for each kind of object."""
+    """Return the Markdown page of the JSON fields that describe a model or a cluster: one table for each object."""
     summary = "The JSON fields of a model and of a cluster, as `--model`, `--cluster` and the REST API take them."
     parts = [head("Descriptions of models and clusters", summary)]
     for cls, title in _DESCRIBED.items():
@@ -54,13 +54,13 @@ def descriptions_page() -> str:
 
 
 def meanings(cls: type[Any]) -> dict[str, str]:
-    """Return the meaning of each field, on one line and in the words of JSON."""
+    """Return the meaning of each field of a class, on one line, with ``None`` written as JSON's ``null``."""
     texts = {name: " ".join(text.split()).replace("``", "`") for name, text in field_texts(cls).items()}
     return {name: re.sub(r"\bNone\b", "null", text) for name, text in texts.items()}
 
 
 def value_words(hint: Any) -> str:
-    """Return a type in the words of somebody who writes JSON."""
+    """Return the name of a Python type for people who write JSON, such as "list of text or null"."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return " or ".join("null" if one is types.NoneType else value_words(one) for one in args)
@@ -74,7 +74,7 @@ def value_words(hint: Any) -> str:
 
 
 def default_text(one: Field[Any]) -> str:
-    """Return the default of a field; a dash if it is required."""
+    """Return the default of a field as a text; a dash if the field is required."""
     if one.default is MISSING:
         return "-" if one.default_factory is MISSING else "none"
     value = one.default.value if isinstance(one.default, Enum) else to_plain(one.default)

@@ -14,7 +14,7 @@ keeps idle connections open.
 
 
 def events_page() -> str:
-    """Return the page of events."""
+    """Return the Markdown page of the kinds of events and announcements."""
     told = [(f"`{kind.value}`", meaning) for kind, meaning in ANNOUNCEMENT_MEANINGS.items()]
     return "\n".join(
         [

@@ -74,7 +74,7 @@ _COUNTS = (1, 2, 3, 1001)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """A rule of a format, and a layout that breaks it."""
+    """A rule of an export format, with an example of a layout that breaks it."""
 
     rule: Rule
     job: Job
@@ -83,7 +83,7 @@ class Limit:
 
     @property
     def row(self) -> str:
-        """The cells of a table; empty where no layout was found."""
+        """The row of a Markdown table for this rule; empty if no layout that breaks it was found."""
         if self.example is None:
             return ""
         near = self.rule.nearest(self.example, self.job)
@@ -92,7 +92,7 @@ class Limit:
 
 
 def exports_page() -> str:
-    """Return the page of formats: a section for each, or for several with the same rules."""
+    """Return the Markdown page of export formats. Formats with the same rules share a section."""
     targets = sorted(FORMATS.values(), key=lambda target: (len(target.rules), target.format))
     sections = [_section(target, targets) for target in targets if _leader(target, targets) is target]
     summary = "Every format that `autotuner export` writes, and the layouts that it cannot say."

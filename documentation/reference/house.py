@@ -28,7 +28,10 @@ _STYLE = (
 
 @cache
 def rooms() -> Rooms:
-    """Return every room of the product with the rooms that its files import, less imports for type checkers."""
+    """Return every top-level package of the product, with the packages that its files import.
+
+    Imports that only type checkers see are left out.
+    """
     graph = grimp.build_graph("autotuner", "api", "trials", exclude_type_checking_imports=True, cache_dir=None)
     names = {*graph.find_children("autotuner"), "api", "trials"}
     for name in names:
@@ -43,10 +46,10 @@ def _short(name: str) -> str:
 
 
 def floors(imported: Rooms) -> Sequence[Sequence[str]]:
-    """Return the rooms by floor, the lowest first: each stands right above the highest room that it imports.
+    """Return the packages in layers, the lowest first. Each package is one layer above the highest that it imports.
 
     Raises:
-        RecursionError: Rooms import each other in a circle.
+        RecursionError: Packages import each other in a circle.
     """
 
     @cache
@@ -57,7 +60,7 @@ def floors(imported: Rooms) -> Sequence[Sequence[str]]:
 
 
 def needed(imported: Rooms) -> Rooms:
-    """Return the imports that no path through other rooms implies: the arrows that a picture must show."""
+    """Return the imports that a picture must show as arrows: those that no path through other packages implies."""
 
     @cache
     def reached(room: str) -> frozenset[str]:
@@ -67,7 +70,7 @@ def needed(imported: Rooms) -> Rooms:
 
 
 def house_picture() -> str:
-    """Return the picture as SVG: one row a floor, and an arrow from each room to the rooms that it imports."""
+    """Return a picture of the packages as SVG: one row for each layer, and arrows from packages to their imports."""
     rows = _rows(needed(rooms()), {room: level for level, row in enumerate(floors(rooms())) for room in row})
     width = max(map(_width, rows)) + 2 * _MARGIN
     height = len(rows) * (_BOX[1] + _GAP[1]) - _GAP[1] + 2 * _MARGIN

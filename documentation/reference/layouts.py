@@ -53,7 +53,7 @@ _JOBS = {"`h100:16`": ("llama-3-8b", "h100:16", "torch"), "`cpu:8`": ("llama-dem
 
 
 def layouts_page() -> str:
-    """Return the page of layout options, by topic."""
+    """Return the Markdown page of layout options, grouped by topic."""
     spaces = {name: default_space(_job(*job)) for name, job in _JOBS.items()}
     parts = [
         head("Layout options", "Every option of a layout, with its words, its default and the values that are tried."),

@@ -52,7 +52,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
 
 
 def write_pages(folder: Path = FOLDER) -> None:
-    """Write every page, the index of them all, and the picture of the house."""
+    """Write every generated page, their index, and the picture of the packages."""
     folder.mkdir(exist_ok=True)
     for name, page in PAGES.items():
         (folder / f"{name}.md").write_text(page(), encoding="utf-8")
@@ -61,7 +61,7 @@ def write_pages(folder: Path = FOLDER) -> None:
 
 
 def index_page(folder: Path = FOLDER) -> str:
-    """Return the page that lists the others, each with its first sentence."""
+    """Return the Markdown page that lists all other pages of the reference, each with its first sentence."""
     rows = []
     for name in REFERENCE[1:]:
         path = folder / f"{name}.md"
@@ -73,7 +73,7 @@ def index_page(folder: Path = FOLDER) -> str:
 
 
 def title_and_summary(text: str) -> tuple[str, str]:
-    """Return a page's title and its first sentence, without links."""
+    """Return the title of a Markdown page and its first sentence, with links replaced by their texts."""
     title, _, rest = text.removeprefix("# ").partition("\n")
     first = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", " ".join(rest.strip().partition("\n\n")[0].split()))
     return title, re.split(r"(?<=[.!?]) ", first)[0]

@@ -27,7 +27,7 @@ _DOORS = ("autotuner.door", "autotuner.remote", "autotuner.catalog.hardware", "a
 
 
 def python_page() -> str:
-    """Return the page of the modules by which programs use the product."""
+    """Return the Markdown page of the modules that users' programs may import."""
     rows = [(f"[`{name}`]({page_of(name)}.md)", about) for name, (_, about) in _PACKAGES.items()]
     return "\n".join(
         [
@@ -40,12 +40,12 @@ def python_page() -> str:
 
 
 def package_pages() -> dict[str, str]:
-    """Return the page of each package by its name: a directive for each module."""
+    """Return the Markdown page of each package, by the name of the page. It has one directive for each module."""
     return {page_of(name): _package_page(name, title, about) for name, (title, about) in _PACKAGES.items()}
 
 
 def page_of(package: str) -> str:
-    """Return the name of the page of a package."""
+    """Return the name of the page about a package."""
     return f"python-{package.rpartition('.')[2]}"
 
 
@@ -56,7 +56,7 @@ def _package_page(package: str, title: str, about: str) -> str:
 
 
 def public_modules(package: str) -> Iterator[str]:
-    """Yield the modules of a package, and of the packages in it, that hold more than imports."""
+    """Yield the names of all public modules in a package and in its subpackages, without ``__init__`` files."""
     folder = ROOT / package.replace(".", "/")
     for path in sorted(folder.rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts

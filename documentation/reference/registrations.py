@@ -33,7 +33,7 @@ _AUTOMATIC = {"python": "the service's own"}
 
 
 def registrations_page() -> str:
-    """Return the page of keys, a table for each kind of registration."""
+    """Return the Markdown page of the keys in registration files: one table for each kind of registration."""
     summary = "The keys of the TOML files in which an operator registers engines and trainers."
     parts = [head("Registration files", summary), _INTRODUCTION]
     for title, cls in _TABLES.items():

@@ -39,7 +39,7 @@ _MAX_EXAMPLE = 900
 
 @cache
 def openapi() -> dict[str, Any]:
-    """Return the OpenAPI document of a service that asks who calls."""
+    """Return the OpenAPI document of a service that requires a login."""
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{Path(folder) / 'reference.db'}"
         app = build(Settings(database_url=url, num_workers=0, login="tokens"))
@@ -50,7 +50,7 @@ def openapi() -> dict[str, Any]:
 
 # ---------------------------------------------------------------- operations
 def rest_page() -> str:
-    """Return the page of operations: a table of them all, then each one by its tag."""
+    """Return the Markdown page of REST operations: a table of all, then each one, grouped by tag."""
     tags: dict[str, list[tuple[str, str, dict[str, Any]]]] = {}
     for path, operations in openapi()["paths"].items():
         for method, operation in operations.items():
@@ -136,7 +136,7 @@ def _docstring(cls: type[Any]) -> str:
 
 # ---------------------------------------------------------------- objects
 def rest_objects_page() -> str:
-    """Return the page of objects: the fields of every body and answer."""
+    """Return the Markdown page of REST objects: the fields of every request and answer."""
     parts = [
         head("REST objects", "The fields of every JSON object that the REST API takes or answers."),
         _OBJECTS,
@@ -210,5 +210,5 @@ def _bounds(schema: dict[str, Any]) -> str:
 
 
 def anchors(page: str) -> set[str]:
-    """Return the explicit anchors of a page."""
+    """Return the names of all explicit anchors (``{ #name }``) on a Markdown page."""
     return set(re.findall(r"\{ #([\w-]+) \}", page))

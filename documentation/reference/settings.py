@@ -14,7 +14,7 @@ call, and `AUTOTUNER_TOKEN`, the token that they show.
 
 
 def settings_page() -> str:
-    """Return the page of settings."""
+    """Return the Markdown page of the service's settings."""
     rows = []
     for name, field in Settings.model_fields.items():
         default = field.default
