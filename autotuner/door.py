@@ -73,7 +73,7 @@ class NoNames:
     """A store of names without any entry, so that only names of the catalog are known."""
 
     def get(self, cls: type[Described], name: str) -> Described:
-        """Raise ``NotFound``, because no name is stored."""
+        """Raise ``NotFound``, because this store has no names."""
         raise NotFound(KINDS[cls], name)
 
 
@@ -83,7 +83,7 @@ def _no_store() -> Store:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Autotuner:
-    """The product as its users ask it.
+    """The product as a Python object: every question that it answers is one method.
 
     Raises (every question that is about a job):
         InvalidInput: A description breaks a rule.
@@ -108,17 +108,17 @@ class Autotuner:
 
     @property
     def store(self) -> Store:
-        """The store of sweeps, trials and other records, opened on first use."""
+        """Return the store of sweeps, trials and other records. It is opened on first use."""
         return self._once("store", self.open_store)
 
     @property
     def names(self) -> StoredNames:
-        """The stored models, clusters and profiles."""
+        """Return the stored models, clusters and profiles, which can be looked up by name."""
         return self.stored_names or self.store.descriptions
 
     # ------------------------------------------------------------------ names
     def model(self, name: str) -> TransformerSpec:
-        """Return a stored model, or one of the catalog."""
+        """Return the stored model of that name, or that of the catalog if none is stored."""
         try:
             return self.names.get(TransformerSpec, name)
         except NotFound:
@@ -127,8 +127,10 @@ class Autotuner:
     def cluster(self, name: str, *, is_measured: bool = True) -> Cluster:
         """Return a stored cluster, this machine (``local``), or accelerators of the catalog (``h100:64``).
 
-        This machine and stored clusters are described by their profiles, if they have one. ``profile:NAME`` is this
-        machine by a profile of another name. Args:
+        If this machine or a stored cluster has a device profile, the measurements in it are used. ``profile:NAME`` is
+        this machine with the measurements of the profile NAME.
+
+        Args:
             name: Name of the cluster.
             is_measured: Whether to measure this machine's cores, which takes seconds the first time.
 
@@ -172,7 +174,7 @@ class Autotuner:
         return profile if is_this_host(profile.host) else None
 
     def trainer(self, name: str) -> Trainer:
-        """Return the trainer that an operator registered under that name. Only a service has trainers.
+        """Return the trainer that an operator registered under that name. Only a service has registered trainers.
 
         Raises:
             NotFound: With the nearest name.
@@ -180,12 +182,12 @@ class Autotuner:
         raise NotFound("trainer", name)
 
     def thing(self, cls: type[T], given: T | str, path: str, *, is_measured: bool = True) -> T:
-        """Return the object with the given name, or the given object, if a request may hold it.
+        """Return the object with the given name, or the given object itself, if a request may contain it.
 
         Args:
             cls: Type of the object.
             given: A name, or the object.
-            path: Path of the field in the request.
+            path: Path of the field in the request, for messages.
             is_measured: Whether to measure this machine, as in ``cluster``.
 
         Raises:
@@ -207,29 +209,35 @@ class Autotuner:
         return load(cls, name) if cls is Stack else self.trainer(name)
 
     def resolve(self, request: T, *, is_measured: bool = True) -> T:
-        """Return a request with the named objects in place of its names, at all depths; raises as ``thing`` does."""
+        """Return the request with each name, also in nested fields, replaced by the object of that name.
+
+        Errors as in ``thing``.
+        """
         return resolve(request, partial(self.thing, is_measured=is_measured))
 
     # ------------------------------------------------------------------ jobs
     @property
     def recollection(self) -> Recollection:
-        """The knowledge from stored trials."""
+        """Return the knowledge that stored trials give, such as calibrations."""
         from autotuner.runs.past_trials import Recollection  # noqa: PLC0415  # only beside a store
 
         return self._once("recollection", lambda: Recollection(self.store.history))
 
     def calibrated(self, job: Job, trainer: str | None = None) -> Job:
-        """Return the job calibrated by stored trials; the same job if nothing is stored."""
+        """Return the job calibrated by stored trials, or the unchanged job if there are none.
+
+        ``trainer`` is the name of the trainer that will run the job; None: the built-in decoder.
+        """
         return job if self.stored_names is not None else self.recollection.calibrated(job, trainer)
 
     def job(self, request: JobQuestion) -> Job:
-        """Return the job of a question, calibrated by measured runs and stored trials."""
+        """Return the job of a request, calibrated by the measured runs in the request and by stored trials."""
         request = self.resolve(request)
         job = self.measured_job(request, resolved(request.stack))
         return self.calibrated(job) if request.uses_history else job
 
     def measured_job(self, request: PredictedJobRequest, stack: Stack) -> Job:
-        """Return the job of a request whose names were resolved, calibrated by its measured runs."""
+        """Return the job of a request whose names are resolved, calibrated by the measured runs in the request."""
         job, runs = request.job(stack), []
         for number, run in enumerate(request.measured):
             try:
@@ -242,14 +250,16 @@ class Autotuner:
 
     # ------------------------------------------------------------------ what is stored of a request: it names nothing
     def sweep(self, request: SweepCreate, check: Callable[[SweepRequest], None] = lambda sweep: None) -> SweepRequest:
-        """Return the sweep of a request. Its trials run PyTorch itself, or the trainer.
+        """Return the resolved sweep request. Its trials run the built-in decoder, or the trainer that it names.
 
-        Mistakes are refused before this machine is measured, which takes seconds. Args:
-            request: Request with names.
-            check: Function that refuses unwanted requests, also before the measurement.
+        Mistakes are refused before this machine is measured, which takes seconds.
+
+        Args:
+            request: The request as a caller wrote it, with names.
+            check: Function that raises for unwanted sweeps. It is also called before the measurement.
 
         Raises:
-            InvalidInput: The trainer does not support a value of the space.
+            InvalidInput: The trainer does not support a value of the search space.
             NotFound: No trainer is registered under that name.
         """
         if self._would_measure(request):
@@ -273,10 +283,12 @@ class Autotuner:
         )
 
     def clone(self, request: SweepClone, original: SweepRequest) -> SweepRequest:
-        """Return the sweep of a request to clone another one, without the comparisons of a retune or a gate.
+        """Return the request for a copy of the sweep ``original`` with the changes of ``request``.
+
+        If the original compares runs for a retune or a gate, the copy does not.
 
         Raises:
-            InvalidInput: A value breaks a rule together with those of the original.
+            InvalidInput: A changed value breaks a rule together with values of the original.
         """
         request = self.resolve(request)
         job, gate = request.job_like(original.job), replace(original.loss_gate, **request.loss_gate)
@@ -296,10 +308,10 @@ class Autotuner:
         )
 
     def gate(self, request: GateCreate) -> MfuGateRequest:
-        """Return the gate of a request; raises as ``sweep`` does, too.
+        """Return the resolved request for a performance regression gate; also raises as ``sweep`` does.
 
         Raises:
-            InvalidDocument: Its layout cannot run, with every rule that it breaks.
+            InvalidDocument: The layout cannot run. The error names every rule that it breaks.
         """
         from autotuner.core.upkeep import MfuGateRequest  # noqa: PLC0415  # predictions need none of it
 
@@ -309,7 +321,7 @@ class Autotuner:
         return extended(MfuGateRequest, request, sweep=sweep)
 
     def retune(self, request: RetuneCreate) -> RetuneRequest:
-        """Return the retune of a request; raises as ``sweep`` does for its sweep."""
+        """Return the resolved request for a retune. It raises as ``sweep`` does for the sweep in it."""
         from autotuner.core.upkeep import RetuneRequest  # noqa: PLC0415  # predictions need none of it
 
         try:
@@ -319,19 +331,20 @@ class Autotuner:
         return extended(RetuneRequest, request, cron=" ".join(request.cron.split()), template=template)
 
     def study(self, request: OptimizerStudyCreate) -> OptimizerStudyRequest:
-        """Return the optimizer study of a request."""
+        """Return the resolved request for an optimizer study."""
         from autotuner.core.study import OptimizerStudyRequest  # noqa: PLC0415  # predictions need none of it
 
         return extended(OptimizerStudyRequest, request, job=self.resolve(request).job(Stack()))
 
     # ------------------------------------------------------------------ questions that nothing has to run for
     def predict(self, request: PredictionRequest) -> PredictionTable:
-        """Predict the layout of the request, or the best of its space.
+        """Predict the layout that the request names, or find the best layouts of its search space by prediction.
 
         Raises:
-            InvalidInput: The space has no legal layout or too many, the format cannot express a named value, or the
+            InvalidInput: The space has no legal layout or too many, the export format cannot express a named value, or
+                the
                 cluster lacks a value that the objective needs.
-            InvalidDocument: The layout cannot run, with every rule that it breaks.
+            InvalidDocument: The layout cannot run. The error names every rule that it breaks.
         """
         job = self.job(request)
         require_told(request.objective, job.cluster)
@@ -341,13 +354,16 @@ class Autotuner:
         return self.asides.ask(prediction_of_layout, question, request.layout)
 
     def layers(self, request: LayersRequest) -> LayerReport:
-        """Search the layers of communication of a job one after the other; raises as ``predict`` does."""
+        """Predict the gain of each layer of communication options for a job; raises as ``predict`` does.
+
+        Layers are searched one after the other, each together with those before it.
+        """
         from autotuner.search.explain.layers import layer_report  # noqa: PLC0415  # predictions need none of it
 
         return self.asides.search(layer_report, self.job(request))
 
     def phases(self, request: PhasesRequest) -> PhasesPlan:
-        """Predict the best layout for each phase of a job; raises as ``predict`` does, too.
+        """Predict the best layout for each phase of a job; also raises as ``predict`` does.
 
         Raises:
             InvalidInput: A job cannot have these phases.
@@ -359,10 +375,10 @@ class Autotuner:
         return self.asides.search(plan_phases, question)
 
     def explain(self, request: ExplanationRequest) -> Explanation:
-        """Explain a layout: where its time and memory go, what limits it, and which change would help.
+        """Explain a layout: which parts its time and memory go to, what limits it, and which change would help.
 
         Raises:
-            InvalidDocument: The layout cannot run, with every rule that it breaks.
+            InvalidDocument: The layout cannot run. The error names every rule that it breaks.
         """
         from autotuner.search.explain.explanation import explain  # noqa: PLC0415  # predictions need none of it
 
@@ -371,7 +387,7 @@ class Autotuner:
         return self.asides.ask(explain, request.layout, job)
 
     def bandwidth_curve(self, request: ExplanationRequest) -> BandwidthCurve:
-        """Compare ways to exchange gradients by the bandwidth between nodes; errors as of ``explain``."""
+        """Find the fastest way to exchange gradients at each bandwidth between nodes; raises as ``explain`` does."""
         from autotuner.search.explain.bandwidth import bandwidth_curve  # noqa: PLC0415  # predictions need none of it
 
         job = self.job(request)
@@ -379,10 +395,12 @@ class Autotuner:
         return self.asides.ask(bandwidth_curve, request.layout, job)
 
     def export(self, request: ExportRequest) -> Export:
-        """Write a layout as a trainer's arguments or files, by default for the software of the format.
+        """Write a layout as arguments or files of a trainer.
+
+        Without a stack in the request, the format's own stack is assumed.
 
         Raises:
-            InvalidDocument: The layout cannot run, with every rule that it breaks.
+            InvalidDocument: The layout cannot run. The error names every rule that it breaks.
         """
         from autotuner.exports.formats import export  # noqa: PLC0415  # predictions need none of it
         from autotuner.exports.target import stack_of  # noqa: PLC0415
@@ -394,21 +412,21 @@ class Autotuner:
         return self.asides.ask(export, job, request.layout, request.format)
 
     def import_configuration(self, request: ImportRequest) -> Imported:
-        """Read a trainer's configuration as a layout. A script is read and never run.
+        """Read a trainer's configuration and return the layout in it. A script is parsed and never run.
 
         Raises:
-            InvalidInput: It is in no known format, or a setting makes no sense.
+            InvalidInput: The text is in no known format, or a setting makes no sense.
         """
         from autotuner.exports.formats import read_with_model  # noqa: PLC0415  # predictions need none of it
 
         return self.asides.ask(read_with_model, request.text, request.format, request.num_ranks)
 
     def plan(self, request: PlanRequest, hear: Callable[[int, int], None] = lambda done, known: None) -> PlanRun:
-        """Compare whole clusters for a training run. The run is complete and is not stored.
+        """Compare whole clusters for a training run, and return the finished plan, which is not stored.
 
         Args:
-            request: Request of clusters, with names that are not resolved.
-            hear: Function that receives the numbers of finished and of known pieces of work.
+            request: Request that names or describes clusters.
+            hear: Function that is called with the numbers of finished and of all known pieces of work.
 
         Raises:
             InvalidInput: There are no clusters to compare, or too many.
@@ -440,18 +458,18 @@ class Autotuner:
         )
 
     def close(self) -> None:
-        """Close everything that was opened."""
+        """Close the store if it was opened."""
         if "store" in self._made:
             self.store.close()
 
 
 def as_described(cluster: Cluster) -> Cluster:
-    """Return a cluster that a caller described, without the mark that its peaks were measured on this machine."""
+    """Return a caller's cluster without the mark that its peak rates were measured on this machine."""
     return replace(cluster, accelerator=replace(cluster.accelerator, peak_is_measured=False))
 
 
 def is_this_machine(name: str) -> bool:
-    """Return True if a cluster's name means the machine that answers."""
+    """Return True if the name of a cluster means this machine: ``local`` or ``profile:NAME``."""
     return name == LOCAL or name.startswith(PROFILE)
 
 

@@ -102,7 +102,7 @@ _Any = TrialFilter()
 
 
 class ServiceError(AutotunerError):
-    """Raised when the service answers with a problem.
+    """Raised when the service answers a request with an error (a problem document).
 
     Attributes:
         status: HTTP status.
@@ -116,7 +116,9 @@ class ServiceError(AutotunerError):
 
 
 def read_answer(response: httpx.Response, answer: type[T]) -> T:
-    """Return the answer as a value, or as text for ``str``. Fields of a newer service are left out.
+    """Return the body of a response as a value of type ``answer``, or as plain text if the type is ``str``.
+
+    Fields that only a newer service knows are ignored.
 
     Raises:
         ServiceError: The service answered with a problem, or another server answered.
@@ -130,10 +132,10 @@ def read_answer(response: httpx.Response, answer: type[T]) -> T:
 
 
 def checked(response: httpx.Response) -> httpx.Response:
-    """Return the response, unless it is a problem. Its body must have been read.
+    """Return the response, or raise an error if the service answered with a problem. The body must have been read.
 
     Raises:
-        ServiceError: It is.
+        ServiceError: The service answered with a problem.
     """
     if not response.is_error:
         return response
@@ -163,18 +165,18 @@ class ServerEvent:
 
     @property
     def is_last(self) -> bool:
-        """True if the run is finished."""
+        """Return True if this is the last event, because the run is finished."""
         return self.kind == "sweep.finished"
 
 
 class EventLines:
-    """A parser that makes events from a stream's lines as they come."""
+    """A parser that turns the lines of an event stream into events as the lines arrive."""
 
     def __init__(self) -> None:
         self._fields: dict[str, str] = {}
 
     def add(self, line: str) -> Iterator[ServerEvent]:
-        """Yield the event that this line ends, if it ends one. Comments keep a connection open and have no meaning.
+        """Yield the event that this line completes, if any. Comment lines only keep the connection open.
 
         Raises:
             ServiceError: The line is not from the service; another server answers in its place.
@@ -196,7 +198,7 @@ def _event(said: Mapping[str, str]) -> ServerEvent:
 
 
 class Remote:
-    """The REST API of a service. Each method returns when the service has answered.
+    """A client for the REST API of a running service. Each method returns when the service has answered.
 
     Raises (every call):
         ServiceError: The service answered with a problem.
@@ -227,7 +229,9 @@ class Remote:
         self._http.close()
 
     def events(self, run_id: str, *, after: int = 0) -> Iterator[ServerEvent]:
-        """Yield the events of a run until it is finished, as they happen. An interrupted stream is opened again.
+        """Yield the events of a run as they happen, until it is finished. An interrupted stream is opened again.
+
+        ``after`` is the number of the last event that the caller has; 0: all events.
 
         Raises:
             ServiceError: The service answered with a problem.
@@ -249,14 +253,17 @@ class Remote:
                 time.sleep(_AGAIN_S)
 
     def events_so_far(self, run_id: str, *, after: int = 0) -> list[ServerEvent]:
-        """Return the events of a run so far, after the event with that number, without waiting for more."""
+        """Return the events of a run that have happened so far, without waiting for more.
+
+        ``after`` is the number of the last event that the caller has; 0: all events.
+        """
         seen = {"Last-Event-ID": str(after)}
         text = self._send("GET", f"/runs/{run_id}/events", str, headers=seen, params={"wait": False})
         lines = EventLines()
         return [event for line in text.splitlines() for event in lines.add(line)]
 
     def wait(self, sweep_id: str) -> SweepStanding:
-        """Return the sweep when it is finished; raises as ``events`` does."""
+        """Wait until the sweep is finished and return it. Errors are those of ``events``."""
         for _ in self.events(sweep_id):
             pass
         return self.read_sweep(sweep_id)
@@ -304,16 +311,19 @@ class Remote:
         limit: int = 50,
         offset: int = 0,
     ) -> Listed[R]:
-        """Return runs of a kind, or of every kind with ``Run``, newest first."""
+        """Return runs of one kind, newest first. The kind ``Run`` stands for runs of every kind."""
         asked = {"kind": kind_of(kind), "subject": subject, "parent": parent, "state": state}
         return self._get("/runs", Listed[kind], **asked, limit=limit, offset=offset)  # type: ignore[valid-type]  # a class
 
     def read_run(self, kind: type[R], run_id: str, *, wait_s: float | None = None) -> R:
-        """Return a run of a kind, or of any kind with ``Run``; with ``wait_s``, wait until a plan is computed."""
+        """Return a run. The kind ``Run`` stands for a run of any kind.
+
+        If the run is a plan, the service waits up to ``wait_s`` seconds until it is computed; None: it does not wait.
+        """
         return self._get(f"/runs/{run_id}", kind, wait_s=wait_s)
 
     def cancel_run(self, kind: type[R], run_id: str) -> R:
-        """Request the end of a run."""
+        """Ask for the end of a run. Its worker ends it."""
         return self._post(f"/runs/{run_id}/cancel", kind)
 
     def pause_run(self, kind: type[R], run_id: str) -> R:
@@ -326,7 +336,7 @@ class Remote:
 
     # ---------------------------------------------------------------- sweeps
     def create_sweep(self, body: SweepCreate, *, idempotency_key: str | None = None) -> SweepStanding:
-        """Queue a sweep. The same key returns the sweep of the first call."""
+        """Queue a sweep. A call with the same idempotency key returns the sweep of the first call."""
         return self._post("/sweeps", SweepStanding, body, idempotency_key)
 
     def preview_sweep(self, body: SweepCreate) -> SweepPreview:
@@ -358,7 +368,7 @@ class Remote:
         return self._post(f"/sweeps/{sweep_id}/budget", SweepStanding, body)
 
     def clone_sweep(self, sweep_id: str, body: SweepClone, *, idempotency_key: str | None = None) -> SweepStanding:
-        """Queue a copy of a sweep with the changes of the body; the key is as for a new sweep."""
+        """Queue a copy of a sweep with the changes in ``body``. The idempotency key works as in ``create_sweep``."""
         return self._post(f"/sweeps/{sweep_id}/clone", SweepStanding, body, idempotency_key)
 
     def create_comment(self, sweep_id: str, body: CommentCreate) -> Comment:
@@ -373,7 +383,7 @@ class Remote:
         return self._get(f"/sweeps/{sweep_id}/comments", Listed[Comment], **asked)
 
     def remove_comment(self, comment_id: str) -> Comment:
-        """Remove a comment; only who wrote it and an admin may."""
+        """Remove a comment. Only its author and admins may."""
         return self._delete(f"/comments/{comment_id}", Comment)
 
     def rerun_trial(self, trial_id: str) -> SweepStanding:
@@ -383,14 +393,14 @@ class Remote:
     def list_trials(
         self, sweep_id: str, *, where: TrialFilter = _Any, limit: int = 50, offset: int = 0
     ) -> Listed[Trial]:
-        """Return trials of a sweep by number, without their steps."""
+        """Return the trials of a sweep that match the filter, ordered by number, without their steps."""
         path = f"/sweeps/{sweep_id}/trials"
         return self._get(path, Listed[Trial], **asdict(where), limit=limit, offset=offset)
 
     def rank_sweep(
         self, sweep_id: str, *, where: TrialFilter = _Any, limit: int = 50, offset: int = 0
     ) -> Listed[RankedTrial]:
-        """Return trials of a sweep by the objective's value, the best first."""
+        """Return the ranked trials of a sweep, ordered by the value of its objective, best first."""
         path = f"/sweeps/{sweep_id}/ranking"
         return self._get(path, Listed[RankedTrial], **asdict(where), limit=limit, offset=offset)
 
@@ -422,7 +432,7 @@ class Remote:
         return self._get(f"/sweeps/{sweep_id}/table.csv", str, where=where, sort=sort, columns=columns, rows=rows)
 
     def rank_all(self, *, where: TrialFilter = _Any, limit: int = 50, offset: int = 0) -> Listed[RankedTrial]:
-        """Return trials of all sweeps by measured MFU, highest first."""
+        """Return the ranked trials of all sweeps, ordered by measured MFU, highest first."""
         return self._get("/ranking", Listed[RankedTrial], **asdict(where), limit=limit, offset=offset)
 
     def read_trial(self, trial_id: str) -> RankedTrial:
@@ -430,11 +440,11 @@ class Remote:
         return self._get(f"/trials/{trial_id}", RankedTrial)
 
     def read_rules(self, sweep_id: str) -> MeasuredRules:
-        """Return the differences between pairs of a sweep's trials that differ in one option."""
+        """Return how much each option changed the results, from pairs of a sweep's trials that differ in one option."""
         return self._get(f"/sweeps/{sweep_id}/rules", MeasuredRules)
 
     def read_answer(self, sweep_id: str) -> SweepAnswer:
-        """Return the layout to train with after a sweep, with its certainty, its rivals and the reasons."""
+        """Return the layout to train with that a sweep found, how certain it is, its rivals and the reasons."""
         return self._get(f"/sweeps/{sweep_id}/answer", SweepAnswer)
 
     def read_choices(self, sweep_id: str, *, rows: str | None = None, columns: str | None = None) -> SweepChoices:
@@ -446,64 +456,70 @@ class Remote:
         return self._get(f"/sweeps/{sweep_id}/failures", Listed[FailureGroup])
 
     def read_layers(self, sweep_id: str) -> SweepLayers:
-        """Return the gain of each layer of communication for a sweep's job, predicted and measured."""
+        """Return the gain of each layer of communication options for a sweep's job, predicted and measured."""
         return self._get(f"/sweeps/{sweep_id}/layers", SweepLayers)
 
     def read_accuracy(self, sweep_id: str) -> Accuracy:
-        """Return predictions of a sweep beside the results of its trials."""
+        """Return the predictions of a sweep together with the results of its trials."""
         return self._get(f"/sweeps/{sweep_id}/accuracy", Accuracy)
 
     def read_front(self, sweep_id: str, *, metrics: str = "", profile: str = "") -> SweepFront:
-        """Return the Pareto front of a sweep; ``mfu=2,tokens_per_dollar=1`` is a profile."""
+        """Return the Pareto front of a sweep: the trials that no other trial beats in every metric.
+
+        ``metrics`` names the metrics to compare. ``profile`` gives weights, like ``mfu=2,tokens_per_dollar=1``.
+        """
         return self._get(f"/sweeps/{sweep_id}/front", SweepFront, metrics=metrics, profile=profile)
 
     # ---------------------------------------------------------------- predictions and what explains them
     def predict(self, body: PredictionRequest) -> PredictionTable:
-        """Predict one layout, or the best of a space, without running anything."""
+        """Predict one layout, or the best layouts of a search space, without running anything."""
         return self._post("/predictions", PredictionTable, body)
 
     def create_plan(self, body: PlanRequest) -> PlanRun:
-        """Compare whole clusters for a training run; ``answer`` is None until ``read_run`` finds it computed."""
+        """Compare whole clusters for a training run.
+
+        The result is None until ``read_run`` finds that it is computed.
+        """
         return self._post("/plans", PlanRun, body)
 
     def explain_layout(self, body: ExplanationRequest) -> Explanation:
-        """Return the time and memory of a layout by part, and its neighbours that differ in one option."""
+        """Return the time and memory of a layout by part, and the layouts that differ from it in one option."""
         return self._post("/explanations", Explanation, body)
 
     def plan_job_phases(self, body: PhasesRequest) -> PhasesPlan:
-        """Return the layout of each phase of a job, with the cost of switches."""
+        """Return the best layout for each phase of a job, with the cost of switching between layouts."""
         return self._post("/job-phases", PhasesPlan, body)
 
     def report_layers(self, body: LayersRequest) -> LayerReport:
-        """Return the gain of each layer of communication for a job, by prediction."""
+        """Return the predicted gain of each layer of communication options for a job."""
         return self._post("/layer-reports", LayerReport, body)
 
     def explain_trial(self, trial_id: str) -> Explanation:
-        """Return the explanation of a trial's layout."""
+        """Return the time and memory of a trial's layout by part, as ``explain_layout`` does."""
         return self._get(f"/trials/{trial_id}/explanation", Explanation)
 
     def draw_bandwidth_curve(self, body: ExplanationRequest) -> BandwidthCurve:
-        """Return the fastest way to share gradients, by the bandwidth between nodes."""
+        """Return which way of exchanging gradients is fastest at each bandwidth between nodes."""
         return self._post("/bandwidth-curves", BandwidthCurve, body)
 
     def read_bandwidth_curve(self, trial_id: str) -> BandwidthCurve:
-        """Return the fastest way to share gradients for a trial's layout, by the bandwidth between nodes."""
+        """Return which way of exchanging gradients is fastest for a trial's layout at each bandwidth between nodes."""
         return self._get(f"/trials/{trial_id}/bandwidth-curve", BandwidthCurve)
 
     def read_link_timelines(self, trial_id: str) -> LinkTimelines:
-        """Return a trial's step on nominal links beside the same step on degraded ones."""
+        """Return the timeline of a trial's step on nominal links, and that of the same step on degraded links."""
         return self._get(f"/trials/{trial_id}/link-timelines", LinkTimelines)
 
     def read_timeline(self, trial_id: str) -> TrialTimelines:
-        """Return the start and end of each pass of a trial's step, predicted beside measured."""
+        """Return the start and end of each pass of a trial's step, both predicted and measured."""
         return self._get(f"/trials/{trial_id}/timeline", TrialTimelines)
 
     def read_parts(self, trial_id: str) -> TrialParts:
-        """Return a trial's step and memory by part, predicted beside measured."""
+        """Return the step time and the memory of a trial by part, both predicted and measured."""
         return self._get(f"/trials/{trial_id}/parts", TrialParts)
 
     def list_calibrations(self, *, cluster: str | None = None) -> Listed[Lesson]:
-        """Return the calibrations of hardware and software from stored trials."""
+        """Return the calibrations (corrections of predictions) by stored trials, for each hardware and software."""
         return self._get("/calibrations", Listed[Lesson], cluster=cluster)
 
     # ---------------------------------------------------------------- trainers' words
@@ -520,30 +536,30 @@ class Remote:
         return self._get(f"/trials/{trial_id}/export", Export, format=format)
 
     def import_configuration(self, body: ImportRequest) -> Imported:
-        """Return the layout of a trainer's configuration."""
+        """Read the configuration of a trainer and return its layout."""
         return self._post("/imports", Imported, body)
 
     # ---------------------------------------------------------------- topologies
     def read_topology(self, body: TopologyRequest) -> TopologyReading:
-        """Return the description of a network or of nodes from files, with its meaning."""
+        """Read files that describe a network or nodes, and return the topology and what it means for a cluster."""
         return self._post("/topologies", TopologyReading, body)
 
     # ---------------------------------------------------------------- optimizer studies
     def create_optimizer_study(self, body: OptimizerStudyCreate, *, idempotency_key: str | None = None) -> StudyRun:
-        """Start a study that tries optimizers with a layout until their losses reach a target."""
+        """Start a study that trains one layout with several optimizer settings until their losses reach a target."""
         return self._post("/optimizer-studies", StudyRun, body, idempotency_key)
 
     # ---------------------------------------------------------------- retunes
     def list_retunes(self) -> Listed[Retune]:
-        """Return retunes by name."""
+        """Return all retunes (jobs that are tuned again on a schedule), ordered by name."""
         return self._get("/retunes", Listed[Retune])
 
     def create_retune(self, body: RetuneCreate) -> Retune:
-        """Create a retune, which measures a layout repeatedly and searches others around it."""
+        """Create a retune, which measures the layout in use on a schedule and searches for better ones."""
         return self._post("/retunes", Retune, body)
 
     def read_retune(self, name: str) -> Retune:
-        """Return a retune and its state."""
+        """Return a retune with its state and its last run."""
         return self._get(f"/retunes/{name}", Retune)
 
     def remove_retune(self, name: str) -> Retune:
@@ -559,32 +575,32 @@ class Remote:
         return self._post(f"/retunes/{name}/resume", Retune)
 
     def adopt_layout(self, name: str, body: Adoption) -> Retune:
-        """Replace the incumbent of a retune by a layout."""
+        """Make a layout the incumbent (the layout in use) of a retune."""
         return self._post(f"/retunes/{name}/adopt", Retune, body)
 
     def run_retune(self, name: str) -> RetuneRun:
-        """Start a run of a retune now."""
+        """Start a run of a retune now, before it is due."""
         return self._post(f"/retunes/{name}/runs", RetuneRun)
 
     def read_retune_trend(self, name: str) -> Listed[TrendPoint]:
-        """Return the incumbent's measurement from run to run, with the band of its noise."""
+        """Return the measurements of a retune's incumbent from run to run, each with its range of noise."""
         return self._get(f"/retunes/{name}/trend", Listed[TrendPoint])
 
     # ---------------------------------------------------------------- MFU gates
     def create_gate(self, body: GateCreate) -> GateRun:
-        """Compare a layout with a stored baseline in a performance regression gate."""
+        """Start a performance regression gate, which compares a layout's speed with a stored baseline."""
         return self._post("/gates", GateRun, body)
 
     def read_gate_junit(self, gate_id: str) -> str:
-        """Return the result of a gate as JUnit XML."""
+        """Return the result of a performance regression gate as JUnit XML."""
         return self._get(f"/gates/{gate_id}/junit.xml", str)
 
     def read_gate_summary(self, gate_id: str) -> str:
-        """Return the result of a gate as Markdown."""
+        """Return the result of a performance regression gate as Markdown."""
         return self._get(f"/gates/{gate_id}/summary.md", str)
 
     def read_gate_badge(self, gate_id: str) -> str:
-        """Return the result of a gate as an SVG badge."""
+        """Return the result of a performance regression gate as an SVG badge."""
         return self._get(f"/gates/{gate_id}/badge.svg", str)
 
     def list_baselines(self) -> Listed[Baseline]:
@@ -592,20 +608,20 @@ class Remote:
         return self._get("/baselines", Listed[Baseline])
 
     def remove_baseline(self, name: str, key: str) -> Baseline:
-        """Remove a baseline."""
+        """Remove the baseline with that name and key."""
         return self._delete(f"/baselines/{name}/{key}", Baseline)
 
     def read_baseline_badge(self, name: str) -> str:
-        """Return the newest gate of a baseline as an SVG badge."""
+        """Return the result of a baseline's newest gate as an SVG badge."""
         return self._get(f"/badges/{name}", str)
 
     # ---------------------------------------------------------------- announcements
     def list_webhooks(self) -> Listed[WebhookStanding]:
-        """Return the webhooks that outcomes are posted to."""
+        """Return the webhooks, to which the service posts outcomes."""
         return self._get("/webhooks", Listed[WebhookStanding])
 
     def create_webhook(self, body: WebhookCreate) -> WebhookCreated:
-        """Create a webhook for outcomes. Only this answer contains the secret."""
+        """Create a webhook, to which the service posts outcomes. Only this answer contains its secret."""
         return self._post("/webhooks", WebhookCreated, body)
 
     def read_webhook(self, name: str) -> WebhookStanding:
@@ -617,38 +633,38 @@ class Remote:
         return self._delete(f"/webhooks/{name}", WebhookStanding)
 
     def test_webhook(self, name: str) -> WebhookAnswer:
-        """Post a test to a webhook now."""
+        """Post a test message to a webhook now, and return its answer."""
         return self._post(f"/webhooks/{name}/test", WebhookAnswer)
 
     def list_deliveries(
         self, *, webhook: str | None = None, state: DeliveryState | None = None, limit: int = 50, offset: int = 0
     ) -> Listed[Delivery]:
-        """Return deliveries, newest first."""
+        """Return deliveries to webhooks, newest first."""
         return self._get("/deliveries", Listed[Delivery], webhook=webhook, state=state, limit=limit, offset=offset)
 
     def send_again(self, delivery_id: str) -> Delivery:
-        """Repeat a delivery that was given up."""
+        """Send a webhook delivery again that was given up."""
         return self._post(f"/deliveries/{delivery_id}/send-again", Delivery)
 
     def json_feed(self, *, limit: int = 50, offset: int = 0) -> dict[str, Any]:
-        """Return outcomes as a JSON Feed."""
+        """Return announced outcomes as a JSON Feed."""
         return self._get("/feed.json", dict, limit=limit, offset=offset)
 
     def atom_feed(self, *, limit: int = 50, offset: int = 0) -> str:
-        """Return outcomes as an Atom feed."""
+        """Return announced outcomes as an Atom feed."""
         return self._get("/feed.atom", str, limit=limit, offset=offset)
 
     # ---------------------------------------------------------------- models and clusters
     def list_models(self) -> Stored[TransformerSpec]:
-        """Return stored models by name."""
+        """Return the stored models, ordered by name."""
         return self._get("/models", Stored[TransformerSpec])
 
     def read_model(self, name: str) -> TransformerSpec:
-        """Return a stored model, or one of the catalog."""
+        """Return a stored model, or the model of that name in the catalog."""
         return self._get(f"/models/{name}", TransformerSpec)
 
     def save_model(self, name: str, body: TransformerSpec | Mapping[str, object]) -> TransformerSpec:
-        """Store a model: its fields, a ``base`` of the catalog with changes, or a ``config.json``."""
+        """Store a model: all its fields, a ``base`` from the catalog with changes, or a published ``config.json``."""
         return self._send("PUT", f"/models/{name}", TransformerSpec, body=body)
 
     def remove_model(self, name: str) -> TransformerSpec:
@@ -656,19 +672,19 @@ class Remote:
         return self._delete(f"/models/{name}", TransformerSpec)
 
     def list_clusters(self) -> Stored[Cluster]:
-        """Return stored clusters by name."""
+        """Return the stored clusters, ordered by name."""
         return self._get("/clusters", Stored[Cluster])
 
     def read_cluster(self, name: str) -> Cluster:
-        """Return a stored cluster, ``local``, or an accelerator of the catalog with a count."""
+        """Return a stored cluster, this machine (``local``), or catalog accelerators with a count (``h100:64``)."""
         return self._get(f"/clusters/{name}", Cluster)
 
     def save_cluster(self, name: str, body: Cluster | Mapping[str, object]) -> Cluster:
-        """Store a cluster, whose accelerator and links may be names of the catalog."""
+        """Store a cluster. Its accelerator and its links may be names of the catalog."""
         return self._send("PUT", f"/clusters/{name}", Cluster, body=body)
 
     def remove_cluster(self, name: str) -> Cluster:
-        """Remove a stored cluster, its checks and their measurements."""
+        """Remove a stored cluster with its checks and what they measured."""
         return self._delete(f"/clusters/{name}", Cluster)
 
     def list_engines(self) -> Listed[EngineStanding]:
@@ -685,36 +701,36 @@ class Remote:
 
     # ---------------------------------------------------------------- who may call
     def read_caller(self) -> CallerUsage:
-        """Return the caller that the service sees in this client, with its scope and quota."""
+        """Return the caller as which the service recognises this client, with its scope and quota."""
         return self._get("/caller", CallerUsage)
 
     def list_tokens(self) -> Listed[Token]:
-        """Return tokens of all callers, without their secrets."""
+        """Return the API tokens of all callers, without their secrets."""
         return self._get("/tokens", Listed[Token])
 
     def create_token(self, body: TokenCreate) -> TokenCreated:
-        """Create a token for a person or a program. Only this answer contains the token."""
+        """Create an API token for a person or a program. Only this answer contains its text."""
         return self._post("/tokens", TokenCreated, body)
 
     def revoke_token(self, token_id: str) -> Token:
-        """Revoke a token, with the sessions that it opened."""
+        """Revoke an API token, and the browser sessions that were opened with it."""
         return self._post(f"/tokens/{token_id}/revoke", Token)
 
     def read_audit(self, *, caller: str | None = None, limit: int = 50, offset: int = 0) -> Listed[AuditEntry]:
-        """Return changes and refusals with their callers, newest first."""
+        """Return changes and refused requests with their callers, newest first."""
         return self._get("/audit", Listed[AuditEntry], caller=caller, limit=limit, offset=offset)
 
     # ---------------------------------------------------------------- what the service knows and is
     def compare_layouts(self, body: ComparisonRequest) -> LayoutComparison:
-        """Return the differences between layouts: the faster one, its certainty, and the parts that differ."""
+        """Compare layouts: return the faster one, how certain that is, and the parts that differ."""
         return self._post("/comparisons", LayoutComparison, body)
 
     def list_attention(self) -> Listed[Trouble]:
-        """Return open incidents, each with the page where it is handled."""
+        """Return the incidents that need attention, each with the address of the page where people handle it."""
         return self._get("/attention", Listed[Trouble])
 
     def list_workers(self) -> Listed[WorkerStanding]:
-        """Return workers that have reported."""
+        """Return the workers that have reported to the service, with their state."""
         return self._get("/workers", Listed[WorkerStanding])
 
     def list_accelerators(self) -> Listed[Accelerator]:
@@ -722,7 +738,7 @@ class Remote:
         return self._get("/catalog/accelerators", Listed[Accelerator])
 
     def read_accelerator(self, name: str) -> SourcedAccelerator:
-        """Return an accelerator with its sources."""
+        """Return an accelerator of the catalog with the sources of its figures."""
         return self._get(f"/catalog/accelerators/{name}", SourcedAccelerator)
 
     def list_catalog_models(self) -> Listed[TransformerSpec]:
@@ -734,11 +750,11 @@ class Remote:
         return self._get("/catalog/networks", Listed[NetworkPreset])
 
     def list_stacks(self) -> Listed[Stack]:
-        """Return the training software of the catalog."""
+        """Return the training software (stacks) of the catalog."""
         return self._get("/catalog/stacks", Listed[Stack])
 
     def list_stack_profiles(self) -> Listed[StackProfile]:
-        """Return the versions and the fitted data of the catalog's training software."""
+        """Return the training software of the catalog with its versions and the data fitted to it."""
         return self._get("/stacks", Listed[StackProfile])
 
     def list_trainers(self) -> Listed[TrainerOffer]:
@@ -746,9 +762,9 @@ class Remote:
         return self._get("/trainers", Listed[TrainerOffer])
 
     def health(self) -> Health:
-        """Return an answer if the process runs."""
+        """Return an answer if the process of the service runs."""
         return self._get("/health", Health)
 
     def ready(self) -> Readiness:
-        """Return an answer if the database answers and is migrated."""
+        """Return an answer if the database of the service answers and is migrated."""
         return self._get("/ready", Readiness)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def machine_cpu_s() -> tuple[float, float]:
-    """CPU seconds since boot: those that something used, and all that there were.
+    """Return the CPU seconds since boot that were used, and all CPU seconds since boot, used or idle.
 
-    Guest time is already inside user and nice.
+    The kernel already counts guest time in user and nice time.
     """
     words = Path("/proc/stat").read_text().partition("\n")[0].split()
     user, nice, system, idle, iowait, *more = (int(word) / os.sysconf("SC_CLK_TCK") for word in words[1:9])
@@ -18,7 +18,7 @@ def machine_cpu_s() -> tuple[float, float]:
 
 
 def process_cpu_s(pid: int) -> float:
-    """CPU seconds that a process used, with its children that it has waited for; 0 of one that is gone."""
+    """Return the CPU seconds that a process and the children it has waited for used; 0 if the process is gone."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:

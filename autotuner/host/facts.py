@@ -120,12 +120,15 @@ gloo, OpenMP, the CPU libraries, the two fabrics under NCCL, and C's allocator."
 
 
 def software_facts() -> dict[str, str]:
-    """Versions of this Python and of what is installed for it, and those of the system."""
+    """Return the versions of Python, of the recorded packages, and of the system (see ``system_facts``)."""
     return {"python": platform.python_version(), **_packages(), **system_facts()}
 
 
 def system_facts() -> dict[str, str]:
-    """Driver, kernel, system and C library, and the container's image: what programs of any Python run on."""
+    """Return the versions of driver, kernel, operating system and C library, and the container image.
+
+    Unknown ones are left out.
+    """
     facts = {
         "driver": driver_version(),
         "container_image": _image(os.environ),
@@ -137,7 +140,10 @@ def system_facts() -> dict[str, str]:
 
 
 def hardware_facts() -> dict[str, str]:
-    """Name of the machine as a hash, and what its cores are and may do; of accelerators a trial asks the driver."""
+    """Return a hash of the machine's name, and facts about its CPU and how it is set up; unknown ones are left out.
+
+    A trial reads the facts about accelerators from their driver.
+    """
     cpu = Path("/sys/devices/system/cpu")
     facts = {
         "host": host_hash(),
@@ -156,26 +162,29 @@ def hardware_facts() -> dict[str, str]:
 
 
 def host_hash() -> str:
-    """Return a hash of this machine's name for profiles and measurements; it identifies machines and names none.
+    """Return a hash of this machine's name, which identifies the machine in measurements without revealing the name.
 
-    Salted with what only the machine knows: without that whoever has a list of names could find out which it is.
+    The hash is keyed with the machine id. Without that, anybody with a list of names could find out which name it is.
     """
     return hmac.new(_machine_id(), socket.gethostname().encode(), hashlib.sha256).hexdigest()[:12]
 
 
 def is_this_host(told: str) -> bool:
-    """Return True if a hash is this machine's, in today's form or in the unsalted one of before revision 0010."""
+    """Return True if the hash is this machine's, in today's form or the unsalted one from before revision 0010."""
     return told in (host_hash(), hashlib.sha256(socket.gethostname().encode()).hexdigest()[:12])
 
 
 def cpu_name() -> str:
-    """The processor's model name as the kernel gives it; empty where it gives none."""
+    """Return the model name of the CPU as the kernel gives it; empty if the kernel gives none."""
     lines = _text(Path("/proc/cpuinfo")).splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
 def settings_of_libraries(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables that are set and known to change what libraries do, or named by the operator; no URL."""
+    """Return the environment variables that are set and change how libraries work, or that the operator named.
+
+    Variables whose value is a URL are left out.
+    """
     named = RECORDED.union(os.environ.get(ALSO_RECORDED, "").split(","))
     return {name: value[:_LONGEST] for name, value in sorted(variables.items()) if name in named and "://" not in value}
 
@@ -199,10 +208,12 @@ def _packages() -> dict[str, str]:
 
 
 def driver_version(folder: Path = Path("/")) -> str:
-    """Version of NVIDIA's kernel module, in the file system that begins at ``folder``; empty without one.
+    """Return the version of NVIDIA's kernel module; empty if it is not loaded.
 
-    Source: README of NVIDIA's Linux driver, chapter on the /proc file system; with the open modules the version stands
-    behind the architecture.
+    ``folder`` is the root of the file system to read.
+
+    Source: README of NVIDIA's Linux driver, chapter on the /proc file system. With the open modules the version comes
+    after the architecture.
     """
     if version := _text(folder / "sys/module/nvidia/version"):
         return version

@@ -28,13 +28,13 @@ _POLL_S = 0.02
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command to its end, and then end what it left behind.
+    """Run a command to its end, then end all processes that it left running.
 
     Args:
-        arguments: Pid of whoever starts this, bytes of data that each process may have (0: no limit), the command.
+        arguments: Process id of the caller, limit in bytes on the data of each process (0: no limit), and the command.
 
     Returns:
-        The exit code; a signal that ended the command ends this too.
+        The exit code of the command. If a signal ended the command, the same signal ends this process.
     """
     parent, limit_bytes, command = int(arguments[0]), int(arguments[1]), list(arguments[2:])
     signal.signal(signal.SIGTERM, _end)
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def descendants(pid: int) -> list[int]:
-    """Live processes below one, from the kernel's tables (proc(5))."""
+    """Return the ids of all live processes that a process started, directly or indirectly (proc(5))."""
     parents: dict[int, int] = {}
     for name in filter(str.isdecimal, os.listdir("/proc")):
         state, parent = _state_and_parent(name)
@@ -67,7 +67,10 @@ def descendants(pid: int) -> list[int]:
 
 
 def kernel_oom_kills() -> int:
-    """Return how many processes the kernel has killed for memory since boot; 0 if it does not count them."""
+    """Return how many processes the kernel has killed since boot for lack of memory.
+
+    It is 0 if the kernel does not count them.
+    """
     try:
         with open("/proc/vmstat", encoding="utf-8") as counters:
             lines = [line.split() for line in counters]
@@ -77,7 +80,7 @@ def kernel_oom_kills() -> int:
 
 
 def end_descendants() -> None:
-    """SIGTERM to all that is left, SIGKILL after a grace, until nothing is."""
+    """End all processes that this one started: SIGTERM first, and SIGKILL after a few seconds, until none is left."""
     deadline = time.monotonic() + _GRACE_S
     asked = False
     while left := descendants(os.getpid()):
@@ -132,7 +135,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def send(pid: int, number: int) -> None:
-    """Send a signal to a process that may be gone."""
+    """Send a signal to a process. If the process is gone or belongs to somebody else, nothing happens."""
     try:
         os.kill(pid, number)
     except OSError:

@@ -32,7 +32,11 @@ _MAX_DEATHS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChallengeRuns:
-    """Trials that ended, each part by number."""
+    """The ended trials of a sweep that compares layouts (a challenge), grouped by their role in the comparison.
+
+    The incumbent is the layout in use. The challenger is the layout that may replace it. Turns are their repeated runs,
+    which alternate. Each group is ordered by trial number.
+    """
 
     challenge: Challenge
     """Challenge for which the runs are compared."""
@@ -51,7 +55,7 @@ class ChallengeRuns:
 
     @classmethod
     def of(cls, request: SweepRequest, challenge: Challenge, trials: Iterable[Trial]) -> ChallengeRuns:
-        """Sort the trials of a sweep; those that wait, run or were cancelled tell nothing."""
+        """Group the trials of a sweep by their role. Trials that wait, run or were cancelled are left out."""
         ended = [t for t in sorted(trials, key=lambda t: t.number) if t.state.finished]
         ended = [trial for trial in ended if trial.state is not TrialState.CANCELLED]
         own = [trial for trial in ended if trial.layout == challenge.incumbent]
@@ -72,20 +76,23 @@ class ChallengeRuns:
 
     @property
     def incumbent_runs(self) -> RunGroup | None:
-        """Return what the incumbent reached before any turn; None where it never ran."""
+        """Return the results of the incumbent's runs before the turns; None if none of them was measured."""
         return run_group(self.incumbent)
 
     def wants_incumbent(self) -> bool:
-        """Return whether the incumbent should run again before anything is searched; for one that can run."""
+        """Return True if the incumbent should run again before the search begins.
+
+        The incumbent must be a layout that can run.
+        """
         if self.turns or _gave_up(self.incumbent):
             return False
         return _wants_more(self.incumbent_runs, self.challenge.baseline, self.challenge.test)
 
     def wanted_turn(self) -> Trial | None:
-        """The trial whose layout should run again now; None where all is known, or as much as can be.
+        """Return the trial whose layout should run again now, or None if the comparison is decided or cannot go on.
 
-        Whoever ran first in one pair of turns runs second in the next, so that a machine that slows down or warms up
-        favours neither.
+        The layout that ran first in one pair of turns runs second in the next, so that a machine that slows down or
+        warms up favours neither layout.
         """
         if self.challenger is None or _gave_up(self.turns) or _gave_up(self.incumbent_turns):
             return None
@@ -112,14 +119,17 @@ def _wants_more(runs: RunGroup | None, baseline: Sequence[RunGroup], test: Seque
 
 
 def incumbent_problems(request: SweepRequest) -> tuple[Reason, ...]:
-    """The rules that the incumbent of a challenge breaks, for which it cannot be a trial; none without one."""
+    """Return the rules that the challenge's incumbent breaks, so that it cannot run as a trial.
+
+    The result is empty without an incumbent.
+    """
     if request.challenge is None or request.challenge.incumbent is None:
         return ()
     return reasons(request.challenge.incumbent, request.trial_job, trial_rules(request.trainer))
 
 
 def run_group(trials: Sequence[Trial]) -> RunGroup | None:
-    """Return what runs of one layout reached; None where none was measured."""
+    """Return the combined results of several runs of one layout, or None if none of them was measured."""
     measured = [(trial, trial.measurement) for trial in trials if trial.measurement is not None]
     if not measured:
         return None
@@ -140,7 +150,10 @@ def _environment(measured: Sequence[Measurement]) -> dict[str, str]:
 
 
 def first_measured(trials: Sequence[Trial]) -> Trial | None:
-    """The run of a layout that the others repeat."""
+    """Return the first measured trial that is not a repeat, which the later runs of its layout repeat.
+
+    It is None if no trial was measured.
+    """
     return next((trial for trial in trials if trial.measurement and trial.repeats is None), None)
 
 
@@ -176,9 +189,9 @@ def _gave_up(trials: Sequence[Trial]) -> bool:
 
 
 def findings(request: SweepRequest, trials: Iterable[Trial]) -> ChallengeFindings:
-    """Return the findings of these trials.
+    """Return what the trials of a sweep show about its challenge: how the incumbent, the baseline and the best compare.
 
-    Of a sweep that runs, what is known so far, and without a challenge nothing.
+    For a sweep that still runs, these are the findings so far. Without a challenge, the findings are empty.
     """
     challenge = request.challenge
     if challenge is None:
@@ -238,9 +251,12 @@ _SHARE_OF_INCUMBENT = 0.5
 
 
 class Phases:
-    """A challenge: the incumbent runs until it is compared, layouts are searched, the best runs by turns with it.
+    """The phases of a challenge, which compares the layout in use (the incumbent) with the best that a search finds.
 
-    Runs that are compared run by themselves, however many trials may run at once.
+    First the incumbent runs until it can be compared. Then layouts are searched.
+
+    Last, the best layout found and the incumbent run by turns. Runs that are compared never run at the same time as
+    other trials, however many trials may run at once.
     """
 
     def __init__(self, request: SweepRequest, challenge: Challenge) -> None:
@@ -249,12 +265,18 @@ class Phases:
         self._can_run_incumbent = challenge.incumbent is not None and not incumbent_problems(request)
 
     def leaders(self, trials: Sequence[Trial]) -> Sequence[Trial]:
-        """Return the trial that would challenge the incumbent, if it passes its convergence gate."""
+        """Return the trial whose layout will challenge the incumbent if it passes its convergence gate.
+
+        The result is empty if no layout beats the incumbent.
+        """
         leader = self._runs(trials).leader
         return [] if leader is None else [leader]
 
     def before_search(self, trials: Sequence[Trial], spending: Spending) -> Repeat | None:
-        """The incumbent, as long as it is not known how it does beside its baseline."""
+        """Return the next run of the incumbent, or None once it has run often enough.
+
+        That is when it can be compared with its baseline, or when its share of the budget is used up.
+        """
         runs, incumbent = self._runs(trials), self._challenge.incumbent
         if incumbent is None or not self._can_run_incumbent or not runs.wants_incumbent():
             return None
@@ -263,9 +285,10 @@ class Phases:
         return _repeat(incumbent, runs.incumbent)
 
     def end_of_search(self, trials: Sequence[Trial], spending: Spending) -> Finish | None:
-        """Return why nothing more is searched, beside the reasons of every sweep.
+        """Return why the search ends for the sake of the comparison, or None.
 
-        A search that ended does not begin again, though what the turns tell could make another trial worth its while.
+        Every sweep's own reasons are checked elsewhere. A search that has ended does not begin again, even if the turns
+        show that another trial would be worth its cost.
         """
         runs = self._runs(trials)
         if not self._challenge.searches or runs.turns:
@@ -275,7 +298,7 @@ class Phases:
         return finish(over[0], "the rest of the budget is kept for comparing the best", trials)
 
     def after_search(self, trials: Sequence[Trial]) -> Repeat | None:
-        """The next turn of the best or of the incumbent, until they can be told apart."""
+        """Return the next turn of the best layout or of the incumbent, or None once the comparison is decided."""
         turn = self._runs(trials).wanted_turn() if self._challenge.searches else None
         return None if turn is None else Repeat(layout=turn.layout, repeats=turn.number)
 
@@ -292,7 +315,10 @@ class Phases:
 
 
 def next_rerun(reruns: Sequence[Rerun], trials: Mapping[int, Trial]) -> Repeat | None:
-    """The layout to run again, as a repeat of its first trial that was measured; None where all have run."""
+    """Return the next run that a user asked for, or None if all have run.
+
+    It repeats the first measured trial of its layout.
+    """
     for wanted in reruns:
         layout = trials[wanted.number].layout
         runs = [trial for _, trial in sorted(trials.items()) if trial.layout == layout]
@@ -307,5 +333,5 @@ def _repeat(layout: Layout, runs: Sequence[Trial]) -> Repeat:
 
 
 def is_rerun(number: int, layout: Layout, reruns: Sequence[Rerun], trials: Mapping[int, Trial]) -> bool:
-    """Return True if the trial runs because a user asked for it, and therefore to its end."""
+    """Return True if the trial runs because a user asked to run it again. Such a trial is not ended early."""
     return any(number > wanted.number and trials[wanted.number].layout == layout for wanted in reruns)

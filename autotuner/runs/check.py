@@ -44,7 +44,10 @@ _log = structlog.get_logger(__name__)
 
 
 def check_kind(store: Store, launchers: Mapping[str, EngineLauncher]) -> Kind:
-    """Return the kind that checks clusters, with the launchers of the engines that are registered here, by name."""
+    """Return the kind of run that checks clusters.
+
+    ``launchers`` holds the launchers of the registered engines, by name.
+    """
 
     def begin(hold: Hold) -> Work:
         check = _Check(hold, store, launchers)
@@ -90,7 +93,7 @@ class _Check:
         self._cluster = self._check.cluster
 
     def run(self) -> Finish:
-        """Do all of it, and return how it ended."""
+        """Do the whole check and return how it ended."""
         end = self._end()
         _log.info("check.finished", check_id=self._hold.run.id, state=end.state.value, detail=end.detail)
         return end
@@ -221,29 +224,29 @@ class _Watcher:
         self._is_stopped = False
 
     def on_step(self, step: StepReport) -> None:
-        """Say of the first that all ranks have met."""
+        """After the first step, add a line to the findings that all ranks have connected."""
         del step
         if not self._has_met:
             self._has_met = True
             self._found.say(f"{self._what}: all ranks have met, and the first step is done")
 
     def on_link_event(self, event: object) -> None:
-        """Do nothing: none of a check's jobs has pipelines."""
+        """Do nothing, because no job of a check has a pipeline."""
 
     def on_note(self, note: str) -> None:
-        """Say what the launcher wants told."""
+        """Add the launcher's note to the findings."""
         self._found.say(f"{self._what}: {note}")
 
     def on_wait(self, reason: str | None) -> None:
-        """Say what its jobs wait for."""
+        """Add the reason why the job waits to the findings."""
         if reason is not None:
             self.on_note(reason)
 
     def on_run(self, run: object) -> None:
-        """Do nothing: each job of a check is one run."""
+        """Do nothing, because each job of a check is one run."""
 
     def on_job(self, job: EngineJob) -> None:
-        """Store how a job stands, by which the check goes on after an interruption, and say what changed."""
+        """Store the state of a job, with which the check continues after an interruption, and report what changed."""
         known = next((one for one in self._found.known.jobs if one.name == job.name), None)
         self._job = job
         self._found.add(jobs=with_job(self._found.known.jobs, job))
@@ -252,14 +255,14 @@ class _Watcher:
             self._found.say(job_said(self._what, job, self._check.nodes))
 
     def stop_requested(self) -> Stopped | None:
-        """Return what users, the worker, the store or a full queue want."""
+        """Return why the job must end, or None: the run has to stop, or the job waited in the queue too long."""
         self.tell_collectives()
         stopped = self._hold.stopped() or self._waited_too_long()
         self._is_stopped = stopped is not None
         return stopped
 
     def tell_collectives(self, *, are_complete: bool = False) -> None:
-        """Say a line for each group of ranks, once all of its collectives are timed."""
+        """Add a line to the findings for each group of ranks, once all of the group's collectives are timed."""
         groups = [list(group) for _, group in groupby(self._collectives(), lambda p: (p.num_nodes, p.num_ranks))]
         told = groups if are_complete else groups[:-1]
         for group in told[self._num_groups_told :]:

@@ -7,23 +7,23 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time, so that tests can hold it."""
+    """A source of time, which tests replace by one that they control."""
 
     def now(self) -> float:
-        """Epoch seconds, for people: they jump when somebody sets the clock, and machines disagree about them."""
+        """Return epoch seconds, for people. They jump when the clock is set, and the clocks of two machines differ."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that only grow, for durations; their origin is this process's own, so no other knows it."""
+        """Return seconds that never decrease, for durations. They mean something only within this process."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Return after about that long."""
+        """Return after about that many seconds."""
         ...
 
 
 class SystemClock:
-    """The time of this machine."""
+    """The clock of this machine."""
 
     def now(self) -> float:
         """Return the time in epoch seconds."""

@@ -30,10 +30,10 @@ from autotuner.runs.instructions import RunGate
 
 
 def verdict_of(layout: Layout, trials: Iterable[Trial]) -> GateResult | None:
-    """Return what a gated trial says of another layout; None where none does.
+    """Return the gate result that another trial's convergence gate gives for this layout, or None if no gate covers it.
 
-    A verdict holds for every layout with the same mathematics. One that failed holds for those too that send less of
-    what they learn, all else being the same: what was lost already is not found by sending less.
+    A result holds for every layout with the same mathematics. A failed result also holds for layouts whose ranks
+    exchange less, all else being equal: a loss that is already too high does not improve when ranks exchange less.
     """
     for trial in trials:
         found = trial.gate
@@ -48,7 +48,7 @@ def verdict_of(layout: Layout, trials: Iterable[Trial]) -> GateResult | None:
 
 
 def rejected_rows(layouts: LayoutColumns, trials: Iterable[Trial]) -> Integers:
-    """Rows that a failed gate says need not be tried."""
+    """Return the row numbers of the layouts that need not be tried, because a failed convergence gate covers them."""
     failed = [
         trial.layout
         for trial in trials
@@ -84,7 +84,7 @@ class _RunningGate:
 
 
 class LossGates:
-    """The convergence gates of one sweep, of which those that run are known by their trial's number."""
+    """The convergence gates of one sweep. Gates that run now are identified by the number of their trial."""
 
     def __init__(self, request: SweepRequest) -> None:
         self._is_enabled = request.loss_gate.enabled
@@ -96,10 +96,11 @@ class LossGates:
         return bool(self._running)
 
     def due(self, leaders: Iterable[Trial]) -> RunGate | None:
-        """Return the gate that a leader needs, which is not numerically equivalent and was not gated yet.
+        """Return the convergence gate that one of these leading trials needs next, or None.
 
-        The layout in use is not gated where it may be ranked without: it trains already. A leader whose mathematics a
-        running gate looks at waits for that one's verdict.
+        A trial needs a gate if its layout is not numerically equivalent and has no result yet. The layout in use needs
+        none unless it may not be ranked without one: it trains already. A trial whose mathematics a running gate
+        examines waits for that gate's result.
         """
         looked_at = [function_key(gate.layout) for gate in self._running.values()]
         for trial in leaders:
@@ -108,7 +109,7 @@ class LossGates:
         return None
 
     def answered(self, trials: Iterable[Trial]) -> RunGate | None:
-        """The gate of a trial that needs one and whose answer another trial's gate has given, however fast it is."""
+        """Return the gate of a trial that needs one and that another trial's gate already decides, or None."""
         known = list(trials)
         for trial in known:
             if trial.ran_measurement and self._is_open(trial) and (verdict := verdict_of(trial.layout, known)):
@@ -126,33 +127,33 @@ class LossGates:
         return trial.ran.equivalent_reference(self._precisions)
 
     def started(self, trial: Trial, now: float) -> None:
-        """The gate runs; from now on it costs."""
+        """Record that the gate of a trial runs. Its accelerator time counts from now."""
         self._running[trial.number] = _RunningGate(layout=trial.layout, began_at=now)
 
     def waits(self, trial: Trial, now: float, *, is_waiting: bool) -> None:
-        """A running gate waits for devices, or goes on."""
+        """Record that a running gate waits for devices, or that it continues. Waiting time does not count."""
         gate = self._running[trial.number]
         gate.waited_s += 0.0 if gate.waits_since is None else now - gate.waits_since
         gate.waits_since = now if is_waiting else None
 
     def placed(self, trial: Trial, job: EngineJob) -> None:
-        """A job of a running gate stands elsewhere now, which says what it costs."""
+        """Record the new state of an engine job of a running gate, which decides how much accelerator time counts."""
         self._running[trial.number].jobs[job.name] = job
 
     def ended(self, trial: Trial) -> None:
-        """The gate runs no longer; what it cost stands in its result."""
+        """Record that the gate of a trial has ended. Its cost is in its result."""
         self._running.pop(trial.number)
 
     def jobs(self, trial: Trial) -> tuple[EngineJob, ...]:
-        """Return what engines were given for the trial's running gate."""
+        """Return the engine jobs of the trial's running gate."""
         return tuple(self._running[trial.number].jobs.values())
 
     def hours(self, trial: Trial, now: float) -> float:
-        """Accelerator-hours of the trial's running gate."""
+        """Return the accelerator-hours that the trial's running gate has used."""
         return self._running[trial.number].seconds(now) * trial.ran.world_size / 3600
 
     def all_hours(self, trials: Mapping[int, Trial], now: float) -> float:
-        """Accelerator-hours of all that run."""
+        """Return the accelerator-hours that all running gates have used."""
         return sum(self.hours(trials[number], now) for number in self._running)
 
 
@@ -163,10 +164,11 @@ equal distances."""
 
 
 def gate_settings(settings: TrialSettings, gate: LossGate, candidate: Layout, vocab_size: int) -> TrialSettings:
-    """The sweep's settings with just the steps of the gate: nothing is warmed up, repeated or profiled for it.
+    """Return the settings with which a convergence gate trains: only steps, with no warm-up, repeats or profiles.
 
-    Where ranks exchange less than their gradients, or clip their own, each reads a language of its own: were all to
-    read the same, one that hears nothing of the others would learn as much.
+    If ranks exchange less than their whole gradients, or clip their own gradients, each rank trains on a synthetic
+    language of its own. If all ranks had the same language, a rank that receives nothing from the others would learn as
+    much.
     """
     num_languages = 1  # as many as data-parallel ranks, or groups of them, that may learn something else
     if candidate.gradient_sync != GradientSync.FULL:
@@ -184,16 +186,17 @@ def gate_settings(settings: TrialSettings, gate: LossGate, candidate: Layout, vo
 def run_gate(
     launcher: Launcher, candidate: TrialSpec, reference: Layout, gate: LossGate, watcher: TrialWatcher
 ) -> GateResult | Stopped:
-    """Train both layouts once per seed, the reference first, and compare their losses.
+    """Train the candidate and the reference layout once per seed, the reference first, and compare their losses.
 
-    A candidate that the first seeds reject is trained from no others.
+    If the first seeds already reject the candidate, the other seeds are not trained.
 
     Args:
-        launcher: Runs them, one after the other.
-        candidate: The trial whose layout is gated, with the jobs that engines were given for its gate before.
-        reference: Its layout with nothing that changes the mathematics.
-        gate: How many steps and seeds, and how far losses may lie apart.
-        watcher: Asked for a stop all the while; hears a note per seed, of jobs, and no steps.
+        launcher: Runs the trainings, one after the other.
+        candidate: Specification of the trial whose layout is gated, with the engine jobs of an earlier attempt at its
+            gate.
+        reference: The candidate's layout without the options that change the mathematics.
+        gate: Numbers of steps and seeds, and the allowed difference of losses.
+        watcher: Is asked for a stop all the time. It gets a note per seed and the states of jobs, but no steps.
     """
     quiet = _NoSteps(watcher)
     trainings: dict[Layout, list[Training]] = {reference: [], candidate.layout: []}

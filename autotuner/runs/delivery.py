@@ -32,7 +32,7 @@ _log = structlog.get_logger(__name__)
 
 
 def delay_s(attempts: int, luck: float, retry_after_s: float | None = None) -> float | None:
-    """Return the seconds to the next attempt, or None if the delivery is given up.
+    """Return the seconds until the next attempt at a delivery, or None if the delivery is given up.
 
     Args:
         attempts: Number of times it was posted, 1 or more.
@@ -46,7 +46,10 @@ def delay_s(attempts: int, luck: float, retry_after_s: float | None = None) -> f
 
 
 class DeliveryMachine:
-    """Posts, and decides from the answer whether that was all; luck in 0..1 is for the jitter."""
+    """The machine that posts an announcement, and decides from the answer whether to post it again later.
+
+    ``luck`` returns a random number in 0..1, by which the delays are spread.
+    """
 
     def __init__(self, run: Run, luck: Callable[[], float]) -> None:
         self._progress: DeliveryProgress = run.progress
@@ -55,7 +58,7 @@ class DeliveryMachine:
         self._answer: WebhookAnswer | None = None
 
     def next(self, now: float) -> Step:
-        """Return the post, then what its answer means."""
+        """Return the action to post; after it, the end of the delivery or the time of the next attempt."""
         answer = self._answer
         if answer is None:
             self._progress = replace(self._progress, num_attempts=self._progress.num_attempts + 1)
@@ -72,17 +75,17 @@ class DeliveryMachine:
         return Later(at=now + wait_s, detail=answer.detail)
 
     def tell(self, outcome: WebhookAnswer) -> None:
-        """Learn what the receiver answered."""
+        """Take in the receiver's answer."""
         self._answer = outcome
 
 
 def delivery_kind(
     post: Post, find_webhook: Callable[[str], Webhook], luck: Callable[[], float] = random.random
 ) -> Kind:
-    """Return the kind that posts announcements.
+    """Return the kind of run that posts announcements to webhooks.
 
-    A receiver gets each at least once: a worker that dies between an answer and its note of it is followed by one that
-    posts again, with the same ``webhook-id``. Each post takes ``POST_S`` at most.
+    A receiver gets each announcement at least once. If a worker dies after the receiver's answer and before it is
+    stored, the next worker posts again, with the same ``webhook-id``. Each post takes ``POST_S`` seconds at most.
     """
 
     def begin(hold: Hold) -> Work:

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 
 def gate_kind(store: Store) -> Kind:
-    """Return the kind that compares a change with its baseline. No worker takes a gate before its sweep has ended."""
+    """Return the kind of run that decides performance regression gates: whether a change is slower than its baseline.
+
+    No worker takes a gate before its sweep has ended.
+    """
 
     def begin(hold: Hold) -> Work:
         gate = hold.run
@@ -47,10 +50,21 @@ def ask_gate(
     now: float,
     caller: Caller = NOBODY_ASKED,
 ) -> GateRun:
-    """The stored gate: it waits for its sweep, or is finished by what an earlier one of the same content measured.
+    """Store a new performance regression gate and return it.
 
-    ``software`` has versions of what would run, as far as they are known; a registered trainer's are not. Errors are
-    those of ``baseline_of``.
+    The gate waits for its sweep, or it ends at once if an earlier gate with the same content has a result that can be
+    reused.
+
+    Args:
+        store: The store.
+        request: The request for the gate.
+        software: Versions of the software that would run, as far as they are known. Those of a registered trainer are
+            not.
+        now: Time of the request.
+        caller: Owner of the gate.
+
+    Raises:
+        NotYours: The gate would replace the baseline of another caller.
     """
     key, content = gate_key(request.sweep), gate_content(request, software)
     baseline = baseline_of(store, request, caller)
@@ -61,7 +75,7 @@ def ask_gate(
 
 
 def baseline_of(store: Store, request: MfuGateRequest, caller: Caller) -> Baseline | None:
-    """Return the baseline that the gate is held to; None where there is none.
+    """Return the stored baseline that the gate compares with, or None if there is none yet.
 
     Raises:
         NotYours: The gate would replace the baseline of another caller.

@@ -26,14 +26,14 @@ class Spending:
     accelerator_hours: float
 
     def and_then(self, more: Spending) -> Spending:
-        """Return the sum of this spending and a future one."""
+        """Return this spending plus a later one."""
         hours = self.accelerator_hours + more.accelerator_hours
         return Spending(elapsed_s=self.elapsed_s + more.elapsed_s, accelerator_hours=hours)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """The sweep ends."""
+    """An instruction to end the sweep."""
 
     state: RunState
     reason: StopReason
@@ -41,7 +41,7 @@ class Finish:
 
 
 def finish(reason: StopReason, detail: str, trials: Sequence[Trial]) -> Finish:
-    """The end of a sweep for that reason; one that measured nothing has failed, whatever ended it."""
+    """Return the instruction to end a sweep for that reason. A sweep that measured nothing ends as failed."""
     if any(trial.ran_measurement for trial in trials):
         return Finish(state=RunState.COMPLETE, reason=reason, detail=f"{detail}{_noise(trials)}")
     deaths = [trial.failure.kind for trial in trials if trial.failure]
@@ -50,7 +50,10 @@ def finish(reason: StopReason, detail: str, trials: Sequence[Trial]) -> Finish:
 
 
 def spent(budget: Budget, spending: Spending, *, share: float = 1.0) -> tuple[StopReason, str] | None:
-    """Return which budget is used up, or which share of one: wall-clock time or accelerator-hours."""
+    """Return which budget is used up, with an explanation, or None: the wall-clock time or the accelerator-hours.
+
+    With a ``share`` below 1, a budget counts as used up once that fraction of it is used.
+    """
     elapsed_s, hours = spending.elapsed_s, spending.accelerator_hours
     if budget.wall_clock_s is not None and elapsed_s >= share * budget.wall_clock_s:
         return StopReason.TIME_BUDGET, f"{format_seconds(elapsed_s)} of {format_seconds(budget.wall_clock_s)} passed"
@@ -61,7 +64,7 @@ def spent(budget: Budget, spending: Spending, *, share: float = 1.0) -> tuple[St
 
 
 def nothing_runs(ended: Sequence[Trial]) -> tuple[StopReason, str] | None:
-    """Return whether the last trials all died of something that layouts do not cause."""
+    """Return a reason to stop if the last trials all failed for causes other than memory, or None."""
     faults = 0
     for trial in ended:
         is_fault = trial.failure is not None and trial.failure.kind != FailureKind.OOM
@@ -72,9 +75,11 @@ def nothing_runs(ended: Sequence[Trial]) -> tuple[StopReason, str] | None:
 
 
 def no_improvement(request: SweepRequest, ended: Sequence[Trial]) -> tuple[StopReason, str] | None:
-    """Return True if patience is used up: that many trials in a row did not beat the best before them by 1 %.
+    """Return a reason to stop if the budget's patience is used up, or None.
 
-    Where a front is looked for, each of them was within 1 % of an earlier one, or worse, in everything.
+    Patience is the number of trials in a row that do not beat the best earlier one by 1 %. For an objective with
+    several metrics (a front), a trial counts as no improvement if an earlier one is within 1 % of it, or better, in
+    every metric.
     """
     objective, patience = request.objective, request.budget.patience
     best, earlier, since = 0.0, list[tuple[float, ...]](), 0
@@ -107,9 +112,9 @@ MAX_ATTEMPTS = 3
 
 
 def given_up(trial: Trial) -> TrialFailure | None:
-    """Return how a queued trial ends that was started often enough.
+    """Return the failure with which a queued trial ends that was started too often, or None if it may start.
 
-    None where it may be started, or is to be found again.
+    A trial whose engine job goes on may always start, because its job is found again.
     """
     if trial.job_goes_on or trial.attempts < MAX_ATTEMPTS:
         return None
@@ -121,7 +126,7 @@ def given_up(trial: Trial) -> TrialFailure | None:
 
 
 def unless_lost_again(trial: Trial, outcome: Outcome) -> Outcome:
-    """The outcome of a running trial, which is a failure where its last attempt was lost to no fault of its own."""
+    """Return the outcome of a trial, changed to a failure if the infrastructure failed in its last allowed attempt."""
     if isinstance(outcome, Stopped) and outcome.reason == "infrastructure" and trial.attempts >= MAX_ATTEMPTS:
         return _lost(trial, outcome.detail)
     return outcome
@@ -133,7 +138,7 @@ def _lost(trial: Trial, detail: str) -> TrialFailure:
 
 
 def lost_in_words(num_attempts: int, detail: str, *, on_engine: bool) -> str:
-    """Say that something was lost in each of its attempts, and how the last of them ended."""
+    """Describe that all attempts at a trial or a job were lost, and how the last one ended."""
     last = f"; the last time: {detail}" if detail else ""
     what = "its nodes were lost or never came" if on_engine else "its ranks were killed or found no room"
     return f"{what} in {num_attempts} attempts{last}"
@@ -141,7 +146,7 @@ def lost_in_words(num_attempts: int, detail: str, *, on_engine: bool) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeat:
-    """Run a layout again by itself, to be compared."""
+    """An instruction to run a layout again, alone, so that its runs can be compared."""
 
     layout: Layout
     repeats: int | None
@@ -150,7 +155,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunGate:
-    """Train what ran as a complete trial beside ``reference``, and compare their losses."""
+    """An instruction to run a convergence gate: train a trial's layout and ``reference``, and compare the losses."""
 
     trial: Trial
     reference: Layout
@@ -160,7 +165,7 @@ class RunGate:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A wait: nothing new may begin until something that runs has ended."""
+    """An instruction to begin nothing new until something that runs has ended."""
 
 
 Instruction = RunTrial | RunGate | Wait | Finish

@@ -12,7 +12,7 @@ from autotuner.runs.lease import Hold
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Do:
-    """Perform an action. Its outcome comes back by ``Machine.tell``."""
+    """A step that performs an action. Its outcome is given to ``Machine.tell``."""
 
     action: Any
     progress: Any = None
@@ -23,12 +23,15 @@ class Do:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Begin nothing new until an action that runs has ended, or leave it at that if people want the run to stop."""
+    """A step that begins nothing new until a running action has ended.
+
+    If people want the run to stop, it stops then.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Later:
-    """Give the run back until a time of day, in epoch seconds."""
+    """A step that gives the run back to the queue until a time, in epoch seconds."""
 
     at: float
     detail: str
@@ -41,29 +44,32 @@ Step: TypeAlias = Do | Wait | Later | Finish
 
 
 class Machine(Protocol):
-    """Decides what one run does next. It does no I/O and is rebuilt from the stored run whenever a worker takes it."""
+    """The logic that decides what one run does next.
+
+    It does no I/O, and is rebuilt from the stored run whenever a worker takes the run.
+    """
 
     def next(self, now: float) -> Step:
-        """Return what to do now, beside what runs already."""
+        """Return the next step, while actions that were begun earlier may still run."""
         ...
 
     def tell(self, outcome: Any) -> Any:
-        """Learn how the action ended and return the progress to store, or None to store nothing."""
+        """Take in the outcome of an action, and return the progress to store; None stores nothing."""
         ...
 
 
 class OneAction:
-    """A machine of one action, whose outcome is the next step."""
+    """A machine with one action. The outcome of the action is the next step."""
 
     def __init__(self, action: Step) -> None:
         self._next = action
 
     def next(self, now: float) -> Step:  # noqa: ARG002
-        """Return the action, then its outcome."""
+        """Return the action at first, and its outcome afterwards."""
         return self._next
 
     def tell(self, outcome: Step) -> None:
-        """Learn what comes next."""
+        """Take in the outcome of the action, which becomes the next step."""
         self._next = outcome
 
 
@@ -84,13 +90,13 @@ class Work:
 
 
 def already_ended(end: Finish) -> Work:
-    """Return the work of a run whose end is known as soon as it is claimed."""
+    """Return the work for a run whose end is already known when a worker claims it."""
     return Work(machine=OneAction(end), perform=lambda _: None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A kind of run, as the composition root registers it."""
+    """A kind of durable run, as the composition root registers it with the workers."""
 
     name: str
     begin: Callable[[Hold], Work]

@@ -30,22 +30,22 @@ _log = structlog.get_logger(__name__)
 
 
 class StopRequested(AutotunerError):
-    """Raised by an action that was ended from outside."""
+    """Raised by an action that was ended because somebody wanted the run to stop."""
 
 
 class Hold:
-    """A worker's hold on one run. A thread renews the lease for as long as ``kept`` is open.
+    """A worker's hold on one run that it has claimed. While ``kept`` is open, a thread renews the lease.
 
-    What is stored by it raises ``LeaseLost`` where another worker holds the run, if nothing else is said.
+    Methods that store something raise ``LeaseLost`` if another worker holds the run, unless they say otherwise.
 
     Args:
-        store: Of the run.
-        clock: Tells the time.
-        run: As it was claimed, just now.
-        shutdown: Set when the worker is told to stop.
+        store: The store of runs.
+        clock: Source of the time.
+        run: The run as it was just claimed.
+        shutdown: Event that is set when the worker must stop.
 
     Attributes:
-        run: As it was heard of last: with what people want of it now.
+        run: The run as it was last read, with what people want to happen to it.
     """
 
     def __init__(self, store: RunStore, clock: Clock, run: Run, shutdown: threading.Event) -> None:
@@ -62,14 +62,17 @@ class Hold:
         self._writing = threading.RLock()  # of signs of life, each of which may carry news
 
     def stop(self) -> Stop | None:
-        """Return why what runs must end, or None. Cheap: it asks no store."""
+        """Return why the running actions must end, or None if they may go on.
+
+        This is cheap, because it reads no store.
+        """
         if self._is_lost:
             return Stop.LEASE_LOST
         return Stop.SHUTDOWN if self._is_abandoned or self._shutdown.is_set() else self.run.wanted
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
-        """End every action that runs if the block raises: nobody would hear how they end."""
+        """End all running actions if the block raises an error, since nobody would receive their outcomes."""
         try:
             yield
         except BaseException:
@@ -77,7 +80,7 @@ class Hold:
             raise
 
     def stopped(self) -> Stopped | None:
-        """Return why a trial must end, or None."""
+        """Return the stop reason in the form in which a trial ends, or None if it may go on."""
         match self.stop():
             case Stop.LEASE_LOST:
                 return Stopped(reason="lease_lost")
@@ -91,11 +94,14 @@ class Hold:
                 return None
 
     def is_set(self) -> bool:
-        """Return True if what runs must end: a hold can be handed to whoever waits for a ``threading.Event``."""
+        """Return True if the running actions must end.
+
+        With this method a hold can stand in for a ``threading.Event``.
+        """
         return self.stop() is not None
 
     def check(self) -> None:
-        """Return if what runs may go on.
+        """Return if the running action may go on.
 
         Raises:
             StopRequested: It must end.
@@ -108,16 +114,16 @@ class Hold:
         return self._clock.now()
 
     def monotonic(self) -> float:
-        """Return seconds of a clock that cannot be set."""
+        """Return seconds that never decrease, for durations."""
         return self._clock.monotonic()
 
     def report(self, progress: Any) -> None:
-        """Store the progress with the next heartbeat, a second from now at most."""
+        """Store the progress with the next heartbeat, within about a second."""
         self._news = progress
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Renew the lease from a thread until the block ends, whatever the block is busy with."""
+        """Renew the lease from a separate thread until the block ends, whatever the block does."""
         done = threading.Event()
 
         def keep() -> None:
@@ -133,21 +139,21 @@ class Hold:
             thread.join()
 
     def save(self, progress: Any) -> None:
-        """Store the progress, as often as it takes."""
+        """Store the progress now. If the store cannot be reached, try again until it succeeds."""
         with self._writing:
             self._news = None
             self._hear(self._until_stored(lambda: self._store.renew(self._lease, progress, now=self._clock.now())))
 
     def write(self, write: Callable[[Lease], T]) -> T:
-        """Store what belongs to the run, as often as it takes."""
+        """Call ``write`` with the lease. If the store cannot be reached, try again until it succeeds."""
         return self._until_stored(lambda: write(self._lease))
 
     def write_once(self, write: Callable[[Lease], None]) -> None:
-        """Store what belongs to the run; ``StoreUnavailable`` where it is not stored."""
+        """Call ``write`` with the lease, once; raise ``StoreUnavailable`` if the store cannot be reached."""
         write(self._lease)
 
     def try_to_write(self, write: Callable[[Lease], None]) -> None:
-        """Store what belongs to the run, unless the store is away or another worker holds the run; work goes on."""
+        """Call ``write`` with the lease once. If the store is unavailable or the lease is lost, work goes on."""
         try:
             write(self._lease)
         except LeaseLost:
@@ -156,12 +162,15 @@ class Hold:
             _log.warning(f"{self.run.kind}.store_unavailable", error=str(error))
 
     def release(self, due_at: float | None = None, detail: str | None = None) -> None:
-        """Give the run back unfinished."""
+        """Give the unfinished run back to the queue, due now or at ``due_at``, with ``detail`` as its explanation."""
         now = self._clock.now()
         self._until_stored(lambda: self._store.release(self._lease, now=now, due_at=due_at, detail=detail))
 
     def finish(self, end: Finish, *, seen: int | None = None) -> bool:
-        """End the run and return True, or return False if people want something else than was seen, and it goes on."""
+        """End the run and return True, or return False if the run goes on.
+
+        It goes on if people have changed the demand since the version ``seen``.
+        """
         now = self._clock.now()
         if self._news is not None:
             self.save(self._news)
@@ -188,14 +197,17 @@ class Hold:
                 self._clock.sleep(_RETRY_S)
 
     def renew_if_due(self) -> None:
-        """Renew the lease if a quarter of it has passed since this was last done, whatever the thread has done."""
+        """Renew the lease if a quarter of its length has passed since the last call that did so."""
         now = self._clock.monotonic()
         if not self._is_lost and now - self._renewed_at >= self._lease.lease_s / RENEWALS_PER_LEASE:
             self._renewed_at = now
             self.renew()
 
     def renew(self) -> None:
-        """Say that the worker is alive, store what was reported, and hear what people want; the next may be missed."""
+        """Renew the lease, store the reported progress, and read what people want.
+
+        If the store is unavailable, work goes on.
+        """
         with self._writing:
             progress, self._news = self._news, None
             try:
@@ -208,16 +220,18 @@ class Hold:
 
 
 class LeaseWatch:
-    """The leases of others, and for how long each was seen to stand still.
+    """A record of how long the leases of other workers have not been renewed, as this worker has observed it.
 
-    No two clocks are compared: a lease lapses once this worker has watched it for its length without a sign of life.
-    The time between two looks counts for no more than a quarter of the lease, within which a holder that lives has
-    renewed it. So a look after an hour of other work takes nothing from anybody, nor does the first one after an
-    outage of the store, in which nobody could renew.
+    No two clocks are compared. A lease has lapsed once this worker has watched it for the lease's whole length without
+    a renewal. The time between two looks counts for at most a quarter of the lease, because a live worker renews within
+    that time. So a look after an hour of other work takes no run from anybody, and neither does the first look after an
+    outage of the store, during which nobody could renew.
 
     Args:
-        owner: The worker who looks, where it looks only while it works on nothing: a lease of its own has lapsed at
-            once, since it lost sight of that work when the store was away.
+        clock: Source of the time.
+        owner: Name of this worker, if it looks only while it has no run. A lease in its own name has then lapsed at
+            once:
+            the worker lost sight of that run while the store was away. None: leases in all names are watched.
     """
 
     def __init__(self, clock: Clock, *, owner: str | None = None) -> None:
@@ -227,7 +241,10 @@ class LeaseWatch:
         self._silent_s: dict[Lease, float] = {}
 
     def lapsed(self, ask: Callable[[], Sequence[Lease]]) -> Sequence[Lease]:
-        """Look once more, by asking which leases are held now, and tell which of them may be taken over."""
+        """Return the leases that have lapsed, whose runs may be taken over.
+
+        ``ask`` returns the leases that are held now.
+        """
         passed_s = self._clock.monotonic() - self._heard_at  # asking may take long, and an answer be old when it comes
         held = ask()
         self._heard_at = self._clock.monotonic()
@@ -235,7 +252,10 @@ class LeaseWatch:
         return [lease for lease in held if lease.owner == self._owner or self._silent_s[lease] >= lease.lease_s]
 
     def refused(self) -> None:
-        """Count anew: a store that takes no writes, though it answers, has taken none from any holder either."""
+        """Start all observations again.
+
+        If the store accepts no writes, no other worker could renew its lease either.
+        """
         self._silent_s = {}
 
     def _silence_s(self, lease: Lease, passed_s: float) -> float:

@@ -43,7 +43,7 @@ class _Known:
 
 
 class Recollection:
-    """Asks the store for its trials, and keeps what they teach while no other has ended; for any thread."""
+    """A thread-safe cache of the calibrations that the stored trials give, which is renewed when another trial ends."""
 
     def __init__(self, history: HistoryStore) -> None:
         self._history = history
@@ -52,11 +52,12 @@ class Recollection:
         self._sweep_jobs: dict[str, Job] = {}
 
     def calibrated(self, job: Job, trainer: str | None = None) -> Job:
-        """The job with what the trials on such accelerators say, beside what it was calibrated by already.
+        """Return the job calibrated by stored trials on the same accelerator, in addition to its own calibration.
 
         Args:
-            job: To be predicted; one on a simulated cluster stays as it is, since its trials are the cost model's own.
-            trainer: Name of the registered trainer that will run it; None: our own decoder.
+            job: The job to predict. A job on a simulated cluster is returned unchanged, since the cost model made its
+                trials.
+            trainer: Name of the registered trainer that will run the job; None: the built-in decoder.
         """
         if job.cluster.engine == SIMULATED:
             return job
@@ -70,7 +71,10 @@ class Recollection:
             return calibrated_by_both(job, known.calibrations[plain, trainer])
 
     def informed(self, sweep: Sweep) -> Sweep:
-        """The sweep with what it knows of its job's speed; see ``informed``."""
+        """Return the sweep with its job calibrated, as the function ``informed`` does.
+
+        The result is cached by sweep.
+        """
         if sweep.id not in self._sweep_jobs:
             if len(self._sweep_jobs) >= _MOST:
                 self._sweep_jobs.clear()
@@ -86,7 +90,10 @@ class Recollection:
         return replace(sweep, request=replace(request, job=self.calibrated(request.job, _trainer_of(sweep))))
 
     def lessons(self, accelerator: str | None = None) -> Sequence[Lesson]:
-        """Return the transfer calibrations of each platform, newest first, for one accelerator or all."""
+        """Return the calibrations that stored trials give for each platform, newest first.
+
+        With None as the accelerator, those of all accelerators are returned.
+        """
         names = self._history.accelerators() if accelerator is None else [accelerator]
         with self._mutex:
             known = self._up_to_date()
@@ -117,16 +124,16 @@ class Recollection:
 
 
 def informed(sweep: Sweep, history: HistoryStore) -> Sweep:
-    """The sweep with what it knows of its job's speed: from earlier trials, and from runs that it was sent.
+    """Return the sweep with its job calibrated by earlier trials, and by the measured runs that came with the request.
 
-    The trials are those that had ended when it was asked for, for all of its life. It is stored without, so that equal
-    requests are equal whatever was measured between them.
+    The trials are those that had ended when the sweep was created, for the whole life of the sweep. The sweep is stored
+    without this calibration, so that equal requests stay equal whatever is measured between them.
     """
     return _informed_by(sweep, _learnt_before(sweep, history))
 
 
 def informed_with_trials(sweep: Sweep, history: HistoryStore) -> tuple[Sweep, tuple[PastTrial, ...]]:
-    """Return the informed sweep, and the past trials that its search uses."""
+    """Return the sweep with its job calibrated (see ``informed``), and the past trials that its search uses."""
     learnt = _learnt_before(sweep, history)
     return _informed_by(sweep, learnt), learnt.relevant(sweep.request.trial_job, _trainer_of(sweep))
 

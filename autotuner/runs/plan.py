@@ -12,7 +12,7 @@ from autotuner.search.planning.request import PlanRequest
 
 
 def plan_kind(asides: Asides) -> Kind:
-    """Return the kind that computes plans, with compute subprocesses for their pieces."""
+    """Return the kind of run that computes plans, which compare clusters. ``asides`` computes their pieces."""
 
     def begin(hold: Hold) -> Work:
         def hear(done: int, known: int) -> None:

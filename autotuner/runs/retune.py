@@ -22,9 +22,10 @@ _log = structlog.get_logger(__name__)
 
 
 def retune_kind(store: Store) -> Kind:
-    """Return the kind that compares the layout in use with what it reached, and with others.
+    """Return the kind of run that concludes the runs of scheduled retunings.
 
-    No worker takes a run before its sweep has ended.
+    It compares the measured layout in use with its baseline and with other layouts. No worker takes such a run before
+    its sweep has ended.
     """
 
     def begin(hold: Hold) -> Work:

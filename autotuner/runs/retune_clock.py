@@ -26,7 +26,7 @@ less."""
 
 
 def links_changed(then: Cluster, now: Cluster) -> bool:
-    """Return True if single links degraded or recovered, or if the network between nodes changed its speed."""
+    """Return True if single links degraded or recovered, or if the bandwidth between nodes changed by over 25 %."""
     ailments = [links_in_brief(one.link_health, between_nodes=one.num_nodes > 1) for one in (then, now)]
     before, after = (one.inter_node_link.bandwidth_bytes_per_s for one in (then, now))
     is_other = now.num_nodes > 1 and abs(after - before) > _LEAST_CHANGE * max(before, after)
@@ -42,12 +42,14 @@ Software = Callable[[], Mapping[str, str]]
 
 
 class RetuneScheduler:
-    """A scheduler of retunes. Several may share a store: each step is a transaction that one of them wins.
+    """The scheduler that starts the runs of retunes (scheduled retunings). Several schedulers may share one store.
+
+    Each start is one transaction, which only one of them completes.
 
     Args:
-        store: Where retunes are.
-        clock: Says when they are due.
-        software: This machine's, as far as it is known without a trial.
+        store: The store of retunes.
+        clock: Source of the time.
+        software: Returns the software versions of this machine, as far as they are known without a trial.
     """
 
     def __init__(self, store: Store, clock: Clock, software: Software) -> None:
@@ -59,7 +61,7 @@ class RetuneScheduler:
         self._answered: dict[str, Mapping[str, str]] = {}
 
     def step(self) -> None:
-        """Start all that is to be started now."""
+        """Start every run that should start now: because it is due, or because software or links have changed."""
         self._start_due()
         self._start_for_new_software()
         self._start_for_new_links()
@@ -139,7 +141,7 @@ def _kept_apart(name: str) -> Iterator[None]:
 
 
 def software_changes(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[EnvironmentChange, ...]:
-    """Return the software that changed on this machine since a trial; empty for a trial of another machine."""
+    """Return the software that changed on this machine since a trial ran; empty if the trial ran on another machine."""
     if then.get("host") != now.get("host"):
         return ()
     both = then.keys() & now.keys()

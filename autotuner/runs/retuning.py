@@ -36,17 +36,17 @@ def challenged_sweep(
     cluster: Cluster | None = None,
     is_new_phase: bool = False,
 ) -> SweepRequest:
-    """Return the sweep that the run of that due time measures.
+    """Return the request for the sweep that a run of a retune measures.
 
-    Each run has a seed of its own, or all would look at the same corners of the space. It predicts, and proposes, by
-    the links as they are now, and keeps them with what it finds.
+    Each run has a seed of its own, so that runs explore different parts of the search space. The sweep predicts with
+    the present state of the links, and stores that state with its results.
 
     Args:
-        retune: Whose run it is.
-        incumbent: The layout in use.
-        due_at: When it is due.
-        cluster: The job's, with its links as they are today; None: as the template says.
-        is_new_phase: What the incumbent reached before does not count: it was on other links.
+        retune: The retune whose run it is.
+        incumbent: The layout in use; None if there is none.
+        due_at: Due time of the run, in epoch seconds.
+        cluster: The job's cluster with the present state of its links; None: the cluster of the template.
+        is_new_phase: True if the incumbent's baseline does not count, because it was measured with other links.
     """
     request = retune.request
     baseline = () if is_new_phase else retune.baseline
@@ -58,10 +58,9 @@ def challenged_sweep(
 
 
 def best_known(request: SweepRequest, past: Iterable[PastTrial]) -> Layout | None:
-    """The fastest layout that was measured of the job before; None: none was.
+    """Return the fastest layout that earlier trials measured for the job, or None.
 
-    Layouts that change the mathematics are passed over, since a trial by itself does not tell whether they train as
-    well.
+    Layouts that change the mathematics are left out, because a trial alone does not show whether they train as well.
     """
     rules = trial_rules(request.trainer)
     measured = [(one.step_time_s, one.layout) for one in past if one.step_time_s is not None]
@@ -76,7 +75,7 @@ _NUM_RECENT = 50
 
 
 def the_cron(request: RetuneRequest) -> Cron:
-    """Return the times at which the retune is due.
+    """Return the times at which the retune is due, read from its cron expression.
 
     Raises:
         InvalidInput: The expression or the time zone is not legal.
@@ -85,18 +84,21 @@ def the_cron(request: RetuneRequest) -> Cron:
 
 
 def runs_here(request: RetuneRequest) -> bool:
-    """Return True if the trials run on the service's own software: our own decoder, and no engine's nodes."""
+    """Return True if the retune's trials run on this machine with the built-in decoder.
+
+    Only then they use the software of the service itself.
+    """
     return request.template.trainer is None and request.template.runs_on.engine == LOCAL
 
 
 def last_measured(store: Store, name: str) -> RetuneRun | None:
-    """The retune's last run that measured what it compared; None: none of late did."""
+    """Return the retune's last run that measured something, or None if none of its latest runs did."""
     runs, _ = store.retunes.runs(name, page=Page(limit=_NUM_RECENT))
     return next((run for run in runs if run.result and run.result.findings and run.result.findings.runs), None)
 
 
 class Retuning:
-    """Retunes as people change them, and runs as they begin."""
+    """Changes of retunes that people ask for, and the start of their runs."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -104,12 +106,13 @@ class Retuning:
 
     # ------------------------------------------------------------------ retunes
     def add(self, request: RetuneRequest, caller: Caller = NOBODY_ASKED) -> Retune:
-        """Store a retune of the caller, first due at the next due time.
+        """Store a retune of the caller. Its first run is due at the next time of its cron expression.
 
         Raises:
-            InvalidInput: The cron expression or the time zone is not legal, the incumbent cannot run as a trial, or new
-                software or new links could not be seen.
-            Conflict: There is one of that name.
+            InvalidInput: The cron expression or the time zone is not legal, the incumbent cannot run as a trial, or the
+                retune
+                should react to new software or new links and this service cannot detect them.
+            Conflict: Another retune has that name.
         """
         cron, now = the_cron(request), self._clock.now()
         if request.incumbent is not None:
@@ -125,11 +128,11 @@ class Retuning:
         return self._store.retunes.save(request, now=now, next_due_at=next_due_at, created_by=caller.name)
 
     def pause(self, name: str) -> Retune:
-        """Stop the retune from starting runs by itself; a run in progress continues."""
+        """Pause a retune, so that no run starts by itself. A run in progress continues."""
         return self._store.retunes.set_paused(name, True, next_due_at=None)
 
     def resume(self, name: str) -> Retune:
-        """Due again at the next due time; what came meanwhile is not caught up."""
+        """Let a paused retune continue at its next due time. Runs that were due meanwhile are not made up for."""
         retune = self._store.retunes.get(name)
         if not retune.is_paused:
             return retune
@@ -137,14 +140,14 @@ class Retuning:
         return self._store.retunes.set_paused(name, False, next_due_at=next_due_at)
 
     def adopt(self, name: str, layout: Layout | None = None) -> Retune:
-        """Make another layout the incumbent; without one, the better layout that was found last.
+        """Make another layout the incumbent of a retune: the given one, or the better layout that the last run found.
 
-        A layout that is named begins without a baseline: the next run measures one. The incumbent named again keeps
-        none either, which accepts what it reaches now.
+        A given layout starts without a baseline, and the next run measures one. This also holds if the present
+        incumbent is given: its present speed is then accepted as the new baseline.
 
         Raises:
             InvalidInput: The layout cannot run as a trial.
-            Conflict: No layout is named, and the last run that measured found none that is better.
+            Conflict: No layout is given, and the last run that measured something found no better one.
         """
         retune = self._store.retunes.get(name)
         if layout is not None:
@@ -169,13 +172,14 @@ class Retuning:
 
     # ------------------------------------------------------------------ runs
     def run_now(self, name: str, caller: Caller = NOBODY_ASKED) -> RetuneRun:
-        """Begin a run out of turn; when the retune is next due stays as it was.
+        """Start a run of a retune now. The next due time stays as it was.
 
-        Its sweep is that of the retune's maker, whoever asks; an admin who asks in their place asks beyond their quota.
+        The sweep of the run belongs to the creator of the retune, whoever asks. If an admin asks for another caller's
+        retune, that caller's quota does not limit the run.
 
         Raises:
-            Conflict: A run of it is not finished.
-            QuotaExceeded: The maker's quota has nothing left.
+            Conflict: A run of the retune is not finished.
+            QuotaExceeded: The creator's quota has nothing left.
         """
         retune = self._store.retunes.get(name)
         quota = caller.quota if caller.name == retune.created_by else Quota()
@@ -187,10 +191,12 @@ class Retuning:
         return run
 
     def begin_out_of_turn(self, retune: Retune, trigger: Trigger, quota: Quota | None = None) -> RetuneRun | None:
-        """A run that no due time asked for; None where another is unfinished or was faster.
+        """Start a run that is not due, or return None if another run is unfinished or was started at the same moment.
+
+        ``quota`` limits the sweep; None: the quota of the retune's creator.
 
         Raises:
-            QuotaExceeded: The quota has nothing left; where none is given, that of the retune's maker.
+            QuotaExceeded: The quota has nothing left.
         """
         now, unchanged = self._clock.now(), retune.next_due_at
         due = DueRun(expected_due_at=unchanged, due_at=now, next_due_at=unchanged, trigger=trigger)
@@ -198,9 +204,9 @@ class Retuning:
         return self._start(retune, due, sweep, quota)
 
     def begin_due(self, retune: Retune, due: DueRun) -> RetuneRun | None:
-        """The run that a due time asked for, or its skipping; None where somebody else was faster.
+        """Start or skip the run that is due, and return it; return None if another process was first.
 
-        Where the quota of the retune's maker has nothing left, the run has no sweep, and is concluded at once.
+        If the quota of the retune's creator has nothing left, the run gets no sweep and ends at once.
         """
         sweep = None if due.skipped else self._sweep(retune, due.due_at)
         try:
@@ -213,9 +219,9 @@ class Retuning:
         return challenged_sweep(retune, self.incumbent(retune), due_at=due_at, cluster=today, is_new_phase=is_new_phase)
 
     def links_today(self, cluster: Cluster) -> Cluster | None:
-        """The cluster with its links as the stored one of its name and size has them, by its last check if it had one.
+        """Return the cluster with the links of the stored cluster that has its name and size, or None if there is none.
 
-        None where no such cluster is stored.
+        If the stored cluster was checked, the links are as the last check measured them.
         """
         try:
             stored = self._store.descriptions.get(Cluster, cluster.name)
@@ -240,7 +246,10 @@ class Retuning:
         return self._store.retunes.start_run(retune.name, due, now=now, sweep=sweep, caller=maker)
 
     def incumbent(self, retune: Retune) -> Layout | None:
-        """The layout in use; before the first run, the fastest that was measured of the job where none was named."""
+        """Return the layout that the retune has in use.
+
+        If none is set, it is the fastest one that was measured for the job.
+        """
         if retune.incumbent is not None:
             return retune.incumbent
         template = retune.request.template

@@ -35,7 +35,7 @@ _log = structlog.get_logger(__name__)
 
 
 def study_kind(store: OptimizerStudyStore, launcher: Launcher) -> Kind:
-    """Return the kind that searches an optimizer's parameters, by trials that a launcher runs."""
+    """Return the kind of run that searches the parameters of optimizers, by trials that ``launcher`` runs."""
 
     def begin(hold: Hold) -> Work:
         request: OptimizerStudyRequest = hold.run.request
@@ -80,7 +80,7 @@ class _Performer:
         self._launcher = launcher
 
     def run(self, trial: OptimizerTrial) -> OptimizerTrial:
-        """Run a trial, store how it ended, and return it.
+        """Run a trial of the study, store how it ended, and return it.
 
         Raises:
             StopRequested: Nothing more is to be done now.
@@ -135,7 +135,7 @@ class _Watcher(TrialWatcher):
         self._stored_at = hold.monotonic()
 
     def on_step(self, step: StepReport) -> None:
-        """Add the step to the curve, and see whether the trial is at the target or loses."""
+        """Add the step to the loss curve, and check if the trial has reached the target or should end early."""
         if self._is_there or self.pruned is not None:
             return  # what ranks still did until they were ended
         self.trial = replace(self.trial, curve=self.trial.curve.with_step(step.loss, step.step_time_s))
@@ -143,28 +143,28 @@ class _Watcher(TrialWatcher):
         self.pruned = None if self._is_there else self._plan.loses(self.trial)
 
     def on_link_event(self, event: LinkEvent) -> None:
-        """Do nothing: no step of a study is under a fault trace."""
+        """Do nothing, because a study simulates no link faults."""
 
     def on_note(self, note: str) -> None:
-        """Log what the launcher wants told."""
+        """Log the launcher's note."""
         _log.info("study.note", note=note)
 
     def on_wait(self, reason: str | None) -> None:
-        """Store what the trial waits for."""
+        """Store the reason why the trial waits; None: it does not wait any more."""
         state = TrialState.RUNNING if reason is None else TrialState.WAITING
         self.trial = replace(self.trial, state=state, detail=reason or "")
         self._follow()
 
     def on_run(self, run: FinishedRun) -> None:
-        """Do nothing: a trial of a study is one run."""
+        """Do nothing, because a trial of a study is one run."""
 
     def on_job(self, job: EngineJob) -> None:
-        """Store how a job stands, by which the trial goes on after an interruption."""
+        """Store the state of an engine job, with which the trial continues after an interruption."""
         self.trial = replace(self.trial, jobs=with_job(self.trial.jobs, job))
         self._follow()
 
     def stop_requested(self) -> Stopped | None:
-        """Return what users, the worker or the store want, or that the trial is over."""
+        """Return why the trial must end, or None: the run must stop, or the trial is at its target or loses."""
         if self._hold.monotonic() - self._stored_at >= _FOLLOW_S:
             self._follow()
         if (stopped := self._hold.stopped()) is not None:

@@ -44,7 +44,7 @@ _log = structlog.get_logger(__name__)
 
 
 def locked(method: Callable[Concatenate[SweepMachine, P], T]) -> Callable[Concatenate[SweepMachine, P], T]:
-    """Run a method while no other one of the machine runs."""
+    """Decorate a method of ``SweepMachine`` so that it holds the machine's lock while it runs."""
 
     @wraps(method)
     def whole(machine: SweepMachine, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -55,17 +55,17 @@ def locked(method: Callable[Concatenate[SweepMachine, P], T]) -> Callable[Concat
 
 
 class SweepMachine:
-    """The machine of one sweep.
+    """The logic of one sweep: it decides what to run next, and learns from how the trials end.
 
     Args:
-        request: What was asked for.
-        trials: Every trial stored so far, by number.
-        started_at: Epoch seconds of the sweep's first start, or as much later as it lay idle since.
-        past: Trials of earlier sweeps that the search knows; the same for all of the sweep's life.
-        demand: What is asked of it now; None: just its request.
+        request: The request of the sweep.
+        trials: All trials that are stored so far.
+        started_at: Epoch seconds of the sweep's first start, moved later by the time in which it was idle since.
+        past: Trials of earlier sweeps that the search knows; they stay the same for the sweep's whole life.
+        demand: What people want of the sweep now; None: what the request says.
 
     Attributes:
-        lock: Held by each call. Hold it to do several calls as one.
+        lock: Held during each call. Hold it to make several calls as one.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class SweepMachine:
     # ------------------------------------------------------------------ asked by the worker
     @locked
     def next(self, now: float) -> Step:
-        """Return the trial or the convergence gate to begin now, beside what runs already, or how the sweep ends."""
+        """Return the trial or convergence gate to begin now, or how the sweep ends. Others may still run."""
         if self._stop is not None:
             left = self._left_behind(now)
             return Wait() if left is None else Do(action=left, ends_jobs=True)
@@ -109,14 +109,14 @@ class SweepMachine:
         return Do(action=step)
 
     def tell(self, outcome: None) -> None:
-        """Do nothing: a trial says how it ended on its own thread (``finished``), since what it tells changes others.
+        """Do nothing: a trial's own thread calls ``finished``, because its outcome changes the estimates of others.
 
-        So the estimates of two trials that end together do not cross.
+        So the estimates of two trials that end at the same time are not mixed up.
         """
 
     @locked
     def hear(self, run: Run) -> None:
-        """Learn what people want of the sweep now."""
+        """Take in what people want of the sweep now."""
         self._stop = run.wanted
         if run.num_changes > self._num_changes:
             self._num_changes = run.num_changes
@@ -133,7 +133,7 @@ class SweepMachine:
     # ------------------------------------------------------------------ what comes next
     @locked
     def decide(self, now: float) -> Instruction:
-        """Return what to begin now beside what runs already, whatever people want."""
+        """Return what to begin now while other trials may still run, without regard to a cancel or a pause."""
         if answered := self._gates.answered(self._trials.values()):
             return answered
         if self._spent(now) is None and (gate := self._gates.due(self._leaders())):
@@ -170,7 +170,10 @@ class SweepMachine:
     @property
     @locked
     def prospects(self) -> Prospects:
-        """Return the expected improvement of further trials; the sampler remembers it until something new is known."""
+        """Return how much improvement further trials promise.
+
+        The sampler caches the answer until something new is known.
+        """
         proposal = self._study.propose()
         gain = 0.0 if proposal is None else proposal.expected_gain
         return Prospects(
@@ -242,9 +245,10 @@ class SweepMachine:
     @property
     @locked
     def reference_flop_per_s(self) -> float | None:
-        """Peak of one rank that every MFU of the sweep is a share of; None until the first trial has measured it.
+        """Return the peak FLOP/s of one rank to which every MFU of the sweep refers; None before it is known.
 
-        No data sheet says what a core multiplies: where that was not measured with the cluster, the first trial does.
+        For CPU cores no data sheet gives this peak. If it was not measured with the cluster, the first trial measures
+        it.
         """
         accelerator = self._request.job.cluster.accelerator
         if accelerator.peak_is_measured or accelerator.kind != "cpu":
@@ -254,9 +258,9 @@ class SweepMachine:
 
     @locked
     def tells_noise(self, number: int) -> bool:
-        """Return True if this trial should measure the noise between equal runs: the first that may be measured.
+        """Return True if this trial, the first of the sweep, should run twice to measure the noise of equal runs.
 
-        Of a challenged sweep none is: its repeats tell.
+        In a sweep that compares layouts no trial does so, because its repeats show the noise.
         """
         if self._phases is not None:
             return False
@@ -267,7 +271,7 @@ class SweepMachine:
     # ------------------------------------------------------------------ told by trials and people
     @locked
     def change(self, demand: Demand) -> None:
-        """Take in the present requests to the sweep."""
+        """Take in a changed demand, such as another budget or a trial to run again."""
         if demand == self.demand:
             return
         self.demand = demand
@@ -277,12 +281,15 @@ class SweepMachine:
 
     @locked
     def placed(self, trial: Trial) -> None:
-        """A trial that was ordered runs, waits or goes on, or its job stands elsewhere, which says what it costs."""
+        """Take in a trial that runs, waits or continues, or whose engine job has a new state.
+
+        This decides what it costs.
+        """
         self._trials[trial.number] = trial
 
     @locked
     def reported(self, number: int, step: StepReport) -> Stopped | None:
-        """Return why the running trial should end after this step, because it already loses; None if it may go on."""
+        """Return why the running trial should end early after this step, because it is losing; None if it may go on."""
         layout = self._study.layout(number)
         if not step.is_measured or layout.is_emulated or self._is_compared(number):
             return None
@@ -300,26 +307,34 @@ class SweepMachine:
 
     @locked
     def overspent(self, now: float) -> Stopped | None:
-        """Return why a running trial must end: time or accelerator-hours ran out; None while there is budget."""
+        """Return why a running trial must end because the time or the accelerator-hours are used up.
+
+        It is None while some are left.
+        """
         over = self._spent(now)
         return None if over is None else Stopped(reason="budget", detail=over[1])
 
     @locked
     def finished(self, trial: Trial) -> None:
-        """Learn how a trial that ``decide`` ordered ended."""
+        """Take in how a trial ended that ``decide`` ordered."""
         self._trials[trial.number] = trial
         self._study.tell(trial)
 
     @locked
     def learnt_of_memory(self, trial: Trial) -> str:
-        """Describe the search's belief about memory after a trial ran out of it; empty if the trial ended otherwise."""
+        """Describe what the search now expects of memory use, after a trial ran out of memory.
+
+        The text is empty if the trial ended otherwise.
+        """
         if trial.failure is None or trial.failure.kind is not FailureKind.OOM:
             return ""
         return memory_in_words(self._study.memory())
 
     @locked
     def estimates(self, *ended: Trial) -> Mapping[str, TrialEstimate]:
-        """Return the full-size estimates of all measured trials by id; empty if all trials run at full size.
+        """Return the full-size estimates of all measured proxy trials, by trial id.
+
+        The result is empty if all trials run at full size.
 
         ``ended`` are trials that ended just now.
         """
@@ -333,7 +348,7 @@ class SweepMachine:
 
     @locked
     def estimated(self, trials: Sequence[Trial]) -> None:
-        """Learn which estimates were stored."""
+        """Take in the trials whose full-size estimates were stored."""
         had_none = [trial.number for trial in trials if self._trials[trial.number].estimate is None]
         self._trials.update({trial.number: trial for trial in trials})
         if not set(had_none) <= set(self._study.running):
@@ -347,24 +362,27 @@ class SweepMachine:
 
     @locked
     def given_back(self, trial: Trial) -> None:
-        """A trial that ``decide`` ordered was interrupted; it is queued, and ordered again as if it had not begun."""
+        """Take in an interrupted trial. It is queued, and will be ordered again as if it had not begun."""
         self._trials[trial.number] = trial
         self._study.drop(trial.number)
         self._study.rebuild(self._trials)
 
     @locked
     def gate_started(self, trial: Trial, now: float) -> None:
-        """The convergence gate that ``decide`` ordered runs; from now on it costs."""
+        """Record that the convergence gate of a trial runs. Its accelerator time counts from now."""
         self._gates.started(trial, now)
 
     @locked
     def gate_waits(self, trial: Trial, now: float, *, is_waiting: bool) -> None:
-        """A running convergence gate waits for devices, or goes on: waiting costs nothing."""
+        """Record that a running convergence gate waits for devices, or that it continues.
+
+        Waiting time does not count.
+        """
         self._gates.waits(trial, now, is_waiting=is_waiting)
 
     @locked
     def gate_placed(self, trial: Trial, job: EngineJob) -> None:
-        """A job of a running convergence gate stands elsewhere now, which says what it costs."""
+        """Record the new state of an engine job of a running convergence gate, which decides how much time counts."""
         self._gates.placed(trial, job)
 
     @locked
@@ -374,12 +392,12 @@ class SweepMachine:
 
     @locked
     def gate_hours(self, trial: Trial, now: float) -> float:
-        """Accelerator-hours of the trial's running convergence gate."""
+        """Return the accelerator-hours that the trial's running convergence gate has used."""
         return self._gates.hours(trial, now)
 
     @locked
     def gate_ended(self, trial: Trial) -> None:
-        """Learn what a convergence gate found; one that was stopped left the trial as it was."""
+        """Take in the result of a trial's convergence gate. If the gate was stopped, the trial has no result."""
         self._gates.ended(trial)
         self._trials[trial.number] = trial
         if trial.gate is not None and (trial.gate.outcome is GateOutcome.FAILED or trial.layout.needs_passed_gate):

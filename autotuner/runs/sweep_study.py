@@ -60,7 +60,7 @@ class Candidates:
 
     @classmethod
     def of(cls, request: SweepRequest) -> Candidates:
-        """Those of a request."""
+        """Return the candidates for a sweep's request, with their predictions."""
         layouts = _layouts(request)
         small = SmallScale(request, request.small_cluster, layouts) if request.small_cluster else None
         layouts = small.trials.layouts if small else layouts
@@ -72,16 +72,19 @@ class Candidates:
 
     @property
     def num_fitting(self) -> int:
-        """Return how many are predicted to fit in memory."""
+        """Return the number of candidates that are predicted to fit in memory."""
         return int(np.count_nonzero(self.predictions.fits))
 
     @property
     def least_bytes(self) -> float:
-        """The smallest predicted peak; infinite where there is no candidate."""
+        """Return the smallest predicted peak of memory, in bytes, among the candidates; infinite if there are none."""
         return float(self.predictions.memory.total_bytes.min(initial=math.inf))
 
     def sampler(self, request: SweepRequest, past: Sequence[PastTrial] = ()) -> LayoutSampler:
-        """Proposes one after the other, knowing these trials of earlier sweeps."""
+        """Return the sampler that proposes candidates one after the other.
+
+        It also knows ``past``, trials of earlier sweeps.
+        """
         return LayoutSampler(
             self.layouts,
             self.predictions,
@@ -95,7 +98,10 @@ class Candidates:
 
 
 def rows_beside_incumbent(request: SweepRequest, layouts: LayoutColumns) -> Integers:
-    """Rows of the layouts one step away from the incumbent of a challenge; none without one."""
+    """Return the row numbers of the layouts that differ from the challenge's incumbent in one option.
+
+    The result is empty without an incumbent.
+    """
     if request.challenge is None or request.challenge.incumbent is None:
         return np.empty(0, dtype=np.int64)
     steps = neighbours(request.challenge.incumbent, request.trial_job)
@@ -119,14 +125,14 @@ a front is looked for, by each of its metrics."""
 
 
 class LosingPruner(BasePruner):
-    """Prunes when the best value a trial reported stays below a fraction of the best finished trial's value.
+    """A pruner that ends a trial if its best reported value stays below a fraction of the best finished trial's value.
 
-    The best report, not the last, so that one disturbed step ends no good trial. For studies that maximise. Reports are
-    of healthy steps, and compared with what the healthy steps of finished trials are worth.
+    The best report counts, not the last, so that one disturbed step ends no good trial. It is for studies that
+    maximise. Reports describe steps on healthy links, and are compared with the healthy steps of finished trials.
 
     Args:
-        fraction: Of the best value; 0.0 never prunes.
-        min_reports: Reports to wait for.
+        fraction: Fraction of the best value; 0.0 never prunes.
+        min_reports: Number of reports to wait for.
     """
 
     def __init__(self, fraction: float, *, min_reports: int = 2) -> None:
@@ -134,7 +140,7 @@ class LosingPruner(BasePruner):
         self._min_reports = min_reports
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
-        """Return whether the trial should end now."""
+        """Return True if the trial should end now."""
         finished = study.get_trials(deepcopy=False, states=(OptunaState.COMPLETE,))
         values: list[float] = [t.user_attrs.get(HEALTHY_VALUE, t.value) for t in finished if t.value is not None]
         reports = trial.intermediate_values.values()
@@ -145,14 +151,15 @@ class LosingPruner(BasePruner):
     def falls_behind(
         self, reports: Sequence[Sequence[float]], finished: Iterable[Sequence[float]], metrics: Sequence[Metric]
     ) -> bool:
-        """Return whether the trial should end now where values by several metrics make a front.
+        """Return True if a trial of a study with several metrics (a front) should end now.
 
-        It should when a finished trial would be as good in everything even if the best report were that much faster.
+        It should end if a finished trial would be as good in every metric, even if the trial became faster than its
+        best report by the factor ``1 / fraction``.
 
         Args:
-            reports: Values by each metric, of each step.
-            finished: The same of trials that ended well.
-            metrics: Of the front.
+            reports: For each step of the trial, its values by metric.
+            finished: For each trial that ended well, its values by metric.
+            metrics: The metrics of the front.
         """
         if len(reports) < self._min_reports or not self._fraction:
             return False
@@ -162,7 +169,10 @@ class LosingPruner(BasePruner):
 
 
 class Worths:
-    """Values of steps by the objective of a request; over a step time in seconds they are a layout's value."""
+    """The worth of a training step by the objective of a request.
+
+    Worth divided by the step time is a layout's value.
+    """
 
     def __init__(self, request: SweepRequest) -> None:
         self._objective = request.objective
@@ -171,19 +181,22 @@ class Worths:
         self._modelled: dict[Layout, Footprint] = {}
 
     def reached(self, reached: Measurement | TrialEstimate) -> float:
-        """Return the worth of a step of a layout that was measured, by what it was found to take beside time."""
+        """Return the worth of a step of a measured layout, from the resources that the measurement found it to use."""
         return self._objective.worth_per_step(self._job, reached.footprint)
 
     def predicted(self, layout: Layout) -> float:
-        """Return the worth of a step of a layout that was not measured, by what it is modelled to take."""
+        """Return the worth of a step of an unmeasured layout, from the resources that it is predicted to use."""
         return self._objective.worth_per_step(self._job, self.modelled(layout))
 
     def front(self, footprint: Footprint | None, step_time_s: float) -> tuple[float, ...]:
-        """Values by each metric of the objective's front, of a layout whose step takes so long."""
+        """Return the values by each metric of the objective's front, for a layout with this step time in seconds."""
         return tuple(self._value(metric, footprint, step_time_s) for metric in self._objective.front)
 
     def modelled(self, layout: Layout) -> Footprint | None:
-        """Return what a layout is modelled to take beside time; None where nothing reads it."""
+        """Return the predicted footprint of a layout (what it uses besides time).
+
+        It is None if the objective does not depend on it.
+        """
         if not self._objective.reads_footprint:
             return None
         if layout not in self._modelled:
@@ -199,12 +212,12 @@ class Worths:
 
 
 class SweepStudy:
-    """Trials that a sweep ordered of its candidates and what came of them, under the numbers of its trials.
+    """The Optuna study of a sweep: the trials that the sweep ordered, and what they showed, by trial number.
 
     Args:
-        request: What was asked for.
-        candidates: What may be tried.
-        trials: Every trial stored so far, by number.
+        request: The request of the sweep.
+        candidates: The layouts that may be tried.
+        trials: All trials that are stored so far, by number.
         past: Trials of earlier sweeps that the search knows.
     """
 
@@ -229,17 +242,17 @@ class SweepStudy:
 
     @property
     def study(self) -> optuna.Study:
-        """Return the study for plots and tests; its trials are copies of ours."""
+        """Return the Optuna study, for plots and tests. Its trials are copies of the sweep's trials."""
         return self._study
 
     @property
     def running(self) -> Collection[int]:
-        """Numbers of the trials that were ordered and have not ended."""
+        """Return the numbers of the trials that were ordered and have not ended."""
         return self._asked.keys()
 
     @property
     def has_interrupted(self) -> bool:
-        """Return whether a trial is to be ordered again."""
+        """Return True if an interrupted trial has to be ordered again."""
         return bool(self._interrupted)
 
     @property
@@ -248,29 +261,32 @@ class SweepStudy:
 
     # ------------------------------------------------------------------ ordering
     def again(self) -> tuple[int, Layout]:
-        """The first of the interrupted trials, ordered again."""
+        """Order the first interrupted trial again, and return its number and layout."""
         return self._order(self._interrupted.pop(min(self._interrupted)))
 
     def ask(self, layout: Layout | None = None) -> tuple[int, Layout]:
-        """A new trial, of that layout or of the one to try next."""
+        """Order a new trial of the layout, or of the best one to try next if it is None; return number and layout."""
         if layout is not None:
             self._study.enqueue_trial(params_of(layout))
         return self._order(self._study.ask(self._sampler.distributions))
 
     def propose(self) -> Proposal | None:
-        """Return what ``ask`` would try next, which the sampler remembers; None where nothing is left."""
+        """Return the proposal that ``ask`` would order next, or None if none is left. The sampler caches it."""
         return self._sampler.propose(self._study.get_trials(deepcopy=False))
 
     def memory(self) -> MemoryBelief:
-        """Return the belief about the peaks of the untried layouts."""
+        """Return what the sampler believes about the peak memory of the layouts that were not tried."""
         return self._sampler.memory(self._study.get_trials(deepcopy=False))
 
     def proposed(self, proposal: Proposal) -> Layout:
-        """The layout of a proposal."""
+        """Return the layout of a proposal."""
         return self._layouts.row(proposal.row)
 
     def beside_incumbent(self) -> Proposal | None:
-        """The layout one step away from the incumbent that is most worth trying; None where none promises enough."""
+        """Return the most promising layout that differs from the incumbent in one option.
+
+        It is None if no such layout promises the gain that the budget asks for.
+        """
         if not self._beside_incumbent.size:
             return None
         trials = self._study.get_trials(deepcopy=False)
@@ -287,11 +303,11 @@ class SweepStudy:
 
     # ------------------------------------------------------------------ learning
     def layout(self, number: int) -> Layout:
-        """Return what a running trial runs."""
+        """Return the layout that a running trial runs."""
         return self._ordered[number]
 
     def loses(self, number: int, step: StepReport) -> bool:
-        """Return whether a running trial should end after this step because others were much better."""
+        """Return True if a running trial should end after this step because finished trials were much better."""
         if not self._request.objective.front:
             self._asked[number].report(self.value_of(self.layout(number), step), step.step)
             return self._asked[number].should_prune()
@@ -303,7 +319,7 @@ class SweepStudy:
         return self._pruner.falls_behind(reports, others, self._request.objective.front)
 
     def tell(self, trial: Trial) -> None:
-        """Learn how a running trial ended."""
+        """Take in how a running trial ended."""
         asked = self._asked.pop(trial.number)
         del self._ordered[trial.number]
         for key, attribute in self._attributes(trial).items():
@@ -312,17 +328,17 @@ class SweepStudy:
         self._study.tell(trial.number, self._values(trial), state=_optuna_state(trial))
 
     def drop(self, number: int) -> None:
-        """Forget that a trial was ordered; the study is to be rebuilt before it is asked again."""
+        """Forget that a trial was ordered. ``rebuild`` must be called before the study is asked again."""
         del self._asked[number], self._ordered[number]
         self._reported.pop(number, None)
 
     # ------------------------------------------------------------------ rebuilding
     def rebuild(self, trials: Mapping[int, Trial]) -> None:
-        """Take these trials for what is known; those that run go on."""
+        """Build the study anew from these trials. Trials that run go on."""
         self._study = self._rebuilt(trials)
 
     def change_budget(self, budget: Budget, trials: Mapping[int, Trial]) -> None:
-        """Take this budget's word on when a trial loses, and when there is nothing to gain."""
+        """Build the study anew with this budget, whose limits say when a trial loses and when no gain is left."""
         self._request = replace(self._request, budget=budget)
         self.rebuild(trials)
 
@@ -372,17 +388,20 @@ class SweepStudy:
         return [self._worths.reached(trial.reached) / step_time_s]
 
     def healthy_value(self, trial: Trial) -> float | None:
-        """Return the worth of a trial's healthy steps, which is what a running trial's steps are compared with."""
+        """Return the value of a trial's steps on healthy links, with which the steps of running trials are compared."""
         if trial.reached is None or not trial.is_valid:
             return None
         return self._worths.reached(trial.reached) / trial.reached.step_time_s
 
     def value_of(self, layout: Layout, step: StepReport) -> float:
-        """Return that of one step; of a proxy trial, of what it would be at full size as predictions go."""
+        """Return the value of one step of a running trial.
+
+        The step of a proxy trial is scaled to full size by prediction.
+        """
         return self._worths.predicted(layout) / self._full_size_s(layout, step)
 
     def values_of(self, layout: Layout, step: StepReport) -> tuple[float, ...]:
-        """Return the same by each metric of the front."""
+        """Return the values of one step of a running trial by each metric of the front, scaled as in ``value_of``."""
         return self._worths.front(self._worths.modelled(layout), self._full_size_s(layout, step))
 
     def _full_size_s(self, layout: Layout, step: StepReport) -> float:

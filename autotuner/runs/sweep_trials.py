@@ -50,7 +50,7 @@ _log = structlog.get_logger(__name__)
 
 
 def sweep_kind(store: Store, launcher: Launcher) -> Kind:
-    """Return the kind that searches layouts by trials, which a launcher runs."""
+    """Return the kind of run that searches for the best layout, by trials that ``launcher`` runs."""
 
     def begin(hold: Hold) -> Work:
         _log.info("sweep.claimed")
@@ -82,16 +82,17 @@ def _trials(store: Store, sweep_id: str) -> Sequence[Trial]:
 
 
 class TrialPerformer:
-    """Performs what the machine of one sweep says, each on a thread: a launcher returns when its trial has ended.
+    """Performs the trials and convergence gates that the machine of one sweep orders, each on a thread of its own.
 
-    Every write names the lease. What must not be lost is written as often as it takes.
+    A launcher returns when its trial has ended. Every write names the lease. A write that must not be lost is repeated
+    until it succeeds.
 
     Args:
         hold: The worker's hold on the sweep.
-        machine: Hears how trials go.
-        store: Gets it.
+        machine: The machine of the sweep, which is told how trials go.
+        store: The store that gets the results.
         launcher: Runs the trials.
-        request: What is asked, with what is known of the job's speed.
+        request: The request of the sweep, with its job calibrated by past trials.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class TrialPerformer:
                 self._gate(action)
 
     def estimate_what_was_left(self) -> None:
-        """Estimate at full size what was measured, where a worker died between its last trial and its estimates."""
+        """Store the full-size estimates that are missing because a worker died after its last proxy trial."""
         if self._machine.lacks_estimates:
             estimates = self._machine.estimates()
             self._machine.estimated(self._hold.write(lambda lease: self._set_estimates(estimates, lease)))
@@ -304,7 +305,10 @@ class TrialPerformer:
 
     # ------------------------------------------------------------------ what watchers ask
     def heard(self, trial: Trial, step: StepReport) -> Stopped | None:
-        """Store a step, and return why the trial should end if it loses by it. The measurement holds what counts."""
+        """Store a step of a trial, unless the store is away, and return why the trial should end early, or None.
+
+        A lost step does no harm, since the measurement holds what counts.
+        """
         self._unless_away(
             lambda lease: self._store.add_step(trial.id, step, lease=lease, now=self._now()),
             "lease.step_not_stored",
@@ -314,7 +318,7 @@ class TrialPerformer:
         return self._machine.reported(trial.number, step)
 
     def link_event(self, trial: Trial, event: LinkEvent) -> None:
-        """Store what a pipeline found out. A store that is away loses it until the trial is measured."""
+        """Store something that a pipeline noticed about its links. If the store is away, the event is lost."""
         self._unless_away(
             lambda lease: self._store.add_link_event(trial.id, event, lease=lease, now=self._now()),
             "lease.link_event_not_stored",
@@ -323,7 +327,7 @@ class TrialPerformer:
         )
 
     def noted(self, trial: Trial, note: str) -> None:
-        """Store what a person who waits should know. A store that is away loses it."""
+        """Store a note for the people who wait for a trial. If the store is away, the note is lost."""
         self._unless_away(
             lambda lease: self._store.add_note(trial.id, note, lease=lease, now=self._now()),
             "lease.note_not_stored",
@@ -332,7 +336,7 @@ class TrialPerformer:
         )
 
     def run_ended(self, trial: Trial, run: FinishedRun) -> None:
-        """Store a run of a trial, so that whoever takes the trial over need not repeat it, unless the store is away."""
+        """Store a finished run of a trial, unless the store is away, so that another worker need not repeat it."""
         self._unless_away(
             lambda lease: self._store.add_run(trial.id, run, lease=lease),
             "lease.run_not_stored",
@@ -341,29 +345,35 @@ class TrialPerformer:
         )
 
     def waits(self, trial: Trial, reason: str | None) -> None:
-        """Store that a trial waits, and why: what it costs is counted from when it goes on."""
+        """Store that a trial waits, and why; None means that it continues.
+
+        Time that it waits does not count as accelerator time.
+        """
         self._machine.placed(
             self._hold.write(lambda lease: self._store.set_waiting(trial.id, reason, lease=lease, now=self._now()))
         )
 
     def placed(self, trial: Trial, job: EngineJob) -> None:
-        """Store how a job of an engine stands: what it costs is counted from when it has its accelerators."""
+        """Store the state of an engine job of a trial.
+
+        Accelerator time counts from when the job has its accelerators.
+        """
         self._machine.placed(
             self._hold.write(lambda lease: self._store.set_job(trial.id, job, lease=lease, now=self._now()))
         )
 
     def gate_waits(self, trial: Trial, reason: str | None) -> None:
-        """Tell why a convergence gate waits, which costs nothing; the trial is complete, and has no such state."""
+        """Record that a convergence gate waits, which costs nothing, and store a note why; None: it continues."""
         if reason is not None:
             self.noted(trial, reason)
         self._machine.gate_waits(trial, self._now(), is_waiting=reason is not None)
 
     def gate_placed(self, trial: Trial, job: EngineJob) -> None:
-        """Count what a job of a trial's convergence gate costs; the trial is complete, and the job none of its own."""
+        """Record the state of an engine job of a trial's convergence gate. It does not become a job of the trial."""
         self._machine.gate_placed(trial, job)
 
     def reason_to_end(self) -> Stopped | None:
-        """Return why everything that runs should end, if it should."""
+        """Return why all running trials must end, or None: the run must stop, or the budget is used up."""
         self._hold.renew_if_due()
         if (stopped := self._hold.stopped()) is not None:
             return stopped

@@ -19,7 +19,7 @@ _provider: trace.TracerProvider | None = None
 
 @contextmanager
 def working_on(name: str, **ids: str) -> Iterator[trace.Span]:
-    """Do the block as one piece of work: each line that is logged meanwhile has the ids, and so has its span."""
+    """Run the block as one traced piece of work: its log lines and its span carry the given ids."""
     tracer = trace.get_tracer("autotuner", tracer_provider=_provider or trace.NoOpTracerProvider())
     attributes = {f"autotuner.{key}": value for key, value in ids.items()}
     with (
@@ -30,19 +30,19 @@ def working_on(name: str, **ids: str) -> Iterator[trace.Span]:
 
 
 def carried(work: Callable[[], Answer]) -> Callable[[], Answer]:
-    """The work as a part of what goes on here, for another thread to do."""
+    """Return the function bound to the current context, so that another thread keeps the trace and log ids."""
     return partial(copy_context().run, work)
 
 
 # ---------------------------------------------------------------------- where spans go
 def tracer_provider() -> trace.TracerProvider | None:
-    """Return the provider that takes this process's spans; None if it does not trace."""
+    """Return the OpenTelemetry provider that receives this process's spans; None if the process does not trace."""
     return _provider
 
 
 @contextmanager
 def traced_by(provider: trace.TracerProvider) -> Iterator[None]:
-    """Give the spans of this process to ``provider`` meanwhile."""
+    """Send the spans of this process to ``provider`` until the block ends."""
     global _provider  # noqa: PLW0603  # a process has one, as it has one log
     _provider = provider
     try:

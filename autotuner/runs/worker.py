@@ -34,15 +34,16 @@ _log = structlog.get_logger(__name__)
 
 
 class Worker:
-    """Runs what is queued of some kinds until it is told to stop.
+    """Takes runs of some kinds from the queue, and works on each until it ends.
 
     Args:
-        store: The queue.
-        kinds: By name. Several workers of a process share the store, each with kinds of its own.
-        clock: Tells the time.
-        owner: Name that no other worker has.
-        lease_s: Seconds that it may be silent before another worker takes its run over.
-        shutdown: Set it to end what runs, give the run back, and return.
+        store: The queue of runs.
+        kinds: The kinds of runs to take, by name. Several workers of a process share the store, each with its own
+            kinds.
+        clock: Source of the time.
+        owner: Name of the worker, which no other worker has.
+        lease_s: Seconds without a renewal after which another worker may take over its run.
+        shutdown: Event that ends the running actions, gives the run back, and makes the worker return.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Worker:
         self._watch = LeaseWatch(clock, owner=owner)
 
     def run_once(self) -> bool:
-        """Take one run and see it to its end; return False if there is none to take."""
+        """Take one run and work on it until it ends or is given back; return False if no run is due."""
         lapsed = self._watch.lapsed(lambda: self._store.leases(self._kinds))
         try:
             run = self._store.claim(
@@ -159,12 +160,12 @@ def _heard_ends(hold: Hold, machine: Machine, running: set[Future[Any]]) -> bool
 
 
 def new_owner() -> str:
-    """A name that no other process or worker has; whoever reads it learns no machine's name."""
+    """Return a name for a worker that no other worker has. It does not reveal the name of the machine."""
     return f"{host_hash()[:6]}-{os.getpid()}-{uuid4().hex[:6]}"
 
 
 class Presence:
-    """The heartbeat of one worker, as people see it."""
+    """The heartbeat of one worker, which shows people that the worker is alive."""
 
     def __init__(self, store: Health, clock: Clock, *, name: str) -> None:
         self._store = store
@@ -174,13 +175,16 @@ class Presence:
         self._started_at = clock.now()
 
     def tell(self) -> None:
-        """Say once more that the worker lives."""
+        """Store a heartbeat: the worker is alive now."""
         self._store.tell(
             KnownWorker(name=self._name, version=self._version, started_at=self._started_at, seen_at=self._clock.now())
         )
 
     def end(self) -> None:
-        """Say that it has stopped; a store that is away forgets it by itself in time."""
+        """Delete the worker's heartbeat, because it has stopped.
+
+        If the store is away, it deletes the record itself in time.
+        """
         try:
             self._store.forget(self._name)
         except StoreUnavailable as error:
@@ -188,13 +192,14 @@ class Presence:
 
 
 def forever(step: Callable[[], object], *, poll_s: float, shutdown: threading.Event, name: str) -> None:
-    """Do the step until ``shutdown`` is set.
+    """Call ``step`` again and again until ``shutdown`` is set.
 
     Args:
-        step: Says truly whether there was something to do; where there was not, or it raised, the next waits.
-        poll_s: How long it waits.
-        shutdown: Ends the wait, too.
-        name: What the log calls it.
+        step: Returns a true value if it found something to do. If it did not, or if it raised an error, the next call
+            waits.
+        poll_s: Seconds to wait.
+        shutdown: Event that ends the loop, and the wait.
+        name: Name of the loop in the log.
     """
     while not shutdown.is_set():
         found: object = False
