@@ -18,7 +18,11 @@ from trials.processes import die_with_parent
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one rank and return its exit code."""
+    """Run one rank of a trial and return its exit code.
+
+    Args:
+        arguments: The words after the program's name; None: those of this process.
+    """
     die_with_parent(signal.SIGKILL)  # torchrun's ranks have sessions of their own, so killing its group spares them
     faulthandler.enable()  # a crash in native code leaves a stack
     faulthandler.register(signal.SIGUSR1, all_threads=False)  # a launcher that gives up asks where this rank hangs

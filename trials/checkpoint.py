@@ -40,15 +40,18 @@ _WRAPPERS = ("module.", "_checkpoint_wrapped_module.")
 
 
 class WholeState:
-    """Reads and writes what this rank's AdamW remembers, or sign descent, which keeps no moments.
+    """Reads and writes the state of this rank's optimizer in a form that does not depend on the layout.
+
+    The optimizer is AdamW, or sign descent, which keeps no moments.
 
     Args:
-        stages: This rank's stages, built and not yet trained: FSDP hides its parameters while they are gathered.
-        optimizer: Of these stages.
-        ties: Whether the model's vocabulary table is tied.
+        stages: This rank's pipeline stages, built and not yet trained. (FSDP hides its parameters while they are
+            gathered.)
+        optimizer: The optimizer of these stages.
+        ties: True if the model's input and output share the vocabulary table.
 
     Attributes:
-        kinds: What is kept of each parameter.
+        kinds: Names of the tensors that are kept for each parameter, such as the master weights.
     """
 
     def __init__(self, stages: Sequence[nn.Module], optimizer: ShardedOptimizer, *, ties: bool) -> None:
@@ -60,7 +63,10 @@ class WholeState:
         self.kinds = (MASTERS, *MOMENTS) if has_moments else (MASTERS,)
 
     def read(self) -> dict[str, Tensor]:
-        """Return every value by kind and name, ``masters.layers.0.mlp.up.weight``; a DTensor if it is shared."""
+        """Return every tensor of the state by its kind and parameter name, such as ``masters.layers.0.mlp.up.weight``.
+
+        A tensor that is split over ranks is a DTensor.
+        """
         state = self._optimizer.state_dict()
         return {
             f"{kind}.{self._names[parameter]}": _part_of_whole(parameter, values)
@@ -70,7 +76,12 @@ class WholeState:
         }
 
     def write(self, whole: dict[str, Tensor], num_steps: int) -> None:
-        """Continue the optimizer from such values, after that many steps; kinds that are missing stay unchanged."""
+        """Continue the optimizer from a state that ``read`` returned.
+
+        Args:
+            whole: Tensors by kind and parameter name. Kinds that are missing stay unchanged.
+            num_steps: Number of steps that the state has been trained for.
+        """
         state = self._optimizer.state_dict()
         kinds = [kind for kind in self.kinds if any(name.startswith(f"{kind}.") for name in whole)]
         for kind in kinds:
@@ -127,7 +138,7 @@ _PROGRESS = "num_steps"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """A checkpoint that was written or read."""
+    """A checkpoint that was written or read: its bytes and the time it took."""
 
     num_steps: int
     """Optimizer steps that the training had done."""
@@ -140,19 +151,20 @@ class Transfer:
 
 
 class Checkpoints:
-    """The checkpoints of a training, which can continue from one of any layout.
+    """The checkpoints of a training. A training can continue from a checkpoint of any other layout.
 
-    What replicas that exchange less than their gradients have not exchanged yet is not part of it: behind a switch they
-    begin anew. A layout without moments (sign descent) saves none, and one that needs them begins with zeros.
+    Replicas that exchange less than their gradients keep a remainder that they have not exchanged yet. A checkpoint
+    does not hold it, so it starts from zero after a switch of layouts. A layout without moments (sign descent) saves
+    none, and one that needs them then begins with zeros.
 
     Args:
-        spec: Of the trial.
-        stages: This rank's stages, built and not yet trained.
-        optimizer: Of these stages.
-        grid: Where this rank lies.
+        spec: The specification of the trial.
+        stages: This rank's pipeline stages, built and not yet trained.
+        optimizer: The optimizer of these stages.
+        grid: The grid of ranks, with this rank's place on it.
 
     Raises:
-        InvalidInput: An optimizer that keeps something else than AdamW does.
+        InvalidInput: The optimizer keeps another state than AdamW does.
     """
 
     def __init__(self, spec: TrialSpec, stages: Sequence[nn.Module], optimizer: ShardedOptimizer, grid: Grid) -> None:
@@ -165,10 +177,10 @@ class Checkpoints:
         self._state = WholeState(stages, optimizer, ties=spec.model.tied_embeddings)
 
     def save(self, folder: Path) -> Transfer:
-        """Write what all ranks hold; each of them must call it.
+        """Write the state of all ranks to a folder; every rank must call it.
 
         Raises:
-            InvalidInput: Replicas that average their parameters every few steps have not just done so.
+            InvalidInput: The replicas average their parameters every few steps, and have not just done so.
         """
         num_steps: int = self._optimizer.state_dict()["num_steps"]
         self._require_one_model(num_steps)
@@ -182,10 +194,10 @@ class Checkpoints:
         return Transfer(num_steps=num_steps, own_bytes=own_bytes, seconds=_together() - began, kinds=self._state.kinds)
 
     def load(self, folder: Path) -> Transfer:
-        """Go on from what was written there; each rank must call it.
+        """Continue from the checkpoint in a folder; every rank must call it.
 
         Raises:
-            InvalidInput: It is of another model.
+            InvalidInput: The checkpoint is of another model.
         """
         began = _together()
         saved = FileSystemReader(folder).read_metadata().state_dict_metadata

@@ -28,42 +28,42 @@ from trials.distributed.mesh import Grid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """The states of a cluster's links that are emulated."""
+    """The links of a cluster in the states that a trial emulates."""
 
     cluster: Cluster
     """Cluster whose links have only assumed faults: links that were measured to be slow are slow by themselves."""
 
     @classmethod
     def of(cls, cluster: Cluster) -> Self:
-        """Return the links of a cluster with only the faults that its description assumes."""
+        """Return the links of a cluster with the faults that its description assumes, without those that were measured."""
         assumed = tuple(health for health in cluster.link_health if not health.source)
         return cls(cluster=replace(cluster, link_health=assumed))
 
     def befallen_by(self, faults: Sequence[LinkHealth]) -> Links:
-        """The links while faults are added; of one link the fault's word counts."""
+        """Return the links with faults added. If a link already has a fault, the new one replaces it."""
         return Links(cluster=self.cluster.with_link_health(faults))
 
     @property
     def are_healthy(self) -> bool:
-        """True if there is nothing to emulate."""
+        """True if no link is degraded, so that there is nothing to emulate."""
         return all(health.is_healthy for health in self.cluster.link_health)
 
     def between(self, one: int, other: int) -> LinkHealth | None:
-        """Return the state of a degraded link between two ranks of the job; None for a nominal one."""
+        """Return the state of the link between two ranks of the job if it is degraded; None if it is not."""
         found = self.cluster.health_between(self.cluster.link_end(one), self.cluster.link_end(other))
         return None if found is None or found.is_healthy else found
 
     def in_ring(self, ranks: Sequence[int]) -> LinkHealth | None:
-        """The worst of the links between neighbours of a ring."""
+        """Return the worst state of the links between neighbours in a ring of ranks; None if no link is degraded."""
         return _worst(self.between(one, other) for one, other in zip(ranks, [*ranks[1:], ranks[0]], strict=True))
 
     def among(self, ranks: Sequence[int]) -> LinkHealth | None:
-        """The worst of the links between any two."""
+        """Return the worst state of the links between any two of the ranks; None if no link is degraded."""
         return _worst(self.between(one, other) for one, other in combinations(ranks, 2))
 
 
 def pipeline_conditions(links: Links, layout: Layout, place: Place) -> LinkConditions:
-    """Return the conditions of messages between the stages of one rank's pipeline."""
+    """Return the delays and losses that messages meet between the stages of one rank's pipeline."""
     ranks = [rank_at(layout, place._replace(stage=stage)) for stage in range(layout.pipeline_parallel_degree)]
     hops = [(stage, (stage + 1) % len(ranks)) for stage in range(len(ranks))]
     met = {(min(hop), max(hop)): links.between(ranks[hop[0]], ranks[hop[1]]) for hop in hops if hop[0] != hop[1]}
@@ -124,7 +124,7 @@ _ABOVE_DEVICES = torch._C.DispatchKey.BackendSelect
 
 
 class GroupCut(ConnectionError):
-    """A collective cannot pass a dead link."""
+    """Raised when a collective would have to cross a dead link."""
 
     def __init__(self, health: LinkHealth, ranks: Sequence[int]) -> None:
         super().__init__(f"link {health} is dead, and a collective of ranks {list(ranks)} has no other way")
@@ -140,13 +140,13 @@ class _Group:
 
 
 class LateCollectives:
-    """Holds back collectives of some groups.
+    """Delays the collectives of some process groups as slow links would.
 
     Args:
-        groups: Of this rank; collectives of others pass as they are.
-        device: What the ranks compute on.
-        seed: Of jitter, the same on all ranks, so that a group is late together.
-        wait: Holds the calling rank for so many seconds.
+        groups: The groups of this rank whose collectives are delayed. Those of other groups are not.
+        device: The device on which the ranks compute.
+        seed: Seed of the jitter. It is the same on all ranks, so that all ranks of a group are delayed alike.
+        wait: Makes the calling rank wait for a number of seconds.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class LateCollectives:
         self._library: torch.library.Library | None = None
 
     def meet(self, links: Links) -> None:
-        """Hold collectives back as these links do, from now on."""
+        """Delay collectives as these links do, from now on."""
         met = {name: _Group(ranks, links.in_ring(ranks), links.among(ranks)) for name, ranks in self._ranks.items()}
         self._late = {name: group for name, group in met.items() if group.pairs is not None}
         if self._late and self._library is None:
@@ -193,14 +193,14 @@ class LateCollectives:
 def ring_hold_s(
     num_rounds: int, num_ranks: int, num_bytes: int, delay_s: float, bandwidth_bytes_per_s: float | None
 ) -> float:
-    """Seconds that a link adds to a collective whose every step waits for the one before.
+    """Return the seconds that a slow link adds to a collective over a ring, whose steps wait for each other.
 
     Args:
-        num_rounds: Times around the ring: 2 of an all-reduce, else 1.
-        num_ranks: In the ring.
-        num_bytes: Of the whole tensor, of which each step passes on the part of one rank.
-        delay_s: One-way, of each message.
-        bandwidth_bytes_per_s: None: bytes take no longer than over any other link.
+        num_rounds: Number of times that data goes around the ring: 2 for an all-reduce, otherwise 1.
+        num_ranks: Number of ranks in the ring.
+        num_bytes: Bytes of the whole tensor. Each step passes on the part of one rank.
+        delay_s: One-way delay of each message.
+        bandwidth_bytes_per_s: Bandwidth of the slow link; None: it is the same as that of all other links.
     """
     steps = num_rounds * (num_ranks - 1)
     thin_s = num_bytes / num_ranks / bandwidth_bytes_per_s if bandwidth_bytes_per_s else 0.0
@@ -260,9 +260,9 @@ def _tensors(arguments: Iterable[Any]) -> Iterator[Tensor]:
 
 
 class LinkFaults:
-    """Faults of one rank's links: in its pipeline, and in the groups that it computes one tensor with.
+    """The emulated faults of one rank's links, in its pipeline and in its tensor, data, context and expert groups.
 
-    Collectives over the whole pipeline, such as the sum of the loss, are none of them: what trainers exchange there can
+    Collectives over the whole pipeline, such as the sum of the loss, are not delayed: what trainers exchange there can
     wait for the next step.
     """
 
@@ -277,14 +277,14 @@ class LinkFaults:
     def of(
         cls, spec: TrialSpec, grid: Grid, pipeline: ResilientPipeline | None, device: torch.device
     ) -> LinkFaults | None:
-        """Return the injected faults of a trial; None if all its links are always in their real state."""
+        """Return the emulated faults of a trial; None if all its links always stay in their real state."""
         if not spec.has_slow_links:
             return None
         assert spec.cluster is not None, "only a cluster has slow links"
         return cls(Links.of(spec.cluster), grid, pipeline, device)
 
     def meet(self, faults: Sequence[LinkHealth]) -> None:
-        """Inject these faults in the next steps, beside those that always apply."""
+        """Emulate these faults from the next step on, in addition to those that always apply."""
         links = self._links.befallen_by(faults)
         self._collectives.meet(links)
         if self._pipeline is not None:
@@ -292,7 +292,7 @@ class LinkFaults:
 
 
 def place_on(grid: Grid) -> Place:
-    """Return the place of this rank on the grid of its layout."""
+    """Return the position of this rank on each axis of the grid: stage, replica, shard and tensor."""
     return Place(*(grid.position(name) for name in ("pp", "dp_replicate", "shard", "tp")))
 
 

@@ -25,10 +25,10 @@ _CUDA_REPETITIONS = 20
 
 
 def flop_per_s(device: torch.device, dtype: torch.dtype) -> float:
-    """Best rate of square matrix products on this rank's core or device; call it on all ranks at once.
+    """Return the best rate, in FLOP/s, of square matrix products on this rank's core or device.
 
-    On a CPU the clock is the thread's CPU time, so neighbours that take the core away for a while do not lower the
-    rate; what they take permanently, such as the other hardware thread's share, does.
+    Call it on all ranks at once. On a CPU the clock is the thread's CPU time. So processes that take the core away for
+    a while do not lower the rate, but what they take permanently does, such as the other hardware thread's share.
     """
     if device.type == "cuda":
         return _cuda_rate(device, dtype)
@@ -69,7 +69,7 @@ def _measure_core(core: int, barrier: Barrier, answer: Connection) -> None:
 
 
 def main() -> None:
-    """Measure one process per core, all at the same time, and print the line."""
+    """Measure the rate of matrix products on all cores at the same time, one process per core, and print one line."""
     torch.set_num_threads(1)  # before any operation: a forked process must not inherit a thread pool
     cores = sorted(os.sched_getaffinity(0))
     context = multiprocessing.get_context("fork")

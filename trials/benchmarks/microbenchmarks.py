@@ -27,7 +27,7 @@ _FIRST_WITH_FP8 = (8, 9)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """The sizes that are measured."""
+    """The sizes of matrices, attention, memory traffic and messages that the microbenchmarks measure."""
 
     gemm: tuple[tuple[int, int, int], ...]
     """Rows, columns and inner size of each product."""
@@ -40,7 +40,12 @@ class Sizes:
 
     @classmethod
     def of(cls, device: torch.device, *, quick: bool) -> Sizes:
-        """Sizes of a layer that the device would train; all ranks run the same."""
+        """Return sizes that are typical of layers which the device would train; all ranks measure the same sizes.
+
+        Args:
+            device: The device of this rank.
+            quick: Return a few tiny sizes, to try the benchmarks themselves.
+        """
         if quick:
             return cls(
                 gemm=((128, 128, 128),),
@@ -68,18 +73,19 @@ class Sizes:
 
 
 class Bench:
-    """Times calls on one device: the best of several batches, since everything that disturbs only adds."""
+    """A stopwatch for calls on one device. It measures several batches of calls and keeps the best or the median."""
 
     def __init__(self, device: torch.device, *, budget_s: float) -> None:
         self.device = device
         self._budget_s = budget_s
 
     def seconds(self, call: Callable[[], object], *, together: bool = False) -> float:
-        """Seconds of one call.
+        """Return the seconds that one call takes.
 
         Args:
-            call: What to time.
-            together: Other ranks take part, so that every rank must make as many calls, and time asleep counts.
+            call: The function to time.
+            together: Other ranks take part in the call. So every rank makes as many calls, and time spent waiting
+                counts.
         """
         call()  # the first call plans, allocates and compiles
         if together:
@@ -105,13 +111,13 @@ class Bench:
 
 
 def launch_s(bench: Bench) -> float:
-    """Return the time of one operation on one number."""
+    """Return the seconds that the smallest operation takes, on a tensor of one number."""
     number = torch.zeros(1, device=bench.device)
     return bench.seconds(lambda: number.add_(1.0))
 
 
 def gemm_points(bench: Bench, sizes: Sizes) -> Iterator[GemmPoint]:
-    """Products in every precision that the device multiplies in."""
+    """Measure matrix products of every size, in every precision that the device supports."""
     for m, n, k in sizes.gemm:
         for precision in _precisions(bench.device):
             seconds = bench.seconds(_product(m, n, k, precision, bench.device))
@@ -119,7 +125,7 @@ def gemm_points(bench: Bench, sizes: Sizes) -> Iterator[GemmPoint]:
 
 
 def attention_points(bench: Bench, sizes: Sizes) -> Iterator[AttentionPoint]:
-    """Causal attention by every kernel that runs on the device."""
+    """Measure causal attention of every size, with every attention kernel that runs on the device."""
     for kernel, backend in BACKENDS.items():
         for precision, dtype in _DTYPES.items():
             for shape in sizes.attention:
@@ -141,7 +147,7 @@ def attention_points(bench: Bench, sizes: Sizes) -> Iterator[AttentionPoint]:
 
 
 def traffic_points(bench: Bench, sizes: Sizes) -> Iterator[TrafficPoint]:
-    """A copy, and the sum of a vector and a multiple of another (the triad of STREAM)."""
+    """Measure memory traffic: a copy, and ``a + 3 * b`` over vectors (the triad of the STREAM benchmark)."""
     for num_bytes in sizes.traffic_bytes:
         first, second, target = (torch.ones(num_bytes // 4, device=bench.device) for _ in range(3))
         seconds = bench.seconds(partial(target.copy_, first))
@@ -152,7 +158,7 @@ def traffic_points(bench: Bench, sizes: Sizes) -> Iterator[TrafficPoint]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:
-    """The ranks that this one communicates with, while all others do the same in groups of their own."""
+    """A group of ranks that this rank communicates with, while all other ranks do the same in their own groups."""
 
     group: dist.ProcessGroup
     num_nodes: int = 1
@@ -160,7 +166,7 @@ class Peers:
 
 
 def collective_points(bench: Bench, sizes: Sizes, peers: Iterable[Peers]) -> Iterator[CollectivePoint]:
-    """Measure every kind of collective, at every size, within each of these groups."""
+    """Measure every kind of collective, at every message size, in each of the groups."""
     for one in peers:
         for num_bytes in sizes.message_bytes:
             for kind, call in _collectives(num_bytes, bench.device, one.group):
@@ -174,7 +180,10 @@ def collective_points(bench: Bench, sizes: Sizes, peers: Iterable[Peers]) -> Ite
 
 
 def peers_within(device: torch.device, num_local_ranks: int) -> list[Peers]:
-    """Return groups within a node: all its ranks, and on cores every smaller power of two; none for one rank."""
+    """Return groups of ranks in one node to measure: all its ranks, and on a CPU also every smaller power of two.
+
+    The list is empty if the node has a single rank.
+    """
     sizes = [1 << power for power in range(1, num_local_ranks.bit_length()) if num_local_ranks % (1 << power) == 0]
     if device.type == "cuda" or num_local_ranks not in sizes:
         sizes = [num_local_ranks] if num_local_ranks > 1 else []
@@ -183,7 +192,10 @@ def peers_within(device: torch.device, num_local_ranks: int) -> list[Peers]:
 
 
 def peers_across(num_local_ranks: int) -> list[Peers]:
-    """The ranks with this one's number on every node, then the ranks of all nodes; none on one node."""
+    """Return groups of ranks on several nodes to measure; empty if the job has one node.
+
+    The first group has the rank with this rank's local number on every node. The second has all ranks of all nodes.
+    """
     ranks = range(dist.get_world_size())
     num_nodes = len(ranks) // num_local_ranks
     if num_nodes == 1:

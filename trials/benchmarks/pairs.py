@@ -33,7 +33,7 @@ _NORMAL = 1.4826
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairSizes:
-    """The care with which a pair is measured at a time."""
+    """The number and size of the messages that are measured between two ends of a link."""
 
     fewest: int = 7
     """Small messages there and back, however long they take."""
@@ -48,16 +48,21 @@ class PairSizes:
 
     @classmethod
     def of(cls, device: torch.device, *, quick: bool) -> PairSizes:
-        """Return the care that tells a link of the device."""
+        """Return the number and size of messages that suffice to measure a link of this kind of device.
+
+        Args:
+            device: The device of this rank.
+            quick: Send fewer and smaller messages, to try the benchmark itself.
+        """
         if quick:
             return cls(most=20, budget_s=0.1, long_bytes=2**20)
         return cls() if device.type == "cpu" else cls(long_bytes=2**26)
 
 
 def link_points(sizes: PairSizes, device: torch.device, rank_info: RankInfo) -> tuple[LinkPoint, ...]:
-    """Measure every pair of ends of ``link_rounds``, on every rank alike; there are none if there is one end.
+    """Measure the link between every pair of ends that ``link_rounds`` lists; empty if there is only one end.
 
-    Call it on all ranks at once.
+    Call it on all ranks at once. Every rank returns the points of all ranks.
     """
     ends = _Ends(rank_info)
     mine = [point for _ in range(_PASSES) for point in _one_pass(sizes, device, ends)]

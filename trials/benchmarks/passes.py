@@ -62,7 +62,15 @@ so that attention is negligible."""
 
 
 def pass_points(device: torch.device, num_ranks: int, *, num_batches: int) -> Iterator[PassPoint]:
-    """Passes of all ranks at once, each kind of layer at the degrees that the ranks allow; on cores alone."""
+    """Measure the passes of small layers, for each way to split a layer that the number of ranks allows.
+
+    All ranks run at once. It measures only on CPUs, where the work of the host is longer than that of the device.
+
+    Args:
+        device: The device of this rank; no points for a GPU.
+        num_ranks: Number of ranks of the job.
+        num_batches: Number of batches of each kind of layer to time.
+    """
     if device.type != "cpu":
         return
     for kind, degree, layout in _layouts(num_ranks):

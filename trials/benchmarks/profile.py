@@ -58,7 +58,7 @@ _NUM_BATCHES = 3
 
 
 def measure(request: ProfileRequest) -> Measurements:
-    """Fork the ranks of this machine, and return what rank 0 saw while all measured.
+    """Start all ranks of this machine as forked processes, and return the measurements of rank 0.
 
     Raises:
         ChildProcessError: A rank died; its traceback is on standard error.
@@ -105,10 +105,16 @@ def measure_rank(
     store: FileStore | None = None,
     hear: Callable[[CollectivePoint], None] = lambda point: None,
 ) -> Measurements:
-    """Measure as one of the ranks, and return what this one saw; ``hear`` is called with each collective.
+    """Measure as one of the ranks, and return what this rank measured.
+
+    Args:
+        request: What to measure.
+        rank_info: This rank's place in the job.
+        store: The store in which forked ranks meet; None: the ranks of a job meet as torchrun's variables say.
+        hear: Called with each measured collective.
 
     Raises:
-        InvalidInput: These are other ranks than the request is for.
+        InvalidInput: The job has another number of ranks than the request.
     """
     if rank_info.world_size != request.num_ranks:
         raise InvalidInput("num_ranks", request.num_ranks, "must be the ranks of the job", rank_info.world_size)
@@ -160,7 +166,10 @@ def _measure_devices(
 
 
 def environment(device: torch.device) -> dict[str, str]:
-    """Versions and names; the host's only as a hash, which tells machines apart and names none."""
+    """Return the versions of software and the name of the device.
+
+    The name of the host is only included as a hash, which tells machines apart without naming them.
+    """
     facts = {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -172,7 +181,10 @@ def environment(device: torch.device) -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Answer the request, and return an exit code, which means what a trial's means."""
+    """Measure what a request asks for, and return an exit code with the same meaning as a trial's.
+
+    Without ``--spec``, the request comes from standard input, and the answer goes to standard output.
+    """
     parser = argparse.ArgumentParser(prog="python -m trials.benchmarks.profile", description="Benchmark devices.")
     parser.add_argument("--spec", type=Path, help="a ProfileRequest as JSON; this process is one rank of a job")
     parser.add_argument("--reports", type=Path, help="file to append JSON lines to")

@@ -28,7 +28,7 @@ Rest: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class BlockKernel:
-    """A kernel's functions for one block, forward and backward."""
+    """An attention kernel for one block of keys: its forward and its backward function."""
 
     forward: Callable[[Tensor, Tensor, Tensor, bool], tuple[Tensor, Tensor, Rest]]
     """Function from q_BHQE, k_BKSE, v_BKSE and a flag for a causal block (then Q is S) to output_BHQE, log_sum_exp_BHQ
@@ -39,7 +39,7 @@ class BlockKernel:
 
 
 def block_kernel(kernel: AttentionKernel, device: torch.device) -> BlockKernel:
-    """The block of an attention kernel on a device."""
+    """Return the functions that compute one block of attention with this kernel on this device."""
     if kernel == AttentionKernel.FLASH and device.type == "cpu":
         return _FLASH_CPU
     return BLOCK_KERNELS[kernel]
@@ -165,7 +165,10 @@ BLOCK_KERNELS = {
 
 
 class OnlineSoftmax:
-    """Attention of this rank's queries to the blocks of keys so far, in fp32; it begins with this rank's own keys."""
+    """Attention of this rank's queries to all blocks of keys that have arrived so far, accumulated in fp32.
+
+    It starts with this rank's own block of keys.
+    """
 
     def __init__(self, kernel: BlockKernel, q_BHSE: Tensor, k_BKSE: Tensor, v_BKSE: Tensor) -> None:
         self._kernel = kernel
@@ -174,13 +177,13 @@ class OnlineSoftmax:
         self._output_BHSE = output_BHSE.float()
 
     def output(self) -> Tensor:
-        """output_BHSE in the queries' format."""
+        """Return the attention output so far, output_BHSE, in the format of the queries."""
         return self._output_BHSE.to(self._q_BHSE.dtype)
 
     def merge(self, k: Tensor, v: Tensor, *, first_query: int = 0) -> None:
-        """Let the queries from ``first_query`` on attend to all of these keys as well.
+        """Let the queries from index ``first_query`` on attend to all keys of another block as well.
 
-        What was attended before keeps the weight that its exponentiated scores have in the sum of both.
+        The earlier output and the new one are averaged with the weights of a softmax over the keys of both.
         """
         rows = slice(first_query, None)
         output, log_sum_exp, self.rest = self._kernel.forward(self._q_BHSE[:, :, rows], k, v, False)
@@ -193,7 +196,7 @@ class OnlineSoftmax:
 
 
 class OnlineSoftmaxGradients:
-    """Gradients of an ``OnlineSoftmax``, block by block; the queries' are summed up in fp32."""
+    """The backward pass of an ``OnlineSoftmax``, block by block. Gradients of the queries are accumulated in fp32."""
 
     def __init__(
         self,
@@ -210,15 +213,18 @@ class OnlineSoftmaxGradients:
         self._of_queries_BHSE = torch.zeros_like(q_BHSE, dtype=torch.float32)
 
     def queries(self) -> Tensor:
-        """Gradient of the queries from the blocks so far, in their format."""
+        """Return the gradient of the queries over all blocks so far, in the format of the queries."""
         return self._of_queries_BHSE.to(self._rows[1].dtype)
 
     def own_block(self, k_BKSE: Tensor, v_BKSE: Tensor) -> Tensor:
-        """Gradients of this rank's keys and values from its own queries, joined along a new first dim."""
+        """Return the gradients of this rank's keys and values from its own queries, stacked along a new first dim."""
         return self._block(k_BKSE, v_BKSE, causal=True, first_query=0)
 
     def merged_block(self, k: Tensor, v: Tensor, *, first_query: int = 0) -> Tensor:
-        """Gradients of keys and values that the queries from ``first_query`` on attended to, joined along a new dim."""
+        """Return the gradients of another block's keys and values, stacked along a new first dim.
+
+        They come from the queries from index ``first_query`` on, which attended to that block.
+        """
         return self._block(k, v, causal=False, first_query=first_query)
 
     def _block(self, k: Tensor, v: Tensor, *, causal: bool, first_query: int) -> Tensor:

@@ -23,11 +23,11 @@ from trials.model.attention import AttentionCore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextPart:
-    """The part of every sequence that one of ``num_ranks`` context ranks holds; all of it by default.
+    """The part of every sequence that one of ``num_ranks`` context ranks holds; by default, the whole sequence.
 
-    A sequence is cut into ``2 * num_ranks`` parts, and rank r holds number r from the front and number r from the
+    A sequence is cut into ``2 * num_ranks`` parts. Rank r holds part number r from the front and part number r from the
     back, in this order. A token at the front attends to few others and one at the back to nearly all, so every rank
-    has the same number of pairs (the balance of arXiv 2407.21783, section 3.3.2).
+    computes the same number of pairs (the balance of arXiv 2407.21783, section 3.3.2).
     """
 
     rank: int = 0
@@ -35,27 +35,27 @@ class ContextPart:
 
     @property
     def parts(self) -> tuple[int, int]:
-        """The two parts held, counted from the front of the sequence."""
+        """The numbers of the two parts that this rank holds, counted from the front of the sequence."""
         return self.rank, 2 * self.num_ranks - 1 - self.rank
 
     def positions(self, seq_len: int, device: torch.device | None = None) -> Tensor:
-        """The positions held, rising."""
+        """Return the positions in a sequence of ``seq_len`` tokens that this rank holds, in rising order."""
         size = seq_len // (2 * self.num_ranks)
         if self.num_ranks == 1:
             return torch.arange(seq_len, device=device)
         return torch.cat([torch.arange(part * size, (part + 1) * size, device=device) for part in self.parts])
 
     def own_positions(self, num_tokens: int, device: torch.device | None = None) -> Tensor:
-        """The positions of the so many tokens that are held of a sequence, rising."""
+        """Return the positions of this rank's ``num_tokens`` tokens in their whole sequence, in rising order."""
         return self.positions(num_tokens * self.num_ranks, device)
 
     def in_order(self, tensor: Tensor, dim: int) -> Tensor:
-        """Turn what all ranks hold, one rank after the other, into the order of the sequence."""
+        """Reorder a tensor along ``dim``: from the parts of rank 0, rank 1, and so on to the order of the sequence."""
         held = tensor.chunk(2 * self.num_ranks, dim)
         return torch.cat((*held[::2], *reversed(held[1::2])), dim)
 
     def by_rank(self, tensor: Tensor, dim: int) -> Tensor:
-        """Turn the order of the sequence into what all ranks hold, one rank after the other."""
+        """Reorder a tensor along ``dim``: from the order of the sequence to the parts of rank 0, rank 1, and so on."""
         parts = tensor.chunk(2 * self.num_ranks, dim)
         front, back = parts[: self.num_ranks], reversed(parts[self.num_ranks :])
         return torch.cat([half for both in zip(front, back, strict=True) for half in both], dim)
@@ -73,10 +73,10 @@ WHOLE = ContextPart()
 def all_gather_kv_attention(
     q_BHSE: Tensor, k_BKSE: Tensor, v_BKSE: Tensor, kernel: BlockKernel, part: ContextPart, group: ProcessGroup
 ) -> Tensor:
-    """Causal attention of this rank's two parts of each sequence to the whole of it.
+    """Return causal attention of this rank's part of each sequence to the whole sequence, with all keys gathered first.
 
-    Besides its own keys, a rank's queries see all that lie before its first part, and those of its second part all
-    that lie between the two. So no kernel needs a mask, and none computes a score that the mask would hide.
+    Besides its own keys, a rank's queries see all keys before its first part. Those of its second part also see all
+    keys between its two parts. So no kernel needs a mask, and none computes a score that a mask would hide.
     """
     attended_BHSE: Tensor = _AllGatherKvAttention.apply(  # type: ignore[no-untyped-call]  # torch leaves it without types
         q_BHSE, k_BKSE, v_BKSE, kernel, part, group
@@ -142,11 +142,11 @@ def _seen(part: ContextPart, size: int) -> tuple[range, range]:
 def ring_attention(
     q_BHSE: Tensor, k_BKSE: Tensor, v_BKSE: Tensor, kernel: BlockKernel, part: ContextPart, group: ProcessGroup
 ) -> Tensor:
-    """Causal attention of this rank's two parts of each sequence to the whole of it.
+    """Return causal attention of this rank's part of each sequence to the whole sequence, with keys sent around a ring.
 
-    While a rank attends to the keys of one rank, those of the next are on their way. Of a rank nearer to the front
-    all queries see the first part; of one nearer to the back the queries of the second part see both parts: half of
-    all pairs, whichever rank it is.
+    While a rank attends to the keys of one rank, those of the next rank are being sent. If they come from a rank nearer
+    to the front, all queries see its first part. If from one nearer to the back, the queries of the second part see
+    both parts. Either way, that is half of all pairs.
     """
     attended_BHSE: Tensor = _RingAttention.apply(  # type: ignore[no-untyped-call]  # torch leaves it without types
         q_BHSE, k_BKSE, v_BKSE, kernel, part, group
@@ -220,7 +220,11 @@ def _to_next(tensor: Tensor, part: ContextPart, group: ProcessGroup) -> Tensor:
 def ulysses_attention(
     q_BSHE: Tensor, k_BSKE: Tensor, v_BSKE: Tensor, core: AttentionCore, part: ContextPart, group: ProcessGroup
 ) -> Tensor:
-    """The core's attention of some heads to the whole sequence, as this rank's tokens see it with all heads."""
+    """Return attention of this rank's tokens to the whole sequence, computed by exchanging heads for tokens (Ulysses).
+
+    Each rank gives away most heads of its tokens and gets all tokens of its own heads; ``core`` computes the attention
+    of these heads; then the exchange is reversed.
+    """
     q, k, v = (_heads_for_tokens(x, part, group) for x in (q_BSHE, k_BSKE, v_BSKE))
     return _tokens_for_heads(core(q, k, v), part, group)
 
@@ -254,9 +258,13 @@ def context_part(grid: Grid) -> ContextPart:
 
 
 def context_core(core: AttentionCore, grid: Grid, device: torch.device) -> AttentionCore:
-    """The attention core of a rank that holds its part of every sequence; ``core`` attends to whole ones.
+    """Return the attention core of a rank that holds a part of every sequence.
 
-    Where heads are exchanged for tokens it is ``core`` that attends, else the blocks of the layout's kernel.
+    Args:
+        core: An attention core for whole sequences. It is used if there is no context parallelism, or if heads are
+            exchanged for tokens. Otherwise the kernel of the layout attends block by block.
+        grid: The grid of ranks, with this rank's place on it.
+        device: The device of this rank.
     """
     layout, part = grid.layout, context_part(grid)
     if layout.context_parallel_degree == 1:

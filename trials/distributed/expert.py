@@ -30,34 +30,60 @@ _operations = torch.ops._c10d_functional
 
 
 def all_gather(tensor: Tensor, group: ProcessGroup) -> Tensor:
-    """The tensors of all ranks, joined along dim 0."""
+    """Return the tensors of all ranks in the group, joined along dim 0."""
     return wait(_operations.all_gather_into_tensor(tensor.contiguous(), group.size(), group.group_name))
 
 
 def reduce_scatter(tensor: Tensor, group: ProcessGroup) -> Tensor:
-    """Return this rank's part, along dim 0, of the sum over all ranks."""
+    """Sum a tensor over all ranks in the group, and return this rank's part of the sum along dim 0."""
     return wait(_operations.reduce_scatter_tensor(tensor.contiguous(), "sum", group.size(), group.group_name))
 
 
 def start_all_to_all(tensor: Tensor, sent: Sequence[int], received: Sequence[int], group: ProcessGroup) -> Tensor:
-    """Begin to send every rank its rows; what comes back, one rank after the other, is there after ``wait``."""
+    """Start to send rows to every rank in the group and to receive rows from each.
+
+    Args:
+        tensor: The rows to send, in the order of the receiving ranks.
+        sent: Number of rows for each rank.
+        received: Number of rows from each rank.
+        group: The ranks that take part.
+
+    Returns:
+        The received rows, in the order of the sending ranks. They are valid after ``wait``.
+    """
     begun: Tensor = _operations.all_to_all_single(tensor.contiguous(), received, sent, group.group_name)
     return begun
 
 
 def all_to_all(tensor: Tensor, sent: Sequence[int], received: Sequence[int], group: ProcessGroup) -> Tensor:
-    """The rows that every rank sent to this one, one rank after the other."""
+    """Send rows to every rank in the group, and return the rows received, in the order of the sending ranks.
+
+    Args:
+        tensor: The rows to send, in the order of the receiving ranks.
+        sent: Number of rows for each rank.
+        received: Number of rows from each rank.
+        group: The ranks that take part.
+    """
     return wait(start_all_to_all(tensor, sent, received, group))
 
 
 def wait(begun: Tensor) -> Tensor:
-    """The result of a collective that was begun."""
+    """Wait for a collective that was started, and return its result."""
     result: Tensor = _operations.wait_tensor(begun)
     return result
 
 
 def exchange(tensor: Tensor, sent: Sequence[int], received: Sequence[int], group: ProcessGroup) -> Tensor:
-    """``all_to_all`` whose backward pass sends every row's gradient back to where the row came from."""
+    """Do an ``all_to_all`` that autograd can differentiate.
+
+    The backward pass sends each row's gradient back to the rank that the row came from.
+
+    Args:
+        tensor: The rows to send, in the order of the receiving ranks.
+        sent: Number of rows for each rank.
+        received: Number of rows from each rank.
+        group: The ranks that take part.
+    """
     result: Tensor = _Exchange.apply(  # type: ignore[no-untyped-call]  # torch leaves it without types
         tensor, tuple(sent), tuple(received), group
     )
@@ -78,7 +104,7 @@ class _Exchange(torch.autograd.Function):
 
 
 def local_experts(grid: Grid) -> LocalExperts:
-    """The experts of this rank."""
+    """Return the description of the experts that this rank holds, and of how their tokens are exchanged."""
     layout = grid.layout
     if layout.expert_parallel_degree == 1:
         return LocalExperts(local_part=local_part)
@@ -94,12 +120,15 @@ def local_experts(grid: Grid) -> LocalExperts:
 
 
 def experts_of(module: nn.Module) -> list[Experts]:
-    """The experts in a module."""
+    """Return all modules with experts inside a module."""
     return [part for part in module.modules() if isinstance(part, Experts)]
 
 
 def spread_experts(layer: nn.Module, grid: Grid) -> None:
-    """Declare the experts that this rank holds a part of those there are."""
+    """Turn the expert parameters of a layer into DTensors, which say that this rank holds only some of all experts.
+
+    Without expert parallelism, nothing changes.
+    """
     if grid.layout.expert_parallel_degree == 1:
         return
     for experts in experts_of(layer):
@@ -161,11 +190,12 @@ class _Scaled(torch.autograd.Function):
 
 
 def routed_plan(layout: Layout, path: str) -> dict[str, ParallelStyle]:
-    """Styles of the routed experts at ``path``: each matrix is split, or whole experts see a part of the tokens.
+    """Return the parallel styles of the routed experts at ``path`` (the name of their module in the layer).
 
-    Where every rank holds columns and rows of all experts it sees all tokens, routes them as the others do, and its
-    answers are parts of a sum; so are all gradients that it computes, the router's included. Where it holds whole
-    experts it routes the tokens of its part of the sequence, and the router's gradient is again a part of a sum.
+    Without expert parallelism, each tensor rank holds columns and rows of all experts. It sees all tokens and routes
+    them as the other ranks do. Its answers are parts of a sum, and so are all gradients that it computes, the router's
+    included. With expert parallelism, a rank holds whole experts and routes the tokens of its part of the sequence. The
+    router's gradient is again a part of a sum.
     """
     between: Placement = Shard(1) if layout.sequence_parallel else Replicate()
     router = SequenceParallel(sequence_dim=0, use_local_output=True)

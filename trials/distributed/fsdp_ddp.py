@@ -68,10 +68,15 @@ class _ReduceScatter(_Allocates):
 
 
 def communicate_by(module: FSDPModule, shards: Communicator, replicas: Communicator | None) -> None:
-    """Make a module that is sharded over an axis gather and reduce by a communicator, and sum over its replicas.
+    """Make an FSDP module gather and reduce through a communicator, and sum its gradients over replicas.
 
-    A mean over shards is a sum that FSDP divides, and what replicas sum is divided before. FSDP waits for each
-    collective where it starts it, on the stream that it starts it from, as it does for its own.
+    FSDP divides the sum over shards to get a mean; the sum over replicas is divided before it is made. FSDP waits for
+    each collective where it starts it, and on the same stream, as it does for its own.
+
+    Args:
+        module: The sharded module.
+        shards: Communicates among the ranks that share the module.
+        replicas: Sums over ranks that hold the same shard; None: there are no replicas.
     """
     module.set_custom_all_gather(_AllGather(shards))  # type: ignore[arg-type]  # torch asks for a subclass of its own
     module.set_custom_reduce_scatter(_ReduceScatter(shards))  # type: ignore[arg-type]
@@ -89,10 +94,10 @@ _FSDP_LEVELS = (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
 
 
 def shard(module: nn.Module, grid: Grid) -> None:
-    """FSDP2, or HSDP where replicas sum what the shards reduced; nothing where the layout shards no gradients.
+    """Apply FSDP2 to a module, or HSDP if the layout has replicas of shards; do nothing if it shards no gradients.
 
     Context ranks are shards too: they hold the same parameters and see other tokens. Replicas that exchange less than
-    their gradients are none of FSDP's: each shards its own.
+    their gradients are not replicas of FSDP's: each of them shards its own model.
     """
     layout = grid.layout
     if layout.shard_level not in _FSDP_LEVELS:
@@ -103,7 +108,10 @@ def shard(module: nn.Module, grid: Grid) -> None:
 
 
 def shard_experts(layer: nn.Module, grid: Grid) -> None:
-    """Shard experts that have ranks of their own, among the ranks that hold the same ones; before ``shard``."""
+    """Apply FSDP2 to the experts of a layer, among the ranks that hold the same experts; call it before ``shard``.
+
+    Without expert parallelism, nothing happens.
+    """
     layout = grid.layout
     if layout.shard_level not in _FSDP_LEVELS or layout.expert_parallel_degree == 1:
         return
@@ -148,13 +156,17 @@ def _held_by_expert_ranks(module: nn.Module, grid: Grid) -> set[nn.Parameter]:
 
 
 def reshard(model: nn.Module) -> None:
-    """Forget the whole parameters of a sharded model: the next forward pass gathers them anew."""
+    """Free the gathered parameters of a sharded model, so that the next forward pass gathers them again."""
     for module in _sharded_modules(model):
         module.reshard()
 
 
 def replicated_or_sharded(part: nn.Module, grid: Grid) -> nn.Module:
-    """The part whose layers are sharded already, sharded as a whole; or its replica; or the part itself."""
+    """Apply data parallelism to a part of the model: FSDP, DDP, or neither.
+
+    The layers inside the part are sharded already. The part is returned unchanged if flat gradient buckets (see
+    ``optimizer_shards``) take the place of DDP, or if there is only one data-parallel rank.
+    """
     layout = grid.layout
     shard(part, grid)
     if layout.shard_level == ShardLevel.GRADIENTS:

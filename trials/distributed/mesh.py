@@ -18,14 +18,14 @@ from autotuner.training.two_level import communicator_of
 
 
 class Grid:
-    """The ranks of a layout as a mesh, and where this rank lies on it.
+    """The ranks of a layout as a mesh of axes, with the place of this rank on it.
 
-    Ranks are numbered with the tensor axis innermost, then context, data shard, data replicate, and pipeline
-    outermost: neighbours in the tensor group are neighbours in rank, so they share a node. The layout may swap the
-    outer two, and rotate the pipeline: then its stages lie beside other ranks than their numbers say. Context ranks see
-    different tokens through the same parameters, so shards spread over them as well: ``shard`` is the data shard and
-    the context axis in one, and DTensor needs it on the mesh of the tensor axis. The context axis itself is on a mesh
-    of its own.
+    Ranks are numbered with the tensor axis innermost, then context, data shard, data replicate, and pipeline outermost.
+    So neighbours in a tensor group have neighbouring numbers and share a node. The layout may swap the outer two axes.
+    It may also rotate the pipeline: its stages then lie on other ranks than their numbers say. Context ranks see
+    different tokens through the same parameters, so shards spread over them as well: the axis ``shard`` combines the
+    data shard and the context axis, and DTensor needs it on the mesh of the tensor axis. The context axis alone is on a
+    mesh of its own.
     """
 
     def __init__(self, layout: Layout, device: torch.device, nodes: Nodes | None = None) -> None:
@@ -55,36 +55,40 @@ class Grid:
         self._communicators = {} if nodes is None else self._of_own_collectives(nodes)
 
     def axis(self, *names: str) -> DeviceMesh:
-        """The part of the mesh along ``pp``, ``dp_replicate``, ``shard`` or ``tp`` that this rank belongs to."""
+        """Return the submesh along the named axes (``pp``, ``dp_replicate``, ``shard``, ``tp``) that has this rank."""
         return self._mesh[names]
 
     def experts(self, *names: str) -> DeviceMesh:
-        """The part along ``dp_replicate``, ``expert_shard`` or ``expert``; only where experts have ranks of their own.
+        """Return the submesh along the named axes (``dp_replicate``, ``expert_shard``, ``expert``) that has this rank.
 
-        ``expert`` are neighbours that hold different experts, ``expert_shard`` those that hold the same ones.
+        It exists only with expert parallelism. Ranks along ``expert`` are neighbours that hold different experts; ranks
+        along ``expert_shard`` hold the same experts.
         """
         assert self._experts is not None
         return self._experts[names]
 
     @property
     def pipeline(self) -> dist.ProcessGroup:
-        """The ranks of this pipeline, in the order of their stages."""
+        """The process group of this rank's pipeline, in the order of its stages."""
         return self._mesh["pp"].get_group() if self._pipeline is None else self._pipeline
 
     @property
     def context(self) -> DeviceMesh:
-        """The ranks that split a sequence with this one; only where the layout splits any."""
+        """The mesh of the ranks that split sequences with this rank; it exists only with context parallelism."""
         assert self._context is not None
         return self._context["cp"]
 
     @property
     def sums_over_replicas(self) -> bool:
-        """Replicas sum their whole gradients in every step; else each sums its own, and they exchange less."""
+        """True if replicas sum their whole gradients in every step; False if they exchange less, and less often."""
         return self.layout.gradient_sync == GradientSync.FULL
 
     @property
     def replicas(self) -> DeviceMesh:
-        """The ranks that see other tokens through the same parameters and sum gradients, where nothing is sharded."""
+        """The mesh of the ranks that hold the same parameters, see other tokens, and sum gradients with this rank.
+
+        It exists only if no parameters are sharded over data-parallel ranks.
+        """
         assert self.layout.data_parallel_shard_degree == 1
         if not self.sums_over_replicas:
             return self._mesh["shard"]
@@ -92,19 +96,22 @@ class Grid:
 
     @property
     def gradient(self) -> dist.ProcessGroup:
-        """The ranks that together hold one gradient: the whole job, or each replica where these exchange less."""
+        """The process group of the ranks that together hold one gradient of the whole model.
+
+        That is the whole job, or one replica if the replicas exchange less than their gradients.
+        """
         whole = dist.group.WORLD if self._own_replica is None else self._own_replica
         assert whole is not None
         return whole
 
     def communicator(self, axis: DeviceMesh) -> Communicator:
-        """Return the communicator by which the data-parallel ranks of an axis sum gradients and gather parameters."""
+        """Return the communicator with which data-parallel ranks along an axis sum gradients and gather parameters."""
         found = self._communicators.get(tuple(axis.mesh.tolist()))
         return TorchCommunicator(axis.get_group()) if found is None else found
 
     @property
     def has_own_collectives(self) -> bool:
-        """True if a ``communicator`` is not one of torch's."""
+        """True if at least one communicator of the grid is our own implementation, not torch's."""
         return bool(self._communicators)
 
     def _of_own_collectives(self, nodes: Nodes) -> dict[tuple[int, ...], Communicator]:
@@ -137,25 +144,31 @@ class Grid:
         return DeviceMesh(self._device.type, ranks.view(*degrees.values()), mesh_dim_names=tuple(degrees))
 
     def position(self, name: str) -> int:
-        """Index of this rank on an axis."""
+        """Return the index of this rank along an axis (``pp``, ``dp_replicate``, ``shard`` or ``tp``)."""
         if name == "pp":
             return dist.get_rank(self.pipeline)
         return self._mesh.get_local_rank(name)
 
     @property
     def context_rank(self) -> int:
-        """Index of this rank among those that split a sequence."""
+        """The index of this rank among the ranks that split a sequence."""
         return self.position("shard") % self.layout.context_parallel_degree
 
     @property
     def data_parallel_rank(self) -> int:
-        """Index of the batch slice this rank works on; the replicate axis is the outer one."""
+        """The index of the slice of the global batch that this rank works on.
+
+        The slices are numbered with the data shard axis innermost and the data replicate axis outermost.
+        """
         data_shard = self.position("shard") // self.layout.context_parallel_degree
         return self.position("dp_replicate") * self.layout.data_parallel_shard_degree + data_shard
 
     @property
     def num_losses(self) -> int:
-        """Ranks that see other tokens through the same stage and sum their gradients, each of a part of the batch."""
+        """The number of ranks that hold the same stage, see other tokens, and sum their gradients.
+
+        Each of them computes the loss of a part of the batch.
+        """
         replicas = self.layout.data_parallel_replicate_degree if self.sums_over_replicas else 1
         return replicas * self.layout.data_parallel_shard_degree * self.layout.context_parallel_degree
 

@@ -24,7 +24,7 @@ from trials.model.decoder import Decoder, parameter_dtype
 
 
 class OptimizerShard(Protocol):
-    """Elements of the model that one rank updates."""
+    """The elements of the model that one rank updates, with the reduction of their gradients."""
 
     num_replicas: int
     """Ranks that hold these same elements, this one included, of those that together hold one gradient
@@ -33,33 +33,47 @@ class OptimizerShard(Protocol):
     """The shard is the tied vocabulary table, and another stage holds it as well."""
 
     def expect_backward_passes(self, num_left: int) -> None:
-        """Announce that many backward passes of the step: the reduction may start while the last of them runs."""
+        """Announce that ``num_left`` backward passes of the step are still to come.
+
+        The reduction of the gradients may start while the last of them runs.
+        """
 
     def start_reduction(self) -> None:
-        """The last backward pass of a step is done; nothing happens where the reduction has started."""
+        """Start to reduce the gradients, after the last backward pass of a step.
+
+        Do nothing if that has started already.
+        """
 
     def take_gradient(self) -> Tensor:
-        """The elements' gradients of the global batch in fp32; the parameters forget theirs."""
+        """Return the elements' gradients over the global batch, in fp32, and drop them from the parameters."""
 
     def values(self) -> Tensor:
-        """The elements in fp32; the very memory of the parameters where these are fp32."""
+        """Return the elements in fp32. If the parameters are fp32, the result shares their memory."""
 
     def write(self, values: Tensor) -> None:
-        """Give the elements new values, on every rank that computes with them."""
+        """Set the elements to new values, on every rank that computes with them."""
 
     @property
     def parameters(self) -> Sequence[nn.Parameter]:
-        """Parameters of which the shard has all or some elements."""
+        """The parameters that have elements in this shard."""
 
     def held(self, values: Tensor) -> list[Tensor]:
-        """Return this rank's part of each parameter, where all shards have such values; a collective."""
+        """Gather values from all shards, and return this rank's part of each parameter; it is a collective.
+
+        Args:
+            values: One value for each element of this shard, such as a moment of Adam.
+        """
 
     def own(self, held: Sequence[Tensor]) -> Tensor:
-        """The shard's values, of those that this rank is to hold of each parameter."""
+        """Return the values for the elements of this shard; the reverse of ``held``.
+
+        Args:
+            held: This rank's part of each parameter.
+        """
 
 
 class ParameterShard:
-    """The rank's part of one parameter, whose gradient others reduce: FSDP, DDP, or nobody because none is spread."""
+    """This rank's part of one parameter, whose gradient FSDP or DDP reduces, or nobody if it needs no reduction."""
 
     def __init__(self, parameter: nn.Parameter, *, num_replicas: int, is_tied: bool = False) -> None:
         self.num_replicas = num_replicas
@@ -73,41 +87,41 @@ class ParameterShard:
         """Do nothing: FSDP and DDP start their own reduction."""
 
     def take_gradient(self) -> Tensor:
-        """The complete gradient of the part, in fp32; the parameter forgets its own."""
+        """Return the complete gradient of the part in fp32, and drop it from the parameter."""
         gradient = complete_gradient(self._parameter).float()
         self._parameter.grad = None
         return gradient
 
     def values(self) -> Tensor:
-        """The part in fp32; the very memory of the parameter where that is fp32."""
+        """Return the part in fp32. If the parameter is fp32, the result shares its memory."""
         return local_part(self._parameter.detach()).float()
 
     @torch.no_grad()
     def write(self, values: Tensor) -> None:
-        """Give the part new values."""
+        """Set the part to new values."""
         held = local_part(self._parameter.detach())
         if held.data_ptr() != values.data_ptr():
             held.copy_(values)
 
     @property
     def parameters(self) -> Sequence[nn.Parameter]:
-        """The only parameter."""
+        """A list of the only parameter."""
         return [self._parameter]
 
     def held(self, values: Tensor) -> list[Tensor]:
-        """The values: the shard is all that this rank holds."""
+        """Return the values in a list: this shard is all that the rank holds of its parameter."""
         return [values]
 
     def own(self, held: Sequence[Tensor]) -> Tensor:
-        """The only values."""
+        """Return the only tensor in the list."""
         (values,) = held
         return values
 
 
 def complete_gradient(parameter: nn.Parameter) -> Tensor:
-    """Return this rank's part of the gradient.
+    """Return this rank's part of a parameter's gradient, summed over the tensor ranks if it is still in parts.
 
-    Sums what is still spread: a norm's gradient under sequence parallelism is a part on each tensor rank.
+    An example of such parts is the gradient of a norm under sequence parallelism.
     """
     gradient = parameter.grad
     assert gradient is not None, "every parameter takes part in every step"
@@ -117,7 +131,10 @@ def complete_gradient(parameter: nn.Parameter) -> Tensor:
 
 
 def num_parts(parameter: nn.Parameter) -> int:
-    """Into how many different parts the parameter is cut, one on each rank of a mesh."""
+    """Return the number of different parts that a parameter is cut into, one on each rank of a mesh.
+
+    1 if it is whole.
+    """
     # what DDP reduces under tensor parallelism is a plain tensor that remembers what part of a DTensor it was
     spec = parameter if isinstance(parameter, DTensor) else getattr(parameter, "_st_info", None)
     if spec is None:
@@ -136,7 +153,7 @@ def num_parts(parameter: nn.Parameter) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduction:
-    """The way in which gradients become those of the global batch."""
+    """The way in which the gradients of one rank become gradients of the global batch."""
 
     shards: Communicator | None
     """Ranks that split the update; None: it is not split."""
@@ -151,12 +168,15 @@ class Reduction:
 
 
 class BucketShard:
-    """The rank's shard of a bucket of parameters, which become views of one flat tensor; an ``OptimizerShard``.
+    """The rank's shard of a bucket: a group of parameters that become views of one flat tensor.
+
+    It is an ``OptimizerShard``.
 
     Attributes:
-        num_holders: How many of the ranks that together hold one gradient (``Grid.gradient``) hold the whole bucket.
-        num_copies: How many of these have losses that are one: a replica's tensor ranks and stages.
-        max_norm: What the norm of the bucket's own gradient is scaled down to before its reduction; None: nothing.
+        num_holders: Number of ranks that hold the whole bucket, among those that together hold one gradient
+            (``Grid.gradient``).
+        num_copies: Number of these ranks that share one loss: the tensor ranks and stages of a replica.
+        max_norm: The norm to which the bucket's own gradient is clipped before its reduction; None: it is not clipped.
     """
 
     def __init__(
@@ -193,7 +213,7 @@ class BucketShard:
             parameter.register_post_accumulate_grad_hook(self._on_gradient)  # type: ignore[no-untyped-call]
 
     def expect_backward_passes(self, num_left: int) -> None:
-        """Start the reduction as soon as the last of so many passes has left the last gradient of the bucket."""
+        """Start the reduction once ``num_left`` more backward passes have computed all gradients of the bucket."""
         self._num_expected = num_left * len(self._parameters)
 
     def _on_gradient(self, parameter: Tensor) -> None:
@@ -206,7 +226,7 @@ class BucketShard:
 
     @torch.no_grad()
     def own_gradient(self) -> Tensor:
-        """The bucket's gradient of this rank's tokens alone, in one tensor, of which the reduction is to be made."""
+        """Return the bucket's gradient of this rank's tokens alone, as one tensor, which the reduction will read."""
         if self._filled is None:
             self._filled = torch.zeros_like(self._flat, dtype=self._reduction.dtype)
             for parameter, piece in zip(self._parameters, _cut(self._filled, self._parameters), strict=True):
@@ -216,7 +236,10 @@ class BucketShard:
 
     @torch.no_grad()
     def start_reduction(self) -> None:
-        """Start to reduce the gradients, clipped where the bucket has a bound; nothing happens where that was done."""
+        """Start to reduce the gradients, clipped first if the bucket has a bound.
+
+        Do nothing if that has started already.
+        """
         if self._sum is not None:
             return
         whole, self._filled = self.own_gradient(), None
@@ -233,7 +256,7 @@ class BucketShard:
             self._pending = self._reduce_replicas(whole)
 
     def take_gradient(self) -> Tensor:
-        """The reduced gradient of this rank's shard in fp32, when it is there."""
+        """Wait for the reduction, and return the gradient of this rank's shard in fp32."""
         assert self._sum is not None
         if self._pending is not None:
             self._pending.wait()
@@ -247,12 +270,12 @@ class BucketShard:
         return None if replicas is None else replicas.all_reduce(gradient)
 
     def values(self) -> Tensor:
-        """The shard in fp32; the very memory of the bucket where that is fp32."""
+        """Return the shard in fp32. If the bucket is fp32, the result shares its memory."""
         return self._own.float()
 
     @torch.no_grad()
     def write(self, values: Tensor) -> None:
-        """Give the shard new values and gather those of the other shards."""
+        """Set the shard to new values, and gather the new values of the other shards into the bucket."""
         if self._own.data_ptr() != values.data_ptr():
             self._own.copy_(values)
         if self._reduction.shards is not None:
@@ -260,12 +283,12 @@ class BucketShard:
 
     @property
     def parameters(self) -> Sequence[nn.Parameter]:
-        """Parameters of the whole bucket."""
+        """All parameters of the bucket."""
         return self._parameters
 
     @torch.no_grad()
     def held(self, values: Tensor) -> list[Tensor]:
-        """The values of the whole bucket by parameter, of which the other shards give theirs."""
+        """Gather values from all shards of the bucket, and return them for each parameter."""
         flat = values
         if self._reduction.shards is not None:
             flat = values.new_empty(len(self._flat))
@@ -274,7 +297,7 @@ class BucketShard:
         return [piece.view_as(local_part(parameter.detach())) for piece, parameter in pieces]
 
     def own(self, held: Sequence[Tensor]) -> Tensor:
-        """Return this rank's shard of a bucket with these values."""
+        """Return this rank's shard of the values that are given for each parameter of the bucket."""
         flat = held[0].new_zeros(len(self._flat))
         for piece, value in zip(_cut(flat, self._parameters), held, strict=True):
             piece.copy_(value.reshape(-1))
@@ -283,7 +306,7 @@ class BucketShard:
 
 
 def buckets(parameters: Iterable[nn.Parameter], bucket_bytes: int) -> Iterator[list[nn.Parameter]]:
-    """The parameters in order, together until they fill a bucket."""
+    """Yield parameters in groups, in their order. A group is complete when it holds ``bucket_bytes`` or more."""
     bucket: list[nn.Parameter] = []
     held_bytes = 0
     for parameter in parameters:
@@ -330,9 +353,15 @@ class _Kind(NamedTuple):
 
 
 def optimizer_shards(stage: nn.Module, spec: TrialSpec, grid: Grid, overlap: Overlap) -> list[OptimizerShard]:
-    """The shards of all parameters of a stage; where nobody else reduces them, they lie in flat buckets from now on.
+    """Return the shards of all parameters of a stage.
 
-    What is reduced by DDP or in flat buckets is counted in ``overlap``; of FSDP's own reductions nobody hears.
+    If neither FSDP nor DDP reduces them, move them into flat buckets.
+
+    Args:
+        stage: One pipeline stage of this rank.
+        spec: The specification of the trial.
+        grid: The grid of ranks, with this rank's place on it.
+        overlap: Counts the reductions of DDP and of flat buckets. It cannot see those of FSDP.
     """
     if isinstance(stage, DistributedDataParallel):
         average(

@@ -24,13 +24,13 @@ from trials.options import compiled, offloaded, recomputed, use_fp8
 
 
 def parallel_stages(spec: TrialSpec, grid: Grid, device: torch.device) -> tuple[nn.Module, ...]:
-    """Return this rank's stages of the model, ready to train, in the order of the model."""
+    """Return this rank's pipeline stages of the model, made parallel and ready to train, in the order of the model."""
     stages = stages_of_rank(spec.layout, grid.position("pp"))
     return tuple(_parallel_stage(spec, grid, device, stage) for stage in stages)
 
 
 def first_layer(stage: nn.Module) -> nn.Module:
-    """The first layer of one of the ``parallel_stages``."""
+    """Return the first layer of a stage that ``parallel_stages`` returned."""
     layers = next(module for module in stage.modules() if isinstance(module, nn.ModuleDict))
     return next(iter(layers.values()))
 

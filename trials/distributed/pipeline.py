@@ -51,10 +51,11 @@ if TYPE_CHECKING:
 
 
 def is_planned(spec: TrialSpec) -> bool:
-    """Return whether the pipeline is none of torch's own: planned, with delegates, or over links made slow.
+    """Return True if the pipeline runs a list of planned actions instead of one of torch's own schedules.
 
-    Torch's own schedules send by operations of their own, which nothing can hold back; the same schedule as a list of
-    actions sends over a transport that obeys ``LinkConditions``.
+    That is so if the schedule is adaptive, if delegates (helper processes) send its messages, or if links are made
+    slow. Torch's own schedules send by operations that nothing can delay. The same schedule as a list of actions sends
+    over a transport that obeys ``LinkConditions``.
     """
     layout = spec.layout
     by_layout = layout.pipeline_schedule == PipelineSchedule.ADAPTIVE or layout.p2p_transport == P2PTransport.DELEGATED
@@ -62,9 +63,9 @@ def is_planned(spec: TrialSpec) -> bool:
 
 
 def start_standby(spec: TrialSpec, rank: int, device: torch.device, store: Store | None) -> Standby | None:
-    """Begin what has to begin before this process joins the others; None where torch's own schedules run.
+    """Start the helpers that must exist before this process joins the others; None if torch's own schedule runs.
 
-    Delegates are forks of a process that has no threads yet, and that may use every core still.
+    Delegates (processes that send for a rank) are forked from a process that has no threads yet and may use every core.
     """
     layout = spec.layout
     if not is_planned(spec):
@@ -113,11 +114,18 @@ def pipeline_schedule(
     log: ActionLog,
     standby: Standby | None = None,
 ) -> Schedule:
-    """The layout's schedule over this rank's stages; ``loss`` gives each micro-batch's share of that of the step.
+    """Return the layout's pipeline schedule over this rank's stages.
 
-    ``start_reduction`` is called with the index among ``modules`` of each stage whose last backward pass is done:
-    within the step where the schedule is a list of actions, between which others' passes run. ``log`` is told of every
-    pass. ``standby`` sends for a planned pipeline; None: its process group does, as in torch's own.
+    Args:
+        modules: This rank's stages, in the order of the model.
+        spec: The specification of the trial.
+        grid: The grid of ranks, with this rank's place on it.
+        device: The device of this rank.
+        loss: Returns the share of a micro-batch in the loss of the step.
+        start_reduction: Called with the index of a stage in ``modules`` when its last backward pass is done. A planned
+            schedule calls it while passes of other stages still run.
+        log: Records every pass.
+        standby: Sends the messages of a planned pipeline; None: its process group sends them, as torch's own does.
     """
     layout, num_micro_batches = spec.layout, spec.workload.num_micro_batches(spec.layout)
 
@@ -187,7 +195,7 @@ class _LoggedStage(PipelineStage):
 
 
 def plain_schedule(layout: Layout, num_micro_batches: int) -> Planned:
-    """Return the schedule while no link is known to be slow and no pass has been timed."""
+    """Return the schedule for a pipeline in which no link is known to be slow and no pass has been timed."""
     if layout.pipeline_schedule != PipelineSchedule.ADAPTIVE:
         ranks, stages_per_rank = layout.pipeline_parallel_degree, layout.virtual_stages_per_rank
         return named_schedule(layout.pipeline_schedule, ranks, stages_per_rank, num_micro_batches)

@@ -33,10 +33,11 @@ from trials.model.experts import SparseFeedForward
 
 
 class SplitTable(ParallelStyle):
-    """A split table: each rank looks up the tokens whose rows it holds, then a sum follows (arXiv 1909.08053, 3).
+    """The parallel style of a split embedding: each rank looks up tokens in its own rows, and the results are summed.
 
-    ``RowwiseParallel`` does the same forward; going backward, it makes a gradient of the whole table on every rank, and
-    keeps it until the step's end (``embedding_dense_backward`` of DTensor, torch 2.13).
+    Source: arXiv 1909.08053, section 3. ``RowwiseParallel`` does the same in the forward pass. In the backward pass it
+    creates a gradient of the whole table on every rank, and keeps it until the step's end (``embedding_dense_backward``
+    of DTensor, torch 2.13).
     """
 
     def __init__(self, found: Placement) -> None:
@@ -71,22 +72,25 @@ def _look_up(module: nn.Module, device_mesh: DeviceMesh, found: Placement, rows:
 
 
 def splits_logits(layout: Layout) -> bool:
-    """Return True if each tensor rank keeps its part of the vocabulary's logits; else every rank has all of them."""
+    """Return True if each tensor rank keeps only its part of the vocabulary's logits, False if each has all of them."""
     return layout.tensor_parallel_degree > 1 and layout.loss_parallel
 
 
 def loss_of(layout: Layout, tensor_axis: DeviceMesh, vocab_size: int) -> Loss:
-    """The loss of the logits that a rank of the layout computes; call it inside ``loss_context``."""
+    """Return the loss function for the logits that a rank of the layout computes; call it inside ``loss_context``."""
     return _vocabulary_parallel_cross_entropy(tensor_axis, vocab_size) if splits_logits(layout) else cross_entropy
 
 
 def loss_context(layout: Layout) -> AbstractContextManager[None]:
-    """Return the context in which forward and backward of the loss must run."""
+    """Return the context in which the forward and the backward pass of the loss must run."""
     return loss_parallel() if splits_logits(layout) else nullcontext()
 
 
 def logits_per_token(layout: Layout, vocab_size: int, rank: int) -> int:
-    """Logits of a token on one tensor rank: DTensor fills the ranks in turn, so the last may hold fewer."""
+    """Return the number of logits of a token on one tensor rank.
+
+    DTensor fills the ranks in turn, so the last rank may hold fewer.
+    """
     if not splits_logits(layout):
         return vocab_size
     num_per_rank = -(-vocab_size // layout.tensor_parallel_degree)
@@ -112,7 +116,7 @@ _Plan = dict[str, ParallelStyle]
 
 
 def split_layer(layer: nn.Module, spec: TrialSpec, grid: Grid) -> None:
-    """Split a layer's matrices over the tensor ranks; each keeps its part of the values it already has."""
+    """Split the matrices of a layer over the tensor ranks. Each rank keeps its part of the present values."""
     plan = _layer_plan(spec)
     if isinstance(layer.mlp, SparseFeedForward):
         plan |= routed_plan(spec.layout, "mlp.routed") | _feed_forward_plan(spec, "mlp.shared")
@@ -122,7 +126,7 @@ def split_layer(layer: nn.Module, spec: TrialSpec, grid: Grid) -> None:
 
 
 def split_ends(decoder: Decoder, spec: TrialSpec, grid: Grid) -> None:
-    """Split the embedding and the output over the tensor ranks, where this part of the model has them."""
+    """Split the embedding and the output projection over the tensor ranks, if this part of the model has them."""
     _split(decoder, _ends_plan(spec), grid)
     if grid.layout.compiled and grid.layout.tensor_parallel_degree > 1 and decoder.embedding is not None:
         # a compiled layer takes the embedding for a view of a DTensor and loses its gradient (torch 2.13); not a copy
@@ -195,11 +199,11 @@ def _ends_plan(spec: TrialSpec) -> _Plan:
 
 
 class TiedTables:
-    """The first stage's embedding and the last stage's output, as far as this rank holds them.
+    """The copies of a tied vocabulary table on this rank: the first stage's embedding and the last stage's output.
 
-    Both begin with the same values and get the same gradients, so they stay equal and are never compared. The two
-    ranks that hold the same part of the table lie at the ends of one pipeline; a schedule that runs in a V has both
-    copies on the first of them.
+    Both begin with the same values and get the same gradients, so they stay equal and are never compared. The two ranks
+    that hold the same part of the table are at the ends of one pipeline. With a V-shaped schedule, the first of them
+    holds both copies.
     """
 
     def __init__(self, tied: Sequence[int], pipeline: dist.ProcessGroup) -> None:
@@ -209,7 +213,11 @@ class TiedTables:
         self._last = dist.get_world_size(pipeline) - 1
 
     def sum(self, gradients: Sequence[Tensor]) -> None:
-        """Add up the gradients of the table's copies, among those of all optimizer shards of this rank."""
+        """Add up the gradients of the table's copies, in place, and give each copy the sum.
+
+        Args:
+            gradients: The gradients of all optimizer shards of this rank, in their order.
+        """
         own = [gradients[index] for index in self._tied]
         if len(own) == 2:
             own[0] += own[1]

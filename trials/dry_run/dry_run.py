@@ -53,7 +53,7 @@ _FEWEST_LAYERS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extrapolation:
-    """The jobs to run in place of one."""
+    """The smaller jobs that run in place of a large one, and from which its figures follow."""
 
     spec: TrialSpec
     layers: tuple[int, ...]
@@ -63,7 +63,7 @@ class Extrapolation:
 
     @classmethod
     def of(cls, spec: TrialSpec, *, exact: bool) -> Extrapolation:
-        """The smallest jobs that tell about this one; the job itself if the answer is to be exact."""
+        """Return the smallest jobs from which the figures of a job follow; the job itself if ``exact`` is True."""
         layers = layers_per_stage(spec.layout, spec.model.num_layers)
         micro_batches = spec.workload.num_micro_batches(spec.layout)
         if exact:
@@ -76,15 +76,15 @@ class Extrapolation:
 
     @property
     def is_whole(self) -> bool:
-        """The job itself runs."""
+        """True if the job itself runs, so that nothing is extrapolated."""
         return len(self.layers) == len(self.micro_batches) == 1
 
     def specs(self) -> list[TrialSpec]:
-        """The jobs to run."""
+        """Return the specifications of the jobs to run."""
         return [_smaller(self.spec, *size) for size in product(self.layers, self.micro_batches)]
 
     def weights(self) -> list[float]:
-        """Return the factor of each job's figure, so that their sum is the figure of the whole job."""
+        """Return the weight of each job: the weighted sum of their figures is the figure of the whole job."""
         by_layers = _weights(self.layers, layers_per_stage(self.spec.layout, self.spec.model.num_layers))
         by_micro_batches = _weights(self.micro_batches, self.spec.workload.num_micro_batches(self.spec.layout))
         return [left * right for left, right in product(by_layers, by_micro_batches)]
@@ -138,9 +138,13 @@ _DEVICE = torch.device("cpu")
 
 
 def dry_run(request: DryRunRequest, progress: Callable[[str], None] = lambda _: None) -> DryRun:
-    """Count what the ranks hold and compute, each in a process of its own: torch remembers groups and meshes.
+    """Count the memory that ranks hold and the operations that they run, each in its own process, without a device.
 
-    ``progress`` hears how many of the runs are done.
+    Each needs its own process because torch remembers groups and meshes.
+
+    Args:
+        request: The trial and the ranks to run.
+        progress: Called with a text that says how many of the runs are done.
     """
     spec, notes = _runnable(request.spec)
     extrapolation = Extrapolation.of(spec, exact=request.exact)
@@ -188,7 +192,7 @@ def _answer(sender: Connection, spec: TrialSpec, rank: int) -> None:
 
 
 def run_rank(spec: TrialSpec, rank: int) -> RankDryRun:
-    """Build the rank's part of the model and run its first step, as a trial does; once per process."""
+    """Build a rank's part of the model, and run its first step as a trial does; call it once per process."""
     torch.set_num_threads(1)
     with fake_ranks(rank, spec.layout.world_size):
         grid = Grid(spec.layout, _DEVICE)
@@ -364,7 +368,11 @@ def _num_cores() -> int:
 
 
 def main() -> int:
-    """Answer the request on standard input, with progress on standard error; 2 where it cannot be read."""
+    """Answer the request on standard input, and print progress to standard error.
+
+    Returns:
+        The exit code: 2 if the request cannot be read.
+    """
     return serve_one(DryRunRequest, partial(dry_run, progress=partial(print, file=sys.stderr, flush=True)))
 
 

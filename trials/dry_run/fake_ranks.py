@@ -32,7 +32,7 @@ finite loss, and dividing by it is harmless."""
 
 @contextmanager
 def fake_ranks(rank: int, world_size: int) -> Iterator[None]:
-    """Act as one rank of that many; the others are fake."""
+    """Act as one rank of a job with ``world_size`` ranks while the block runs; the other ranks are fake."""
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
     try:
         yield
@@ -42,7 +42,7 @@ def fake_ranks(rank: int, world_size: int) -> Iterator[None]:
 
 @contextmanager
 def without_values() -> Iterator[None]:
-    """Give new tensors shapes and no values; a mesh has to be made before."""
+    """Create tensors with shapes but without values while the block runs. Create the device mesh before the block."""
     with (
         FakeTensorMode(allow_non_fake_inputs=True),
         _RealStaysReal(),  # type: ignore[no-untyped-call]  # torch types no mode
@@ -54,7 +54,7 @@ def without_values() -> Iterator[None]:
 
 @contextmanager
 def answered_reducers() -> Iterator[None]:
-    """Reduce DDP's buckets at once: ranks that only seem to be there promise no result for later."""
+    """Complete the reductions of DDP's buckets at once while the block runs, because fake ranks never answer later."""
 
     def reduced(buffer: Tensor, group: dist.ProcessGroup) -> FuturePending:
         dist.all_reduce(buffer, group=group)

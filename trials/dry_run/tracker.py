@@ -56,7 +56,7 @@ _MOVES_NOTHING = frozenset(
 
 
 class OpCounter:
-    """Adds up operations as they are executed on local tensors."""
+    """Sums of the FLOP, bytes and collectives of operations that were executed on local tensors."""
 
     def __init__(self) -> None:
         self._flop = 0
@@ -66,7 +66,14 @@ class OpCounter:
         self._bytes: Counter[str] = Counter()
 
     def add(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
-        """Note that one operation was executed."""
+        """Add one executed operation.
+
+        Args:
+            func: The operation of torch.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+            out: Its result.
+        """
         name = func._opname
         if func.namespace in _LIBRARIES:
             self._add_collective(name, args, out)
@@ -76,7 +83,7 @@ class OpCounter:
             self._flop += _flop(func, args, kwargs, out)
 
     def counts(self) -> OperationCounts:
-        """Return the sums since the beginning."""
+        """Return the sums over all operations added so far."""
         collectives = tuple(
             CollectiveCount(kind=kind, num_calls=self._calls[kind], num_bytes=self._bytes[kind])
             for kind in sorted(self._calls)
@@ -97,9 +104,10 @@ class OpCounter:
 
 
 def bytes_staged_by_gloo(func: Any, args: tuple[Any, ...], out: Any) -> int:
-    """Bytes that gloo holds beside an operation's own tensors while it runs (torch 2.13, two ranks, measured).
+    """Return the bytes that gloo allocates in addition to an operation's own tensors while it runs.
 
-    It gathers into a second whole tensor, and reduces a copy of what it scatters; others it does in place.
+    Measured with torch 2.13 and two ranks. Gloo gathers into a second whole tensor, and reduces a copy of what it
+    scatters; it does the others in place.
     """
     is_staged = func.namespace in _LIBRARIES and _COLLECTIVES.get(func._opname) in ("all_gather", "reduce_scatter")
     return _whole_bytes(args, out) if is_staged else 0
@@ -157,10 +165,10 @@ class _Block:
 
 
 class Allocations:
-    """Follows the storages of tensors, whether their bytes exist or not.
+    """A record of the memory blocks of tensors, whether their bytes exist or not.
 
-    A block has one kind for all of its life: that of the phase it was allocated in (``now``), until it is found to be
-    something else (``name``).
+    A block keeps one kind for all of its life. That is the kind of the phase in which it was allocated (``now``),
+    unless ``name`` says later that it is another one.
     """
 
     def __init__(self) -> None:
@@ -169,23 +177,26 @@ class Allocations:
         self._changes: list[tuple[_Block, int]] = []
 
     def record(self, tensor: Tensor) -> None:
-        """An operation has returned this tensor; its storage may be new."""
+        """Record the memory of a tensor that an operation returned; its block may be new."""
         if tensor.device.type != "meta":
             self._block(tensor.untyped_storage())
 
     def hold_for_a_moment(self, num_bytes: int) -> None:
-        """An operation holds so much, which it returns to nobody, beside what is held now."""
+        """Record a temporary block that an operation allocates and frees again, in addition to all present blocks."""
         block = _Block(self.now, 0)
         self._change(block, num_bytes)
         self._change(block, -num_bytes)
 
     def name(self, tensor: Tensor, kind: Kind) -> None:
-        """Say what kind this tensor's memory is of."""
+        """Set the kind of the block that holds a tensor."""
         self._block(tensor.untyped_storage()).kind = kind
 
     @contextmanager
     def follow_resizes(self) -> Iterator[None]:
-        """FSDP keeps the tensors that it gathers into, and takes their memory away and gives it back."""
+        """Record the changes of size of blocks while the block of code runs.
+
+        FSDP keeps the tensors that it gathers into, and frees and reallocates their memory.
+        """
         resize = UntypedStorage.resize_
 
         def resized(storage: UntypedStorage, num_bytes: int) -> UntypedStorage:
@@ -201,7 +212,7 @@ class Allocations:
 
     @contextmanager
     def within(self, kind: Kind) -> Iterator[None]:
-        """Count what is allocated inside as of this kind."""
+        """Count memory that is allocated while the block of code runs as memory of this kind."""
         before, self.now = self.now, kind
         try:
             yield
@@ -210,12 +221,12 @@ class Allocations:
 
     @contextmanager
     def elsewhere(self) -> Iterator[None]:
-        """Count nothing that is allocated inside, for all of its life."""
+        """Do not count memory that is allocated while the block of code runs, even later."""
         with self.within(_ELSEWHERE):
             yield
 
     def peak(self) -> HeldBytes:
-        """Return the bytes at the moment when most were held, by kind."""
+        """Return the bytes by kind at the moment when most bytes were held."""
         held = highest = 0
         moment = 0
         for index, (_, change) in enumerate(self._changes, start=1):
@@ -251,9 +262,10 @@ _LOCAL = (Tensor, nn.Parameter, FakeTensor)
 
 
 class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch types no mode
-    """Feeds ``allocations`` and ``tally`` with the operations of the block that it is entered for.
+    """A mode of torch that passes every operation in its block to ``allocations`` and ``op_counter``.
 
-    ``on_cpu``: collectives are gloo's.
+    Args:
+        on_cpu: True if the job runs on CPUs, so that its collectives are gloo's.
     """
 
     def __init__(self, *, on_cpu: bool) -> None:
@@ -280,12 +292,12 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch type
         return out
 
     def start_counting(self) -> None:
-        """Forget the operations so far, which belong to no step; what is held stays."""
+        """Forget the operations counted so far, which belong to no step; memory that is held still counts."""
         self.op_counter = OpCounter()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave out operations inside: they do not belong to the rank."""
+        """Ignore operations while the block of code runs, because they are not operations of the rank."""
         self._paused += 1
         try:
             yield
@@ -295,10 +307,13 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch type
 
 @contextmanager
 def tracked(*, on_cpu: bool) -> Iterator[Tracker]:
-    """Track the rank's own operations, whose job runs on CPUs or on other devices.
+    """Track the operations of the rank while the block of code runs.
 
-    DTensor finds the shape of a result by running the operation once on tensors of the whole, undivided size, which are
-    no part of the rank.
+    DTensor finds the shape of a result by running the operation once on tensors of the whole, undivided size. These
+    runs are ignored.
+
+    Args:
+        on_cpu: True if the job runs on CPUs, so that its collectives are gloo's.
     """
     tracker = Tracker(on_cpu=on_cpu)
     propagate: Callable[..., Any] = ShardingPropagator._propagate_tensor_meta_non_cached
