@@ -76,25 +76,39 @@ T = TypeVar("T")
 
 # ---------------------------------------------------------------- reading
 def read(cls: type[T], document: Any, path: str = "") -> T:
-    """Return the value that a document describes; fields with a default may be missing.
+    """Return the value that a JSON document from a caller describes. Fields with a default may be missing.
+
+    Args:
+        cls: Type of the value.
+        document: Parsed JSON of the value.
+        path: Path of the document in the whole request, for error messages.
 
     Raises:
-        InvalidDocument: With every field that does not fit: its path, its value, the rule and the nearest legal value.
+        InvalidDocument: Some fields are not valid. The error lists each one: its path, its value, the rule that it
+            breaks, and the nearest legal value.
     """
     return _read(cls, document, path, is_own=False)
 
 
 def restore(cls: type[T], document: Any, path: str = "") -> T:
-    """Return the value that this project wrote: types are checked, and fields that a newer release has are left out.
+    """Return the value that a JSON document describes which this product wrote itself.
+
+    Types and the fields' own bounds are checked, but not the general limits on the sizes of numbers and texts. Unknown
+    fields, which a newer release may have written, are ignored.
+
+    Args:
+        cls: Type of the value.
+        document: Parsed JSON of the value.
+        path: Path of the document in a larger one, for error messages.
 
     Raises:
-        InvalidDocument: As ``read`` does.
+        InvalidDocument: Some fields have a wrong type. The error lists them, as that of ``read`` does.
     """
     return _read(cls, document, path, is_own=True)
 
 
 def write(value: Any) -> Any:
-    """Return the value as JSON of its fields and of what is ``derived`` of them, as answers show it."""
+    """Return a value as JSON data for an answer: its fields, and its properties that are marked ``derived``."""
     if is_dataclass(value) and not isinstance(value, type):
         names = (*(each.name for each in fields(value)), *derived_of(type(value)))
         own = {name: getattr(value, name) for name in names}
@@ -130,7 +144,10 @@ def _validator(cls: Any, *, is_own: bool) -> SchemaValidator:
 
 @cache
 def strict_schema(cls: Any) -> CoreSchema:
-    """Return pydantic's schema of a type, made strict. It is made once: each new service would make it again."""
+    """Return pydantic's schema of a type in strict form: no conversions, no unknown fields, bounds for all values.
+
+    The result is cached, because it takes long to make.
+    """
     return _walked(cls, is_own=False)
 
 
@@ -156,7 +173,7 @@ Document: TypeAlias = Annotated[T, _Strict()]
 
 @dataclass(frozen=True, slots=True)
 class GivenFields:
-    """Metadata of a field that holds some fields of a dataclass: a mapping with those that were given, read."""
+    """A mark for a field whose value is a mapping: some fields of a dataclass, only those that the caller gave."""
 
     cls: type[Any]
 
@@ -171,7 +188,7 @@ class GivenFields:
 
     @property
     def takes_name(self) -> bool:
-        """True if a name of the catalog may be given instead of the fields."""
+        """True if the name of a catalog entry may be given instead of the fields."""
         return self.cls in _IN_SHORT
 
     def _given(self, document: Any, read: ValidatorFunctionWrapHandler) -> dict[str, object]:
@@ -186,7 +203,7 @@ _BASE_SCHEMA = _NAME_SCHEMA | {"description": "Name of the catalog; fields that 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Described:
-    """Metadata of a dataclass that people may also write in a short form."""
+    """A mark for a dataclass that callers may also write in a short form, such as a catalog name with some changes."""
 
     whole: Callable[[object], Any]
     """Makes the whole document of a short form. Fields that fit nowhere are left, so that they are refused."""
@@ -225,7 +242,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InWords:
-    """Metadata of a value that people may also write as text."""
+    """A mark for a value that callers may also write as a text, such as a layout by its name."""
 
     read: Callable[[str], Any]
     """Makes the document from a text."""
@@ -261,7 +278,13 @@ class InWords:
 
 
 def extended(cls: type[T], /, *values: Any, **more: object) -> T:
-    """Return a ``cls`` of the fields that these dataclasses have in common with it, and of further ones."""
+    """Return a value of type ``cls`` that takes its fields from other dataclass values and from keyword arguments.
+
+    Args:
+        cls: Type of the result.
+        *values: Dataclass values. Each field that they share with ``cls`` is copied; of several values the last counts.
+        **more: Further fields, which replace copied ones.
+    """
     names = {each.name for each in fields(cast("Any", cls))}
     shared = {each.name: getattr(one, each.name) for one in values for each in fields(one) if each.name in names}
     return cls(**shared | more)
@@ -276,13 +299,13 @@ _IN_SHORT: dict[type[Any], Described] = {}
 
 
 def write_in_short(cls: type[Any], described: Described) -> None:
-    """Register the short form of a type, so that each field of that type reads it. The catalog calls this."""
+    """Register the short form in which callers may write values of a type. The catalog calls this."""
     _IN_SHORT[cls] = described
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """Mark of a field that takes a name."""
+    """A mark for a field that takes the name of an object, or optionally the object itself."""
 
     alone: bool = False
     """True if the field takes only a name; otherwise it also takes the object itself."""
@@ -319,7 +342,7 @@ def _takes_name_alone(hint: Any) -> bool:
 
 
 def named_thing(union: Any) -> type[Any]:
-    """Return the type beside text."""
+    """Return the type other than ``str`` in a union such as ``Cluster | str``."""
     found: type[Any] = next(each for each in get_args(union) if each is not str)
     return found
 
@@ -482,20 +505,20 @@ _BROKEN_BOUNDS = frozenset({"greater_than", "greater_than_equal", "less_than", "
 def complaints(
     found: Iterable[Mapping[str, Any]], cls: Any, path: str = "", whole: str = ""
 ) -> tuple[InvalidInput, ...]:
-    """Return pydantic's errors in one form, misspelt fields before those that are missing, and at most 50.
+    """Return pydantic's validation errors as ``InvalidInput``, at most 50. Unknown fields come before other errors.
 
     Args:
-        found: Their paths start at the value.
-        cls: The type that the value was read as.
-        path: Of the value itself.
-        whole: What the value itself is called if it has no path.
+        found: Errors of pydantic. Their paths start at the value that was read.
+        cls: Type that the value was read as.
+        path: Path of the value itself, which is put before the path of each error.
+        whole: Name of the value in messages about the whole value, if ``path`` is empty.
     """
     by_kind = sorted(found, key=lambda item: item["type"] not in _UNKNOWN)
     return tuple(_complaint(item, cls, path, whole) for item in by_kind[:_MAX_SHOWN])
 
 
 def violation(error: InvalidInput) -> Violation:
-    """Return a complaint as a value that quotes no more than a line of its field and of its value."""
+    """Return an error as a ``Violation`` for an answer. Long paths and values are cut off after about one line."""
     text, path = quoted(error.value), error.field.replace("\0", "\N{REPLACEMENT CHARACTER}")  # answers hold no NUL
     shown = text if "..." in text else to_plain(error.value)
     field = path if len(path) <= 100 else f"{path[:97]}..."
@@ -590,7 +613,7 @@ def _fields_of(hint: Any) -> Iterator[str]:
 
 
 def dataclasses_in(annotation: Any) -> Iterator[type[Any]]:
-    """Return the dataclasses that a value of that type is or directly holds."""
+    """Yield the dataclasses that a type annotation contains, such as the item type of a list."""
     if isinstance(annotation, type) and is_dataclass(annotation):
         yield annotation
     for inner in (*get_args(annotation), *getattr(annotation, "__metadata__", ())):

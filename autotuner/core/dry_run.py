@@ -13,7 +13,7 @@ from autotuner.core.value import derived, value
 
 @value
 class DryRunRequest:
-    """A request to count the memory and operations of a trial."""
+    """A request for a dry run: it counts the memory and the operations of a trial without a device."""
 
     spec: TrialSpec
     ranks: tuple[int, ...]
@@ -25,7 +25,7 @@ class DryRunRequest:
 
 @value
 class HeldBytes:
-    """Bytes of a rank's tensors at the moment of its peak; the parts sum to ``peak_bytes``."""
+    """The bytes of a rank's tensors, by kind, at the moment of its peak. The parts sum to ``peak_bytes``."""
 
     parameters_bytes: float
     """Bytes of the model that the rank keeps between steps."""
@@ -40,13 +40,13 @@ class HeldBytes:
 
     @property
     def peak_bytes(self) -> float:
-        """The sum of all parts."""
+        """The peak memory of the rank in bytes: the sum of all parts."""
         return float(sum(getattr(self, f.name) for f in fields(self)))
 
 
 @value
 class CollectiveCount:
-    """Collectives of one kind in one step."""
+    """The number and the size of the collectives of one kind in one step."""
 
     kind: str
     """``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``, ``broadcast``, ``send``, ``receive``."""
@@ -70,7 +70,7 @@ class OperationCounts:
 
 @value
 class RankDryRun:
-    """The dry run of one rank."""
+    """The memory and the operations of one rank, counted without a device."""
 
     rank: int
     held: HeldBytes
@@ -79,7 +79,7 @@ class RankDryRun:
 
 @value
 class DryRun:
-    """The dry runs of all requested ranks."""
+    """The dry runs (memory and operations counted without a device) of all requested ranks."""
 
     ranks: tuple[RankDryRun, ...]
     layers_run: tuple[int, ...] = ()
@@ -97,16 +97,17 @@ class DryRun:
     @property
     @derived
     def fullest_rank(self) -> int:
-        """The rank with the highest peak."""
+        """The number of the rank with the highest peak."""
         return self.fullest.rank
 
 
 def telling_ranks(layout: Layout) -> tuple[int, ...]:
-    """Return ranks that include the fullest rank: one of each pipeline rank that may be it.
+    """Return a few ranks, one per pipeline rank, that include the rank with the highest peak memory.
 
-    The first pipeline rank embeds and has most micro-batches in flight, the last one holds the logits, and in a V the
-    first does both. Where the first gives layers away, the second may be fuller. Within a pipeline rank the first
-    rank is the fullest: shards that do not come out even leave the later ranks less.
+    The first pipeline rank holds the embedding and most micro-batches in flight, and the last one holds the logits; in
+    V-shaped schedules the first one holds all of these. If the first stage has fewer layers, the second pipeline rank
+    may have the highest peak. Within a pipeline rank the first rank has the highest peak: if shards are unequal, later
+    ranks hold less.
     """
     last = layout.pipeline_parallel_degree - 1
     gives_away = layout.first_stage_less_layers > 0 or (

@@ -16,18 +16,18 @@ _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 8
 
 
 def quoted(value: object) -> str:
-    """Return the value as Python writes it, shortened in the middle or at its end if it is longer than a line."""
+    """Return a value as Python writes it, shortened to about one line."""
     text = _SHORT.repr(value)
     return text if len(text) <= _LINE else f"{text[: _LINE - 3]}..."
 
 
 def sendable(text: str) -> str:
-    """Return the text with unpaired surrogates spelt out, because no encoding can send them."""
+    """Return a text in which unpaired surrogates are replaced by escapes, because no encoding can send them."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 class AutotunerError(Exception):
-    """The base of every error that this project raises on purpose. All of them can be pickled."""
+    """The base class of every error that this product raises on purpose. All of them can be pickled."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return _as_it_was, (type(self), self.args, self.__dict__)
@@ -45,9 +45,9 @@ class InvalidInput(AutotunerError, ValueError):
 
     Attributes:
         field: Path of the value, dots between names (``cluster.num_nodes``).
-        value: What was given.
-        rule: What it should have been, as a sentence without a full stop.
-        nearest: The nearest legal value, where there is one.
+        value: The given value.
+        rule: The rule, as a sentence without a full stop: ``must be 1 or more``.
+        nearest: The nearest legal value; None: it is not known.
 
     Example:
         >>> print(InvalidInput("cluster.num_nodes", 0, "must be 1 or more", 1))
@@ -66,11 +66,11 @@ class InvalidInput(AutotunerError, ValueError):
 
     @property
     def complaints(self) -> tuple[InvalidInput, ...]:
-        """The values that break a rule, each as one error. An ``InvalidDocument`` has several."""
+        """The broken rules, as one error each. A plain ``InvalidInput`` is one; an ``InvalidDocument`` has several."""
         return (self,)
 
     def under(self, parent: str) -> InvalidInput:
-        """Return the error with its field's path extended by a parent object."""
+        """Return the same error with the name of a parent object put before the path of its field."""
         return InvalidInput(f"{parent}.{self.field}", self.value, self.rule, self.nearest)
 
 
@@ -79,7 +79,10 @@ _MAX_SAID = 5
 
 
 class InvalidDocument(InvalidInput):
-    """Raised when values of a document break rules. Field, value, rule and nearest are those of the first one."""
+    """Raised when one or more values of a document break rules.
+
+    ``field``, ``value``, ``rule`` and ``nearest`` are those of the first broken rule; ``complaints`` has all of them.
+    """
 
     _others: tuple[InvalidInput, ...] = ()
     _num_found: int = 1
@@ -93,16 +96,21 @@ class InvalidDocument(InvalidInput):
 
     @property
     def complaints(self) -> tuple[InvalidInput, ...]:
-        """The values that break a rule, at most the first 50."""
+        """The broken rules, as one error each, at most the first 50."""
         return (InvalidInput(self.field, self.value, self.rule, self.nearest), *self._others)
 
     def under(self, parent: str) -> InvalidDocument:
-        """Return the error with the paths of all complaints extended by a parent object."""
+        """Return the same error with the name of a parent object put before the path of each field."""
         return InvalidDocument([each.under(parent) for each in self.complaints], self._num_found)
 
 
 def in_one_line(complaints: Sequence[object], num_found: int) -> str:
-    """Return the first complaints as one sentence, with how many more there are."""
+    """Return the first few errors as one sentence, with the number of the others.
+
+    Args:
+        complaints: Errors, whose texts are used.
+        num_found: Number of all errors that were found, which may be more than ``complaints`` has.
+    """
     said = [str(each) for each in complaints[:_MAX_SAID]]
     if (more := num_found - len(said)) > 0:
         said.append(f"and {more} more")
@@ -111,7 +119,7 @@ def in_one_line(complaints: Sequence[object], num_found: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """One value that breaks one rule."""
+    """One value of a request that breaks one rule, as answers show it."""
 
     field: str
     """Path of the value in the body, or name of the parameter."""
@@ -127,7 +135,7 @@ class Violation:
 
 
 class Unreadable(InvalidInput):
-    """Raised when a stored document cannot be read: no caller can mend it, so a service answers it as its own error."""
+    """Raised when a stored document cannot be read. It is the service's own error, because no caller can correct it."""
 
     def __init__(self, kind: str, text: str, problem: Exception) -> None:
         super().__init__(f"stored {kind}", text, f"cannot be read: {problem}")
@@ -174,7 +182,7 @@ class QuotaExceeded(AutotunerError):
     """Raised when a caller has used up a quota. The message says how much the quota allows.
 
     Attributes:
-        retry_after_s: Seconds until enough of the quota is free, at the latest; None: until a run of the caller ends.
+        retry_after_s: Longest time in seconds until enough of the quota is free; None: when a run of the caller ends.
     """
 
     def __init__(self, detail: str, retry_after_s: float | None = None) -> None:
@@ -183,7 +191,7 @@ class QuotaExceeded(AutotunerError):
 
 
 class TooOften(AutotunerError):
-    """Raised when a caller sent too many requests; ``retry_after_s`` is the time to wait."""
+    """Raised when a caller sent too many requests; ``retry_after_s`` is the number of seconds to wait."""
 
     def __init__(self, detail: str, retry_after_s: int) -> None:
         self.retry_after_s = retry_after_s
@@ -191,11 +199,11 @@ class TooOften(AutotunerError):
 
 
 class TooCostly(AutotunerError):
-    """Raised when an answer needs more time or memory than the service allows. The message says the limit."""
+    """Raised when an answer would need more time or memory than the service allows. The message says the limit."""
 
 
 class Busy(AutotunerError):
-    """Raised when too many requests wait for the service already.
+    """Raised when the service already has too many waiting requests.
 
     Attributes:
         retry_after_s: Seconds to wait before the next request.
@@ -207,7 +215,7 @@ class Busy(AutotunerError):
 
 
 class LeaseLost(AutotunerError):
-    """Raised when another worker holds the run now. The former holder must stop writing to it."""
+    """Raised when another worker now holds the lease of a run. The former holder must stop writing to the run."""
 
     def __init__(self, run_id: str, owner: str) -> None:
         self.run_id = run_id

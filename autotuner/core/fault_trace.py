@@ -23,7 +23,7 @@ _BITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
 
 @value
 class Fault:
-    """A state of one link that begins at a step and lasts until the next fault of that link."""
+    """A state of one link (slow, narrow or dead) from a step on, until the next fault of the same link."""
 
     step: CountFromZero
     """Step at which the state begins, counted from 0 at the first step under the trace."""
@@ -41,7 +41,7 @@ class Fault:
 
 @value
 class Stretch:
-    """Consecutive steps in which no link changes; ``links`` are the degraded ones."""
+    """Consecutive steps of a fault trace without a change of links; ``links`` are those that are degraded."""
 
     first_step: int
     num_steps: int
@@ -50,11 +50,11 @@ class Stretch:
 
 @value
 class FaultTrace:
-    """Faults in order of their steps, over so many steps.
+    """A list of link faults in the order of their steps, over a given number of steps.
 
-    A line, or a part between two ``|``, per fault, or several of a step: ``iteration; link[, link]; state``, where a
-    state is seconds of one-way delay (``0.06``; ``0`` heals), a rate (``200mbit``), or ``dead``. ``inf`` is another
-    word for dead (the traces of PipeMorph, arXiv 2504.19232, are written so).
+    As a text it has one line per fault (or a part between two ``|``): ``iteration; link[, link]; state``. Several links
+    may have the same fault. A state is a one-way delay in seconds (``0.06``; ``0`` ends the fault), a rate
+    (``200mbit``), or ``dead``. ``inf`` also means dead, as in the traces of PipeMorph (arXiv 2504.19232).
     """
 
     faults: tuple[Fault, ...]
@@ -69,10 +69,14 @@ class FaultTrace:
 
     @classmethod
     def parse(cls, text: str, *, num_steps: int | None = None) -> Self:
-        """Return the trace of a text. By default it lasts as long after the last fault as it took to get there.
+        """Return the fault trace that a text describes.
+
+        Args:
+            text: One line per fault: ``iteration; link[, link]; state``.
+            num_steps: Number of steps of the trace; None: twice the step number of the last fault, and at least 1.
 
         Raises:
-            InvalidInput: A line is no fault; with the line.
+            InvalidInput: A line does not describe a fault. The error quotes the line.
 
         Example:
             >>> trace = FaultTrace.parse("7; 2_3; 0.06 | 14; 2_3; 0")
@@ -86,16 +90,16 @@ class FaultTrace:
 
     @property
     def ends(self) -> tuple[LinkEnds, ...]:
-        """The links that have a fault at some step."""
+        """The links that have a fault at some step, each as the numbers of its two ends."""
         return tuple(sorted({fault.health.ends for fault in self.faults if fault.health.ends}))
 
     def links_at(self, step: int) -> tuple[LinkHealth, ...]:
-        """Return the links that are degraded in a step."""
+        """Return the states of the links that are degraded in this step."""
         known = latest(fault.health for fault in self.faults if fault.step <= step)
         return tuple(health for health in known if not health.is_healthy)
 
     def stretches(self) -> tuple[Stretch, ...]:
-        """Return the steps of the trace in stretches, cut where a link changes."""
+        """Return the steps of the trace as stretches: consecutive steps between two changes of links."""
         cuts = sorted({0, *(fault.step for fault in self.faults)})
         ends: Sequence[int] = (*cuts[1:], self.num_steps)
         return tuple(
@@ -143,14 +147,17 @@ def _rate(bits: float) -> str:
 
 
 def at_worst(job: Job, trace: FaultTrace | None) -> Job:
-    """Return the job that a layout must be legal for: it has every fault of the trace at its worst.
+    """Return the job with every link in the worst state of a fault trace. Layouts must be legal for this job.
 
-    A layout may need no link that dies, and its stages are placed around slow links.
+    So a layout must not need a link that is dead in some step, and its stages are placed around slow links. Of several
+    states of a link, dead is the worst, then the one with the largest delay.
 
-    A link that is dead in some step is dead here; of other states the one with the largest delay stands.
+    Args:
+        job: The job.
+        trace: The fault trace; None: the job is returned unchanged.
 
     Raises:
-        InvalidInput: The cluster lacks one of the links.
+        InvalidInput: The cluster lacks a link that the trace names.
     """
     if trace is None:
         return job
@@ -166,10 +173,10 @@ def at_worst(job: Job, trace: FaultTrace | None) -> Job:
 
 
 def require_links(trace: FaultTrace, cluster: Cluster) -> None:
-    """Return if the cluster has every link that the trace names.
+    """Check that the cluster has every link that the fault trace names.
 
     Raises:
-        InvalidInput: With the first line whose link it lacks.
+        InvalidInput: A link is missing. The error quotes the first line of the trace that names it.
     """
     num_ends = cluster.num_link_ends
     for fault in trace.faults:

@@ -10,7 +10,7 @@ _IN_ORDER = (*RANK_DEGREES, *(name for name in OPTIONS if name not in RANK_DEGRE
 
 @value
 class FieldChange:
-    """An option with its value in one layout and in another."""
+    """An option whose values differ between two layouts, with both values."""
 
     field: str
     """The field of ``Layout``."""
@@ -21,7 +21,7 @@ class FieldChange:
 
 
 def difference(before: Layout, after: Layout) -> tuple[FieldChange, ...]:
-    """Return the options that two layouts choose differently, the degrees first."""
+    """Return the options whose values differ between two layouts. The degrees of parallelism come first."""
     pairs = ((name, getattr(before, name), getattr(after, name)) for name in _IN_ORDER)
     return tuple(
         FieldChange(field=name, before=OPTIONS[name].to_plain(one), after=OPTIONS[name].to_plain(other))

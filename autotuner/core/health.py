@@ -11,14 +11,14 @@ from autotuner.core.value import derived, value
 
 @value
 class Health:
-    """The answer of a process that runs."""
+    """The answer of a service process that runs."""
 
     status: Literal["ok"] = "ok"
 
 
 @value
 class Readiness:
-    """The answer of a service whose database answers, is migrated and takes writes."""
+    """The answer of a service that can work: its database answers, has the newest schema, and accepts writes."""
 
     schema_revision: str
     """Migration revision of the database."""
@@ -30,7 +30,7 @@ class Readiness:
 # ---------------------------------------------------------------- engines and workers
 @value
 class EngineStanding:
-    """An engine, and whether it answers."""
+    """An engine (a system that starts trials, such as Slurm), and whether it answers."""
 
     name: str
     """Name of the engine, as a cluster's ``engine`` says it."""
@@ -55,7 +55,10 @@ _SILENT_S = 6 * SIGN_S
 
 @value
 class KnownWorker:
-    """A process that runs sweeps, for display. Leases decide what it may run, and not this record."""
+    """A worker process that runs sweeps, as it last reported itself. This record is only shown.
+
+    Leases, and not this record, decide which sweeps a worker may run.
+    """
 
     name: str
     """Name under which it holds its leases."""
@@ -67,13 +70,16 @@ class KnownWorker:
     """Time of its last report, in epoch seconds of its own clock."""
 
     def is_alive(self, now: float) -> bool:
-        """Return True if the worker reported within a minute, or by a clock that is ahead of ``now``."""
+        """Return True if the worker reported at most a minute before ``now``, in epoch seconds.
+
+        A report after ``now`` counts, too, because the worker's clock may be ahead.
+        """
         return now - self.seen_at <= _SILENT_S
 
 
 @value
 class WorkerStanding:
-    """The state of a process that runs sweeps."""
+    """The state of a worker process that runs sweeps."""
 
     name: str
     """Name of the worker."""
@@ -91,7 +97,7 @@ class WorkerStanding:
 
 # ---------------------------------------------------------------- what went wrong
 class TroubleKind(StrEnum):
-    """The kinds of incidents, the worst first."""
+    """The kinds of incidents that operators see, the worst first."""
 
     NO_WORKER = "no_worker"  # sweeps wait, and nobody lives who would run them
     REGRESSION = "regression"  # of a retune, as is the next
@@ -106,7 +112,7 @@ class TroubleKind(StrEnum):
 
 @value
 class Trouble:
-    """One incident that needs somebody's attention."""
+    """An incident that somebody should look at, such as a failed sweep or waiting sweeps without a worker."""
 
     kind: TroubleKind
     subject: str
@@ -123,7 +129,7 @@ class Trouble:
     @property
     @derived
     def path(self) -> str:
-        """The path of the page where the incident is handled, below the service's address."""
+        """The path of the page where somebody can handle the incident, relative to the service's address."""
         subject = quote(self.subject, safe="")
         match self.kind:
             case TroubleKind.NO_WORKER:

@@ -36,7 +36,7 @@ BF16_PARTS = ("matrix_s", "attention_s", "recompute_s", "bubble_s")
 
 @value
 class PartFactor:
-    """The factor by which one part of a step takes longer here than predicted."""
+    """A correction factor for one part of a step: how much longer the part takes on this cluster than predicted."""
 
     part: str
     """Name of the part: a field of ``StepTime``, or ``BF16_ON_CORES``."""
@@ -48,11 +48,12 @@ class PartFactor:
 
 @value
 class Calibration:
-    """The factors by which measured runs on a cluster differ from predictions.
+    """Correction factors from measured runs on a cluster, by which predictions for this cluster are multiplied.
 
-    A cluster is slower or faster than others of its kind as a whole, because of clocks, cooling, versions, and other
-    users of its network. The factor is common to all layouts, so that it changes no order. If stored trials tell more,
-    each part of a step has a factor beside it: 1 for a part that differs as much as the runs did as a whole.
+    A cluster as a whole may be slower or faster than a typical one, because of clocks, cooling, versions, or other
+    users of its network. One common factor corrects this. It is the same for all layouts and does not change their
+    order. If stored trials tell more, each part of a step also has a factor of its own, which is multiplied by the
+    common one. It is 1 for a part that differs as much as the whole step does.
     """
 
     factor: Positive
@@ -82,12 +83,16 @@ class Calibration:
             raise InvalidInput("correlations", shape, rule)
 
     def of(self, part: str) -> float:
-        """Return the factor of a part of a step: its own factor times that of the whole."""
+        """Return the total correction factor of a part of the step: the part's own factor times the common factor.
+
+        Args:
+            part: Name of a field of ``StepTime``.
+        """
         return self.factor * self._beside(part)
 
     @property
     def bf16_on_cores(self) -> float:
-        """The factor of ``BF16_PARTS`` in bf16 on cores, beside their factors in fp32."""
+        """The extra factor of ``BF16_PARTS`` for layouts that compute in bf16 on CPU cores; 1.0 if not known."""
         return self._beside(BF16_ON_CORES)
 
     def _beside(self, part: str) -> float:
@@ -96,7 +101,7 @@ class Calibration:
 
 @value
 class Job:
-    """The fixed conditions of a choice of layouts: model, cluster, workload, and the software that runs them.
+    """The fixed inputs when a layout is chosen: model, cluster, workload, and the software stack.
 
     Raises:
         InvalidInput: The sequence is longer than the model's learned positions.
@@ -146,7 +151,7 @@ _CORES_RESTART_S = 1.0
 
 @value
 class JobPhase:
-    """A phase of training. A field that is None has the value of the job."""
+    """A phase of a training, such as one with longer sequences. A field that is None has the job's value."""
 
     name: str
     """Name of the phase in answers."""
@@ -164,10 +169,14 @@ class JobPhase:
     """Number format that the phase must be trained in."""
 
     def job(self, whole: Job) -> Job:
-        """Return the job during this phase.
+        """Return the job as it is during this phase.
+
+        Args:
+            whole: The job of the whole training.
 
         Raises:
-            InvalidInput: The workload is none that the model takes, or the cluster lacks a link.
+            InvalidInput: The phase's sequences are too long for the model, or the cluster lacks a link that the phase
+                names.
         """
         cluster = whole.cluster
         if self.bandwidth_bytes_per_s is not None:
@@ -183,7 +192,7 @@ class JobPhase:
 
 @value
 class SwitchCost:
-    """The cost of a switch to another layout: the checkpoint is written, ranks start again and read it."""
+    """The cost of a switch to another layout: the job writes a checkpoint, starts its ranks again, and reads it."""
 
     restart_s: Annotated[Seconds | None, Hint("30")] = None
     """Seconds from the end of the old ranks until the new ones could train; None: as published or measured for such
@@ -194,7 +203,7 @@ class SwitchCost:
     """Rate at which the whole job writes or reads a checkpoint; None: as published or measured."""
 
     def known_for(self, job: Job) -> SwitchCost:
-        """Return the cost with its missing values filled in for the job's accelerators."""
+        """Return the cost with its missing values replaced by defaults for the job's kind of accelerator."""
         on_cores = job.cluster.accelerator.kind == "cpu"
         restart_s = _CORES_RESTART_S if on_cores else _RESTART_S
         each = _CORES_STORAGE_BYTES_PER_S if on_cores else _STORAGE_BYTES_PER_S
@@ -204,7 +213,7 @@ class SwitchCost:
         )
 
     def seconds(self, job: Job) -> float:
-        """Return the seconds of one switch between any two layouts."""
+        """Return the seconds that one switch between two layouts takes; it is the same for all layouts."""
         known = self.known_for(job)
         assert known.restart_s is not None
         assert known.storage_bytes_per_s is not None
@@ -212,7 +221,7 @@ class SwitchCost:
 
 
 def checkpoint_bytes(job: Job) -> float:
-    """Return the bytes of a checkpoint: fp32 master weights and both moments of AdamW.
+    """Return the bytes of a checkpoint of the job: fp32 master weights and both moments of AdamW.
 
     Example:
         >>> from autotuner.catalog.hardware import load_cluster
@@ -228,11 +237,11 @@ def checkpoint_bytes(job: Job) -> float:
 
 @value
 class PhasedJob:
-    """A job, its phases in order, and the cost of a switch between layouts.
+    """A training in several phases: the job, the phases in order, and the cost of a switch between two layouts.
 
     Raises:
-        InvalidInput: There is no phase, or too many; two have one name; their shares are not a whole; or the job cannot
-            be what a phase makes of it.
+        InvalidInput: There is no phase, or there are too many; two phases have the same name; their shares do not sum
+            to 1; or a phase does not fit the job.
     """
 
     job: Job
@@ -261,14 +270,14 @@ class PhasedJob:
                 raise error.under(f"phases.{index}") from error
 
     def job_in(self, phase: JobPhase) -> Job:
-        """Return the job during one of its phases."""
+        """Return the job as it is during one of its phases."""
         return phase.job(self.job)
 
     def num_steps(self, phase: JobPhase) -> float:
-        """Return the number of optimizer steps of a phase."""
+        """Return the number of optimizer steps of a phase. It need not be a whole number."""
         return self.num_tokens * phase.token_share / phase.job(self.job).workload.tokens_per_step
 
     @property
     def switch_s(self) -> float:
-        """The seconds of one switch between two layouts."""
+        """The seconds that one switch between two layouts takes."""
         return self.switch.seconds(self.job)

@@ -16,7 +16,7 @@ from autotuner.core.value import Count, NonNegative, Positive, PositiveShare, Se
 
 @value
 class GemmLaw:
-    """Matrix products of one device in one precision."""
+    """The constants of a law for the time of matrix products on one device in one precision."""
 
     peak_flop_per_s: Positive
     """Dense peak."""
@@ -55,13 +55,13 @@ class GemmLaw:
     """Share of the rate that remains if tensor cores apply the scales."""
 
     def rate_share(self, tile: tuple[int, int]) -> float:
-        """Return the rate with that tile divided by the rate with the largest tile."""
+        """Return the rate of a product with this tile size, as a share of the rate with the largest tile."""
         return 1.0 if prod(tile) == max(map(prod, self.tiles)) else self.small_tile_share
 
 
 @value
 class FusedPass:
-    """One direction of an attention kernel that keeps the scores on chip."""
+    """The constants of one direction (forward or backward) of a fused attention kernel (scores stay on chip)."""
 
     product_share: PositiveShare
     """Share of the dense peak that its products reach."""
@@ -75,7 +75,10 @@ class FusedPass:
 
 @value
 class UnfusedAttention:
-    """Two batched products with the scores in memory, including masked scores."""
+    """The constants of an attention kernel that writes the scores to memory between two batched matrix products.
+
+    Masked scores are computed, too.
+    """
 
     forward_bytes: NonNegative
     """Bytes read and written per score between the two products; ``backward_bytes`` is the same for
@@ -85,7 +88,7 @@ class UnfusedAttention:
 
 @value
 class AttentionLaw:
-    """The attention core of one device in one precision."""
+    """The constants of laws for the time of attention on one device in one precision, by attention kernel."""
 
     products: GemmLaw
     """The batched products of unfused kernels; also the peak, the bandwidth and the element's width."""
@@ -97,7 +100,7 @@ class AttentionLaw:
 
 @value
 class KernelLaws:
-    """The kernel laws of one accelerator."""
+    """The laws for the time of all kernels of one accelerator."""
 
     gemm: Mapping[Precision, GemmLaw]
     """Laws by precision. Formats that the hardware lacks are missing, here and in ``attention``."""

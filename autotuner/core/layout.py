@@ -63,11 +63,11 @@ _KERNELS = AttentionKernel
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class LayoutOptions:
-    """The options of one layout, or of many layouts as columns.
+    """The options of a layout. ``Layout`` has one value for each option, ``LayoutColumns`` a column of values.
 
-    The tensor axis is innermost in the rank numbers, then context, data shard, data replicate, and pipeline outermost;
-    ``rank_order`` swaps the last two. So tensor groups stay inside a node. An option that has no effect beside the
-    others keeps its default, so that equal runs are equal values.
+    In rank numbers the tensor axis is innermost, then come context, data shard, data replicate, and pipeline
+    (outermost); ``rank_order`` swaps the last two. So tensor groups stay inside a node. An option that has no effect
+    with the other options keeps its default, so that two layouts that run in the same way are equal.
     """
 
     data_parallel_replicate_degree: Option[Degree] = degree(
@@ -564,10 +564,10 @@ _IN_ORDER_OF_NAME = tuple(sorted(OPTIONS.values(), key=lambda spec: spec.topic))
 
 
 def options_entering(part: CostPart) -> tuple[str, ...]:
-    """Return the options that a part of the cost model depends on, including those of the parts inside it.
+    """Return the names of the options that a part of the cost model depends on, directly or through its inner parts.
 
     Args:
-        part: Innermost part of the cost model.
+        part: Part of the cost model.
 
     Example:
         >>> options_entering(CostPart.PRODUCTS)[:2]
@@ -578,7 +578,7 @@ def options_entering(part: CostPart) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout(LayoutOptions):
-    """One complete choice of degrees, schedule, sharding, recomputation, kernels and precision.
+    """One complete choice of all options: degrees, schedule, sharding, recomputation, kernels and precision.
 
     Raises:
         InvalidInput: A number is below its least or above its greatest legal value. ``rules`` checks everything else.
@@ -602,50 +602,52 @@ class Layout(LayoutOptions):
 
     @property
     def data_parallel_degree(self) -> int:
-        """The number of parts into which the batch is split, by replicas and by shards."""
+        """The number of parts into which the global batch is split: the replicate degree times the shard degree."""
         return self.data_parallel_replicate_degree * self.data_parallel_shard_degree
 
     @property
     def world_size(self) -> int:
-        """The number of ranks. Expert ranks are taken from the shard, context and tensor ranks."""
+        """The number of ranks. The expert degree is not a factor: expert ranks are shard, context and tensor ranks."""
         inner = self.context_parallel_degree * self.tensor_parallel_degree * self.pipeline_parallel_degree
         return self.data_parallel_degree * inner
 
     @property
     def pipeline_stride(self) -> int:
-        """The distance between the numbers of neighbouring pipeline ranks."""
+        """The difference between the numbers of neighbouring pipeline ranks."""
         between = 1 + (self.data_parallel_replicate_degree - 1) * (self.rank_order == RankOrder.STAGES_OUTERMOST)
         return between * self.data_parallel_shard_degree * self.context_parallel_degree * self.tensor_parallel_degree
 
     @property
     def num_stages(self) -> int:
-        """The number of pipeline stages, in PyTorch's sense."""
+        """The number of pipeline stages, as PyTorch counts them: pipeline ranks times virtual stages per rank."""
         return self.pipeline_parallel_degree * self.virtual_stages_per_rank
 
     @property
     def is_emulated(self) -> bool:
-        """True if the hardware lacks its number format, so that its speed means nothing and it has no rank."""
+        """True if its number format is only emulated. Then its speed means nothing, and it is not ranked."""
         return self.precision == Precision.FP8_EMULATED
 
     @property
     def is_equivalent(self) -> bool:
-        """True if it trains the same function as plain layouts, apart from rounding and the order of sums."""
+        """True if it is numerically equivalent to plain training, up to rounding and the order of sums."""
         return not self._not_equivalent_options()
 
     @property
     def needs_passed_gate(self) -> bool:
-        """True if it is ranked only after it passed a convergence gate, because it exchanges less or clips early.
+        """True if it must pass a convergence gate before it is ranked, because replicas exchange less, or clip early.
 
-        Narrow number formats are ranked before their gate, because they are known to train about as well.
+        Layouts with 8-bit or 4-bit formats are ranked before their gate, because they are known to train about as well.
         """
         return self.gradient_sync != GradientSync.FULL or self.gradient_clip != GradientClip.POST
 
     def equivalent_reference(self, precisions: Collection[Precision]) -> Layout:
-        """Return the layout that its losses are compared with: itself without its options that are not equivalent.
+        """Return the layout that its losses are compared with: the same layout with numerically equivalent options.
+
+        Options that are not numerically equivalent get their defaults.
 
         Args:
-            precisions: Formats that the accelerator multiplies. bf16 replaces fp8 if it is one of them, otherwise
-                fp32 does.
+            precisions: Number formats that the accelerator multiplies. Narrow formats become bf16 if it is one of
+                these, otherwise fp32.
         """
         changed = self._not_equivalent_options()
         plain: dict[str, Any] = {name: OPTIONS[name].default for name in changed}
@@ -658,7 +660,7 @@ class Layout(LayoutOptions):
         return [spec.name for spec in _NOT_EQUIVALENT if getattr(self, spec.name) in spec.not_equivalent]
 
     def shows(self, name: str) -> bool:
-        """Return True if the layout's name contains the value of an option."""
+        """Return True if the layout's name shows the value of the option with this name."""
         spec = OPTIONS[name]
         if name == "data_parallel_shard_degree" and self.shard_level != ShardLevel.NONE:
             return True  # also a single one: context ranks share with it
@@ -685,10 +687,11 @@ class Layout(LayoutOptions):
 
     @classmethod
     def parse(cls, name: str) -> Layout:
-        """Return the layout of a name; options that it leaves out have their defaults.
+        """Return the layout that a name such as ``fsdp8 tp4 mb1`` describes; other options get their defaults.
 
         Raises:
-            InvalidInput: A word is unknown or repeats an option. The error names the nearest known word.
+            InvalidInput: A word is unknown, or two words set the same option. The error suggests the nearest known
+                word.
 
         Example:
             >>> layout = Layout.parse("fsdp8 tp4 pp2 1f1b mb1 recompute-full")
@@ -727,13 +730,13 @@ _NUMBERED = re.compile(r"([a-z]+)(0|[1-9][0-9]{0,11})")
 
 
 def parse_words(name: str) -> dict[str, int | str]:
-    """Return the options that a layout's name sets, as JSON holds them.
+    """Return the options that a layout's name sets, with their values as JSON holds them.
 
-    ``zero8`` shards the optimizer over 8 ranks, ``shardgrad8`` gradients, too, and ``fsdp8`` everything. Upper case is
-    read as lower case.
+    ``zero8`` shards the optimizer state over 8 ranks, ``shardgrad8`` also the gradients, and ``fsdp8`` also the
+    parameters. Upper and lower case mean the same.
 
     Raises:
-        InvalidInput: A word is unknown or repeats an option; the error names the nearest known word.
+        InvalidInput: A word is unknown, or two words set the same option. The error suggests the nearest known word.
 
     Example:
         >>> parse_words("zero8 tp4")

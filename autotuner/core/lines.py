@@ -33,13 +33,15 @@ _SHARE = re.compile(r"(\d+(?:\.\d+)?(?:e-?\d+)?)\s*%")
 
 
 def read_phases(text: str) -> tuple[JobPhase, ...]:
-    """Read lines of ``name: share %[; change]``, or a JSON list of objects with a phase's fields.
+    """Return the phases of a training from a text: lines of ``name: share %[; change]``, or a JSON list of objects.
 
-    A change is ``seq_len`` and tokens, ``batch`` and sequences, ``bandwidth`` and a rate such as ``10gbit`` of one
-    accelerator's port, or ``precision`` and a number format. ``|`` may part lines, too, and ``#`` begins a remark.
+    A share is the phase's share of the job's tokens. A change is ``seq_len`` and a number of tokens, ``batch`` and a
+    number of sequences, ``bandwidth`` and a rate such as ``10gbit`` for one accelerator's port, or ``precision`` and a
+    number format. ``|`` may separate lines, too, and ``#`` begins a comment. JSON objects have the fields of
+    ``JobPhase``.
 
     Raises:
-        InvalidInput: A line says no phase, with the line.
+        InvalidInput: A line does not describe a phase. The error quotes the line.
     """
     text = text.strip()
     if text.startswith("["):
@@ -105,13 +107,15 @@ _MOST_LENGTHS = 1 << 20
 
 
 def read_lengths(text: str) -> LengthDistribution:
-    """Read numbers of tokens, ``96 512 512``, each with a weight where it occurs more than once, ``1-128:6, 512:3``.
+    """Return the distribution of sequence lengths that a text describes: a list, a histogram, or JSON.
 
-    ``1-128:6`` spreads 6 evenly over 1 to 128 tokens; lengths that occur in several places are added up. Spaces, commas
-    and line ends part numbers, and ``#`` begins a remark; or a JSON object has ``lengths`` and ``weights``.
+    In a list, ``96 512 512`` are the tokens of each sequence. In a histogram, ``512:3`` gives the length 512 the weight
+    3, and ``1-128:6`` spreads the weight 6 evenly over the lengths 1 to 128. Weights of a length that occurs several
+    times are added. Spaces, commas and line ends separate numbers, and ``#`` begins a comment. A JSON object has
+    ``lengths`` and ``weights``.
 
     Raises:
-        InvalidInput: A part says no length, with that part; or there is none.
+        InvalidInput: A part of the text is not a length (the error quotes it), or there is no length.
     """
     if text.lstrip().startswith("{"):
         document = parse_json(text, "lengths", "a histogram or JSON", _LENGTHS_EXAMPLE)
@@ -129,7 +133,10 @@ def read_lengths(text: str) -> LengthDistribution:
 
 
 def written_lengths(lengths: LengthDistribution) -> str:
-    """Return the text that ``read_lengths`` reads as that distribution: a histogram, or JSON if that rounds."""
+    """Return a distribution of lengths as a text that ``read_lengths`` reads.
+
+    The text is a histogram, or JSON if a histogram would round the weights.
+    """
     text = ", ".join(_ranges(lengths))
     if read_lengths(text) == lengths:
         return text
@@ -169,13 +176,14 @@ _ANY_ENDS = "0_1"
 
 
 def read_links(text: str) -> tuple[LinkHealth, ...]:
-    """Read lines of ``link; state[; state]``, or a JSON list of objects with a link's fields.
+    """Return the states of links from a text: lines of ``link; state[; state]``, or a JSON list of objects.
 
-    A link is the numbers of its ends, ``2_3``, or ``intra_node`` or ``inter_node`` for all of a class; a state is
-    seconds of one-way delay, a rate such as ``200mbit``, or ``dead``. ``|`` may part lines, too.
+    A link is given by the numbers of its two ends (``2_3``), or is ``intra_node`` or ``inter_node``, which mean all
+    links of that class. A state is a one-way delay in seconds, a rate such as ``200mbit``, or ``dead``. ``|`` may
+    separate lines, too. JSON objects have the fields of ``LinkHealth``.
 
     Raises:
-        InvalidInput: A line says no link, with the line.
+        InvalidInput: A line does not describe a link. The error quotes the line.
     """
     text = text.strip()
     if text.startswith("["):
@@ -186,7 +194,10 @@ def read_links(text: str) -> tuple[LinkHealth, ...]:
 
 
 def written_links(links: Iterable[LinkHealth]) -> str:
-    """Return the text that ``read_links`` reads as those links: lines, or JSON where lines cannot say all of them."""
+    """Return the states of links as a text that ``read_links`` reads.
+
+    The text has one line per link, or is JSON if lines cannot hold all fields.
+    """
     links = tuple(links)
     text = "\n".join("; ".join((str(link), *_states(link))) for link in links)
     with suppress(InvalidInput):  # a name that no line can have
@@ -241,16 +252,17 @@ errors."""
 
 
 def read_measured(text: str, field: str, workload: Mapping[str, Any], describe: Describe) -> list[dict[str, Any]]:
-    """Return the measured runs of a table as a request carries them.
+    """Return the measured runs in a table as JSON data for the field of a request.
 
     Args:
         text: CSV with a header, or a JSON list of objects with the same names.
-        field: What the runs are called in errors.
-        workload: The job's, for runs that name no other.
-        describe: Reads what a row says of its own model or cluster.
+        field: Name of the request's field, for error messages.
+        workload: Workload of the request's job, as JSON data. A run that states its own sequence length or batch gets
+            this workload with these changes.
+        describe: Function that reads the model or cluster that a row states.
 
     Raises:
-        InvalidInput: It is no table, or a row names no layout or not one speed.
+        InvalidInput: The text is not such a table, or a row lacks a layout or does not have exactly one speed.
     """
     rows = _measured_objects(text, field) if text.lstrip()[:1] in ("[", "{") else _measured_rows(text, field)
     return [_measured(row, f"{field}.{number}", workload, describe) for number, row in enumerate(rows)]

@@ -28,7 +28,7 @@ measured, so that the number of rounds stays the same."""
 
 @value
 class LinkPoint:
-    """A link as both of its ends measured it while neither communicated with anyone else."""
+    """A measurement of one link by both of its ends, made while neither of them communicated with anyone else."""
 
     ends: LinkEnds
     """The two nodes that it joins, from 0; in a cluster of one node the two accelerators."""
@@ -48,15 +48,22 @@ class LinkPoint:
 
 
 def num_ends(points: Sequence[LinkPoint]) -> int:
-    """Return the number of measured ends, which are numbered from 0; 0 without a point."""
+    """Return the number of ends (nodes or accelerators) that were measured; 0 if there are no points.
+
+    Ends are numbered from 0.
+    """
     return max((point.ends[1] + 1 for point in points), default=0)
 
 
 def link_rounds(num_ends: int) -> list[list[LinkEnds]]:
-    """Return the pairs that measure at the same time, round by round. In a round no end belongs to two pairs.
+    """Return the rounds of a measurement of single links; the pairs of ends in a round measure at the same time.
 
-    All pairs of up to 16 ends, in the fewest rounds that there are (the circle method of round-robin tournaments).
-    Of more ends, neighbours in a ring, and rounds of that tournament spread evenly until there are 15 in all.
+    No end belongs to two pairs of a round. Up to 16 ends, the rounds contain all pairs, and are as few as possible (the
+    circle method of round-robin tournaments). With more ends there are 15 rounds: the pairs of neighbours in a ring,
+    and a sample of the other rounds.
+
+    Args:
+        num_ends: Number of ends: nodes or, in a cluster of one node, accelerators.
 
     Example:
         >>> link_rounds(4)
@@ -101,7 +108,7 @@ CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_a
 
 @value
 class MeasuredCollective:
-    """The time of one kind of collective among some ranks of this machine: a start, and a time per byte."""
+    """The measured time of one kind of collective with one number of ranks: a start time plus a time per byte."""
 
     kind: CollectiveKind
     num_ranks: int
@@ -112,7 +119,7 @@ class MeasuredCollective:
 
 @value
 class Link:
-    """The bandwidth and latency that one accelerator gets in one direction while all others send too."""
+    """The bandwidth and latency that one accelerator gets in one direction while all other accelerators send, too."""
 
     name: str
     """Name of the link in answers."""
@@ -139,7 +146,7 @@ class Link:
     """Place and date of the profile that measured the link; empty: its maker and the catalog state the values."""
 
     def with_bandwidth(self, bandwidth_bytes_per_s: float) -> Self:
-        """Return the link with another bandwidth. Its measured collectives change their time per byte accordingly."""
+        """Return the link with another bandwidth. Its measured times per byte are scaled to match it."""
         slower = self.bandwidth_bytes_per_s / bandwidth_bytes_per_s
         timed = tuple(replace(line, s_per_byte=slower * line.s_per_byte) for line in self.measured)
         return replace(self, bandwidth_bytes_per_s=bandwidth_bytes_per_s, measured=timed)
@@ -166,7 +173,7 @@ _MAD = 1.4826
 
 @value
 class LinkNorm:
-    """The typical values of nominal links, and the limits beyond which a link is degraded."""
+    """The typical delay and bandwidth of nominal links, and the limits beyond which a link counts as degraded."""
 
     delay_s: float
     """Typical delay of nominal links."""
@@ -179,10 +186,10 @@ class LinkNorm:
 
     @classmethod
     def of(cls, points: Sequence[LinkPoint]) -> Self | None:
-        """Return the norm of links that were measured together; None if there are too few to compare.
+        """Return the typical values and limits for links that were measured together; None for fewer than three links.
 
-        The middle and the spread are medians, which hold as long as at most half of the links are degraded: one node of
-        four, whose three links are half of all, is still found.
+        Typical values are medians. They hold as long as at most half of the links are degraded. So one bad node out of
+        four is still found, although half of all links lead to it.
         """
         if len(points) < FEWEST_LINKS:
             return None
@@ -196,21 +203,21 @@ class LinkNorm:
         )
 
     def is_late(self, point: LinkPoint) -> bool:
-        """Return True if the link's delay is too high, by more than its messages differ among each other."""
+        """Return True if the link's delay is above the limit, by more than its messages scatter."""
         return point.delay_s > self.most_delay_s and point.delay_s - self.delay_s > point.jitter_s
 
     def is_narrow(self, point: LinkPoint) -> bool:
-        """Return True if long messages take too long on the link."""
+        """Return True if the link's bandwidth is below the limit."""
         return point.bandwidth_bytes_per_s < self.least_bytes_per_s
 
 
 def link_health_of(points: Sequence[LinkPoint], *, bandwidth_bytes_per_s: float, source: str) -> tuple[LinkHealth, ...]:
-    """Return the states of the degraded links among those measured. Nominal links are left out.
+    """Return the states of those measured links that are degraded. Nominal links are left out.
 
     Args:
         points: Links that were measured together.
-        bandwidth_bytes_per_s: The cluster's bandwidth of such links. A link that passes a third of what the nominal
-            ones among the points do is said to have a third of it.
+        bandwidth_bytes_per_s: Stated bandwidth of the cluster's links. It is scaled: a link that reaches a third of the
+            typical measured bandwidth gets a third of the stated one.
         source: Place and date of the measurement.
     """
     norm = LinkNorm.of(points)
@@ -248,7 +255,7 @@ LinkClass = Literal["intra_node", "inter_node"]
 
 @value
 class LinkHealth:
-    """The difference of one link, or of every link of a class, from the cluster's nominal link.
+    """The state of one link, or of all links of a class, where it differs from the cluster's nominal link.
 
     Example:
         >>> health = LinkHealth(ends=(2, 3), delay_s=0.03)
@@ -285,12 +292,15 @@ class LinkHealth:
 
     @property
     def is_healthy(self) -> bool:
-        """True if the state is the nominal one."""
+        """True if the link is nominal: no delay, no jitter, no lower bandwidth, and not dead."""
         return not (self.delay_s or self.jitter_s or self.is_dead or self.bandwidth_bytes_per_s is not None)
 
     @property
     def severity(self) -> tuple[bool, float, float]:
-        """A key that orders states, the worst last: dead links, then by delay."""
+        """A sort key that puts the worst link states last.
+
+        Dead links are the worst. Other states are ordered by delay, then by bandwidth (the lower the worse).
+        """
         return self.is_dead, self.delay_s, -(self.bandwidth_bytes_per_s or 0.0)
 
     def __str__(self) -> str:
@@ -299,7 +309,7 @@ class LinkHealth:
 
 
 def latest(links: Iterable[LinkHealth]) -> tuple[LinkHealth, ...]:
-    """Return the last state of each link or class of links."""
+    """Return one state per link or class of links: the last of those given for it."""
     return tuple({health.ends or health.link_class: health for health in links}.values())
 
 
@@ -311,20 +321,37 @@ def _require_ends(ends: LinkEnds) -> None:
 
 
 def link_name(health: LinkHealth, *, between_nodes: bool) -> str:
-    """Return the link's name for people: ``nodes 2 and 3``, or all of its class."""
+    """Return the name of a link in sentences: ``nodes 2 and 3``, or ``all links between nodes`` for a class.
+
+    Args:
+        health: State of the link.
+        between_nodes: True if the ends of links are nodes; False: accelerators.
+    """
     if health.ends is not None:
         return f"{_noun_of_ends(between_nodes)} {health.ends[0]} and {health.ends[1]}"
     return "all links between nodes" if health.link_class == "inter_node" else "all links within a node"
 
 
 def health_said(health: LinkHealth, *, between_nodes: bool) -> str:
-    """Return the state of one link as text: ``nodes 2 and 3: 30 ms late (± 1.2 ms), measured 2026-11-22``."""
+    """Return the state of a link as text: ``nodes 2 and 3: 30 ms late (± 1.2 ms), measured 2026-11-22``.
+
+    Args:
+        health: State of the link.
+        between_nodes: True if the ends of links are nodes; False: accelerators.
+    """
     found = ", ".join(_ailments(health)) or "healthy"
     return f"{link_name(health, between_nodes=between_nodes)}: {found}, {health.source or 'assumed'}"
 
 
 def links_in_brief(health: Sequence[LinkHealth], *, between_nodes: bool) -> str:
-    """Return the states of degraded links, rounded so that two days agree: ``nodes 2 and 3: 60 ms late``."""
+    """Return the states of degraded links as a short text: ``nodes 2 and 3: 60 ms late``.
+
+    Values are rounded to one digit, so that measurements on different days give the same text.
+
+    Args:
+        health: States of links.
+        between_nodes: True if the ends of links are nodes; False: accelerators.
+    """
     rough = [
         replace(one, delay_s=_rounded(one.delay_s), jitter_s=0.0, bandwidth_bytes_per_s=_rate(one)) for one in health
     ]
@@ -346,7 +373,12 @@ def _rate(health: LinkHealth) -> float | None:
 
 
 def links_compared(points: Sequence[LinkPoint], *, between_nodes: bool) -> str:
-    """Return a sentence on the measured links: their typical values and the limits; empty if no link was measured."""
+    """Return a sentence about measured links: their number, typical values and limits; empty if none was measured.
+
+    Args:
+        points: Links that were measured together.
+        between_nodes: True if the ends of links are nodes; False: accelerators.
+    """
     if not points:
         return ""
     ends, what = num_ends(points), _noun_of_ends(between_nodes)
@@ -368,7 +400,15 @@ def links_compared(points: Sequence[LinkPoint], *, between_nodes: bool) -> str:
 
 
 def links_judged(health: Sequence[LinkHealth], points: Sequence[LinkPoint], *, between_nodes: bool) -> list[str]:
-    """Return a line for each degraded link, or one that says that all are nominal; none without a comparison."""
+    """Return one line per degraded link, or one line that says that no link is degraded.
+
+    The result is empty if too few links were measured to compare them with each other.
+
+    Args:
+        health: States of the degraded links.
+        points: Links that were measured together.
+        between_nodes: True if the ends of links are nodes; False: accelerators.
+    """
     norm = LinkNorm.of(points)
     if norm is None:
         return []

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @value
 class Listed(Generic[T]):
-    """Values of a list, in its order."""
+    """A page of a list: some of its items, in order, and the number of all items."""
 
     items: tuple[T, ...]
     total: int
@@ -27,18 +27,23 @@ class Listed(Generic[T]):
 
     @classmethod
     def whole(cls, items: Sequence[T]) -> Listed[T]:
-        """Return a list that holds all items."""
+        """Return a page that holds all items of a list."""
         return cls(items=tuple(items), total=len(items), limit=len(items))
 
 
 @value
 class Stored(Listed[T], Generic[T]):
-    """All objects of one kind that callers stored, by name."""
+    """All objects of one kind that callers have stored, with the name of the caller who stored each one."""
 
     created_by: Mapping[str, str]
     """Name of the caller who stored each object, by the object's name; empty if the service has no login."""
 
     @classmethod
     def by(cls, created_by: Mapping[str, str], items: Sequence[T]) -> Stored[T]:
-        """Return a list that holds all items, with the name of the caller who stored each."""
+        """Return a page that holds all items of a list, with the caller who stored each one.
+
+        Args:
+            created_by: Name of the caller by the name of the object.
+            items: The stored objects.
+        """
         return cls(items=tuple(items), total=len(items), limit=len(items), created_by=dict(created_by))

@@ -18,7 +18,7 @@ from autotuner.core.value import Count, NonNegative, Positive, Reported, derived
 
 @value
 class Power:
-    """Mean power draw of a whole job while it trains, by consumer."""
+    """The mean power draw in watts of a whole job while it trains, by consumer."""
 
     accelerators_w: NonNegative
     """Power of all accelerators."""
@@ -33,13 +33,13 @@ class Power:
 
     @property
     def total_w(self) -> float:
-        """The sum of all parts."""
+        """The power draw of all consumers together, in watts."""
         return self.accelerators_w + self.hosts_w + self.network_w + self.building_w
 
 
 @value
 class Footprint:
-    """The cost of a job beside its time. Figures per hour are of the whole job."""
+    """The cost of a job other than time: power, money, emissions, complexity. Values per hour are for the whole job."""
 
     power: Power | None
     """Mean power draw; None if the accelerator's is not known."""
@@ -54,15 +54,15 @@ class Footprint:
     """Throughput under the sweep's fault trace divided by that of nominal steps; None without a trace."""
 
     def kwh_per_million_tokens(self, tokens_per_s: float) -> float | None:
-        """Return the energy of a million tokens at that token rate; None if no power is known."""
+        """Return the kWh of energy per million trained tokens at this token rate; None if no power is known."""
         return None if self.power is None else _of_a_million(self.power.total_w / 1000, tokens_per_s)
 
     def price_per_million_tokens(self, tokens_per_s: float) -> float | None:
-        """Return the US dollars of a million tokens at that token rate; None if no price is known."""
+        """Return the US dollars per million trained tokens at this token rate; None if no price is known."""
         return _of_a_million(self.price_per_hour, tokens_per_s) if self.price_per_hour else None
 
     def co2_kg_per_million_tokens(self, tokens_per_s: float) -> float | None:
-        """Return the emissions of a million tokens at that token rate; None if the energy's mix is not known."""
+        """Return the kg of CO2 per million trained tokens at this token rate; None if emissions are not known."""
         return _of_a_million(self.co2_kg_per_hour, tokens_per_s) if self.co2_kg_per_hour else None
 
 
@@ -71,7 +71,7 @@ def _of_a_million(per_hour: float, tokens_per_s: float) -> float:
 
 
 class LinkEventKind(StrEnum):
-    """The kinds of link events."""
+    """The kinds of events about links in a running pipeline."""
 
     LINK_SLOW = "link_slow"  # a link between stages delays what is sent
     LINK_RECOVERED = "link_recovered"
@@ -83,7 +83,7 @@ class LinkEventKind(StrEnum):
 
 @value
 class LinkEvent:
-    """One finding or one new plan, at one step."""
+    """An event of a running pipeline, at one step: a slow link or rank was found, or a new plan was made."""
 
     step: int
     """Step of the trial, counted as its step reports are."""
@@ -102,7 +102,7 @@ class LinkEvent:
 
 @value
 class StepReport:
-    """One training step, with the time of the slowest rank; ``step`` counts from 0 and includes the warm-up."""
+    """The report of one training step, with the time of the slowest rank; ``step`` counts from 0, warm-up included."""
 
     step: int
     is_warmup: bool
@@ -122,7 +122,7 @@ class StepReport:
 
 @value
 class PhaseTimes:
-    """Mean seconds per measured step by phase, on the slowest rank of each."""
+    """The mean seconds of a measured step by phase; each phase is that of its slowest rank."""
 
     forward_backward_s: Reported
     """Time of forward and backward, with the communication inside them and the pipeline's idle time."""
@@ -135,10 +135,10 @@ class PhaseTimes:
 
 @value
 class Breakdown:
-    """The time of one rank's step by part, from the profiler on steps that are not timed. The parts sum to ``step_s``.
+    """The time of one step of one rank by part, from the profiler. The parts sum to ``step_s``.
 
-    Communication is exposed communication: time in which the rank computes nothing. A rank that waits for another in a
-    collective spends that time in the collective.
+    The profiled steps are not among the timed ones. Communication counts only while the rank computes nothing (exposed
+    communication). A rank that waits for another rank inside a collective counts this time as communication.
     """
 
     rank: int
@@ -159,13 +159,13 @@ class Breakdown:
 
     @property
     def step_s(self) -> float:
-        """The time of the whole step."""
+        """The seconds of the whole step: the sum of all parts."""
         return float(sum(getattr(self, f.name) for f in fields(self) if f.name != "rank"))
 
 
 @value
 class Measurement:
-    """The results of a trial, after its warm-up."""
+    """The measured (or simulated) results of a trial, without its warm-up."""
 
     step_time_s: Reported
     """Median of the measured steps. If replicas average their parameters every few steps, each step includes its share
@@ -239,10 +239,11 @@ class Measurement:
 
     @property
     def step_time_error_s(self) -> float:
-        """Half the 95 % interval of the step time. If the steps are too few, it is estimated from their quartiles.
+        """Half the width of the 95 % interval of the step time, in seconds.
 
-        The quartiles of normal times lie 1.349 standard deviations apart, and a median of n scatters by 1.253 / sqrt(n)
-        of one (any table of order statistics).
+        If there are too few steps for an interval, it is estimated from the quartiles. The quartiles of normally
+        distributed times lie 1.349 standard deviations apart, and a median of n times has a standard error of 1.253 /
+        sqrt(n) standard deviations (any table of order statistics).
         """
         if self.step_time_interval_s is not None:
             return self.step_time_interval_s
@@ -250,29 +251,32 @@ class Measurement:
 
     @property
     def relative_error(self) -> float:
-        """Half the 95 % interval of step time, token rate and MFU, as a share of each."""
+        """Half the width of the 95 % interval of step time, token rate and MFU, as a share of the value."""
         return self.step_time_error_s / self.step_time_s
 
     @property
     def source(self) -> Literal["measured", "simulated"]:
-        """The word for the source of its figures."""
+        """The word that tells where the results come from: ``measured`` or ``simulated``."""
         return "simulated" if self.is_simulated else "measured"
 
     @property
     def highest_peak_bytes(self) -> float | None:
-        """The peak of the fullest rank; None if no rank reported one."""
+        """The peak memory in bytes of the rank that uses most; None if no rank reported its peak."""
         return max(self.peak_bytes, default=None)
 
     @property
     @derived
     def precision_utilization(self) -> float | None:
-        """Model FLOP divided by the FLOP of the dense peak of the precision in use. Layouts are never ranked by it."""
+        """Model FLOP per second divided by the dense peak of the precision in use; None if it is not known.
+
+        Layouts are never ranked by it.
+        """
         return self.model_flop_per_s / self.precision_flop_per_s if self.precision_flop_per_s else None
 
 
 @value
 class FinishedRun:
-    """One of the runs of a trial. It is kept so that a worker that takes over the trial does not repeat it."""
+    """One finished run of a trial that has several. It is stored, so that another worker need not repeat it."""
 
     number: int
     """Number of the run, as in ``TrialSpec.run``."""
@@ -286,7 +290,7 @@ _Z95 = 1.96
 
 @value
 class MeasuredStretch:
-    """Consecutive steps in which no link changed."""
+    """Consecutive measured steps in which no link changed."""
 
     first_step: int
     """First step, counted from 0 at the start of the trace."""
@@ -298,7 +302,7 @@ class MeasuredStretch:
 
 @value
 class RobustMeasurement:
-    """Results of steps under a fault trace, including re-plans and their cost."""
+    """The results of steps under a fault trace (injected link faults), including new plans and their cost."""
 
     step_time_s: Positive
     """Mean of all steps of the trace: their total divided by their number, so that slow steps count fully."""
@@ -315,7 +319,7 @@ class RobustMeasurement:
     def of(
         cls, trace: FaultTrace, step_times_s: Sequence[float], *, model_flop: float, peak_flop_per_s: float, tokens: int
     ) -> RobustMeasurement:
-        """Return the results of the steps of a trace.
+        """Return the results of a trial's steps under a fault trace.
 
         Args:
             trace: Faults of the links.
@@ -325,7 +329,7 @@ class RobustMeasurement:
             tokens: Tokens of one step.
 
         Raises:
-            InvalidInput: There are not as many times as the trace has steps.
+            InvalidInput: The number of step times differs from the number of steps of the trace.
         """
         if len(step_times_s) != trace.num_steps:
             raise InvalidInput("step_times_s", len(step_times_s), "must be one per step of the trace", trace.num_steps)
@@ -347,10 +351,11 @@ class RobustMeasurement:
 
     @property
     def step_time_error_s(self) -> float:
-        """Half the 95 % interval of the mean, from the scatter of the steps of each stretch.
+        """Half the width of the 95 % interval of the mean step time, in seconds.
 
-        Stretches differ on purpose, so that only differences inside a stretch are noise. The first two steps of a
-        stretch, in which a change is found and planned for, count with the others.
+        Steps with different faults differ on purpose. So only the scatter inside each stretch (steps without a change
+        of links) counts as noise. The first two steps of a stretch, in which a change is found and planned for, are
+        included.
         """
         squares = sum(_sum_of_squares(stretch.step_times_s) for stretch in self.stretches)
         free = sum(len(stretch.step_times_s) - 1 for stretch in self.stretches)
@@ -358,7 +363,7 @@ class RobustMeasurement:
 
     @property
     def relative_error(self) -> float:
-        """Half the 95 % interval of the mean, as a share of the mean."""
+        """Half the width of the 95 % interval of the mean step time, as a share of the mean."""
         return self.step_time_error_s / self.step_time_s
 
 

@@ -21,17 +21,17 @@ from autotuner.core.value import value
 
 
 def model_flop(spec: TrialSpec) -> int:
-    """Return the model FLOP of a step, forward and backward."""
+    """Return the model FLOP of one step of a trial, forward and backward, without recomputation."""
     return spec.model.model_flop_per_step(spec.workload)
 
 
 def recomputed_flop(spec: TrialSpec) -> int:
-    """Return the FLOP that ranks compute a second time, in layers with recomputation (arXiv 2205.05198, section 5).
+    """Return the FLOP of one step that ranks compute again because of recomputation (arXiv 2205.05198, section 5).
 
-    Full: the layer forward once more, without its last product. Its result is not saved, and torch stops the second
-    forward pass when all saved tensors exist again (``set_checkpoint_early_stop``). Selective: matrix products and
-    fused attention cores are kept (``recompute``). So the math kernel computes the scores and their weighted sum again,
-    and other kernels compute nothing again that counts as FLOP.
+    Full recomputation repeats the layer's forward pass without its last product. That result is not saved, and torch
+    stops the second forward pass when all saved tensors exist again (``set_checkpoint_early_stop``). Selective
+    recomputation keeps the results of matrix products and of fused attention (``recompute``). So only the math kernel
+    repeats work that counts as FLOP: the scores and their weighted sum.
     """
     per_token = sum(
         _recomputed_flop_per_token(spec, layer)
@@ -65,22 +65,35 @@ def _feed_forward_elements_again(model: TransformerSpec, layer: int) -> int:
 
 
 def averages_in(step: int, period: int) -> bool:
-    """Return True if the step, counted from 0, ends with an average."""
+    """Return True if replicas average their parameters at the end of this step.
+
+    Args:
+        step: Number of the step, counted from 0.
+        period: Number of steps from one average to the next.
+    """
     return (step + 1) % period == 0
 
 
 def shows_average(steps: Sequence[int], period: int) -> bool:
-    """Return True if the times of these steps tell how long an average takes."""
+    """Return True if at least one of these steps ends with an average, so that their times show its cost.
+
+    Args:
+        steps: Numbers of the steps, counted from 0.
+        period: Number of steps from one average of the replicas' parameters to the next.
+    """
     return any(averages_in(step, period) for step in steps)
 
 
 def levelled(steps: Sequence[int], values: Sequence[float], period: int) -> list[float]:
-    """Return the values of the steps without an average, each with its share of the time of an average.
+    """Return the values of the steps without an average, each plus an equal share of the cost of an average.
+
+    Some layouts average the replicas' parameters after every ``period``-th step. The cost of an average is spread over
+    the steps of a period. If all steps or no steps have an average, all values are returned unchanged.
 
     Args:
-        steps: Their numbers, counted from 0.
-        values: Of each.
-        period: Of the layout.
+        steps: Numbers of the steps, counted from 0.
+        values: One value per step, such as its time.
+        period: Number of steps from one average to the next.
     """
     plain, averaging = _parted(steps, values, period)
     if not (plain and averaging):
@@ -90,7 +103,15 @@ def levelled(steps: Sequence[int], values: Sequence[float], period: int) -> list
 
 
 def mean_over_period(steps: Sequence[int], values: Sequence[float], period: int) -> float:
-    """Return the mean of a whole period, with steps with and without an average weighed by how often they occur."""
+    """Return the mean of a value over a whole period, in which the last step averages the replicas' parameters.
+
+    Steps with and without an average are weighted by how often they occur in a period.
+
+    Args:
+        steps: Numbers of the steps, counted from 0.
+        values: One value per step, such as its time.
+        period: Number of steps from one average to the next.
+    """
     plain, averaging = _parted(steps, values, period)
     if not (plain and averaging):
         return statistics.fmean(values)
@@ -114,11 +135,11 @@ _CONFIDENCE = 0.95
 
 
 class Pace:
-    """A state machine that receives step times, knows no clock, and decides which steps count and when they suffice.
+    """A state machine that takes step times, and decides which steps count and when enough steps were measured.
 
-    Ranks that receive the same times decide alike, so that no rank has to tell the others. If replicas average their
-    parameters after every ``period``-th step, one of these steps counts before it is done, however few steps are asked
-    for.
+    It reads no clock. Ranks that get the same times decide alike, so that they need not exchange decisions. If replicas
+    average their parameters after every ``period``-th step, at least one such step is measured, even if fewer steps are
+    requested.
     """
 
     def __init__(self, settings: TrialSettings, *, period: int = 1) -> None:
@@ -129,12 +150,12 @@ class Pace:
 
     @property
     def num_warmup_steps(self) -> int:
-        """The number of steps before timing started, or so far."""
+        """The number of warm-up steps so far; it stays the same once timing has started."""
         return len(self._warmup_s)
 
     @property
     def is_warm(self) -> bool:
-        """True if timing has started, so that the next step counts."""
+        """True if the warm-up is over, so that the next step is measured."""
         settings, num_steps = self._settings, len(self._warmup_s)
         if self._measured_s:
             return True
@@ -163,16 +184,20 @@ class Pace:
 
 
 def is_stationary(step_times_s: Sequence[float], *, resolution: float) -> bool:
-    """Return True if the latest steps take as long as those just before them.
+    """Return True if the last steps take as long as the steps just before them, so that the warm-up is over.
 
-    Two windows that follow each other are compared, of three steps or of as many as there are. They agree where
-    their medians differ by less than ``resolution``, as a share, or where their ranges overlap. Ranges that lie
-    apart are the extreme of the rank-sum statistic of Mann and Whitney (Annals of Mathematical Statistics 18, 1947,
-    table I: 1 chance in 20 for three against three, on either side), so any trend that outgrows the noise of three
-    steps is seen, a fall as well as a rise. Nothing is assumed of the noise, and one disturbed step moves no median
-    of three. Windows of a single step have no range: on a quiet device two equal steps suffice.
+    Two windows that follow each other are compared, each of three steps, or of fewer if there are fewer. They agree if
+    their medians differ by less than ``resolution``, or if their ranges overlap. Ranges that do not overlap are the
+    extreme case of the rank-sum statistic of Mann and Whitney (Annals of Mathematical Statistics 18, 1947, table I: 1
+    chance in 20 for three against three, on either side). So any trend that is larger than the noise of three steps is
+    found, whether times fall or rise. Nothing is assumed about the noise, and one disturbed step does not change the
+    median of three. Windows of a single step have no range: on a quiet device two equal steps suffice.
 
-    The first step never counts: it compiles, allocates and exchanges shapes.
+    The first step never counts, because it compiles, allocates memory and exchanges shapes.
+
+    Args:
+        step_times_s: Seconds of each step so far.
+        resolution: Largest relative difference of the medians at which windows agree.
     """
     times_s = step_times_s[1:]
     width = min(_WIDEST_WINDOW, len(times_s) // 2)
@@ -186,10 +211,11 @@ def is_stationary(step_times_s: Sequence[float], *, resolution: float) -> bool:
 
 
 def half_interval_s(times_s: Sequence[float]) -> float | None:
-    """Return half the 95 % interval of the median; None for fewer than six times, because their range is narrower.
+    """Return half the width of the 95 % interval of the median, in seconds; None for fewer than six times.
 
-    The interval runs between two order statistics, equally far from both ends: the true median lies outside with the
-    probability that so few of n fair coins show heads. It assumes nothing but independent steps.
+    The interval lies between two order statistics, equally far from both ends. The true median lies outside with the
+    probability that so few of n fair coins show heads. Only independent steps are assumed. With fewer than six times
+    even the whole range is not wide enough.
 
     Source: W. J. Conover, Practical Nonparametric Statistics, 3rd edition (1999), section 3.2.
     """
@@ -219,7 +245,7 @@ FOREIGN_CPU_SHARE = "foreign_cpu_share"
 
 @value
 class Peak:
-    """The peak of all ranks together, which is the denominator of MFU, and its source."""
+    """The peak FLOP per second of all ranks together, which is the denominator of MFU, and the source of the number."""
 
     flop_per_s: float
     source: str
@@ -229,7 +255,7 @@ class Peak:
 
 @value
 class Seen:
-    """Observations of the ranks beside their steps. The fields are those of ``Measurement``."""
+    """Further observations of the ranks, apart from steps. The fields are those of ``Measurement``."""
 
     peak_bytes: tuple[int, ...]
     """Peak of each rank that reported one."""
@@ -254,17 +280,17 @@ def step_report(
     tokens: int | None = None,
     is_under_trace: bool = False,
 ) -> StepReport:
-    """Return the report of one step for the sweep.
+    """Return the report of one step, which the trial sends to its sweep.
 
     Args:
         spec: The trial.
-        peak: The peak that MFU is a share of.
+        peak: Peak of all ranks, by which MFU is computed.
         step: Number of the step, from 0.
         is_warmup: Whether the step is part of the warm-up.
         step_time_s: Time on the slowest rank.
         loss: Loss of the step; NaN if it is not known.
-        tokens: Tokens of the whole job in this step; None: the workload's.
-        is_under_trace: Whether the step counts for robust figures alone.
+        tokens: Tokens of the whole job in this step; None: the workload's tokens per step.
+        is_under_trace: Whether the step belongs to the fault trace, so that it counts only for robust results.
     """
     share = 1.0 if tokens is None else tokens / spec.workload.tokens_per_step
     return StepReport(
@@ -281,7 +307,15 @@ def step_report(
 def measurement_of(
     spec: TrialSpec, peak: Peak, steps: Sequence[StepReport], seen: Seen, *, environment: Mapping[str, str]
 ) -> Measurement:
-    """Return the measurement of a trial, without a breakdown, from all timed steps, including the warm-up."""
+    """Return the measurement of a trial from the reports of its steps; it has no breakdown yet.
+
+    Args:
+        spec: The trial.
+        peak: Peak of all ranks, by which MFU is computed.
+        steps: Reports of all timed steps, including the warm-up and the steps under a fault trace.
+        seen: Further observations of the ranks.
+        environment: Facts about hardware and software that are recorded with the measurement.
+    """
     measured = [report for report in steps if report.is_measured]
     numbers, all_times_s = [report.step for report in measured], [report.step_time_s for report in measured]
     times_s = levelled(numbers, all_times_s, steps_per_exchange(spec.layout))
@@ -332,7 +366,7 @@ def _robust(spec: TrialSpec, peak: Peak, step_times_s: Sequence[float]) -> Robus
 
 
 def quartile_distance(values: Sequence[float]) -> float:
-    """Return the distance from the first quartile to the third; 0 for a single value."""
+    """Return the interquartile range of the values; 0 for a single value."""
     if len(values) < 2:
         return 0.0
     first, _, third = statistics.quantiles(values, n=4, method="inclusive")

@@ -24,7 +24,7 @@ _NORM_PARAMETERS: dict[Norm, int] = {
 
 @value
 class TransformerSpec:
-    """A decoder-only transformer, described by its shapes.
+    """A decoder-only transformer model, described by the shapes of its parts.
 
     Raises:
         InvalidInput: Numbers of layers, heads and norms contradict each other.
@@ -119,9 +119,9 @@ class TransformerSpec:
             raise InvalidInput("experts.num_dense_layers", self.experts.num_dense_layers, rule, self.num_layers)
 
     def with_num_layers(self, num_layers: int) -> TransformerSpec:
-        """Return the model with another number of layers, of each kind about the same share.
+        """Return the model with another number of layers. Each kind of layer keeps about the same share.
 
-        Its dense layers lead as before.
+        Dense layers at the start of a sparse model stay at the start.
 
         Example:
             >>> from autotuner.catalog.models import load_model
@@ -148,7 +148,7 @@ class TransformerSpec:
 
     @property
     def attention_output_size(self) -> int:
-        """The width of all value heads, as the output projection reads them."""
+        """The width of all value heads together, which is the input of the output projection."""
         per_head = self.latent_attention.value_head_dim if self.latent_attention else self.head_dim
         return self.num_heads * per_head
 
@@ -161,7 +161,7 @@ class TransformerSpec:
 
     @property
     def mean_projected_size(self) -> float:
-        """The width of all projections of a token before an attention core, on average over the layers."""
+        """The width of all vectors that a layer projects a token to before attention, averaged over the layers."""
         projected = self.num_attending_layers * (self.query_size + self.key_value_size + self.output_gate_size)
         linear = self.num_linear_layers * self.linear_attention.projected_size if self.linear_attention else 0
         return (projected + linear) / self.num_layers
@@ -178,7 +178,7 @@ class TransformerSpec:
 
     @property
     def num_attending_layers(self) -> int:
-        """The number of layers whose queries see keys: all except those with linear attention."""
+        """The number of layers with ordinary attention (queries see keys): all but those with linear attention."""
         return self.num_layers - self.num_linear_layers
 
     @property
@@ -189,7 +189,7 @@ class TransformerSpec:
     # ---------------------------------------------------------------- matrices: parameters that multiply
     @property
     def attention_matrix_parameters(self) -> int:
-        """The number of elements of the projection matrices of one attention block that is not linear."""
+        """The number of elements of the projection matrices of one block with ordinary (not linear) attention."""
         output = (self.attention_output_size + self.output_gate_size) * self.hidden_size
         latent = self.latent_attention
         if latent is None:
@@ -211,7 +211,7 @@ class TransformerSpec:
 
     @property
     def mean_attention_matrix_parameters(self) -> float:
-        """The number of elements of the projection matrices of an attention block, on average over the layers."""
+        """The number of elements of the projection matrices of an attention block, averaged over the layers."""
         linear = self.num_linear_layers * self.linear_attention_matrix_parameters
         return (self.num_attending_layers * self.attention_matrix_parameters + linear) / self.num_layers
 
@@ -237,7 +237,7 @@ class TransformerSpec:
 
     @property
     def embedding_parameters(self) -> int:
-        """The number of elements of the token table. The output projection has as many unless it is the same tensor."""
+        """The number of elements of the token embedding table. An untied output projection has as many."""
         return self.vocab_size * self.hidden_size
 
     @property
@@ -249,20 +249,20 @@ class TransformerSpec:
     def num_parameters(self) -> int:
         """The number of trainable parameters and routing biases, each counted once, as in published checkpoints.
 
-        Checked against transformers for every type of model that is read, in tests/unit/catalog/huggingface.
+        It is checked against transformers for every supported type of model, in tests/unit/catalog/huggingface.
         """
         return self.num_input_parameters + self.num_layer_parameters + self._num_output_parameters
 
     @property
     def num_input_parameters(self) -> int:
-        """The number of parameters before the first layer: the token table, learned positions and their norm."""
+        """The number of parameters before the first layer: token embeddings, learned positions and their norm."""
         positions = self.num_learned_positions * self.hidden_size
         norm = self._norm_parameters(self.hidden_size) if self.embedding_norm else 0
         return self.embedding_parameters + positions + norm
 
     @property
     def num_output_bias_parameters(self) -> int:
-        """The number of biases of the output projection."""
+        """The number of biases of the output projection; 0 if it has none."""
         return self.vocab_size if self.output_bias else 0
 
     @property
@@ -290,7 +290,7 @@ class TransformerSpec:
 
     @property
     def num_active_parameters(self) -> int:
-        """The number of parameters that one token meets: of the routed experts only those that it is sent to."""
+        """The number of parameters that are used for one token. Of the routed experts, only the selected ones count."""
         if self.experts is None:
             return self.num_parameters
         num_idle = self.experts.num_experts - self.experts.experts_per_token
@@ -298,12 +298,15 @@ class TransformerSpec:
 
     @property
     def num_active_matrix_parameters(self) -> int:
-        """The number of matrix elements that multiply each token: layers, output projection, selected experts."""
+        """The number of matrix elements that one token is multiplied by, including the output projection.
+
+        Of the routed experts, only the selected ones count.
+        """
         return self.num_active_layer_matrix_parameters + self.embedding_parameters
 
     @property
     def num_active_layer_matrix_parameters(self) -> int:
-        """The part of ``num_active_matrix_parameters`` that lies in the layers."""
+        """The number of matrix elements that one token is multiplied by, without the output projection."""
         total = self.num_attending_layers * self.attention_matrix_parameters
         total += self.num_linear_layers * self.linear_attention_matrix_parameters
         total += (self.num_layers - self.num_sparse_layers) * self.mlp_matrix_parameters
@@ -347,9 +350,9 @@ class TransformerSpec:
         return 6 * self.num_active_matrix_parameters + 3 * self.attention_flop_per_token(seq_len)
 
     def model_flop_per_step(self, workload: Workload) -> int:
-        """Return the model FLOP of a whole step.
+        """Return the model FLOP (forward and backward, without recomputation) of one optimizer step of the whole job.
 
-        If lengths differ, real tokens are counted, and attention by their squares.
+        If sequences differ in length, only real tokens count, and attention counts by the squares of the lengths.
         """
         if workload.lengths is None:
             return self.model_flop_per_token(workload.seq_len) * workload.tokens_per_step
@@ -412,7 +415,7 @@ class TransformerSpec:
 
 @value
 class ModelSize:
-    """The size of a model, which shows at a glance whether its description was read as intended."""
+    """The size of a model, so that people see at once whether its description was read as they meant it."""
 
     name: str
     num_parameters: int
@@ -422,6 +425,6 @@ class ModelSize:
 
     @classmethod
     def of(cls, model: TransformerSpec) -> Self:
-        """Return the size of a model."""
+        """Return the size of this model."""
         num_active = model.num_active_parameters
         return cls(name=model.name, num_parameters=model.num_parameters, num_active_parameters=num_active)

@@ -27,15 +27,20 @@ KINDS: Mapping[type, str] = {TransformerSpec: "model", Cluster: "cluster", Devic
 
 
 class StoredNames(Protocol):
-    """Reads objects that are stored under names. A prediction needs nothing else of a store."""
+    """A reader of objects that callers have stored under names. It is all that a prediction needs of a store."""
 
     def get(self, cls: type[Described], name: str) -> Described:
-        """Return the object that is stored under a name; raise ``NotFound`` if there is none."""
+        """Return the object of this type that is stored under this name; raise ``NotFound`` if there is none."""
         ...
 
 
 def cluster_profile(names: StoredNames, cluster: str) -> DeviceProfile | None:
-    """Return the result of a check of the stored cluster with that name, or None."""
+    """Return the profile that a check of this stored cluster measured; None if the cluster was not checked.
+
+    Args:
+        names: Reader of stored objects.
+        cluster: Name of the cluster.
+    """
     try:
         profile = names.get(DeviceProfile, cluster)
     except NotFound:
@@ -44,7 +49,10 @@ def cluster_profile(names: StoredNames, cluster: str) -> DeviceProfile | None:
 
 
 def resolved(given: T | str) -> T:
-    """Return the object in a field of a request whose names were resolved."""
+    """Return the value of a request's field as an object, and no longer as ``object | str``.
+
+    All names in the request must have been resolved before; otherwise an assertion fails.
+    """
     assert not isinstance(given, str), f"nobody resolved {given!r}"
     return given
 
@@ -56,11 +64,16 @@ path."""
 
 
 def resolve(request: T, load: Load) -> T:
-    """Return the request with what ``load`` returns for each name and each thing in a ``Named`` field, at all depths.
+    """Return a request with the value of every ``Named`` field, at all depths, replaced by the result of ``load``.
+
+    Args:
+        request: A dataclass value.
+        load: Function that returns the object; its arguments are the object's type, the given name or object, and the
+            path of the field.
 
     Raises:
-        InvalidInput: By ``load``; of a request inside this one with its path.
-        NotFound: By ``load``: nothing has a name.
+        InvalidInput: ``load`` raised it. For a request inside the request, the error gets the whole path.
+        NotFound: ``load`` raised it, because nothing has the name.
     """
     found = {
         name: _loaded(hint, given, name, load)
@@ -71,7 +84,7 @@ def resolve(request: T, load: Load) -> T:
 
 
 def names_in(request: Any) -> tuple[tuple[type[Any], str], ...]:
-    """Return the names in a request, each with the type of what it names."""
+    """Return all names that occur in a request, each with the type of the object that it names."""
     found: list[tuple[type[Any], str]] = []
 
     def note(cls: type[Any], given: Any, _: str) -> Any:
@@ -119,12 +132,20 @@ def _unwrapped(hint: Any) -> Any:
 
 
 def named_within(hint: Any) -> type[Any] | None:
-    """Return the type of what a field names, also where it may be None and has other marks."""
+    """Return the type of the object that a field names, even if the field may also be None; None if it takes no name.
+
+    Args:
+        hint: Type annotation of the field. It may have marks other than ``Name``.
+    """
     return named_by(_unwrapped(hint))
 
 
 def named_by(hint: Any) -> type[Any] | None:
-    """Return the type of what a field names, by the outermost marks; None of a field that takes no name."""
+    """Return the type of the object that a field names; None if its outermost marks do not include ``Name``.
+
+    Args:
+        hint: Type annotation of the field.
+    """
     if not any(isinstance(mark, Name) for mark in getattr(hint, "__metadata__", ())):
         return None
     return named_thing(get_args(hint)[0])

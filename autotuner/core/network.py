@@ -30,7 +30,7 @@ class PathKind(Enum):
 
     @property
     def in_words(self) -> str:
-        """The words for the path in a sentence."""
+        """The name of the path in a sentence: ``NVLink``, ``one PCIe switch``."""
         return {
             PathKind.NVLINK: "NVLink",
             PathKind.PCIE_SWITCH: "one PCIe switch",
@@ -41,7 +41,7 @@ class PathKind(Enum):
 
 @value
 class Port:
-    """One port of a node to the network."""
+    """A network port of a node."""
 
     name: str
     """Name of the port on the node: ``mlx5_0``."""
@@ -55,7 +55,7 @@ class Port:
 
 @value
 class Wiring:
-    """The connections between the accelerators of a node. All nodes are alike."""
+    """The connections between the accelerators inside a node. All nodes of a cluster have the same wiring."""
 
     name: str
     """Name of the wiring in answers."""
@@ -82,10 +82,10 @@ class Wiring:
             _require_apart(field, getattr(self, field))
 
     def require_accelerators(self, num_accelerators: int) -> None:
-        """Return if the wiring names only accelerators that a node with so many has.
+        """Check that every accelerator that the wiring names exists in a node with this number of accelerators.
 
         Raises:
-            InvalidInput: It names one that a node does not have.
+            InvalidInput: The wiring names an accelerator that the node does not have.
         """
         for field, groups in (*self._groups(), ("ports", tuple(port.nearest for port in self.ports))):
             for accelerator in (each for group in groups for each in group):
@@ -94,14 +94,14 @@ class Wiring:
                     raise InvalidInput(f"wiring.{field}", accelerator, rule, num_accelerators - 1)
 
     def of_first(self, num_accelerators: int) -> Self:
-        """Return the wiring of a node that has only the first ``num_accelerators`` accelerators."""
+        """Return the wiring of a node reduced to its first ``num_accelerators`` accelerators."""
         nvlink_groups, switches, sockets = (tuple(_kept(groups, num_accelerators)) for _, groups in self._groups())
         near = [tuple(each for each in port.nearest if each < num_accelerators) for port in self.ports]
         ports = tuple(replace(port, nearest=own) for port, own in zip(self.ports, near, strict=True))
         return replace(self, nvlink_groups=nvlink_groups, switches=switches, sockets=sockets, ports=ports)
 
     def path(self, one: int, other: int) -> PathKind:
-        """Return the shortest path between two accelerators."""
+        """Return the kind of the shortest path between two accelerators of the node."""
         if _share(self.nvlink_groups, one, other):
             return PathKind.NVLINK
         if _share(self.switches, one, other):
@@ -109,17 +109,20 @@ class Wiring:
         return PathKind.SOCKET if not self.sockets or _share(self.sockets, one, other) else PathKind.SOCKETS
 
     def limiting_path(self, accelerators: Iterable[int]) -> PathKind:
-        """Return the longest path between neighbours of a ring in the order of ``in_ring_order``."""
+        """Return the kind of the longest path between neighbours in a ring of these accelerators.
+
+        The ring has the order that ``in_ring_order`` returns.
+        """
         ring = self.in_ring_order(accelerators)
         kinds = list(PathKind)
         joins = [*pairwise(ring), (ring[-1], ring[0])] if len(ring) > 1 else []
         return max((self.path(*pair) for pair in joins), key=kinds.index, default=PathKind.NVLINK)
 
     def in_ring_order(self, accelerators: Iterable[int]) -> list[int]:
-        """Return the accelerators in the order of a ring: socket by socket, then switch by switch, then along NVLink.
+        """Return the accelerators in the order of a fast ring: by socket, then by PCIe switch, then along NVLink.
 
-        NCCL looks for the ring whose slowest link is fastest; where each level's groups lie within those of the next,
-        this is one.
+        NCCL looks for the ring whose slowest link is as fast as possible. This order is such a ring if the groups of
+        each level lie inside the groups of the next level.
         """
         levels = (self.sockets, self.switches, self.nvlink_groups)
         if len(self.nvlink_groups) == 1:  # all that count are joined by it
@@ -127,11 +130,11 @@ class Wiring:
         return sorted(accelerators, key=lambda each: (*(_number(groups, each) for groups in levels), each))
 
     def is_joined_by_nvlink(self, num_accelerators: int) -> bool:
-        """Return True if NVLink joins the first ``num_accelerators`` accelerators."""
+        """Return True if NVLink joins the first ``num_accelerators`` accelerators of a node with each other."""
         return num_accelerators < 2 or any(set(range(num_accelerators)) <= set(group) for group in self.nvlink_groups)
 
     def nearest_ports(self, accelerator: int) -> list[Port]:
-        """Return the ports that are nearest to an accelerator."""
+        """Return the network ports that are nearest to this accelerator."""
         return [port for port in self.ports if accelerator in port.nearest]
 
     def _groups(self) -> tuple[tuple[str, Groups], ...]:
@@ -164,7 +167,7 @@ def _number(groups: Groups, accelerator: int) -> int:
 
 @value
 class Tier:
-    """Switches of one level, all alike."""
+    """All switches of one level of a network. They are alike."""
 
     name: str
     """Name of the level in answers: ``leaf``, ``spine``."""
@@ -180,9 +183,9 @@ class Tier:
 
 @value
 class Network:
-    """The network that joins the nodes of a cluster.
+    """The network between the nodes of a cluster: levels of switches, or a torus.
 
-    Nodes are numbered so that those below one switch follow each other.
+    Nodes are numbered so that the nodes below one switch have consecutive numbers.
     """
 
     name: str
@@ -216,17 +219,17 @@ class Network:
                 raise InvalidInput("nodes_per_switch", above, rule, below * max(2, above // below))
 
     def require_nodes(self, num_nodes: int) -> None:
-        """Return if the network joins so many nodes.
+        """Check that the network can join exactly this number of nodes.
 
         Raises:
-            InvalidInput: A torus has fewer or more.
+            InvalidInput: The network is a torus with more or fewer nodes.
         """
         if self.torus and math.prod(self.torus) != num_nodes:
             rule = f"a torus of {' x '.join(map(str, self.torus))} joins {math.prod(self.torus)} nodes"
             raise InvalidInput("num_nodes", num_nodes, rule, math.prod(self.torus))
 
     def resized(self, num_nodes: int) -> Self:
-        """Return the network for another number of nodes: the same switches, or another torus."""
+        """Return the network for another number of nodes. A torus gets other lengths; switches stay the same."""
         if not self.torus or math.prod(self.torus) == num_nodes:
             return self
         dimensions = range(len(self.torus), 0, -1)
@@ -235,7 +238,11 @@ class Network:
 
 
 def torus_lengths(num_nodes: int, num_dimensions: int) -> tuple[int, ...]:
-    """Return the lengths of a torus of so many nodes, as equal as possible; empty if there is none.
+    """Return the number of nodes along each dimension of a torus, as equal as possible; empty if none fits.
+
+    Args:
+        num_nodes: Number of nodes of the whole torus.
+        num_dimensions: Number of dimensions. Each has at least 2 nodes.
 
     Example:
         >>> torus_lengths(64, 3)

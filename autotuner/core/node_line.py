@@ -22,7 +22,7 @@ PREFIX = b"#autotuner "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankFailure:
-    """The error of a rank. Other ranks often fail as a consequence and report their own."""
+    """The error of one rank of a trial. Other ranks often fail as a consequence, and report their own errors."""
 
     rank: int
     kind: FailureKind
@@ -32,7 +32,7 @@ class RankFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """A rank that ended by itself with a code other than 0. A code below zero is the signal that ended it."""
+    """A rank whose process ended with an exit code other than 0. A negative code is the signal that ended it."""
 
     rank: int
     exit_code: int
@@ -40,7 +40,7 @@ class Death:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStarted:
-    """The start of a node's part of a job; ``at`` is its clock in seconds since the epoch, here and below."""
+    """The start of a job's processes on one node; ``at`` is the node's time in epoch seconds, as in the other lines."""
 
     node: int
     host: str
@@ -49,7 +49,7 @@ class NodeStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Printed:
-    """A line that a trainer, or torchrun itself, printed."""
+    """A line of text that a trainer or torchrun printed."""
 
     text: str
     at: float
@@ -57,7 +57,7 @@ class Printed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerLine:
-    """A line of JSON that a rank of a trainer reported, or the node itself about the trainer's surroundings."""
+    """A line of JSON from a rank of a trainer, or from the node itself about the environment of the trainer."""
 
     line: str
     node: int = 0
@@ -75,7 +75,7 @@ class RankLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuTime:
-    """CPU seconds of a node since boot, and of a job's processes there since their start."""
+    """The CPU seconds of a node since it booted, and those of the job's processes since they started."""
 
     node: int
     busy_s: float
@@ -85,7 +85,7 @@ class CpuTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEnd:
-    """The end of a node's processes: its last line."""
+    """The end of a job's processes on one node. It is the last line that the node reports."""
 
     node: int
     exit_code: int
@@ -103,7 +103,7 @@ class NodeEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Untagged:
-    """Any other line, such as an error of the engine, or the traceback of a node without torch."""
+    """A line in no known form, such as an error of the engine, or a Python traceback of a node without torch."""
 
     text: str
 
@@ -149,6 +149,6 @@ TAGS: Mapping[type[NodeLine], str] = {kind: tag for tag, kind in KINDS.items()}
 
 
 def node_line(value: NodeLine) -> bytes:
-    """Return the line that reports a value of a node's process."""
+    """Return the line of text by which a node's process reports a value: a tag, JSON, and a line end."""
     document = {"type": TAGS[type(value)], **to_plain(value)}
     return PREFIX + json.dumps(document, allow_nan=False, separators=(",", ":")).encode() + b"\n"

@@ -28,7 +28,7 @@ _S_PER_HOUR = 3600.0
 
 
 class Rates(Protocol):
-    """The speed of a layout, measured or predicted."""
+    """The speed of a layout, measured or predicted: MFU and tokens per second."""
 
     @property
     def mfu(self) -> float:
@@ -40,7 +40,10 @@ class Rates(Protocol):
 
 
 class Metric(StrEnum):
-    """A metric of which more is better. All except the last two are a value per step divided by the step time."""
+    """A metric by which layouts are compared; higher is better.
+
+    All except the last two (simplicity and robustness) are rates: a value per step divided by the step time.
+    """
 
     MFU = "mfu"
     TOKENS_PER_S = "tokens_per_s"
@@ -52,21 +55,27 @@ class Metric(StrEnum):
 
     @property
     def is_rate(self) -> bool:
-        """True if it is a value per step divided by the step time, so that it can rank trials by itself."""
+        """True if the metric is a rate: a value per step divided by the step time. Only rates can rank trials alone."""
         return self not in (Metric.SIMPLICITY, Metric.ROBUSTNESS)
 
     @property
     def reads_footprint(self) -> bool:
-        """True if it needs more than step times, such as power or price."""
+        """True if the metric needs more than the speed of a layout, such as its power or price."""
         return self not in (Metric.MFU, Metric.TOKENS_PER_S)
 
     @property
     def noun(self) -> str:
-        """The noun for the metric in a sentence."""
+        """The noun for the metric in a sentence, such as ``token rate``."""
         return _NOUNS[self]
 
     def of(self, rates: Rates, footprint: Footprint | None) -> float:
-        """Return the value of the metric for a layout with that speed and that cost beside time."""
+        """Return the value of the metric for one layout.
+
+        Args:
+            rates: Speed of the layout.
+            footprint: Cost of the layout other than time (power, price, emissions, complexity); None: the metric must
+                not need it.
+        """
         match self:
             case Metric.MFU:
                 return rates.mfu
@@ -76,7 +85,14 @@ class Metric(StrEnum):
         return rates.tokens_per_s * self.per_token(footprint) if self.is_rate else self.share(footprint)
 
     def per_token(self, footprint: Footprint) -> float:
-        """Return the value of one token per second by a rate metric, for a job with that cost beside time."""
+        """Return the factor that turns tokens per second into this metric: one over the cost per second.
+
+        Args:
+            footprint: Cost of the layout other than time: power, price per hour, emissions per hour.
+
+        Returns:
+            Tokens per joule, dollar or kg of CO2 at a rate of one token per second; 1.0 for other metrics.
+        """
         match self:
             case Metric.TOKENS_PER_JOULE:
                 assert footprint.power is not None
@@ -88,14 +104,14 @@ class Metric(StrEnum):
         return 1.0
 
     def share(self, footprint: Footprint) -> float:
-        """Return the value of a metric that is no rate, 0..1. Simplicity is 1 over 1 plus the complexity."""
+        """Return the value, 0..1, of a metric that is not a rate. Simplicity is 1 / (1 + complexity)."""
         if self is Metric.ROBUSTNESS:
             assert footprint.robustness is not None
             return footprint.robustness
         return 1 / (1 + footprint.complexity)
 
     def in_words(self, value: float) -> str:
-        """Return the value as text: ``41.0 % MFU``, ``104 ktoken/s``, ``0.62 token/J``.
+        """Return a value of the metric as text: ``41.0 % MFU``, ``104 ktoken/s``, ``0.62 token/J``.
 
         Example:
             >>> Metric.MFU.in_words(0.41), Metric.TOKENS_PER_S.in_words(104_000.0)
@@ -105,7 +121,7 @@ class Metric(StrEnum):
         return self.figure(value) if has_unit else f"{self.figure(value)} {self.noun}"
 
     def figure(self, value: float) -> str:
-        """Return the value as text without the noun: ``41.0 %``, ``104 ktoken/s``, ``0.50``."""
+        """Return a value of the metric as text without the noun: ``41.0 %``, ``104 ktoken/s``, ``0.50``."""
         match self:
             case Metric.MFU | Metric.ROBUSTNESS:
                 return f"{100 * value:.1f} %"
@@ -133,7 +149,7 @@ _NOUNS = {
 
 
 def metrics_told(cluster: Cluster, *, has_trace: bool = False) -> tuple[Metric, ...]:
-    """Return every metric that layouts on a cluster can be compared by.
+    """Return every metric that can be computed for layouts on this cluster.
 
     Args:
         cluster: Cluster with the prices, power and emissions.
@@ -143,10 +159,15 @@ def metrics_told(cluster: Cluster, *, has_trace: bool = False) -> tuple[Metric, 
 
 
 def require_told(objective: Objective, cluster: Cluster, *, has_trace: bool = False) -> None:
-    """Return if the cluster has all values that an objective reads.
+    """Check that the cluster has all values (prices, power, emissions) that the objective's metrics need.
+
+    Args:
+        objective: Objective of a sweep.
+        cluster: Cluster with the prices, power and emissions.
+        has_trace: Whether layouts run under a fault trace, so that their robustness is known.
 
     Raises:
-        InvalidInput: A value is missing. The error names it, and the nearest metric that the cluster can have.
+        InvalidInput: A value is missing. The error names it, and suggests a metric that the cluster allows.
     """
     for metric in objective.metrics:
         if lacking := _lacks(metric, cluster, has_trace=has_trace):
@@ -197,18 +218,18 @@ WORTHWHILE_GAIN = 0.01
 
 @value
 class Weight:
-    """The weight of one metric in a profile: its exponent relative to those of the others."""
+    """The weight of one metric in a profile (a weighted product of metrics): its exponent relative to the others."""
 
     metric: Metric
     weight: Positive
 
 
 def read_profile(text: str, field: str) -> tuple[Weight, ...]:
-    """Return metrics with their weights. The weight of a metric without one is 1.
+    """Return the metrics and weights of a profile from a text. A metric without a weight gets the weight 1.
 
     Args:
         text: ``METRIC=WEIGHT,...``.
-        field: Name of the text in errors.
+        field: Name of the field that holds the text, for error messages.
 
     Raises:
         InvalidInput: A metric is unknown, or a weight is not a number above 0.
@@ -217,7 +238,11 @@ def read_profile(text: str, field: str) -> tuple[Weight, ...]:
 
 
 def read_metrics(text: str, field: str) -> tuple[Metric, ...]:
-    """Return the metrics of a Pareto front: ``METRIC,...``.
+    """Return the metrics of a Pareto front from a text.
+
+    Args:
+        text: ``METRIC,...``.
+        field: Name of the field that holds the text, for error messages.
 
     Raises:
         InvalidInput: A metric is unknown.
@@ -226,12 +251,12 @@ def read_metrics(text: str, field: str) -> tuple[Metric, ...]:
 
 
 def profile_text(profile: Iterable[Weight]) -> str:
-    """Return the text that ``read_profile`` reads as that profile."""
+    """Return a profile as a text that ``read_profile`` reads."""
     return ",".join(f"{one.metric.value}={one.weight:g}" for one in profile)
 
 
 def metrics_text(metrics: Iterable[Metric]) -> str:
-    """Return the text that ``read_metrics`` reads as these metrics."""
+    """Return metrics as a text that ``read_metrics`` reads."""
     return ",".join(metric.value for metric in metrics)
 
 
@@ -264,7 +289,7 @@ def _typed_front(field: str, text: str) -> Any:
 
 @value
 class Objective:
-    """The objective of a sweep: the value that it maximises, the trials that count, and the words for both.
+    """The objective of a sweep: the value that it maximises, computed from a metric or from a profile of several.
 
     Example:
         >>> Objective(metric=Metric.TOKENS_PER_DOLLAR).is_speed
@@ -313,49 +338,60 @@ class Objective:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """The metrics that trials are compared by, each once."""
+        """The metrics that trials are compared by, including those of the Pareto front. Each occurs once."""
         ranked = tuple(one.metric for one in self.profile) or (self.metric,)
         return tuple(dict.fromkeys((*ranked, *self.front)))
 
     @property
     def reads_footprint(self) -> bool:
-        """True if it needs more than step times, such as power or price."""
+        """True if some metric needs more than the speed of layouts, such as their power or price."""
         return any(metric.reads_footprint for metric in self.metrics)
 
     def worth_per_step(self, job: Job, footprint: Footprint | None = None) -> float:
-        """Return the value of one step. Divided by a step time in seconds, it is the value of a layout.
+        """Return the objective's value of one step. Divided by a step time in seconds, it is a layout's value.
 
-        For columns of footprints the result is a column. Args:
+        If the footprint has columns, the result is a column.
+
+        Args:
             job: The job that the steps belong to.
-            footprint: Cost of the layout beside time; None if no metric reads it.
+            footprint: Cost of the layout other than time; None if no metric needs it.
         """
         if not self.profile:
             return _worth(self.metric, job, footprint)
         return _product((_worth(one, job, footprint), share) for one, share in self._shares())
 
     def counted(self, reached: Measurement | TrialEstimate) -> Figures:
-        """Return the figures that a trial is compared by: those under the fault trace, or the nominal ones."""
+        """Return the results of a trial that the objective counts: those under the fault trace, or the nominal ones.
+
+        Args:
+            reached: Measurement or estimate of the trial.
+        """
         if self.under_faults and isinstance(reached, Measurement) and reached.robust is not None:
             return reached.robust
         return reached
 
     def value(self, reached: Measurement | TrialEstimate) -> float:
-        """Return the value of a trial from its measurement or estimate."""
+        """Return the objective's value for a trial, from its measurement or estimate."""
         return self.value_of(self.counted(reached), reached.footprint)
 
     def healthy_value(self, reached: Measurement | TrialEstimate) -> float:
-        """Return the value of a trial's nominal steps."""
+        """Return the objective's value for a trial's nominal steps, without injected faults."""
         return self.value_of(reached, reached.footprint)
 
     def value_of(self, rates: Rates, footprint: Footprint | None) -> float:
-        """Return the value of a layout with that speed and that cost beside time."""
+        """Return the objective's value for one layout.
+
+        Args:
+            rates: Speed of the layout.
+            footprint: Cost of the layout other than time; None if no metric needs it.
+        """
         if not self.profile:
             return self.metric.of(rates, footprint)
         return _product((one.of(rates, footprint), share) for one, share in self._shares())
 
     @property
     def is_speed(self) -> bool:
-        """True if the fastest layout is the best. MFU and token rate of a job rank its layouts alike."""
+        """True if the fastest layout is always the best. For one job, MFU and token rate rank layouts alike."""
         return not self.profile and not self.metric.reads_footprint
 
     def _shares(self) -> list[tuple[Metric, float]]:
@@ -364,16 +400,16 @@ class Objective:
         return [(one.metric, one.weight / of_rates) for one in self.profile]
 
     def predicted_step_s(self, prediction: Prediction) -> float:
-        """Return the predicted step time that counts."""
+        """Return the predicted step time that the objective counts: under the fault trace, or nominal."""
         robust_s = prediction.robust_step_s if self.under_faults else None
         return prediction.step_time.total_s if robust_s is None else robust_s
 
     def ranked(self, trials: Iterable[Trial]) -> list[Trial]:
-        """Return the trials that have a rank, the best first. Equal ones are ordered by number."""
+        """Return the trials that have a rank, the best first. Trials with equal values are ordered by number."""
         return self._best_first(trial for trial in trials if trial.is_ranked)
 
     def leading(self, trials: Iterable[Trial]) -> list[Trial]:
-        """Return the trials that have a rank, or would have one if their convergence gate passed, the best first."""
+        """Return the trials that have a rank, or would have one after a passed gate, the best first."""
         return self._best_first(trial for trial in trials if trial.is_ranked or trial.awaits_gate)
 
     def _best_first(self, trials: Iterable[Trial]) -> list[Trial]:
@@ -382,16 +418,16 @@ class Objective:
 
     @property
     def noun(self) -> str:
-        """The noun for the value in a sentence."""
+        """The noun for the objective's value in a sentence, such as ``MFU`` or ``profile value``."""
         noun = "profile value" if self.profile else self.metric.noun
         return f"robust {noun}" if self.under_faults else noun
 
     def figure(self, value: float) -> str:
-        """Return the value as text without the noun. The value of a profile has no unit."""
+        """Return a value of the objective as text without the noun. The value of a profile has no unit."""
         return f"{value:.4g}" if self.profile else self.metric.figure(value)
 
     def in_words(self, value: float) -> str:
-        """Return the value as text: ``41.0 % MFU``, ``38.2 % robust MFU``, ``104 ktoken/s``."""
+        """Return a value of the objective as text: ``41.0 % MFU``, ``38.2 % robust MFU``, ``104 ktoken/s``."""
         if self.profile or self.metric is Metric.MFU:
             return f"{self.figure(value)} {self.noun}"
         return self.metric.in_words(value) + (" under faults" if self.under_faults else "")
