@@ -74,7 +74,7 @@ def filter_of(cls: type[T], *, of_form: bool = False) -> Any:
 
     Args:
         cls: Class of the filter; each field describes its own parameter.
-        of_form: Whether a form of a page sends the query. A form sends empty texts for its empty inputs, too, which are
+        of_form: True if a form of a page sends the query. A form sends empty texts for its empty inputs, too, which are
             then ignored.
     """
     texts, hints = field_texts(cls), get_type_hints(cls, include_extras=True)

@@ -125,7 +125,7 @@ class LiveEvents:
         Args:
             run_id: Id of the sweep.
             after: Sequence number of the last event that the reader has seen.
-            wait: Whether to wait for further events until the sweep is finished; if False, only stored events are
+            wait: True to wait for further events until the sweep is finished; if False, only stored events are
                 yielded.
         """
         if not wait:

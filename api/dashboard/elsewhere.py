@@ -22,7 +22,7 @@ def elsewhere(texts: Mapping[str, str], document: Mapping[str, Any], service: st
         texts: Texts of the form by the name of the input.
         document: The body of ``POST /sweeps`` that these texts ask for.
         service: Address of the service, without a slash at the end.
-        asks: Whether the service requires a token; the examples then send one.
+        asks: True if the service requires a token; the examples then send one.
     """
     return Section(
         blocks=(

@@ -145,7 +145,7 @@ class _Told:
     """The messages of a route to its client, until its time is over.
 
     Attributes:
-        is_late: Whether the client was told otherwise.
+        is_late: True if the client was told otherwise.
     """
 
     def __init__(self, send: Send) -> None:

@@ -49,7 +49,11 @@ _NOTE = (
 
 
 def backtest_report(found: BacktestReport) -> Report:
-    """Return a row for each sheet, all together, the worst sheet of each column, and what was left out."""
+    """Return the report of a backtest (predictions compared with runs that others measured and published).
+
+    Its table has a row for each data sheet, one for all sheets together, and one with the worst sheet of each column.
+    Below it are the rows of the sheets that were left out, with the reasons.
+    """
     shown = _shown(found.sheets)
     sources = list(dict.fromkeys(map(_source, shown)))
     rows = [(f"[{sources.index(_source(one)) + 1}] {_name(one)}", *_cells(one)) for one in shown]
@@ -130,7 +134,11 @@ _SLOW_LINK_NOTE = (
 
 
 def slow_links_report(found: SlowLinkReport) -> Report:
-    """Return a row for each model and method, for each method, for each model, and for all; and what was left out."""
+    """Return the report on predictions of iterations under slow links, which were compared with measured ones.
+
+    Its table has a row for each model and method, for each method, for each model, and for all. Below it are the rows
+    that were left out, with the reasons.
+    """
     names = ("error\nmedian", "\nmean", "\nmax", "\nbias")
     columns = (
         Column("", is_number=False, may_wrap=True),

@@ -21,11 +21,11 @@ _ERRORS = (
 
 
 def calibrations_report(lessons: Sequence[Lesson], server: str = "") -> Report:
-    """Return what the trials of each platform say of its speed, and what that is worth.
+    """Return the report of calibrations: by which factor steps on each platform differ from their predictions.
 
     Args:
-        lessons: In their order.
-        server: Address that commands shall name; empty: none.
+        lessons: What the stored trials of each platform show, in the order of the table.
+        server: Address of the service that commands in the report should name; empty: none.
     """
     columns = (
         Column("accelerator", is_number=False),

@@ -16,12 +16,12 @@ _Kind = CaveatKind
 
 
 def caveats_in_words(caveats: Iterable[Caveat]) -> tuple[str, ...]:
-    """Return what a reader should know: statements without full stops."""
+    """Return caveats of a prediction (limits of its validity) in words, each as a statement without a full stop."""
     return tuple(map(caveat_in_words, caveats))
 
 
 def caveat_in_words(one: Caveat) -> str:  # noqa: PLR0912  # a line for each kind
-    """Return what a reader should know, as a statement without a full stop."""
+    """Return one caveat of a prediction (a limit of its validity) in words, without a full stop."""
     names, device = ", ".join(one.subjects), one.device or "this device"
     match one.kind:
         case _Kind.COMPARED:

@@ -15,13 +15,13 @@ _BAR, _BAR_HEIGHT = 110, 28
 
 
 def silent(width: float, height: float, parts: Iterable[Markup]) -> Markup:
-    """Return a picture that screen readers pass over."""
+    """Return an SVG picture that screen readers skip, because numbers next to it say the same."""
     view = f"0 0 {width} {height}"
     return element("svg", *parts, class_="cell", width=width, height=height, viewBox=view, aria_hidden="true")
 
 
 def draw_cell(cell: CellPicture) -> Markup:
-    """Return the picture of a cell."""
+    """Return the small picture for a cell of a table."""
     match cell:
         case BarCell():
             return silent(_BAR, _BAR_HEIGHT, _bar(cell))
@@ -53,7 +53,7 @@ _LABEL = 36
 
 
 def draw_range_axis(axis: RangeAxis) -> Markup:
-    """Return the marks of an axis, for the head of its column."""
+    """Return the tick marks and labels of an axis that the pictures of a column share, for the head of the column."""
     x = _range_scale(axis)
     parts = [line(x(at), 15, x(at), 20, "tick") for at, _ in x.ticks(_MOST_MARKS)]
     has_room = [(x(at), label) for at, label in x.ticks(_MOST_MARKS) if _LABEL / 2 <= x(at) <= _RANGE - _LABEL / 2]
@@ -66,7 +66,7 @@ def _range_scale(axis: RangeAxis) -> Scale:
 
 
 def draw_range(cell: RangeCell) -> Markup:
-    """Return what was predicted and what was reached, on the axis of the column."""
+    """Return a picture of a predicted and a reached value, each with its interval, on the axis of their column."""
     return silent(_RANGE, _ROW, _range(cell))
 
 
@@ -86,7 +86,7 @@ def _range(cell: RangeCell) -> Iterator[Markup]:
 
 
 def draw_memory(cell: MemoryCell) -> Markup:
-    """Return a peak on its track; what is far beyond the limit lies at the edge."""
+    """Return a picture of a memory peak as a bar with its limit; a peak far above the limit ends at the edge."""
     return silent(_MEMORY, _ROW, _memory(cell))
 
 
@@ -109,7 +109,11 @@ _MOST_STEPS = 48
 
 
 def sparkline(values: Sequence[float | None]) -> Markup:
-    """Return the best so far after each trial, in the order they ran; nothing where none had a result."""
+    """Return a small step line of the best value so far after each trial; empty if no trial has a result.
+
+    Args:
+        values: Values of the trials in the order in which they ran; None for a trial without a result.
+    """
     grown = list(_best_so_far(values))
     if not grown:
         return Markup()
@@ -142,7 +146,7 @@ _NAMED = 0.12
 
 
 def draw_shares(shares: Shares) -> Markup:
-    """Return a whole as one bar of its parts."""
+    """Return one bar that shows a whole, divided into its parts."""
     looks = {"best": "m-dot win", "tie": "mem", "rest": "p-band"}
     parts: list[Markup] = []
     at = 0.0
@@ -158,7 +162,12 @@ def draw_shares(shares: Shares) -> Markup:
 
 # ---------------------------------------------------------------- keys
 def key(entries: Sequence[tuple[Glyph, str]], tag: str = "p") -> Markup:
-    """Return marks with their meaning, to stand beside a heading; nothing for none."""
+    """Return the key of a picture: each kind of mark with its meaning; empty if there are no entries.
+
+    Args:
+        entries: Kinds of marks, each with its meaning.
+        tag: HTML element around the key.
+    """
     shown = (element("span", _glyph(glyph), meaning) for glyph, meaning in entries)
     return element(tag, *shown, class_="key") if entries else Markup()
 

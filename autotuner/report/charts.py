@@ -100,15 +100,16 @@ class Axis:
         floor: float | None = None,
         log: bool = False,
     ) -> Axis:
-        """Return an axis with room for all values.
+        """Return an axis with room for all given values.
 
         Args:
-            values: At least one.
-            title: With its unit.
-            unit: As the field.
-            margin: Share of the range that is added on both sides; of a logarithmic axis the factor less 1.
-            floor: The axis does not begin below it.
-            log: Every value is above 0.
+            values: Values that the axis must show; at least one.
+            title: Name of the quantity.
+            unit: Unit of the values; empty: none.
+            margin: Share of the values' range that is added on both sides; for a logarithmic axis, the ends are divided
+                and multiplied by 1 + margin.
+            floor: Lowest value at which the axis may begin; None: any.
+            log: True if the axis is logarithmic; every value must then be above 0.
         """
         known = list(values)
         low, high = min(known), max(known)
@@ -121,7 +122,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dot:
-    """One point; a link where it has an address."""
+    """One point of a chart; it is a link if it has an address."""
 
     x: float
     y: float
@@ -142,7 +143,7 @@ class Dot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dots:
-    """Points. Many of them without a name are drawn as one path, which weighs little."""
+    """Points of a chart. Many points without a name are drawn as one path, which keeps the page small."""
 
     dots: Sequence[Dot]
     is_named_right: bool = False
@@ -151,7 +152,7 @@ class Dots:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
-    """Trials without a result, as crosses."""
+    """Trials without a result, drawn as crosses."""
 
     dots: Sequence[Dot]
     past: float | None = None
@@ -191,7 +192,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """Words beside a place in the plot, or right of it where ``x`` is None."""
+    """Words next to a place in the plot; if ``x`` is None, they stand to the right of the plot."""
 
     words: str
     x: float | None
@@ -204,7 +205,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """A part of the x axis that is shaded, with words in it where they fit."""
+    """A shaded part of the x axis, with a label if it has room for one."""
 
     low: float
     high: float
@@ -217,7 +218,7 @@ Mark = Dots | Failures | Line | Band | Rule | Note | Stretch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """Marks over two axes, painted in their order."""
+    """A chart with two axes; its marks are painted in their order, so that later ones cover earlier ones."""
 
     says: str
     """Description of the chart in a sentence, for readers who cannot see it."""
@@ -230,7 +231,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """One row of ``Intervals``: a value with the range around it."""
+    """One row of ``Intervals``: a value and the range around it."""
 
     name: str
     value: float
@@ -245,7 +246,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervals:
-    """Values with ranges, one row each, on a shared axis."""
+    """A chart of values with their ranges, one row for each, on one axis."""
 
     says: str
     x: Axis
@@ -265,19 +266,24 @@ class Spread:
 
     @classmethod
     def within(cls, value: float, half: float | None) -> Spread:
-        """Return a value that may be off by as much on both sides, as a measurement is."""
+        """Return a value with an interval of ± ``half``, as measurements have it; None: no interval is known."""
         return cls(value, value - (half or 0.0), value + (half or 0.0))
 
     @classmethod
     def within_factor(cls, value: float, relative_error: float | None) -> Spread:
-        """Return a value that may be off by a factor on both sides, as a prediction is."""
+        """Return a value with the interval from value / (1 + e) to value x (1 + e), as predictions have it.
+
+        Args:
+            value: The value.
+            relative_error: The half-width e; None: no interval is known.
+        """
         factor = 1 + (relative_error or 0.0)
         return cls(value, value / factor, value * factor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A part of a stack."""
+    """One part of a bar of ``Stacks``."""
 
     name: str
     look: str
@@ -287,7 +293,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """A bar that is made of parts."""
+    """A bar that is made of parts (blocks)."""
 
     name: str
     blocks: Sequence[Block]
@@ -302,13 +308,13 @@ class Stack:
 
     @property
     def total(self) -> float:
-        """Sum of the parts."""
+        """Sum of the values of all parts."""
         return sum(block.value for block in self.blocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stacks:
-    """Bars of the same parts above each other, on one axis from 0."""
+    """A chart of bars, one above the other, that consist of the same parts and share one axis from 0."""
 
     says: str
     unit: Unit
@@ -322,7 +328,7 @@ class Stacks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """Parts of a whole as one bar; parts with a look of ``rest`` have no number."""
+    """A whole as one bar of parts; the parts whose look is ``rest`` are drawn without their number."""
 
     says: str
     parts: Sequence[tuple[float, Literal["best", "tie", "rest"]]]
@@ -330,7 +336,7 @@ class Shares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceAxis:
-    """An axis of parallel coordinates for a choice of layouts."""
+    """An axis of parallel coordinates for an option of layouts, such as the tensor-parallel degree."""
 
     name: str
     label: str
@@ -342,7 +348,7 @@ class ChoiceAxis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberAxis:
-    """An axis of parallel coordinates for a number."""
+    """An axis of parallel coordinates for a number, such as the MFU."""
 
     name: str
     axis: Axis
@@ -351,7 +357,10 @@ class NumberAxis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallel:
-    """A chart of all choices of trials, a line per trial; a brush reads the scales of its axes from the picture."""
+    """Parallel coordinates of trials: an axis for each option and result, and a line for each trial.
+
+    A script (the brush) filters the lines; it reads the scales of the axes from the picture.
+    """
 
     says: str
     dots: Sequence[Dot]
@@ -365,26 +374,26 @@ Limits = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """The network between a cluster's nodes beside the wiring of one node, as far as the cluster describes them."""
+    """The network between a cluster's nodes and the links inside a node, as far as the cluster describes them."""
 
     cluster: Cluster
     limits: Limits = field(default_factory=dict)
 
 
 class Drawing(ABC):
-    """A picture that is drawn by hand from its own values, as wide as it needs."""
+    """A picture that is computed from its own values, unlike a chart of marks over axes; it is as wide as it needs."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def drawn(self) -> Markup:
-        """The picture as markup."""
+        """The picture as SVG markup."""
 
     @property
     @abstractmethod
     def look(self) -> str:
-        """Class of the box around it, which scrolls."""
+        """CSS class of the box around the picture; the box scrolls."""
 
 
 Chart = Drawing | Plot | Intervals | Stacks | Shares | Parallel | Topology
@@ -393,7 +402,7 @@ Chart = Drawing | Plot | Intervals | Stacks | Shares | Parallel | Topology
 # ---------------------------------------------------------------- pictures in cells of a table
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BarCell:
-    """A number as a bar from the left, or from the middle where ``is_signed``."""
+    """A number as a bar from the left of its cell, or from the middle if ``is_signed`` is True."""
 
     value: float
     most: float
@@ -411,7 +420,7 @@ _BEYOND = 1.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeAxis:
-    """The axis of shares that the cells of a column have in common, with the best of the whole table."""
+    """The axis of shares (such as MFU) that the pictures of a column have in common, with the table's best value."""
 
     low: float
     high: float
@@ -419,7 +428,12 @@ class RangeAxis:
 
     @classmethod
     def around(cls, values: Iterable[Spread], best: float | None) -> RangeAxis:
-        """Return an axis with room for all of these and for the best; 0 to 1 of nothing."""
+        """Return an axis with room for all given values and for the best one; from 0 to 1 if there are none.
+
+        Args:
+            values: Values with their intervals. Ends of intervals that lie far beyond all values are cut off.
+            best: Best value of the whole table; None: there is none.
+        """
         shown = [*values, *([Spread.within(best, None)] if best is not None else [])]
         if not shown:
             return cls(low=0.0, high=1.0, best=None)
@@ -432,7 +446,7 @@ class RangeAxis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeCell:
-    """A prediction as a band with a ring, and what was reached as a dot with its interval, over the best's rule."""
+    """A prediction (a band with a ring) and a result (a dot with its interval) on the axis that the column shares."""
 
     axis: RangeAxis
     predicted: Spread | None = None
@@ -444,7 +458,7 @@ class RangeCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryCell:
-    """A peak as a bar on its track, and its prediction as a ring, before the limit as a red rule."""
+    """A memory peak as a bar and its prediction as a ring; a red line marks the memory limit."""
 
     limit_bytes: float
     predicted_bytes: float | None = None
@@ -452,7 +466,7 @@ class MemoryCell:
 
     @property
     def is_tight(self) -> bool:
-        """Return whether the peak is close to the limit, or past it."""
+        """True if the reached peak is more than 95 % of the memory limit."""
         return is_tight(self.reached_bytes, self.limit_bytes)
 
 
@@ -467,12 +481,12 @@ CellPicture = BarCell | RangeCell | MemoryCell | GrowthCell
 
 
 def is_tight(num_bytes: float | None, limit_bytes: float) -> bool:
-    """Return whether so much is close to the limit, or past it."""
+    """Return True if so many bytes are more than 95 % of the memory limit; False if one of both is unknown."""
     return bool(limit_bytes and num_bytes and num_bytes > 0.95 * limit_bytes)
 
 
 def stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the points with a corner between each two: every height holds until the next point."""
+    """Return the points of a step line: each value of ``y`` holds until the ``x`` of the next point."""
     out = list(points[:1])
     for (_, before), (x, y) in pairwise(points):
         out += [(x, before), (x, y)]
@@ -480,11 +494,11 @@ def stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def front(dots: Iterable[Dot], *, least_x: bool = True) -> list[Dot]:
-    """Return the dots that no other beats in both values, from left to right.
+    """Return the Pareto front of dots: those that no other dot beats in both values, from left to right.
 
     Args:
-        dots: More ``y`` is better.
-        least_x: Less ``x`` is better; else more.
+        dots: The dots; a higher ``y`` is better.
+        least_x: True if a lower ``x`` is better; False if a higher one is.
     """
     found: list[Dot] = []
     for dot in sorted(dots, key=lambda dot: (dot.x if least_x else -dot.x, -dot.y)):

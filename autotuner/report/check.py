@@ -17,7 +17,13 @@ _NOT_INSTALLED = ("No module named 'torch'", "No module named 'trials'", "No mod
 
 
 def job_said(what: str, job: EngineJob, cluster: Cluster) -> str:
-    """Describe the state of the job of the trial or of the benchmarks."""
+    """Describe the state of an engine job that a cluster check started.
+
+    Args:
+        what: Name of the job's purpose, such as the trial or the benchmarks.
+        job: The job.
+        cluster: The cluster that is checked.
+    """
     about = f": {job.detail}" if job.detail else ""
     match job.phase:
         case EngineJobPhase.QUEUED:
@@ -32,13 +38,13 @@ def job_said(what: str, job: EngineJob, cluster: Cluster) -> str:
 
 
 def queue_said(job: EngineJob, waited_s: float) -> str:
-    """Describe why a check gave up waiting for its job."""
+    """Describe why a cluster check gave up waiting for its job to start."""
     why = f" ({job.detail})" if job.detail else ""
     return f"no job started within {format_seconds(waited_s)}{why}; job {job.handle} is cancelled"
 
 
 def trial_said(measured: Measurement) -> str:
-    """Describe the result of the trial."""
+    """Describe the result of the trial that a cluster check ran."""
     num_ranks, source = len(measured.peak_bytes), measured.peak_source
     return (
         f"trial: {measured.num_steps} steps of {format_seconds(measured.step_time_s)} on {num_ranks} ranks, "
@@ -47,7 +53,13 @@ def trial_said(measured: Measurement) -> str:
 
 
 def failure_said(what: str, failure: TrialFailure, cluster: Cluster) -> str:
-    """Describe why the trial or the benchmarks failed; name the common omission of new clusters in plain words."""
+    """Describe why a job of a cluster check failed; a missing installation of torch or trials is named in plain words.
+
+    Args:
+        what: Name of the job's purpose, such as the trial or the benchmarks.
+        failure: The failure.
+        cluster: The cluster that is checked.
+    """
     if any(sign in failure.message or sign in failure.log_tail for sign in _NOT_INSTALLED):
         return (
             f"{what}: a node of {cluster.engine} has no torch, or not our package trials; `python` of the engine's "
@@ -67,7 +79,7 @@ def _last_error(text: str) -> str:
 
 
 def collective_said(point: CollectivePoint) -> str:
-    """Describe one collective at one size."""
+    """Describe the measured time and rate of one collective at one message size."""
     if point.num_nodes == 1:
         who = f"{point.num_ranks} ranks of a node"
     elif point.num_ranks == point.num_nodes:
@@ -80,7 +92,7 @@ def collective_said(point: CollectivePoint) -> str:
 
 
 def links_said(cluster: Cluster, profile: DeviceProfile) -> list[str]:
-    """Describe each measured link beside the cluster's description of it."""
+    """Describe each measured kind of link (within a node, between nodes), compared with the cluster's description."""
     found = profiled(cluster, profile)
     pairs = (
         ("within a node", cluster.intra_node_link, found.intra_node_link),
@@ -94,7 +106,7 @@ def links_said(cluster: Cluster, profile: DeviceProfile) -> list[str]:
 
 
 def each_link_said(cluster: Cluster, profile: DeviceProfile) -> list[str]:
-    """Links that were measured one by one, with the faults of degraded ones."""
+    """Describe the links that were measured one by one, and faults of degraded ones; empty if none were measured."""
     points, between_nodes = profile.measurements.links, profile.links_num_nodes > 1
     if not points:
         return []
@@ -106,7 +118,7 @@ def each_link_said(cluster: Cluster, profile: DeviceProfile) -> list[str]:
 
 
 def stored_said(cluster: Cluster, profile: DeviceProfile) -> str:
-    """The last line of a check that went well."""
+    """Return the last line of a successful check: the profile of the cluster is stored."""
     return f"the profile of {cluster.name} is stored: {profile.origin}"
 
 

@@ -20,7 +20,7 @@ from autotuner.search.upkeep.gate_prediction import PredictedGate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCase:
-    """A gate that was measured or predicted, as one test case."""
+    """A performance regression gate, measured or predicted, as one test case of a CI system."""
 
     report: Report
     """Report of the gate; its headline names the case."""
@@ -39,7 +39,13 @@ class GateCase:
 
 
 def measured_case(gate: GateRun, *, now: float, server: str = "") -> GateCase:
-    """Return a gate as a test case; args as of ``gate_report``, and the time."""
+    """Return a measured gate as a test case.
+
+    Args:
+        gate: The gate, as it is stored.
+        now: Present time in epoch seconds, for the duration of a gate that still runs.
+        server: Address of the service, for a link to the gate's page; empty: no link.
+    """
     runs = gate.result.findings.runs if gate.result and gate.result.findings else None
     return GateCase(
         report=gate_report(gate, server),
@@ -53,7 +59,12 @@ def measured_case(gate: GateRun, *, now: float, server: str = "") -> GateCase:
 
 
 def predicted_case(gate: PredictedGate, job: Job) -> GateCase:
-    """Return a prediction as a test case; args as of ``predicted_gate_report``."""
+    """Return a gate that only predicts, and measures nothing, as a test case.
+
+    Args:
+        gate: The gate's findings.
+        job: The job that the predicted layouts train.
+    """
     return GateCase(
         report=predicted_gate_report(gate, job),
         group="predicted",
@@ -73,7 +84,7 @@ _GREY, _GREEN, _RED, _AMBER = "#555", "#2e7d32", "#c62828", "#9a6700"
 
 
 def badge_svg(case: GateCase) -> str:
-    """Return the MFU, coloured by the outcome."""
+    """Return an SVG badge with the gate's MFU, in a colour that shows the outcome."""
     return _svg("MFU", case.badge, _colour(case))
 
 
@@ -113,7 +124,14 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit_xml(case: GateCase) -> str:
-    """Return one suite with one case: passed, failed because the MFU is lower, or in error because nobody can tell."""
+    """Return JUnit XML: one suite with one case.
+
+    The case is skipped while the gate runs, passed, failed if the change is slower, or in error if the gate ended
+    without a verdict.
+
+    The case is skipped while the gate runs, passed, failed if the change is slower, or in error if the gate is
+    undecided or could not run.
+    """
     problem = _problem(case)
     names = {"failures": "failure", "errors": "error", "skipped": "skipped"}
     counts = {"tests": "1"} | {name: str(int(problem == one)) for name, one in names.items()}

@@ -58,13 +58,13 @@ def clusters_report(
     links: Mapping[str, ClusterLinks],
     server: str = "",
 ) -> Report:
-    """Return the stored clusters by name: where their trials run, and how they were last checked.
+    """Return the report of all stored clusters by name: where their trials run, and how they were last checked.
 
     Args:
-        clusters: With whoever stored each.
-        checks: The newest check of each that was checked, by its name.
-        links: Of each, by its name.
-        server: Address that commands shall name; empty: none.
+        clusters: The clusters, with the caller who stored each.
+        checks: The newest check of each cluster by the cluster's name; clusters that were never checked are not in it.
+        links: The links of each cluster by the cluster's name.
+        server: Address of the service that commands in the report should name; empty: none.
     """
     columns = (
         Column("cluster", is_number=False),
@@ -110,7 +110,7 @@ def _row(one: Cluster, created_by: str, check: CheckRun | None, links: ClusterLi
 
 
 def cluster_added(cluster: Cluster) -> Report:
-    """Return that a cluster is stored."""
+    """Return a report that says that the cluster is stored."""
     size = f"{counted(cluster.num_nodes, 'node')} of {cluster.accelerators_per_node} {cluster.accelerator.name}"
     where = f"engine {cluster.engine}" + (f", queue {cluster.queue}" if cluster.queue else "")
     return Report(headline=f"{cluster.name} is stored: {size}, {where}", sections=())
@@ -127,16 +127,16 @@ def cluster_report(
     *,
     has_buttons: bool = False,
 ) -> Report:
-    """Return one cluster: where its trials run, its links described and measured, and its checks.
+    """Return the report of one cluster: where its trials run, its links as described and as measured, and its checks.
 
     Args:
-        cluster: As it is stored.
-        accelerator: As predictions take it: with what a check measured.
-        links: Described and measured.
-        checks: The newest first.
-        created_by: Who stored it; empty: nobody was asked.
-        server: Address that commands shall name; empty: none.
-        has_buttons: The reader may check it, or end the check that is under way.
+        cluster: The cluster as it is stored.
+        accelerator: The accelerator as predictions use it, with the values that a check measured.
+        links: The links, described and measured.
+        checks: Checks of the cluster, the newest first.
+        created_by: Caller who stored the cluster; empty: the service has no login.
+        server: Address of the service that commands in the report should name; empty: none.
+        has_buttons: True if the reader may start a check, or cancel the one that runs.
     """
     nodes = f"{counted(cluster.num_nodes, 'node')} of {cluster.accelerators_per_node} ×"
     facts: list[Cell] = [nodes, Strong(cluster.accelerator.name), ". Trials run on", Strong(cluster.engine)]
@@ -205,11 +205,12 @@ def _bandwidth(link: Link | None, *, is_measured: bool) -> Quantity:
 
 # ------------------------------------------------------------------ its topology
 def topology_section(cluster: Cluster, routes: Iterable[Route] = ()) -> Section | None:
-    """Return what joins the nodes and the accelerators of a cluster; None where it describes neither.
+    """Return a section on the network between nodes and the links inside a node; None if the cluster describes neither.
 
     Args:
         cluster: The cluster.
-        routes: Of the axes of a layout on it, whose limiting links stand out.
+        routes: Paths that the parallel axes of a layout take through the network. The links that limit them are
+            highlighted.
     """
     network = cluster.network
     if network is None and cluster.wiring is None:
@@ -232,14 +233,17 @@ _TRAFFIC = {"ring": "rings", "all_to_all": "all-to-alls", "send": "sends"}
 
 
 def route_in_words(route: Route) -> str:
-    """Return which link limits the groups of an axis: ``shard: rings of 8 ranks on 4 nodes, limited by …``."""
+    """Describe the link that limits the groups of a parallel axis.
+
+    Example: ``shard: rings of 8 ranks on 4 nodes, limited by …``.
+    """
     where = f"on {route.num_nodes} nodes" if route.num_nodes > 1 else "inside a node"
     limit = f"limited by {route.limiting_link} to {format_rate(route.bytes_per_s, 'B/s')} for each rank"
     return f"{route.axis}: {_TRAFFIC[route.traffic]} of {route.num_ranks} ranks {where}, {limit}"
 
 
 def topology_report(reading: TopologyReading) -> Report:
-    """Return what was read of a network or a node, what it means, and what was assumed."""
+    """Return the report of what was read of a network or a node: its parts, what they mean, and what was assumed."""
     named = []
     if reading.num_nodes:
         is_whole = len(reading.nodes) == reading.num_nodes  # of many, only the first are named
@@ -370,7 +374,11 @@ def _pairs(points: Sequence[LinkPoint], health: Sequence[LinkHealth]) -> Table:
 
 
 def links_report(profiles: Sequence[tuple[DeviceProfile, Cluster]]) -> Report:
-    """Return the links of this machine by each of its profiles, beside what predictions then take it for."""
+    """Return the report of this machine's links: one section for each profile whose links were measured.
+
+    Args:
+        profiles: Profiles of this machine, each with the cluster that predictions assume because of it.
+    """
     none = Section(blocks=(Lines(items=("No links were measured; `autotuner profile --links` measures them.",)),))
     known = [(one, cluster) for one, cluster in profiles if one.links_measured_at is not None]
     sections = [Section(blocks=tuple(_own_links(one.measurements.links, cluster))) for one, cluster in known]
@@ -437,5 +445,5 @@ def _happened(check: CheckRun) -> Iterator[Block]:
 
 
 def check_queued(check: CheckRun) -> Report:
-    """Return that a check waits for a worker."""
+    """Return a report that says that the check waits for a worker."""
     return Report(headline=f"{check.id} is {check.state}; a service or `autotuner worker` runs it", sections=())

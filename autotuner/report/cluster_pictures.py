@@ -86,7 +86,7 @@ class _Words:
 
 
 def draw_topology(topology: Topology) -> Markup:
-    """Return the network between the nodes beside one node, as far as the cluster describes them."""
+    """Return pictures of the network between the nodes and of one node, as far as the cluster describes them."""
     cluster, limits, shown = topology.cluster, topology.limits, []
     if cluster.network is not None and cluster.num_nodes > 1:
         shown.append((partial(_network, cluster, limits), "The network between the nodes"))

@@ -18,13 +18,13 @@ def comments_section(
     is_of_trial: bool = False,
     may_remove: Callable[[Comment], bool] = lambda one: False,
 ) -> Section:
-    """Return comments on a sweep and its trials, or on one trial.
+    """Return a section with the comments on a sweep and its trials, or on one trial.
 
     Args:
-        comments: The newest, newest first.
-        total: How many there are.
-        is_of_trial: They are about one trial, and their buttons lead back to its page.
-        may_remove: Whether the reader of a page may remove a comment.
+        comments: The newest comments, the newest first.
+        total: Number of all comments.
+        is_of_trial: True if the comments are about one trial; buttons then lead back to the page of the trial.
+        may_remove: Returns True if the reader of the page may remove the comment.
     """
     rows = [
         (
@@ -76,11 +76,11 @@ def comments_report(comments: Sequence[Comment], sweep_id: str) -> Report:
 
 
 def comment_written_report(one: Comment) -> Report:
-    """Return that a comment is stored."""
+    """Return a report that says that the comment is stored."""
     about = one.sweep_id if one.trial_number is None else f"trial {one.trial_number} of {one.sweep_id}"
     return Report(headline=f"{one.id} is written on {about}", sections=())
 
 
 def comment_removed_report(one: Comment) -> Report:
-    """Return that a comment is gone."""
+    """Return a report that says that the comment is removed."""
     return Report(headline=f"{one.id} is removed from {one.sweep_id}", sections=())

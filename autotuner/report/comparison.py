@@ -69,11 +69,14 @@ _ENDS: dict[Source, tuple[Look, Look]] = {
 
 
 def comparison_report(found: LayoutComparison, of: Sequence[Contender]) -> Report:
-    """Return what differs, how each layout did, where its time goes, what shifts, and its memory.
+    """Return the report that compares two to four layouts.
+
+    It shows how the options of the layouts differ, the results of each, the parts of a step, the parts whose time
+    differs between the slowest and the fastest, and memory.
 
     Args:
         found: The comparison.
-        of: The layouts, in their order.
+        of: The layouts, in the order in which they are named A, B, C and D.
     """
     sections = (
         _differences(found, of),
@@ -129,7 +132,14 @@ def _is_found(found: LayoutComparison, one: ComparedLayout) -> bool:
 
 
 def shifts_in_words(shifts: Sequence[Shift], *, num_longer: int = 1) -> str:
-    """Return the two largest savings and the largest costs, the largest first; empty where nothing shifts."""
+    """Describe the parts of a step whose time differs: the two largest savings, then the largest costs.
+
+    The text is empty if no part differs.
+
+    Args:
+        shifts: Differences of two steps by part, the largest first; below 0: saved time.
+        num_longer: Number of parts to name that take longer.
+    """
     shorter = [one for one in shifts if one.seconds < 0][:2]
     longer = [one for one in shifts if one.seconds > 0][:num_longer]
     less = [f"{format_seconds(-one.seconds)} less on {PART_WORDS.get(one.name, one.name)}" for one in shorter]
@@ -438,5 +448,5 @@ def _memory(found: LayoutComparison, of: Sequence[Contender]) -> Iterator[Sectio
 
 
 def free_in_words(free_bytes: float) -> str:
-    """Return what is free of a memory, or by how much something is too large for it."""
+    """Describe free memory in words: ``12 GB free``, or ``3 GB too large`` if the number of bytes is negative."""
     return f"{format_bytes(free_bytes)} free" if free_bytes >= 0 else f"{format_bytes(-free_bytes)} too large"

@@ -90,7 +90,14 @@ _TEXT_CLASSES = {
 
 # ---------------------------------------------------------------- elements
 def element(tag: str, *children: str, **attributes: str | float | None) -> Markup:
-    """Return an element; ``class_`` becomes ``class``, ``text_anchor`` becomes ``text-anchor``, None is left out."""
+    """Return an element of HTML or SVG.
+
+    Args:
+        tag: Name of the element.
+        children: Content of the element; text that is not markup is escaped.
+        attributes: Attributes by name: ``class_`` becomes ``class``, ``text_anchor`` becomes ``text-anchor``, and those
+            that are None are left out.
+    """
     given = "".join(
         f' {name if name == "viewBox" else name.rstrip("_").replace("_", "-")}="{escape(short(value))}"'
         for name, value in attributes.items()
@@ -100,12 +107,20 @@ def element(tag: str, *children: str, **attributes: str | float | None) -> Marku
 
 
 def short(value: str | float) -> str:
-    """Return a value as markup has it: nobody sees a tenth of a pixel, and a thousand points weigh less without it."""
+    """Return a value as text for markup; a number has at most one digit after the point, so that pages stay small."""
     return value if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")
 
 
 def text(x: float, y: float, words: str, class_: str = "", anchor: str | None = None) -> Markup:
-    """Return words whose base line begins, or with ``anchor`` has its middle or end, at that place."""
+    """Return an SVG text at a place.
+
+    Args:
+        x: Pixels where the text begins; with an anchor of "middle" or "end", where it has its middle or end.
+        y: Pixels of the base line.
+        words: The text.
+        class_: Class of the style sheet; empty: none.
+        anchor: "middle", "end", or None for the beginning.
+    """
     return element("text", words, x=x, y=y, class_=class_ or None, text_anchor=anchor)
 
 
@@ -117,24 +132,34 @@ def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
 def rect(
     x: float, y: float, width: float, height: float, class_: str, *, radius: float | None = None, title: str = ""
 ) -> Markup:
-    """Return a rectangle; a negative width is drawn as none."""
+    """Return a rectangle; a negative width counts as 0.
+
+    Args:
+        x: Pixels of its left edge.
+        y: Pixels of its upper edge.
+        width: Width in pixels.
+        height: Height in pixels.
+        class_: Class of the style sheet.
+        radius: Radius of its corners in pixels; None: sharp corners.
+        title: Text that a pointer on it shows; empty: none.
+    """
     said = [element("title", title)] if title else []
     return element("rect", *said, x=x, y=y, width=max(0.0, width), height=height, class_=class_, rx=radius)
 
 
 def circle(x: float, y: float, radius: float, class_: str, title: str = "") -> Markup:
-    """Return a dot, with the words that a pointer on it shows."""
+    """Return a filled circle, whose title is shown when a pointer rests on it."""
     said = [element("title", title)] if title else []
     return element("circle", *said, cx=x, cy=y, r=radius, class_=class_)
 
 
 def hatched(x: float, y: float, width: float, height: float, class_: str = "idle") -> Markup:
-    """Return a box with diagonal strokes that end at its edges."""
+    """Return a rectangle that is filled with diagonal lines."""
     return rect(x, y, width, height, class_) + element("path", d=strokes(x, y, width, height), class_="hatch")
 
 
 def strokes(x: float, y: float, width: float, height: float, gap: float = 6.0) -> str:
-    """Return diagonal strokes of a box as commands of a path, so that many boxes may share one."""
+    """Return the diagonal lines that fill a rectangle, as SVG path commands; many rectangles can share one path."""
     drawn, at = "", -height
     while at < width:
         left, right = max(0.0, at), min(width, at + height)
@@ -146,26 +171,35 @@ def strokes(x: float, y: float, width: float, height: float, gap: float = 6.0) -
 
 
 def path(points: Iterable[tuple[float, float]], class_: str) -> Markup:
-    """Return straight lines from point to point."""
+    """Return an SVG path of straight lines from point to point."""
     return element("path", d="M" + "L".join(f"{short(x)} {short(y)}" for x, y in points), class_=class_)
 
 
 def picture(width: float, height: float, parts: Iterable[str], says: str, *, has_links: bool = False) -> Markup:
-    """Return a whole picture; screen readers find nothing inside an image, so one with links is a group."""
+    """Return a complete SVG picture.
+
+    Args:
+        width: Width in pixels.
+        height: Height in pixels.
+        parts: Markup inside the picture.
+        says: Description for readers who cannot see the picture.
+        has_links: True if it contains links. It then has the role of a group, because screen readers find nothing
+            inside an image.
+    """
     role, view = "group" if has_links else "img", f"0 0 {short(width)} {short(height)}"
     inside = Markup("").join(parts)
     return element("svg", inside, class_="chart", width=width, height=height, viewBox=view, role=role, aria_label=says)
 
 
 def for_both(draw: Callable[[int], Markup], wide: int = WIDE) -> Markup:
-    """Return the picture for a desk and for a phone."""
+    """Return a picture twice: drawn for a desk (``wide`` pixels) and for a phone. The style sheet shows one of both."""
     return Markup(f'<div class="hide-narrow">{draw(wide)}</div><div class="hide-wide">{draw(NARROW)}</div>')
 
 
 # ---------------------------------------------------------------- scales and ticks
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Maps values of an axis to pixels."""
+    """A function that maps values of an axis to pixels."""
 
     axis: Axis
     start: float
@@ -183,11 +217,11 @@ class Scale:
         )
 
     def clamped(self, value: float) -> float:
-        """Return where a value lies, or the nearest end of the axis."""
+        """Return the pixel of a value; the nearest end of the axis if the value lies outside of it."""
         return self(min(max(value, self.axis.low), self.axis.high))
 
     def ticks(self, most: int) -> list[tuple[float, str]]:
-        """Return round values with their labels."""
+        """Return about ``most`` round values of the axis with their labels, or the labels that the axis has itself."""
         if self.axis.labels:
             return list(self.axis.labels)
         unit, _ = divisor(self.axis)
@@ -218,7 +252,7 @@ def _log_ticks(axis: Axis, unit: float, most: int) -> list[float]:
 
 
 def divisor(axis: Axis) -> tuple[float, str]:
-    """Return what ticks of the axis are divided by, and its name."""
+    """Return the unit in which the ticks of an axis are labelled: its size in the base unit, and its name."""
     scales = {
         "share": ((0.01, "%"),),
         "signed_share": ((0.01, "%"),),
@@ -235,7 +269,7 @@ def divisor(axis: Axis) -> tuple[float, str]:
 
 
 def title_of(axis: Axis) -> str:
-    """Return the title of an axis with the unit of its ticks."""
+    """Return the title of an axis, with the unit of its tick labels."""
     return ", ".join(filter(None, (axis.title, divisor(axis)[1])))
 
 
@@ -251,7 +285,7 @@ def _label(axis: Axis, value: float, step: float) -> str:
 
 # ---------------------------------------------------------------- plots
 def draw(chart: Plot | Intervals | Stacks) -> Markup:
-    """Return the chart for a desk and for a phone."""
+    """Return the chart twice, drawn for a desk and for a phone; the style sheet shows one of both."""
     match chart:
         case Plot():
             return for_both(lambda width: _Plot(chart, width).drawn, chart.wide)
@@ -423,7 +457,7 @@ class _Plot:
 
 
 def runs(dots: Sequence[Dot]) -> str:
-    """Return the keys of the dots, with rising neighbours as one run: ``0-12 14 16-99``."""
+    """Return the keys (trial numbers) of dots as text; consecutive numbers become a range: ``0-12 14 16-99``."""
     runs: list[list[int]] = []
     for key in (dot.key for dot in dots if dot.key is not None):
         if runs and key == runs[-1][1] + 1:
@@ -434,7 +468,15 @@ def runs(dots: Sequence[Dot]) -> str:
 
 
 def linked(dot: Dot, tag: str, **attributes: str | float | None) -> Markup:
-    """Return the mark as a link; only those that a reader looks for are stops of the Tab key."""
+    """Return the mark of a dot, as a link if the dot has an address.
+
+    The Tab key stops only at links that readers look for: the best dot and those on the front.
+
+    Args:
+        dot: The dot.
+        tag: SVG element that is drawn, or its markup.
+        attributes: Attributes of the element.
+    """
     title = element("title", dot.said)
     if not dot.href:
         return element(tag, *([title] if dot.said else []), **attributes)

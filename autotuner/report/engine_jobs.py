@@ -13,7 +13,7 @@ _LEAST_S = 1.0
 
 
 def engine_job_in_words(job: EngineJob, now: float) -> str:
-    """Return whose job it is and where it stands: ``slurm job 4711 waits: Resources, 35 s``."""
+    """Describe a trial's job on its engine and the job's state: ``slurm job 4711 waits: Resources, 35 s``."""
     waited, ran = _if_any(job.queued_s(now)), format_duration(job.running_s(now))
     because = f": {job.detail}" if job.detail else ""
     before = f", after {waited} in the queue" if waited else ""
@@ -34,7 +34,7 @@ def engine_job_in_words(job: EngineJob, now: float) -> str:
 
 
 def waiting_in_words(waiting: Waiting, jobs: Sequence[EngineJob], now: float) -> str:
-    """Return why a trial has no devices yet and for how long: ``waits for slurm, which does not answer, 35 s``."""
+    """Describe why a trial has no devices yet, and for how long: ``waits for slurm, which does not answer, 35 s``."""
     job = latest(jobs)
     if job is not None and job.phase is EngineJobPhase.QUEUED:
         return engine_job_in_words(job, now)
@@ -48,7 +48,7 @@ def _if_any(seconds: float) -> str:
 
 
 def latest(jobs: Sequence[EngineJob]) -> EngineJob | None:
-    """Return the job to tell of while a trial runs: one that goes on, else the last."""
+    """Return the job to show for a running trial: the newest that is not over, else the last; None without jobs."""
     for job in reversed(jobs):
         if not job.phase.is_over:
             return job
@@ -56,7 +56,7 @@ def latest(jobs: Sequence[EngineJob]) -> EngineJob | None:
 
 
 def engine_in_words(engine: str, queue: str) -> str:
-    """Return who runs the trials of a cluster: ``by slurm, queue batch``; empty on the service's own machine."""
+    """Describe the engine of a cluster's trials: ``by slurm, queue batch``; empty for the service's own machine."""
     if engine == LOCAL:
         return ""
     who = SIMULATED if engine == SIMULATED else f"by {engine}"

@@ -78,15 +78,15 @@ def explanation_report(
     untried: Sequence[Reason] = (),
     link_to: LinkTo | None = None,
 ) -> Report:
-    """Return where a layout's time and memory go, what limits it, and the changes that would help, or cannot run.
+    """Return the report that explains a layout: its parts of time and memory, their limits, and helpful changes.
 
     Args:
-        explanation: Of the layout.
-        curve: Its step by the bandwidth between nodes; None: not asked for.
-        ran: What a trial measured of it, which comes first; None: none ran.
-        lengths: How long sequences are, where they differ; the picture of them needs it.
-        untried: Why a sweep would not try it.
-        link_to: How a page leads to other layouts; None: rows hold these layouts themselves.
+        explanation: The explanation of the layout.
+        curve: Predicted step time as a function of the bandwidth between nodes; None: not shown.
+        ran: Measurement of the layout by a trial, which is shown first; None: no trial ran.
+        lengths: Distribution of sequence lengths, which is drawn if sequences differ in length; None: they do not.
+        untried: Reasons why a sweep would not try the layout.
+        link_to: Returns a link to the page of another layout; None: rows name other layouts without a link.
     """
     known = (*(f"A sweep does not try it: {one.message}" for one in untried), *caveats_in_words(explanation.caveats))
     about = tuple(map(sentence, known))
@@ -109,14 +109,17 @@ def explanation_report(
 
 
 def rules_report(rules: MeasuredRules) -> Report:
-    """Return what measured layouts say of one choice at a time, a statement each."""
+    """Return the report on the effect of single options: one statement for each, from pairs of measured layouts.
+
+    The layouts of a pair differ in one option only.
+    """
     said = Lines(items=tuple(map(effect_in_words, rules.items)))
     head = f"From {rules.num_measured} measured trials, in pairs that differ in one choice alone"
     return Report(headline=head, sections=(Section(blocks=(said,)),))
 
 
 def effect_in_words(found: PairEffect) -> str:
-    """Return what one change did: ``recompute full → none: +30.0 % throughput, one pair``."""
+    """Describe the effect of changing one option: ``recompute full → none: +30.0 % throughput, one pair``."""
     return f"{change_of(found)}: {_gained(found)}"
 
 
@@ -217,13 +220,13 @@ def _network(explanation: Explanation) -> Iterator[Section]:
 
 
 def crossed_in_words(link: CrossedLink) -> str:
-    """Return which groups reach over a link that is not healthy."""
+    """Describe a degraded link: its fault, and the axes whose groups of ranks communicate over it."""
     over = f"{listed(link.axes)} groups reach over it" if link.axes else "no group of ranks reaches over it"
     return f"{link_in_words(link.health)}: {over}"
 
 
 def nccl_in_words(of: NcclWays) -> str:
-    """Return what NCCL would take by itself, each way with the size up to which it does."""
+    """Describe the algorithms and protocols that NCCL would choose by itself, each with its message sizes."""
     named = [f"{band.algorithm} {band.protocol}" for band in of.bands]
     ways = [f"{way} below {format_bytes(after.from_bytes)}" for way, after in zip(named, of.bands[1:], strict=False)]
     ways.append(f"{named[-1]} {'above' if ways else 'at all sizes'}")
@@ -273,7 +276,10 @@ def _batches(ways: Sequence[BatchWay], lengths: LengthDistribution | None, link_
 
 
 def way_in_words(way: BatchWay) -> str:
-    """Return what a way to share batches costs: ``snake, packed: the slowest rank computes 3 % more than …``."""
+    """Describe the cost of a way to divide sequences into batches.
+
+    Example: ``snake, packed: the slowest rank computes 3 % more than the mean, …``.
+    """
     more = f"the slowest rank computes {percent(way.imbalance)} more than the mean"
     return f"{way.name}: {more}, padding adds {percent(way.padding_waste)} to real tokens"
 
@@ -310,7 +316,12 @@ def _lengths(lengths: LengthDistribution) -> Plot:
 
 # ------------------------------------------------------------------ bandwidth
 def bandwidth_section(curve: BandwidthCurve, wide: int = _BESIDE_PANEL) -> Section:
-    """Return which way to share gradients takes the shortest step, by the bandwidth between nodes."""
+    """Return a section on the fastest way to share gradients, as a function of the bandwidth between nodes.
+
+    Args:
+        curve: Predicted step times of each way; it has at least one way.
+        wide: Width of the picture in pixels.
+    """
     ways = [way for way in curve.ways if way.fits]
     places = list(enumerate(curve.bandwidths_bytes_per_s))[::4]
     said = [*curve_in_words(curve)]
@@ -370,7 +381,11 @@ def _curve(curve: BandwidthCurve, ways: Sequence[BandwidthWay], said: str, wide:
 
 
 def curve_in_words(curve: BandwidthCurve) -> Iterator[str]:
-    """Yield which way takes the shortest step at which bandwidths, and where lossy exchanges pay; there are ways."""
+    """Describe which way to share gradients is fastest at which bandwidth, and where lossy exchanges are worth it.
+
+    Args:
+        curve: Predicted step times of each way; it has at least one way.
+    """
     below = [f"{span.way} below {_rate(span.high_bytes_per_s)}" for span in curve.spans[:-1]]
     fastest = ", ".join((*below, f"{curve.spans[-1].way} {'above' if below else 'throughout'}"))
     own = _rate(curve.own_bytes_per_s)
@@ -444,7 +459,12 @@ def _cells_of_change(one: Alternative, explanation: Explanation, link_to: LinkTo
 
 
 def alternative_in_words(change: Alternative, own: Prediction) -> str:
-    """Return what a change does to time and memory, beside what is predicted without it."""
+    """Describe what a change of the layout does to step time and memory, compared with the unchanged layout.
+
+    Args:
+        change: The change, with its prediction.
+        own: Prediction of the layout without the change.
+    """
     said, then, before = changes_in_words(change.changes), change.prediction, own.step_time
     after = quantity(predicted(then.step_time.total_s, "s", then.relative_error))
     effect = f"{moved_in_words(before, then.step_time)}: step {format_seconds(before.total_s)} → {after}"
@@ -467,5 +487,5 @@ def _refused(explanation: Explanation) -> Section:
 
 
 def refusal_in_words(refusal: Refusal) -> str:
-    """Return what a change would be, and the rule that it breaks."""
+    """Describe a change that is not legal, and the rule that it breaks."""
     return f"{changes_in_words(refusal.changes)}: {refusal.reason.message}"

@@ -53,12 +53,12 @@ _BESIDE_PANEL = 896
 
 
 def explore_report(answer: WhatIf, job: Job, link_to: LinkTo) -> Report:
-    """Return the verdict on a layout, then its memory and what would help; or why it cannot run.
+    """Return the report of a layout chosen by hand: verdict, memory, helpful changes; or why it cannot run.
 
     Args:
-        answer: What the layout would do.
-        job: Of the layout.
-        link_to: How a page leads to other layouts.
+        answer: The prediction of the layout, or the rules that it breaks.
+        job: The job that the layout would train.
+        link_to: Returns a link to the page of another layout.
     """
     if answer.legal is None:
         said = f"cannot run: {counted(len(answer.reasons), 'rule')} broken"

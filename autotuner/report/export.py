@@ -15,11 +15,13 @@ _KINDS = (NoteKind.CHANGED, NoteKind.UNKNOWN, NoteKind.ASSUMED, NoteKind.IGNORED
 
 
 def export_report(export: Export, *, has_text: bool = True) -> Report:
-    """Return the trainer's words, how to use them, what they cannot express, and which settings keep their defaults.
+    """Return the report of a layout in a trainer's format: the text, how to use it, and what the format cannot express.
+
+    Settings that keep the trainer's defaults are listed, too.
 
     Args:
-        export: The layout in a trainer's words.
-        has_text: Whether the words themselves are part of it; a command prints them apart.
+        export: The layout in the trainer's format.
+        has_text: True if the text itself is part of the report; a command prints it separately.
     """
     codes = tuple(_codes(export)) if has_text else ()
     sections = [Section(blocks=(*codes, Lines(items=tuple(_usage(export)))))]
@@ -33,7 +35,7 @@ def export_report(export: Export, *, has_text: bool = True) -> Report:
 
 
 def flags_section(export: Export) -> Section:
-    """Return the same as one section of the page of a layout."""
+    """Return a layout in a trainer's format as one section for the page of a trial."""
     blocks: list[Block] = [*_codes(export)]
     if export.unsupported:
         reasons = tuple((reason.message,) for reason in export.unsupported)
@@ -61,7 +63,7 @@ def _usage(export: Export) -> Iterator[str]:
 
 
 def import_report(read: Imported) -> Report:
-    """Return the layout of a configuration with its model and its job, and what became of its settings."""
+    """Return the report of a configuration that was read: its layout, model and job, and the fate of each setting."""
     figures = (
         Figure("layout", Strong(str(read.layout))),
         Figure("model", _model(read)),
@@ -103,13 +105,13 @@ def _notes(read: Imported) -> Iterator[tuple[str, str, str]]:
 
 
 def beside_best_report(read: Imported, found: PredictionTable, *, cluster: str, batch: int, seq_len: int) -> Report:
-    """Return what runs today below the best layouts that its trainer can run.
+    """Return the report that compares the layout in use with the best predicted layouts that its trainer can run.
 
     Args:
-        read: What runs today.
-        found: The best layouts.
-        cluster: Where both were predicted.
-        batch: Sequences of a step.
+        read: The configuration in use.
+        found: Predictions of the best layouts and of the one in use.
+        cluster: Name of the cluster that both were predicted for.
+        batch: Number of sequences in a step.
         seq_len: Tokens of a sequence.
     """
     job = job_in_words(found.model_size, cluster=cluster, global_batch=batch, seq_len=seq_len)

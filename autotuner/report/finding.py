@@ -36,7 +36,7 @@ _EXAMPLES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The result of a search: trials by number, or sweeps by words."""
+    """The result of a search: sweeps, trials with a certain number, and trials with certain layouts."""
 
     number: int | None
     """Number of the trials that were searched for; None for a search by words."""
@@ -54,11 +54,11 @@ class Finding:
 
 
 def finding_report(asked: str, found: Finding | None) -> Report:
-    """Return what was found; or what can be, where nothing was, or nobody asked.
+    """Return the report of a search; if nothing was found or searched for, it shows examples of searches.
 
     Args:
-        asked: What somebody looks for.
-        found: None where that is nothing.
+        asked: Text of the search.
+        found: Result of the search; None if the text was empty.
     """
     sections = list(_sections(found)) if found else []
     if found and not sections:

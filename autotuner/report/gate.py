@@ -54,14 +54,14 @@ def gates_report(
     server: str = "",
     pager: Pager | None = None,
 ) -> Report:
-    """Return gates, newest first, and the baselines that they are held to.
+    """Return the report of performance regression gates, newest first, and of the baselines they are compared with.
 
     Args:
-        gates: In their order.
-        total: How many there are in all.
-        baselines: In their order; empty: they are not shown.
-        server: Address that commands shall name; empty: none.
-        pager: Leads to newer and older gates; None: there are none.
+        gates: Gates of this page, newest first.
+        total: Number of all gates.
+        baselines: Stored baselines; empty: they are not shown.
+        server: Address of the service that commands in the report should name; empty: none.
+        pager: Links to newer and older gates; None: there are none.
     """
     columns = (
         Column("gate", is_number=False),
@@ -102,7 +102,12 @@ def _cells_of(gate: GateRun) -> Iterator[Cells]:
 
 
 def baselines_report(baselines: Sequence[Baseline], *, is_removed: bool = False) -> Report:
-    """Return what gates are held to, or which of these were forgotten."""
+    """Return the report of stored baselines, or of those that were just removed.
+
+    Args:
+        baselines: The baselines.
+        is_removed: True if they were removed.
+    """
     headline = "Forgotten" if is_removed else "Baselines"
     return Report(headline=headline, sections=(Section(blocks=(_baselines(baselines),)),))
 
@@ -135,12 +140,12 @@ def _baselines(baselines: Sequence[Baseline]) -> Table:
 
 # ------------------------------------------------------------------ measured
 def gate_report(gate: GateRun, server: str = "", *, has_buttons: bool = False) -> Report:
-    """Return one gate: how it ended, what was measured beside the baseline, and what differs in the environment.
+    """Return the report of one gate: its outcome, its runs compared with the baseline, and changes of the environment.
 
     Args:
-        gate: As it is stored.
-        server: Address of its page, where readers of a file find the runs; empty: not told.
-        has_buttons: The reader may end it.
+        gate: The gate as it is stored.
+        server: Address of the service, so that readers of a file find the gate's page; empty: no address is shown.
+        has_buttons: True if the reader may cancel the gate.
     """
     job, result = gate.request.gate.sweep.job, gate.result
     runs = result.findings.runs if result and result.findings else None
@@ -288,11 +293,11 @@ def _source_of(groups: Iterable[RunGroup]) -> Source:
 
 # ------------------------------------------------------------------ predicted
 def predicted_gate_report(gate: PredictedGate, job: Job) -> Report:
-    """Return what was predicted of a change, and whether it may be merged.
+    """Return the report of a gate that only predicts: the predictions, and whether the change may be merged.
 
     Args:
-        gate: What was found.
-        job: What both layouts train, on what.
+        gate: The predictions and the outcome.
+        job: The job that both layouts train.
     """
     notes = ("nothing was measured", *gate.notes)
     blocks: tuple[Block, ...] = (

@@ -63,11 +63,11 @@ from autotuner.report.words import has_wide_interval, moment, parts_of, plain, s
 
 
 class Html:
-    """Renders reports for pages below one root.
+    """Renders reports as HTML.
 
     Args:
         root: Path before every address of the service.
-        csrf: What forms carry to show that they come from this page; empty: they need nothing.
+        csrf: CSRF token that forms contain; empty: forms need none.
     """
 
     def __init__(self, root: str = "", csrf: str = "") -> None:
@@ -76,11 +76,11 @@ class Html:
 
     # ------------------------------------------------------------------ sections
     def facts(self, report: Report) -> Markup:
-        """Return the line of facts below the headline."""
+        """Return the line of facts below the headline of a report."""
         return _joined([self.cell(one) for one in report.facts], " ")
 
     def sections(self, report: Report) -> Markup:
-        """Return all sections; halves that follow each other stand side by side."""
+        """Return all sections of a report; neighbours that are marked as halves stand side by side."""
         shown: list[Markup] = []
         for is_half, group in groupby(report.sections, key=lambda one: one.is_half):
             drawn = list(map(self.section, group))
@@ -88,13 +88,14 @@ class Html:
         return Markup("\n").join(shown)
 
     def section(self, one: Section, *, tools: str = "", id: str = "", zooms: str = "") -> Markup:  # noqa: A002
-        """Return a section under its heading, or its blocks where it has no title.
+        """Return a section with its heading; only its blocks if it has no title.
 
         Args:
             one: The section.
-            tools: Forms and links beside its heading, as markup.
-            id: Of the section itself; its heading has ``one.key``.
-            zooms: Part of the page that a script asks for when a link in the section is followed; empty: none.
+            tools: Forms and links next to the heading, as markup.
+            id: HTML id of the section; the heading has ``one.key``.
+            zooms: Query parameter for the part of the page that a script replaces when a link in the section is
+                followed; empty: none.
         """
         note = [element("p", _prose(one.note), class_="quiet")] if one.note else []
         inside = [self._block(block, one) for block in one.blocks]
@@ -171,7 +172,7 @@ class Html:
         return element("div", *head, *(element("p", one) for one in lines), class_=look)
 
     def lines(self, lines: Lines) -> Markup:
-        """Return statements."""
+        """Return statements as a list or as paragraphs."""
         said = [self._line(one) for one in lines.items]
         if lines.is_quiet or not lines.is_list:
             return Markup("").join(element("p", one, class_="noted" if lines.is_quiet else None) for one in said)
@@ -184,11 +185,11 @@ class Html:
 
     # ------------------------------------------------------------------ tables
     def table(self, table: Table, section: Section | None = None) -> Markup:
-        """Return a table, or what is said in the place of one without rows.
+        """Return a table; if it has no rows, the text that takes its place.
 
         Args:
-            table: The table; it has a name where it is in no section.
-            section: What names it.
+            table: The table; it needs a name if no section is given.
+            section: Section whose title names the table; None: the table has its own name.
         """
         if not table.rows:
             return element("p", _prose(table.if_empty), class_="quiet") if table.if_empty else Markup()
@@ -289,14 +290,14 @@ class Html:
     def cells(
         self, cells: Cells, *, by_ends: bool | None = None, scale: Scale | None = None, named: str = ""
     ) -> Markup:
-        """Return cells below each other; args as of ``terminal.text_of``."""
+        """Return cells, each on its own line; the arguments are those of ``terminal.text_of``."""
         shown = [self.cell(one, by_ends=by_ends, scale=scale, named=named) for one in _every(cells)]
         return _joined(shown, Markup("<br>"))
 
     def cell(  # noqa: PLR0912 -- one line for each kind
         self, cell: Cell, *, by_ends: bool | None = None, scale: Scale | None = None, named: str = ""
     ) -> Markup:
-        """Return one cell; args as of ``terminal.text_of``."""
+        """Return one cell as markup; the arguments are those of ``terminal.text_of``."""
         match cell:
             case None:
                 return escape("–")
@@ -337,7 +338,7 @@ class Html:
         return escape(cell)
 
     def layout(self, layout: Layout) -> Markup:
-        """Return a layout as degrees, and its other choices as chips."""
+        """Return a layout: its degrees as letters and numbers, its other options as chips (short words in boxes)."""
         shown = [one for one in degrees(layout) if one.value > 1 or one.letters == "mb"]
         heading = (element("span", element("i", one.letters, title=one.name), str(one.value)) for one in shown)
         said = (element("span", chip, class_="chip") for chip in chips(layout))
@@ -349,7 +350,7 @@ class Html:
         return element("form", *carried, pressed, method="post", action=f"{self._root}/{quote(button.path)}")
 
     def address(self, link: Link) -> str:
-        """Return where a link leads to."""
+        """Return the address that a link leads to."""
         path = "/".join([link.kind, *([quote(link.id, safe="")] if link.id else [])])
         query = urlencode(link.query, safe=",:")
         return f"{self._root}/{path}{'?' * bool(query)}{query}{'#' * bool(link.part)}{link.part}"

@@ -41,7 +41,7 @@ def job_named(request: JobRequest) -> str:
 
 # ---------------------------------------------------------------- phases
 def phases_report(request: PhasesRequest, plan: PhasesPlan) -> Report:
-    """The best layout of each phase, whole ways through all of them, and why."""
+    """Return the report on a job with phases: the best layout of each phase, ways through all phases, and why."""
     return Report(
         headline=f"{job_named(request)}, {written_amount(request.num_tokens)} tokens",
         sections=(
@@ -69,7 +69,7 @@ def _phases_figures(plan: PhasesPlan) -> Iterator[Figure]:
 
 
 def course_in_words(plan: PhasesPlan) -> Iterator[str]:
-    """Yield what the best course does and why, each without a full stop."""
+    """Describe the best course (the layout of each phase) and why it is best, in statements without full stops."""
     best = plan.best
     switch, size = format_duration(plan.switch_s), format_bytes(plan.checkpoint_bytes)
     yield f"a switch takes {switch}: the ranks start anew, and a checkpoint of {size} is written and read"
@@ -171,7 +171,15 @@ LAYERS = "What each layer of communication gives"
 
 
 def layers_report(found: SweepLayers, job: str = "", *, is_of_sweep: bool = False) -> Report:
-    """Return the gain of each communication layer for a job, by prediction and among the trials of a sweep."""
+    """Return the report on how much each layer of communication gains for a job.
+
+    A layer is a group of options: parallel strategy, task scheduling, collectives, flow scheduling, network.
+
+    Args:
+        found: Gains by prediction and, for a sweep, among its trials.
+        job: Model and cluster in words; empty: not shown.
+        is_of_sweep: True if the report is about a sweep; it then also says that no trials can be compared yet.
+    """
     sections = [_layers("By prediction", found.predicted, "expected MFU", "layouts")]
     if found.measured is not None:
         sections.append(_layers("Among trials", found.measured, "reached", "trials"))

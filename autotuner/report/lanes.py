@@ -60,20 +60,23 @@ _FILLS = {BlockKind.FORWARD: "on-forward", BlockKind.WEIGHT: "on-weight"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """A stretch of one step between folds, and the pixels where it lies."""
+    """A part of a step between two folds, with the scale that places it in pixels.
+
+    A fold is a place where repeated work is left out.
+    """
 
     start_s: float
     end_s: float
     scale: Scale
 
     def x(self, seconds: float) -> float:
-        """Return the position of a moment, or of the nearest end."""
+        """Return the pixel of a time in the step; times outside the stretch are moved to its nearest end."""
         return self.scale(min(max(seconds, self.start_s), self.end_s))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """A block's pixels in one stretch; ``is_whole`` where no fold or edge cuts it."""
+    """A block with its left and right pixel in one stretch; ``is_whole`` is False if a fold or an edge cuts it."""
 
     left: float
     right: float
@@ -82,7 +85,13 @@ class Placed:
 
 
 def placed(blocks: Sequence[Block], stretches: Sequence[Stretch], edge: float) -> Iterator[Placed]:
-    """The blocks that lie between the left and the right edge."""
+    """Yield the blocks of a lane with their pixels, as far as they lie in the picture.
+
+    Args:
+        blocks: Blocks of the lane.
+        stretches: Parts of the step that are drawn.
+        edge: Pixel of the right edge; the left edge is ``LEFT``.
+    """
     for stretch in stretches:
         for block in blocks:
             if block.end_s <= stretch.start_s or block.start_s >= stretch.end_s:
@@ -96,7 +105,14 @@ def placed(blocks: Sequence[Block], stretches: Sequence[Stretch], edge: float) -
 
 
 def paths(placed: Sequence[Placed], y: float, height: float, more: str = "") -> Iterator[Markup]:
-    """Draw one path per look, block for block; sends are half as tall, later stages of a rank a little paler."""
+    """Yield one SVG path for all blocks of the same look. Sends are half as tall; later stages of a rank are paler.
+
+    Args:
+        placed: Blocks of one lane.
+        y: Pixel of the lane's upper edge.
+        height: Height of the lane in pixels.
+        more: Further classes of the style sheet.
+    """
     looks: dict[str, list[str]] = {}
     first = min((one.block.stage for one in placed if one.block.stage is not None), default=0)
     for one in placed:
@@ -111,7 +127,7 @@ def paths(placed: Sequence[Placed], y: float, height: float, more: str = "") -> 
 
 
 def numbers(placed: Sequence[Placed], baseline: float) -> Iterator[Markup]:
-    """Micro-batches, counted from 1, on blocks that are wide enough."""
+    """Yield the numbers of micro-batches, counted from 1, as texts on the blocks that are wide enough."""
     for one in placed:
         if one.block.micro_batch is None:
             continue
@@ -124,7 +140,16 @@ def numbers(placed: Sequence[Placed], baseline: float) -> Iterator[Markup]:
 def idle(
     placed: Sequence[Placed], stretches: Sequence[Stretch], right: float, y: float, tall: float, hatch: float
 ) -> Iterator[Markup]:
-    """Draw the gaps between the blocks of each stretch, hatched with strokes that many pixels apart."""
+    """Yield the idle times of a lane (gaps between its blocks) as hatched boxes.
+
+    Args:
+        placed: Blocks of the lane.
+        stretches: Parts of the step that are drawn.
+        right: Pixel of the right edge.
+        y: Pixel of the lane's upper edge.
+        tall: Height of the lane in pixels.
+        hatch: Pixels between the lines of the hatching.
+    """
     gaps = [(a, b - a) for one in stretches for a, b in _gaps(placed, one, right) if b - a > _NARROWEST_GAP]
     if gaps:
         boxes = "".join(f"M{a:.1f} {y:.1f}h{wide:.1f}v{tall:.0f}h-{wide:.1f}z" for a, wide in gaps)
@@ -148,17 +173,20 @@ _WINDOW_NARROWEST = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A part of an axis, from one share of it to another (0..1); an address writes it as ``0.25-0.5``."""
+    """The part of an axis that a picture shows, as two shares of the axis (0 to 1).
+
+    An address writes it as ``0.25-0.5``.
+    """
 
     low: float
     high: float
 
     @classmethod
     def parse(cls, said: str | None) -> Self:
-        """The window that an address asks for; nothing asks for all.
+        """Return the window that a query parameter describes; the whole axis if the text is empty or None.
 
         Raises:
-            InvalidInput: It is none.
+            InvalidInput: The text does not describe a window.
         """
         if not said:
             return cls(0.0, 1.0)
@@ -178,22 +206,22 @@ class Window:
 
     @property
     def closer(self) -> Window:
-        """Return the middle half of the window."""
+        """The middle half of the window."""
         return self._of_size((self.high - self.low) / 2)
 
     @property
     def farther(self) -> Window:
-        """Twice as much, as far as there is so much."""
+        """A window of twice the width with the same middle, as far as the axis allows."""
         return self._of_size((self.high - self.low) * 2)
 
     @property
     def earlier(self) -> Window:
-        """Half of its width to the left."""
+        """A window of the same width that is moved to the left by half of it."""
         return self._moved(-(self.high - self.low) / 2)
 
     @property
     def later(self) -> Window:
-        """Half of its width to the right."""
+        """A window of the same width that is moved to the right by half of it."""
         return self._moved((self.high - self.low) / 2)
 
     def _of_size(self, size: float) -> Window:
@@ -213,7 +241,7 @@ WHOLE = Window(0.0, 1.0)
 
 
 def between(low: float, high: float, start: float, end: float) -> Scale:
-    """Return a linear scale from values to pixels."""
+    """Return a linear scale that maps values from ``low`` to ``high`` to pixels from ``start`` to ``end``."""
     return Scale(Axis(title="", low=low, high=high), start, end)
 
 
@@ -230,7 +258,7 @@ _FEW_LANES = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lanes(Drawing):
-    """The lanes of a step."""
+    """A picture of one step: a lane for each rank, with blocks for its work and hatched gaps for its idle time."""
 
     main: StepTimeline
     thin: StepTimeline | None
@@ -243,12 +271,12 @@ class Lanes(Drawing):
 
     @property
     def look(self) -> str:
-        """Class of the box around it."""
+        """CSS class of the box around the picture."""
         return "timeline"
 
     @property
     def drawn(self) -> Markup:
-        """The picture as markup."""
+        """The picture as SVG markup."""
         main = self.main
         beneath = self.thin if self.thin is not None and len(self.thin.folds) == len(main.folds) else None
         axis = _Axis.of(main, beneath, self.window, self.wide)

@@ -15,7 +15,7 @@ from autotuner.search.results.axis import AXES, SHARDING_WORDS, Value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Degree:
-    """A degree of a layout, or its micro-batch size."""
+    """A parallel degree of a layout, or its micro-batch size, with its short and its full name."""
 
     letters: str
     """Short name of the degree, as a column heading: ``tp``."""
@@ -25,7 +25,7 @@ class Degree:
 
 
 def degrees(layout: Layout) -> tuple[Degree, ...]:
-    """Return every degree in the order of the columns; the data degree counts replicas, sharded or not."""
+    """Return the degrees of a layout in the order of the columns; ``dp`` counts data ranks, sharded or not."""
     return (
         Degree(letters="tp", name="tensor", value=layout.tensor_parallel_degree),
         Degree(letters="pp", name="pipeline", value=layout.pipeline_parallel_degree),
@@ -55,7 +55,14 @@ _PHRASED = tuple(
 
 
 def chips(layout: Layout, shared: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return every choice of the layout beside the degrees, but for shared ones: sharding and schedule first."""
+    """Return every option of the layout that differs from its default, except degrees, as short words.
+
+    Sharding and the pipeline schedule come first.
+
+    Args:
+        layout: The layout.
+        shared: Words that are left out, because they are shown once for several layouts.
+    """
     all_said = (*_sharding(layout), *_schedule(layout), *_fewer(layout), *_others(layout))
     left_out = frozenset(shared)
     return tuple(chip for chip in all_said if chip not in left_out)
@@ -99,7 +106,7 @@ def _others(layout: Layout) -> tuple[str, ...]:
 
 
 def phrase(name: str, layout: Layout) -> str:
-    """Return the value of an option with what others say more of it: ``recompute full every 2 layers``."""
+    """Return an option's value in words, with the options that qualify it: ``recompute full every 2 layers``."""
     one, value = OPTIONS[name], getattr(layout, name)
     text = OPTIONS[name].phrase.format(format_bytes(value) if one.unit == "bytes" else plain(value))
     more = (other for other in OPTIONS if OPTIONS[other].qualifies == name and layout.shows(other))
@@ -107,7 +114,12 @@ def phrase(name: str, layout: Layout) -> str:
 
 
 def option_value(field: str, value: int) -> str:
-    """A value of an option as a control offers it: ``ZeRO-1``, ``1F1B``, ``26.2 MB``, ``on``."""
+    """Return a value of an option as a form control shows it: ``ZeRO-1``, ``1F1B``, ``26.2 MB``, ``on``.
+
+    Args:
+        field: Name of the option.
+        value: Value as the layout stores it.
+    """
     one = OPTIONS[field]
     own = one.value_of(value)
     if isinstance(own, ShardLevel):
@@ -120,7 +132,7 @@ def option_value(field: str, value: int) -> str:
 
 
 def in_short(layout: Layout) -> str:
-    """Return the degrees above 1 and the micro-batch size: ``tp4 pp4 dp2 mb1``."""
+    """Return a layout in a few letters: the degrees above 1 and the micro-batch size, such as ``tp4 pp4 dp2 mb1``."""
     return " ".join(f"{one.letters}{one.value}" for one in degrees(layout) if one.value > 1 or one.letters == "mb")
 
 
@@ -132,7 +144,12 @@ _AT_ZERO = {
 
 
 def choice_in_words(name: str, value: Value) -> str:
-    """Return a choice, by the name of its axis, with its value: ``tp 4``, ``1 layers fewer on the last stage``."""
+    """Return the value of an option in words: ``tp 4``, ``1 layers fewer on the last stage``.
+
+    Args:
+        name: Name of the option in ``AXES``.
+        value: The value.
+    """
     axis, phrase = AXES[name], OPTIONS[name].phrase if name in OPTIONS else ""
     if value == 0 and name in _AT_ZERO:
         return _AT_ZERO[name]

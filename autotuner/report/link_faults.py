@@ -23,11 +23,11 @@ _MOST_LANES = 12
 
 
 def slow_links(request: SweepRequest, wide: int = 620) -> Section | None:
-    """Return the links that are not healthy, and the faults of the sweep's trace; None where all links are healthy.
+    """Return a section on the degraded links of a sweep's cluster and on its fault trace; None if all are nominal.
 
     Args:
-        request: Of the sweep.
-        wide: Pixels of the trace on a desk.
+        request: The request of the sweep.
+        wide: Width in pixels of the trace's picture on a desk.
     """
     trace, links = request.fault_trace, latest(request.job.cluster.link_health)
     if trace is None and not links:
@@ -61,19 +61,19 @@ def _row(link: LinkHealth) -> Sequence[Cells]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultStrip(Drawing):
-    """A fault trace: steps across, a lane for each link, late and dead stretches."""
+    """A picture of a fault trace: a lane for each link, with boxes at the steps where it is slow or dead."""
 
     trace: FaultTrace
     wide: int
 
     @property
     def look(self) -> str:
-        """Class of the box around it."""
+        """CSS class of the box around the picture."""
         return "strip-of-faults"
 
     @property
     def drawn(self) -> Markup:
-        """The picture, for a desk and for a phone."""
+        """The picture as SVG markup, drawn for a desk and for a phone."""
         return for_both(lambda width: _drawn(self.trace, width), wide=self.wide)
 
 

@@ -36,7 +36,10 @@ _TALL_LANES = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkLanes(Drawing):
-    """Steps under healthy and slow links, one under the other; there is one with slow links."""
+    """A picture of one step under nominal and under slow links, one below the other on the same axis of time.
+
+    ``found`` must have a step under slow links.
+    """
 
     found: LinkTimelines
     window: Window = WHOLE
@@ -45,12 +48,12 @@ class LinkLanes(Drawing):
 
     @property
     def look(self) -> str:
-        """Class of the box around it."""
+        """CSS class of the box around the picture."""
         return "timeline"
 
     @property
     def drawn(self) -> Markup:
-        """The picture as markup."""
+        """The picture as SVG markup."""
         groups = list(_groups(self.found))
         longest_s = max(group.timeline.step_s for group in groups)
         shared = (self.wide - LEFT - _RIGHT) / (self.window.high - self.window.low)

@@ -11,7 +11,7 @@ from autotuner.core.units import format_seconds
 
 
 def link_in_words(health: LinkHealth) -> str:
-    """Describe the fault of a link: ``link 2_3 60 ms late``."""
+    """Describe a link and its fault: ``link 2_3 60 ms late``."""
     name = f"link {health}" if health.ends is not None else f"every {str(health).replace('_', '-')} link"
     return f"{name} {_state(health)}"
 
@@ -24,7 +24,12 @@ def trace_in_words(trace: FaultTrace) -> str:
 
 
 def under_trace(trace: FaultTrace, healthy_mfu: float) -> str:
-    """Explain robust MFU: ``under the fault trace of 20 steps (41.0 % healthy)``."""
+    """Describe the conditions of a robust MFU: ``under the fault trace of 20 steps (41.0 % healthy)``.
+
+    Args:
+        trace: The fault trace (a schedule of faults that are injected into links).
+        healthy_mfu: MFU without faults, 0 to 1.
+    """
     return f"under the fault trace of {trace.num_steps} steps ({100 * healthy_mfu:.1f} % healthy)"
 
 
@@ -55,12 +60,12 @@ _FINDINGS = {
 
 
 def event_in_words(event: LinkEvent) -> tuple[str, str]:
-    """Return an event's name and its details: ``("slow link", "stages 2 and 3, 60 ms late")``."""
+    """Return the name and the details of an event of a link: ``("slow link", "stages 2 and 3, 60 ms late")``."""
     return _FINDINGS[event.kind], ", ".join(_particulars(event))
 
 
 def event_sentence(event: LinkEvent) -> str:
-    """Describe an event and its step: ``step 8: the link between stages 2 and 3 is 60 ms late``."""
+    """Describe an event of a link with its step: ``step 8: the link between stages 2 and 3 is 60 ms late``."""
     return f"step {event.step}: {_said(event)}"
 
 

@@ -26,11 +26,11 @@ from autotuner.report.words import plain, sentence
 
 # ------------------------------------------------------------------ profiles
 def profiles_report(profiles: Sequence[DeviceProfile], *, details: bool = True) -> Report:
-    """Return the constants of each profile, and what the last one found part by part.
+    """Return the report of device profiles: the measured constants of each, and all parts of the last one.
 
     Args:
-        profiles: In their order.
-        details: False: the constants alone.
+        profiles: The profiles, in the order of the table.
+        details: True if the parts of the last profile are shown.
     """
     columns = (
         Column("name", is_number=False),
@@ -110,11 +110,11 @@ _HELD = ("parameters", "gathered", "gradients", "optimizer", "activations")
 
 
 def dry_run_report(found: DryRun, headline: str) -> Report:
-    """Return what each rank holds and computes, the fullest marked, and what was not run.
+    """Return the report of a dry run: what each rank holds and computes, the fullest rank marked, and what was not run.
 
     Args:
-        found: What was counted.
-        headline: The job and the layout.
+        found: Counts of the dry run.
+        headline: The job and the layout, in words.
     """
     columns = (Column("part", is_number=False), *(Column(_name(each, found)) for each in found.ranks))
     blocks: tuple[Block, ...] = (

@@ -39,7 +39,7 @@ _SIGNS = {
 
 
 def markdown(report: Report) -> str:
-    """Return a report as Markdown."""
+    """Return a report as GitHub Markdown; pictures are left out."""
     facts = [_plain(line_of(report.facts))] if report.facts else []
     state, sign = (f": {plain(report.state.word)}", _SIGNS.get(report.state.word, "")) if report.state else ("", "")
     lines = [f"## {sign}{_plain(report.headline)}{state}", *facts]

@@ -36,7 +36,10 @@ to which each is a curve; letters of a line of an axis's name."""
 
 
 def brushes(chart: Parallel) -> list[tuple[str, str, Sequence[str]]]:
-    """Return the name and label of each axis, and the words of a choice, for inputs that keep trials by value."""
+    """Return the name, the label and the possible words of each axis, for inputs that filter the chart's trials.
+
+    An axis of numbers has no words.
+    """
     return [
         (axis.name, axis.label, axis.words) if isinstance(axis, ChoiceAxis) else (axis.name, title_of(axis.axis), ())
         for axis in chart.axes
@@ -44,7 +47,7 @@ def brushes(chart: Parallel) -> list[tuple[str, str, Sequence[str]]]:
 
 
 def draw_parallel(chart: Parallel) -> Markup:
-    """Return the picture; a narrow screen scrolls it."""
+    """Return the picture of parallel coordinates; a narrow screen scrolls it."""
     return picture(_WIDTH, _HEIGHT, _Drawn(chart).parts(), chart.says, has_links=True)
 
 

@@ -62,7 +62,7 @@ _WORTHWHILE = 0.01
 
 # ------------------------------------------------------------------ parts of a step
 def part_name(part: StepPart) -> str:
-    """Return what a part of a step is called: ``tensor and data collectives``."""
+    """Return the name of a part of a step: ``tensor and data collectives``."""
     every = [*part.predicted]
     if not every:
         return "anything else"
@@ -74,7 +74,16 @@ def part_name(part: StepPart) -> str:
 
 
 def part_limit(part: StepPart, step: StepParts, layout: Layout) -> str:
-    """Return what limits a part of a layout's step: of a pass its largest kind of work, else all that takes time."""
+    """Describe what limits a part of a step.
+
+    For a forward pass it names the kinds of work and the limit of the largest, otherwise the limit of each kind that
+    takes time.
+
+    Args:
+        part: The part of the step.
+        step: The whole step.
+        layout: The layout that runs it.
+    """
     seconds = part.predicted
     if not seconds:
         return "measured alone: no law of the model explains it"
@@ -102,9 +111,10 @@ def _kinds_of_work(predicted: StepTime, limit: Limit, layout: Layout) -> str:
 
 
 def loss_in_words(step: StepParts) -> str:
-    """Return how much of a step computes, and the largest parts of the rest: sentences.
+    """Describe, in sentences, which share of a step computes, and the largest parts of the rest.
 
-    As it was measured, where it was; phases do not tell it, as what interrupts a pass counts as the pass there.
+    Measured times are used if the step was measured under the profiler. Phases that were only timed are not enough,
+    because in them a pass includes what interrupts it.
     """
     is_measured = step.measured_s is not None
     seconds = {
@@ -127,7 +137,7 @@ def loss_in_words(step: StepParts) -> str:
 
 
 def moved_in_words(before: StepTime, after: StepTime) -> str:
-    """Return the part that shrinks most and the part that grows most, in shares of the step before."""
+    """Describe the part of a step that shrinks most and the one that grows most, as shares of the earlier step."""
     shifts = {f.name: (getattr(after, f.name) - getattr(before, f.name)) / before.total_s for f in fields(StepTime)}
     least, most = min(shifts, key=shifts.__getitem__), max(shifts, key=shifts.__getitem__)
     texts = []
@@ -140,7 +150,7 @@ def moved_in_words(before: StepTime, after: StepTime) -> str:
 
 # ------------------------------------------------------------------ what limits them
 def limit_in_words(limit: Limit, layout: Layout) -> str:
-    """Return what limits a part of a layout's step, as a sentence without a full stop."""
+    """Describe what limits a part of a step, as a sentence without a full stop."""
     return _LIMITS[limit.part](limit, layout)
 
 
@@ -274,7 +284,7 @@ _LIMITS: Mapping[str, Callable[[Limit, Layout], str]] = {
 
 # ------------------------------------------------------------------ where memory comes from
 def source_in_words(part: str, layout: Layout, job: Job) -> str:
-    """Return why a part of a rank's memory, a field of ``Memory``, is as large as it is."""
+    """Describe why a part of a rank's memory (a field of ``Memory``) is as large as it is."""
     return _SOURCES[part](layout, job)
 
 

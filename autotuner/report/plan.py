@@ -41,11 +41,11 @@ _UNLIKELY = 0.05
 
 
 def plan_report(run: PlanRun, limit: int = MOST_ROWS) -> Report:
-    """Return the report of a computed plan, the answer first.
+    """Return the report of a computed plan (a comparison of clusters for one training run), the answer first.
 
     Args:
-        run: What was asked, with the answer.
-        limit: Clusters to show, the best first; those on the front are always shown.
+        run: The request and its computed result.
+        limit: Number of clusters to show, the best first; clusters on the Pareto front are always shown.
     """
     plan = run.result
     assert plan is not None, "it is computed"
@@ -107,18 +107,23 @@ _CLEAR = 0.5
 
 
 def advice_in_words(cluster: str, chance_best: float) -> str:
-    """Return what to take, as sure as that is: ``Take h100-sxm:64``, or that the cluster only leads."""
+    """Return the advice of a plan: ``Take h100-sxm:64``, or that no choice is clear and the cluster only leads.
+
+    Args:
+        cluster: Name of the best cluster.
+        chance_best: Probability that it is the best choice, 0 to 1; from 0.5 on the choice is clear.
+    """
     return f"Take {cluster}" if chance_best >= _CLEAR else f"No clear choice: {cluster} leads"
 
 
 def workload_in_words(goal: Goal, workload: Workload) -> str:
-    """Return how much is trained: ``2T tokens in steps of 1,024 sequences of 8,192 tokens``."""
+    """Describe how much is trained: ``2T tokens in steps of 1,024 sequences of 8,192 tokens``."""
     steps = f"steps of {workload.global_batch_size:,} sequences of {workload.seq_len:,} tokens"
     return f"{written_amount(goal.num_tokens)} tokens in {steps}"
 
 
 def worth_in_words(dollars: float) -> str:
-    """Return the price that an accelerator-hour may cost more: ``up to $0.26``, ``nothing``."""
+    """Describe how much more an accelerator-hour may cost for a change to be worth it: ``up to $0.26``, ``nothing``."""
     return f"up to ${dollars:.2f}" if dollars >= 0.005 else "nothing"
 
 
@@ -150,7 +155,12 @@ def _front(candidates: Sequence[Candidate], goal: Goal) -> Iterator[Section]:
 
 
 def front_of(candidates: Sequence[Candidate], goal: Goal) -> Plot:
-    """Return the chart of clusters, the one to take first. All are predicted, so that dots are rings."""
+    """Return the chart of clusters by time and cost, with the Pareto front.
+
+    Args:
+        candidates: The clusters, the best choice first. All values are predicted, so they are drawn as rings.
+        goal: Deadline and price limit, which are drawn as lines.
+    """
     first = candidates[0]
     cost, time_s = first.predicted.cost, first.predicted.time_s
     times = [*(one.predicted.time_s.median for one in candidates), time_s.low, time_s.high]

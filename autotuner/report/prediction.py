@@ -60,12 +60,12 @@ _TAKEN = Column("a million tokens take", is_number=False, may_wrap=True)
 
 
 def how_many_fit(found: PredictionTable) -> str:
-    """Return the end of the headline, on how many layouts fit; empty if one layout was asked for."""
+    """Return the end of a headline that says how many legal layouts fit; empty if only one layout was asked for."""
     return "" if found.num_legal is None else f": {found.num_fitting:,} of {found.num_legal:,} legal layouts fit"
 
 
 def predictions_report(request: PredictionRequest, found: PredictionTable) -> Report:
-    """Return the report of a request's predictions: of its layout, or of the best of its space.
+    """Return the report of the predictions that a request asks for: of one layout, or of the best of a search space.
 
     See ``prediction_report``.
     """
@@ -76,15 +76,16 @@ def predictions_report(request: PredictionRequest, found: PredictionTable) -> Re
 
 
 def prediction_report(found: PredictionTable, headline: str, objective: Objective | None = None) -> Report:
-    """The best predicted layouts: MFU and step time with their intervals, where the time goes, memory.
+    """Return the report of the best predicted layouts: MFU and step time with intervals, parts of the step, memory.
 
-    Where more than speed counts, its value stands first and what a layout takes beside time in the place of where time
-    goes. Below them the best that keeps the mathematics, where none of them does, and what runs today.
+    If more than speed counts, the value of the objective comes first, and columns on cost and energy replace where the
+    time goes. Below are the best numerically equivalent layout, if none of the rows is one, and the layout in use. If
+    no layout fits, the report says what is missing.
 
     Args:
-        found: What was predicted.
-        headline: The job, and what was found of it.
-        objective: What the layouts are ranked by; None is speed.
+        found: The predictions.
+        headline: The job, and how many layouts were found.
+        objective: What the layouts are ranked by; None: speed.
     """
     if found.shortfall is not None:
         missing = Lines(items=(*_missing(found.shortfall), *_today(found)))
@@ -237,7 +238,7 @@ _REMEDIES: Mapping[RemedyKind, str] = {
 
 
 def remedies_in_words(kinds: Iterable[RemedyKind]) -> str:
-    """Return changes that leave more memory: ``full recomputation, AdamW's moments in bf16``."""
+    """Return names of changes that free memory: ``full recomputation, AdamW's moments in bf16``."""
     return ", ".join(_REMEDIES[kind] for kind in kinds)
 
 

@@ -40,7 +40,7 @@ _MOST_COLUMNS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankGrid(Drawing):
-    """The ranks of a layout on their nodes."""
+    """A picture of the ranks of a layout on their nodes; the communication groups of one rank are highlighted."""
 
     groups: RankGroups
     address: Callable[[int], str]
@@ -48,12 +48,12 @@ class RankGrid(Drawing):
 
     @property
     def look(self) -> str:
-        """Class of the box around it."""
+        """CSS class of the box around the picture."""
         return "ranks-drawn"
 
     @property
     def drawn(self) -> Markup:
-        """The picture as markup."""
+        """The picture as SVG markup."""
         groups, nodes = self.groups, shown_nodes(self.groups)
         grid = _Grid.of(groups, nodes)
         parts = [*_stages(grid, groups)]
@@ -68,7 +68,10 @@ class RankGrid(Drawing):
 
 
 def shown_nodes(groups: RankGroups) -> tuple[int, ...]:
-    """Return all nodes if they are few; else the first that hold a rank of the groups, with its own node among them."""
+    """Return the nodes to draw: all if there are few, else the first that hold ranks of the groups.
+
+    The node of the chosen rank is always among them.
+    """
     if groups.num_nodes <= MOST_NODES:
         return tuple(range(groups.num_nodes))
     lit = {groups.node_of(rank) for group in groups.groups for rank in group.ranks}
@@ -189,11 +192,11 @@ _MANY = 8
 
 
 def ranks_section(groups: RankGroups, address: Callable[[int], str]) -> Section:
-    """Return the groups of a rank, drawn and as a table.
+    """Return a section on the communication groups of a rank: a picture and a table.
 
     Args:
-        groups: Of the rank.
-        address: Where a page shows those of another.
+        groups: The groups of the rank.
+        address: Returns the address of the same page for another rank.
     """
     columns = (
         Column("group", is_number=False),

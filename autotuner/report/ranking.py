@@ -81,7 +81,7 @@ _SORTS = ("mfu", "predicted_mfu", "tokens_per_s", "peak_bytes", "price_per_milli
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """The choices of a reader of a ranking page."""
+    """What a reader chose on the page of a ranking: filters, order, columns, page, and which kind of rows."""
 
     query: TableQuery = field(default_factory=TableQuery)
     are_columns_chosen: bool = False
@@ -93,14 +93,14 @@ class Asked:
     """The page, with all that it was asked for."""
 
     def to(self, **changes: str | int) -> Link:
-        """Return a link to the same page with these values in place of what it was asked for; none of empty ones."""
+        """Return a link to the same page with some query parameters replaced; an empty text removes a parameter."""
         query = {name: value for name, value in {**self.address.query, **changes}.items() if value != ""}
         return replace(self.address, query=query, part="ranking")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """Rows of a ranking, with what a page offers beside them."""
+    """The rows of a ranking that a page shows, with links to other orders, filters and pages."""
 
     title: str
     table: Table
@@ -128,12 +128,12 @@ class Ranking:
 
 
 def ranking_report(request: SweepRequest, rows: Sequence[TableRow], source: Source) -> Report:
-    """Return the whole ranking of a sweep.
+    """Return the report with the whole ranking of a sweep.
 
     Args:
-        request: Of the sweep.
+        request: The request of the sweep.
         rows: Trials that have a rank, the best first.
-        source: What their figures are called.
+        source: Source of the results: measured, simulated or estimated.
     """
     found = ranking(request, rows, source=source)
     section = Section(title="", id="ranking", blocks=(found.table, found.notes))
@@ -149,15 +149,16 @@ def ranking(
     best: TableRow | None = None,
     explored: Callable[[TableRow], Link] | None = None,
 ) -> Ranking:
-    """Return the rows of a ranking that a page asks for.
+    """Return the part of a ranking that a page asks for.
 
     Args:
-        request: Of the sweep.
-        rows: All of them, the best first: trials that have a rank, or layouts that no trial tried.
-        source: What figures of trials are called.
-        asked: By the page.
-        best: First of the ranking; None before there is one.
-        explored: Returns where a layout is explored that no trial tried.
+        request: The request of the sweep.
+        rows: All rows before filters, the best first: trials that have a rank, or predicted layouts that no trial
+            tried.
+        source: Source of the results of trials: measured, simulated or estimated.
+        asked: Filters, order, columns and page that the reader chose.
+        best: First row of the ranking of trials; None if no trial has a rank yet.
+        explored: Returns a link to the page that explores the layout of an untried row; None: no links.
     """
     met = asked.query.rows(rows)
     size = PAGE_SIZE if asked.page is not None else max(1, len(met))
@@ -186,7 +187,7 @@ def ranking(
 
 
 def value_unit(objective: Objective) -> Unit:
-    """Return the unit of what a sweep maximises; that of a profile has none."""
+    """Return the unit of the value that a sweep maximises; a weighted profile of several metrics has none."""
     return "" if objective.profile else METRIC_UNITS.get(objective.metric, "")
 
 

@@ -23,7 +23,7 @@ Source = Literal["measured", "simulated", "estimated", "predicted"]
 # ------------------------------------------------------------------ cells
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """A number with its unit, its interval and where it comes from."""
+    """A number with its unit, its interval, and its source (measured, simulated, estimated or predicted)."""
 
     value: float | None
     """Value in the base unit: seconds, bytes, 0..1. None: not known, written as a dash."""
@@ -41,7 +41,15 @@ class Quantity:
 def measured(
     value: float | None, unit: Unit, half: float | None = None, source: Source = "measured", *, is_exact: bool = False
 ) -> Quantity:
-    """Return a number that may be off by as much on both sides; no side is below 0."""
+    """Return a number with the interval value ± half; the interval does not go below 0.
+
+    Args:
+        value: Value in the base unit; None: not known.
+        unit: Unit of the value.
+        half: Half the width of the interval; None: not known.
+        source: Source of the value.
+        is_exact: True if every digit that a comparison needs is written.
+    """
     if value is None or half is None:
         return Quantity(value=value, unit=unit, source=source, is_exact=is_exact)
     return Quantity(
@@ -52,13 +60,14 @@ def measured(
 def predicted(
     value: float | None, unit: Unit, relative_error: float | None = None, highest: float | None = None
 ) -> Quantity:
-    """Return a number that may be off by a factor on both sides.
+    """Return a predicted number with an interval that is a factor below and above it.
 
     Args:
-        value: In the base unit.
-        unit: Of the value.
-        relative_error: Half-width e of the interval from value / (1 + e) to value x (1 + e); None where it is unknown.
-        highest: What the interval cannot exceed, such as the peak of a precision; None: nothing, or 1 for a share.
+        value: Value in the base unit; None: not known.
+        unit: Unit of the value.
+        relative_error: Half-width e of the interval from value / (1 + e) to value x (1 + e); None: not known.
+        highest: Largest value of the interval's upper end, such as the peak of a precision; None: no limit, or 1 for a
+            share.
     """
     if value is None or relative_error is None:
         return Quantity(value=value, unit=unit, source="predicted")
@@ -108,14 +117,14 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """A remark of less weight."""
+    """Words that are less important than the text around them; a page writes them in grey."""
 
     words: str
 
 
 @dataclass(frozen=True, slots=True)
 class Strong:
-    """Words of more weight."""
+    """Words that are more important than the text around them; a page writes them in bold."""
 
     words: str
 
@@ -130,7 +139,7 @@ class Chip:
 
 @dataclass(frozen=True, slots=True)
 class Swatch:
-    """A part of a picture by its colour and its name."""
+    """The name of a part of a picture with a sample of its colour."""
 
     look: str
     """Class of its colour: ``forward``, ``activations``."""
@@ -148,14 +157,14 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A layout in the words of the command line, to be copied."""
+    """A layout in the notation of the command line, for copying."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Button:
-    """A button of a page; terminals have a command for its action."""
+    """A button on a page; in a terminal, a command does the same."""
 
     words: str
     path: str
@@ -188,7 +197,7 @@ Cells: TypeAlias = Cell | tuple[Cell, ...]
 # ------------------------------------------------------------------ blocks
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A named number or word."""
+    """A number or word with its name."""
 
     name: str
     value: Cells
@@ -252,7 +261,7 @@ class Table:
 
     @property
     def told(self) -> Sequence[tuple[int, Column]]:
-        """Return the columns that words can say, with their places: neither pictures nor buttons."""
+        """The columns that can be written as text, each with its index: all except pictures and buttons."""
         return [
             (place, one)
             for place, one in enumerate(self.columns)
@@ -262,7 +271,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
-    """Statements, each on a line of its own; quiet ones explain what stands above them."""
+    """Statements, each on its own line; quiet ones explain the block above them."""
 
     items: Sequence[Cells]
     """Cells of one statement stand behind each other."""
@@ -273,7 +282,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Something to copy: a command, flags, a configuration file."""
+    """Text to copy: a command, flags, a configuration file."""
 
     text: str
     name: str = ""
@@ -295,7 +304,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folded:
-    """Blocks that a reader of a page opens; a terminal shows them below their summary."""
+    """Blocks that a page hides until a reader opens them; a terminal shows them below their summary."""
 
     summary: Cells
     """Cells stand behind each other."""
@@ -306,7 +315,7 @@ class Folded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calendar:
-    """A word for each day, such as the verdicts of nightly runs; a page draws it as weeks, a terminal leaves it out."""
+    """A word for each day, such as the verdicts of nightly runs; a page draws weeks, and a terminal leaves it out."""
 
     days: Sequence[tuple[float, str, Link | None]]
     """Days in epoch seconds, each with its word and its link."""
@@ -316,7 +325,7 @@ class Calendar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
-    """A cell for each pair of ends, which are numbered from 0."""
+    """A table with a cell for each pair of ends of links (nodes or accelerators, numbered from 0)."""
 
     cells: Sequence[Sequence[Cell]]
     """Rows of as many cells."""
@@ -337,20 +346,20 @@ class Choices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pager:
-    """Links to the pages of a list before and after this one, the newest first."""
+    """Links to the previous and the next page of a list that shows the newest first."""
 
     newer: Link | None
     older: Link | None
 
     @classmethod
     def of(cls, kind: str, number: int, *, is_last: bool, **query: str) -> Pager:
-        """Return the links of a page.
+        """Return the links for one page of a list.
 
         Args:
             kind: Path of the list.
-            number: Of the page, from 1.
-            is_last: Nothing is older.
-            query: What the list is asked for; what is empty is left out.
+            number: Number of the page, from 1.
+            is_last: True if there are no older entries.
+            query: Query parameters of the list; empty ones are left out.
         """
         asked: dict[str, str | int] = {name: word for name, word in query.items() if word}
         before, after = (asked | {"number": number + step} for step in (-1, 1))
@@ -385,13 +394,13 @@ class Section:
 
     @property
     def key(self) -> str:
-        """Id of its heading on a page."""
+        """HTML id of the section's heading: ``id``, or else made of the title."""
         return self.id or re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The description of one result: the answer in one line, then its support."""
+    """The description of one result: the answer in one line (``headline``), then sections with the details."""
 
     headline: str
     state: State | None = None

@@ -60,11 +60,13 @@ _VERDICTS = ("unchanged", "better_found", "regression", "could_not_run", "skippe
 
 # ------------------------------------------------------------------ all of them
 def retunes_report(retunes: Sequence[Retune], server: str = "") -> Report:
-    """Return all retunes by name: when each is due, what is in use, and how its last run ended.
+    """Return the report of all retunes by name: when each is due, its layout in use, and how its last run ended.
+
+    A retune is a sweep that starts again on a schedule.
 
     Args:
-        retunes: In their order.
-        server: Address that commands shall name; empty: none.
+        retunes: The retunes, in the order of the table.
+        server: Address of the service that commands in the report should name; empty: none.
     """
     add = (
         'autotuner retune add nightly --cron "0 2 * * *" --model llama-demo --cluster local \\\n'
@@ -113,14 +115,14 @@ def retune_report(
     *,
     has_buttons: bool = False,
 ) -> Report:
-    """Return one retune: how its last run ended, what the layout in use reached run by run, and its newest runs.
+    """Return the report of one retune: how its last run ended, results of the layout in use, and its newest runs.
 
     Args:
-        retune: As it is stored.
+        retune: The retune as it is stored.
         runs: Its newest runs, the newest first; None: they are not shown.
-        total: How many there are in all.
-        server: Address that commands shall name; empty: none.
-        has_buttons: The reader may start a run, pause it and resume it.
+        total: Number of all its runs.
+        server: Address of the service that commands in the report should name; empty: none.
+        has_buttons: True if the reader may start a run, pause the retune and resume it.
     """
     template = retune.request.template
     workload = template.job.workload
@@ -189,7 +191,12 @@ def _buttons(retune: Retune) -> Cells:
 
 
 def run_report(run: RetuneRun, time_zone: str = "UTC") -> Report:
-    """Return how a run of a retune ended, or that it goes on; times are of the zone of its schedule."""
+    """Return the report of one run of a retune: how it ended, or that it goes on.
+
+    Args:
+        run: The run.
+        time_zone: Time zone in which times are written, usually that of the retune's schedule.
+    """
     if run.result is None:
         go_on = f"{run.id} has begun; a service or `autotuner worker` runs its sweep {run.child_id}."
         return Report(headline=go_on, sections=())

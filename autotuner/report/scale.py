@@ -19,7 +19,7 @@ _SCALES: Mapping[str, tuple[tuple[float, str], ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """The unit and the number of digits for the numbers of a column."""
+    """The unit and the number of digits that all numbers of a column share."""
 
     factor: float
     """Value of one unit in the base unit."""
@@ -30,13 +30,13 @@ class Scale:
 
     @classmethod
     def around(cls, unit: str, values: Iterable[float | None], *, are_parts: bool = False) -> Scale:
-        """Return the unit of which the largest value has one, with three digits of that value.
+        """Return a scale in which the largest value is at least 1 unit and has three digits.
 
         Args:
             unit: The base unit.
-            values: Of the column.
-            are_parts: They are seconds of parts of a step, of which the shortest shall be seen beside the longest: they
-                have a digit more.
+            values: Values of the column; None is ignored.
+            are_parts: True if the values are seconds of the parts of a step. They then have one digit more, so that
+                short parts can be read beside long ones.
         """
         known = [abs(value) for value in values if value is not None and math.isfinite(value)]
         most = max(known, default=1.0)

@@ -35,11 +35,11 @@ from autotuner.report.words import counted, moment, num_in_all, plain
 
 # ------------------------------------------------------------------ webhooks
 def webhooks_report(webhooks: Sequence[WebhookStanding], server: str = "") -> Report:
-    """Return all webhooks by name: what each wants, and how many of its deliveries wait or were given up.
+    """Return the report of all webhooks by name: which events each gets, and how many deliveries wait or were given up.
 
     Args:
-        webhooks: In their order.
-        server: Address that commands shall name; empty: none.
+        webhooks: The webhooks, in the order of the table.
+        server: Address of the service that commands in the report should name; empty: none.
     """
     return Report(headline="Webhooks", sections=(_webhooks(webhooks, server),))
 
@@ -52,14 +52,14 @@ def announcing_report(
     *,
     has_buttons: bool = False,
 ) -> Report:
-    """Return all webhooks, and below them one page of their deliveries.
+    """Return the report of all webhooks and of one page of their deliveries.
 
     Args:
-        webhooks: In their order.
-        found: Deliveries in one state, or all, newest first.
-        state: The state; None: any.
-        server: Address that commands shall name; empty: none.
-        has_buttons: The reader may make a delivery anew.
+        webhooks: The webhooks, in the order of the table.
+        found: Deliveries of the page, newest first.
+        state: State that the deliveries were filtered by; None: any.
+        server: Address of the service that commands in the report should name; empty: none.
+        has_buttons: True if the reader may send a delivery again.
     """
     feeds = (Link("JSON", "api/v1/feed.json"), ",", Link("Atom", "api/v1/feed.atom"))
     facts = ("Where outcomes are announced.", Quiet("· also as a feed:"), *feeds)
@@ -103,18 +103,18 @@ def _cells_of(one: WebhookStanding) -> tuple[Cells, ...]:
 
 
 def webhook_created_report(created: WebhookCreated) -> Report:
-    """Return a new webhook with its secret, which nothing else shows."""
+    """Return the report of a new webhook with its secret, which is shown only here."""
     told = f"{created.webhook.name} posts to {created.webhook.posts_to}; its secret, not shown again:"
     return Report(headline=told, sections=(Section(blocks=(Code(created.secret),)),))
 
 
 def webhook_removed_report(removed: WebhookStanding) -> Report:
-    """Return that a webhook is gone."""
+    """Return a report that says that the webhook and its deliveries are removed."""
     return Report(headline=f"{removed.name} is forgotten, with its deliveries", sections=())
 
 
 def answer_report(answer: WebhookAnswer) -> Report:
-    """Return what a receiver answered to a test."""
+    """Return the report of a receiver's answer to a test message."""
     return Report(headline=f"{'accepted' if answer.is_accepted else 'not accepted'}: {answer.detail}", sections=())
 
 
@@ -125,7 +125,7 @@ def deliveries_report(found: Listed[Delivery]) -> Report:
 
 
 def delivery_report(pending: Delivery) -> Report:
-    """Return that a delivery is made anew."""
+    """Return a report that says that the delivery will be sent again."""
     told = f"{pending.id} to {pending.webhook} is pending; a service or `autotuner worker` posts it"
     return Report(headline=told, sections=())
 
@@ -192,7 +192,12 @@ def _cells_of_delivery(one: Delivery) -> tuple[Cells, ...]:
 
 # ------------------------------------------------------------------ tokens
 def tokens_report(tokens: Sequence[Token], *, now: float) -> Report:
-    """Return all tokens by name, without their secrets, those that count no more too."""
+    """Return the report of all tokens by name, without their secrets; expired and revoked ones are included.
+
+    Args:
+        tokens: The tokens, in the order of the table.
+        now: Present time in epoch seconds.
+    """
     scopes: Sequence[Cell] = [cell for one in Scope for cell in (",", Strong(one.value))][1:]
     columns = (
         Column("name", is_number=False),
@@ -246,13 +251,13 @@ def _limits(quota: Quota) -> Iterator[str]:
 
 
 def token_created_report(created: TokenCreated) -> Report:
-    """Return a new token with its text, which nothing else shows."""
+    """Return the report of a new token with its secret text, which is shown only here."""
     told = f"{created.token.name} may {created.token.scope.value}, by this token, which is not shown again:"
     return Report(headline=told, sections=(Section(blocks=(Code(created.text),)),))
 
 
 def token_revoked_report(revoked: Token) -> Report:
-    """Return that a token was taken back."""
+    """Return a report that says that the token is revoked."""
     return Report(headline=f"the token {revoked.id} of {revoked.name} counts no more", sections=())
 
 
@@ -261,7 +266,12 @@ _REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_R
 
 
 def audit_report(found: Listed[AuditEntry], caller: str = "") -> Report:
-    """Return one page of what was changed and refused, newest first, by everybody or by one caller."""
+    """Return the report of one page of the audit log (changes and refusals), newest first.
+
+    Args:
+        found: Entries of the page.
+        caller: Caller whose entries are shown; empty: those of all callers.
+    """
     columns = (
         Column("at", is_number=False),
         Column("caller", is_number=False),
@@ -311,19 +321,19 @@ def _cells_of_entry(one: AuditEntry, place: int) -> tuple[Cells, ...]:
 
 # ------------------------------------------------------------------ engines and workers
 def engines_report(engines: Sequence[EngineStanding]) -> Report:
-    """Return what trials run on, and whether each engine answers."""
+    """Return the report of the engines that run trials, and whether each answers."""
     return Report(headline="Engines", sections=(Section(blocks=(_engines(engines, {}),)),))
 
 
 def running_report(
     engines: Sequence[EngineStanding], clusters: Mapping[str, Sequence[str]], workers: Sequence[WorkerStanding]
 ) -> Report:
-    """Return what trials run on and who runs sweeps.
+    """Return the report of the engines that run trials and of the workers that run sweeps.
 
     Args:
-        engines: As they answered just now.
-        clusters: Names of the stored clusters of each engine.
-        workers: That told of themselves.
+        engines: The engines with their present answers.
+        clusters: Names of the stored clusters by the engine that runs their trials.
+        workers: The workers that sent a heartbeat within a day.
     """
     facts = (
         "Engines run trials; workers run sweeps and ask engines for trials. Asked just now.",
@@ -398,7 +408,7 @@ command = ["torchrun", "train.py"]"""
 
 
 def trainers_report(trainers: Sequence[TrainerOffer]) -> Report:
-    """Return all registered trainers: what a sweep may search with each, and what its own code decides."""
+    """Return the report of all registered trainers: what a sweep may search with each, and what its own code fixes."""
     columns = (
         Column("trainer", is_number=False),
         Column("told in words of", is_number=False),

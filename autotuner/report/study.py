@@ -47,13 +47,13 @@ _WIDE, _HIGH = 632, 270
 
 # ------------------------------------------------------------------ all of them
 def studies_report(studies: Sequence[StudyRun], total: int, server: str = "", pager: Pager | None = None) -> Report:
-    """Return studies, newest first.
+    """Return the report of optimizer studies, newest first.
 
     Args:
-        studies: In their order.
-        total: How many there are in all.
-        server: Address that commands shall name; empty: none.
-        pager: Leads to newer and older studies; None: there are none.
+        studies: Studies of this page, newest first.
+        total: Number of all studies.
+        server: Address of the service that commands in the report should name; empty: none.
+        pager: Links to newer and older studies; None: there are none.
     """
     columns = (
         Column("study", is_number=False),
@@ -93,11 +93,11 @@ def _cells_of(study: StudyRun) -> Iterator[Cells]:
 
 # ------------------------------------------------------------------ one of them
 def study_report(study: StudyRun, *, has_buttons: bool = False) -> Report:
-    """Return one study: where it stands, the candidates that none beats, their curves, and all that were tried.
+    """Return the report of one optimizer study: its state, best settings, loss curves, Pareto front and candidates.
 
     Args:
-        study: With its trials.
-        has_buttons: The reader may end it.
+        study: The study with its trials.
+        has_buttons: True if the reader may cancel the study.
     """
     best, request = study.best, study.request
     sections = [Section(blocks=tuple(_standing(study, has_buttons=has_buttons)), id="standing")]
@@ -126,7 +126,7 @@ def study_report(study: StudyRun, *, has_buttons: bool = False) -> Report:
 
 
 def candidate_line(trial: OptimizerTrial) -> str:
-    """Return a candidate that has ended as a line: ``3: lamb, learning rate 0.01, ...: pruned, ...``."""
+    """Return one line on a candidate that has ended: ``3: lamb, learning rate 0.01, ...: pruned, ...``."""
     return f"{trial.number}: {trial.candidate}: {trial.state}, {_ended(trial)}"
 
 
@@ -142,7 +142,7 @@ def _ended(trial: OptimizerTrial) -> str:
 
 
 def prune_in_words(why: PruneReason) -> str:
-    """Return why a candidate ended before its target, without a full stop."""
+    """Describe why a candidate was stopped before it reached the target loss, without a full stop."""
     if why.beaten_by is not None:
         return f"number {why.beaten_by} came to the target sooner and for less, after {why.time_s:.3g} s"
     return (
@@ -152,7 +152,7 @@ def prune_in_words(why: PruneReason) -> str:
 
 
 def end_in_words(end: StudyEnd, request: OptimizerStudyRequest) -> str:
-    """Return how a study ended, without a full stop: ``25 candidates were tried, and 3 came to the target``."""
+    """Describe how a study ended, without a full stop: ``25 candidates were tried, and 3 came to the target``."""
     match end.limit:
         case StudyLimit.ACCELERATOR_HOURS:
             why = f"{end.accelerator_hours:.3g} of {request.budget.accelerator_hours:g} accelerator-hours are spent"

@@ -58,16 +58,16 @@ def charts_report(
     remaining_gain: float | None = None,
     root: str = "",
 ) -> Report:
-    """Return what the trials of a sweep show; nothing as long as none has a result.
+    """Return the report of charts on the trials of a sweep; it has no sections while no trial has a result.
 
     Args:
-        request: What was asked.
+        request: The request of the sweep.
         trials: All trials, by number.
-        source: What their figures are called.
-        choices: Which choices mattered.
-        accuracy: How right predictions were.
+        source: Source of the results: measured, simulated or estimated.
+        choices: How much each option of the layouts mattered.
+        accuracy: How well predictions agreed with results.
         predicted: Layouts that are predicted to fit and never ran.
-        remaining_gain: Share that one more trial is expected to gain; None: not known.
+        remaining_gain: Share of the best MFU that one more trial is expected to gain; None: not known.
         root: Path before every address of the service.
     """
     incumbent = request.challenge.incumbent if request.challenge else None

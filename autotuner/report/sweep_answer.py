@@ -76,14 +76,14 @@ def answer_report(
     prospects: Prospects | None = None,
     is_finished: bool = True,
 ) -> Report:
-    """Return the layout to train with, how sure that is, which layouts it beats, and why.
+    """Return the report of a sweep's answer: the layout to train with, its certainty, the rivals it beats, and why.
 
     Args:
-        found: The answer of a sweep.
-        request: What was asked of it.
-        sweep_id: Of the sweep.
-        prospects: What its search expects of going on; None: not known.
-        is_finished: It has ended.
+        found: The answer of the sweep.
+        request: The request of the sweep.
+        sweep_id: Id of the sweep, for links.
+        prospects: What the search expects from further trials; None: not known.
+        is_finished: True if the sweep has ended.
     """
     remarks = Lines(items=tuple(map(sentence, _remarks(found))), is_quiet=True)
     figures = tuple(_figures(found.best, request))
@@ -114,12 +114,12 @@ def _headline(found: Answer, request: SweepRequest) -> str:
 
 
 def foreseen_report(best: TableRow, limit_bytes: float, *, is_finished: bool) -> Report:
-    """Return the best prediction of a sweep in which no trial has a result.
+    """Return the report of the best predicted layout, for a sweep in which no trial has a result.
 
     Args:
         best: The best predicted layout.
-        limit_bytes: What a rank may use.
-        is_finished: The sweep has ended.
+        limit_bytes: Bytes of memory that a rank may use.
+        is_finished: True if the sweep has ended.
     """
     prediction, error = best.prediction, best.prediction.relative_error
     healthy = predicted(prediction.mfu, "share", error)
@@ -323,12 +323,12 @@ METRIC_UNITS: Mapping[Metric, Unit] = {
 
 
 def front_report(found: SweepFront, source: Source | None = None, *, sweep_id: str) -> Report:
-    """Return the layouts that no other beats in everything, why each is among them, and which are behind.
+    """Return the report of a sweep's Pareto front: its layouts, why each is on it, and the trials behind it.
 
     Args:
-        found: The front of a sweep.
-        sweep_id: Of the sweep.
-        source: What the figures of its trials are called; None: they are not named.
+        found: The front of the sweep.
+        sweep_id: Id of the sweep, for links.
+        source: Source of the results: measured, simulated or estimated; None: not said.
     """
     columns = (
         Column("trial", is_number=False),

@@ -58,7 +58,7 @@ _HEALTHY = Objective()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialPoint:
-    """A trial that ended, as charts take it."""
+    """A trial that ended, with the values that charts need."""
 
     number: int
     layout: Layout
@@ -85,18 +85,18 @@ class TrialPoint:
 
     @property
     def mfu(self) -> float | None:
-        """MFU that it reached."""
+        """The MFU of the trial; None without a result."""
         return None if self.reached is None else self.reached.value
 
     @property
     def shown_bytes(self) -> float:
-        """Return the peak of the trial; the predicted one if no rank reported any."""
+        """The memory peak of the trial in bytes; the predicted one if no rank reported a peak."""
         return self.predicted_bytes if self.peak_bytes is None else self.peak_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudPoint:
-    """A layout that is only predicted."""
+    """A layout that was only predicted, with its peak and its MFU."""
 
     peak_bytes: float
     mfu: float
@@ -110,14 +110,16 @@ def trial_points(
     incumbent: Layout | None = None,
     is_simulated: bool = False,
 ) -> tuple[TrialPoint, ...]:
-    """Return the trials that ended, in the order they ran, without repeats and without emulated number formats.
+    """Return the trials that ended as points of charts, in the order in which they ran.
+
+    Trials that repeat another one, and trials that emulate a number format, are left out.
 
     Args:
-        trials: Of one sweep, by number.
-        objective: Of the sweep: under a fault trace, points are robust MFU.
+        trials: Trials of one sweep, by number.
+        objective: Objective of the sweep; under a fault trace, the points show robust MFU.
         root: Path before every address of the service.
-        incumbent: The layout in use today; None where nobody knows.
-        is_simulated: Nothing runs in this sweep.
+        incumbent: The layout in use today; None: not known.
+        is_simulated: True if the sweep simulates its trials.
     """
     shown = (trial for trial in trials if trial.state.finished and trial.repeats is None)
     return tuple(
@@ -151,7 +153,7 @@ def _point(
 
 
 def half_of(reached: Figures) -> float:
-    """Return half the 95 % interval of an MFU, from that of the step time."""
+    """Return half the width of the 95 % interval of an MFU, derived from the interval of the step time."""
     return reached.mfu * reached.step_time_error_s / reached.step_time_s
 
 
@@ -168,7 +170,10 @@ def _failure(trial: Trial) -> str:
 
 
 def rises(trials: Sequence[TrialPoint]) -> Iterator[tuple[int, TrialPoint, float | None]]:
-    """Yield each trial that raised the best so far: its position from 1, itself, its gain over the best before it."""
+    """Yield each trial that raised the best MFU so far: its position from 1, the trial, and its gain.
+
+    The gain is relative to the best MFU before it; None for the first trial with a result.
+    """
     best: float | None = None
     for position, trial in enumerate(trials, 1):
         if trial.mfu is not None and (best is None or trial.mfu > best):
@@ -177,27 +182,33 @@ def rises(trials: Sequence[TrialPoint]) -> Iterator[tuple[int, TrialPoint, float
 
 
 def on_front(trials: Sequence[TrialPoint]) -> list[TrialPoint]:
-    """Return the trials that no other beats with no more memory, by rising memory."""
+    """Return the trials on the Pareto front of MFU and memory, by rising memory.
+
+    No other trial has a higher MFU with the same memory or less.
+    """
     dots = front(_dot(trial, trial.shown_bytes, trial.mfu) for trial in trials if trial.mfu is not None)
     by_number = {trial.number: trial for trial in trials}
     return [by_number[dot.key] for dot in dots if dot.key is not None]
 
 
 def is_limit_near(trials: Sequence[TrialPoint], limit_bytes: float) -> bool:
-    """Return whether the memory limit is drawn; one far away would squeeze all trials into a corner."""
+    """Return True if the memory limit should be drawn.
+
+    A distant limit is left out, because it would press all trials into a corner of the chart.
+    """
     peaks = [trial.shown_bytes for trial in trials if trial.mfu is not None]
     return any(trial.is_out_of_memory for trial in trials) or limit_bytes < 3 * max(peaks, default=0.0)
 
 
 def best_so_far(trials: Sequence[TrialPoint], remaining_gain: float | None = None) -> Plot | None:
-    """Return the best MFU after each trial, with what one more trial was expected to gain.
+    """Return a chart of the best MFU after each trial, with a band for the gain that was expected from one more trial.
 
     Args:
-        trials: In the order they ended.
-        remaining_gain: Share that the next trial is expected to gain; None: not known.
+        trials: Trials in the order in which they ended.
+        remaining_gain: Share of the best MFU that the next trial is expected to gain; None: not known.
 
     Returns:
-        None where no trial has a result.
+        The chart; None if no trial has a result.
     """
     values = [trial.mfu for trial in trials if trial.mfu is not None]
     if not values:
@@ -273,15 +284,15 @@ def _gain(share: float) -> str:
 
 
 def memory_front(trials: Sequence[TrialPoint], limit_bytes: float, predicted: Sequence[CloudPoint] = ()) -> Plot | None:
-    """Return MFU against peak memory, with the front, the limit and layouts that are only predicted.
+    """Return a chart of MFU against peak memory, with the Pareto front, the memory limit and predicted layouts.
 
     Args:
-        trials: That ended.
-        limit_bytes: What a rank may use.
+        trials: Trials that ended.
+        limit_bytes: Bytes of memory that a rank may use.
         predicted: Layouts that are predicted to fit and did not run.
 
     Returns:
-        None where no trial has a result.
+        The chart; None if no trial has a result.
     """
     ranked = [
         _dot(
@@ -335,15 +346,15 @@ def memory_front(trials: Sequence[TrialPoint], limit_bytes: float, predicted: Se
 
 
 def metric_fronts(trials: Sequence[TrialPoint], found: SweepFront, most: int = 3) -> list[Plot]:
-    """Return the first metric of a front against each other one.
+    """Return charts of a Pareto front: the first metric against each of the other metrics.
 
     Args:
-        trials: That ended.
-        found: The front of at least two metrics.
-        most: Charts that are made.
+        trials: Trials that ended.
+        found: The front, which has at least two metrics.
+        most: Largest number of charts.
 
     Returns:
-        Nothing where no trial has a result.
+        The charts; empty if no trial has a result.
     """
     if not found.points:
         return []
@@ -400,14 +411,16 @@ def _metric_axis(metric: Metric, values: Sequence[float]) -> tuple[Axis, float]:
 
 
 def agreement(trials: Sequence[TrialPoint], kind: str = "measured") -> Plot | None:
-    """Return measured against predicted MFU; on the diagonal the prediction was right, in the band within its interval.
+    """Return a chart of reached against predicted MFU; on its diagonal, the prediction was right.
+
+    A band around the diagonal is the usual 80 % interval of predictions.
 
     Args:
-        trials: That ended.
-        kind: What the figures are: measured, simulated or estimated.
+        trials: Trials that ended.
+        kind: Source of the results: measured, simulated or estimated.
 
     Returns:
-        None where no trial has a result.
+        The chart; None if no trial has a result.
     """
     pairs = [(trial, trial.reached) for trial in trials if trial.reached is not None]
     if not pairs:
@@ -455,7 +468,14 @@ def _within(axis: Axis, factor: float) -> Band:
 
 
 def effects(found: Sequence[PairEffect]) -> Intervals | None:
-    """Return what single changes gained: the median and the range over pairs that differ in nothing else."""
+    """Return a chart of the throughput gained by changing one option: median and range over pairs of trials.
+
+    Args:
+        found: Effects from pairs of trials that differ in this option only.
+
+    Returns:
+        The chart; None if there are no effects.
+    """
     if not found:
         return None
     rows = [
@@ -475,7 +495,7 @@ def effects(found: Sequence[PairEffect]) -> Intervals | None:
 
 
 def change_of(found: PairEffect) -> str:
-    """Return the change of an effect: `recompute full → none`."""
+    """Return the change that an effect is about: ``recompute full → none``."""
     return f"{found.subject} {found.before} → {found.after}" if found.before else found.subject
 
 
@@ -489,7 +509,14 @@ def _look(found: PairEffect) -> Look:
 
 
 def importance(found: Choices, most: int = 8) -> Intervals | None:
-    """Return which share of the differences each choice explains: from beyond all others to by itself."""
+    """Return a chart of how much of the differences in throughput each option explains; None without any.
+
+    Each range goes from what only this option explains to what it explains by itself.
+
+    Args:
+        found: Importance of the options.
+        most: Largest number of options to show.
+    """
     rows = [
         Interval(
             name=one.label,
@@ -509,11 +536,13 @@ def importance(found: Choices, most: int = 8) -> Intervals | None:
 
 
 def parallel(trials: Sequence[TrialPoint], found: Choices) -> tuple[Parallel | None, list[str]]:
-    """Return all choices at once, and the labels of choices that have no room; None for fewer than two results.
+    """Return a chart of all options of the trials as parallel coordinates, and the labels of options without room.
+
+    The chart is None if fewer than two trials have a result, or no option varies.
 
     Args:
-        trials: That ended.
-        found: Choices that explain most are shown beside those that everybody asks about.
+        trials: Trials that ended.
+        found: Importance of the options. The most important are shown beside those that everybody asks about.
     """
     shown = [trial for trial in trials if trial.mfu is not None]
     layouts = [trial.layout for trial in shown]

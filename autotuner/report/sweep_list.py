@@ -35,7 +35,7 @@ from autotuner.report.words import num_in_all, three_digits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListPage:
-    """A page of the list, and where it leads."""
+    """One page of the list of sweeps, with links to other orders, filters and pages."""
 
     sweeps: Sequence[SweepOverview]
     total: int
@@ -50,17 +50,17 @@ class ListPage:
 
     @property
     def has_owners(self) -> bool:
-        """True if a sweep has an owner or the list is sorted by owner; else the column of owners is empty."""
+        """True if the column of owners is shown: a sweep has an owner, or the list is sorted by owner."""
         return any(sweep.created_by for sweep in self.sweeps) or bool(self.sorts["owner"][1])
 
 
 def sweep_list_report(listed: ListPage, troubles: Sequence[Trouble], now: float) -> Report:
-    """Return a page of the list of sweeps below what needs attention.
+    """Return the report of the first page: incidents that need attention, and below them a page of the list of sweeps.
 
     Args:
-        listed: The page.
-        troubles: What needs somebody, the worst first.
-        now: Epoch seconds.
+        listed: The page of the list.
+        troubles: The incidents, the worst first.
+        now: Present time in epoch seconds.
     """
     section = Section(title="All sweeps", id="all-sweeps", blocks=_list(listed, now))
     return Report(headline="Sweeps", sections=(*_attention(troubles, now), section))
@@ -125,7 +125,7 @@ def _row(sweep: SweepOverview, now: float, *, has_owner: bool) -> Iterator[Cells
 
 
 def called(sweep: SweepOverview) -> str:
-    """Return what people call a sweep."""
+    """Return the name of a sweep, or its model and cluster if it has no name."""
     return sweep.name or f"{sweep.model} on {sweep.cluster}"
 
 
@@ -152,7 +152,7 @@ def _where(sweep: SweepOverview) -> Cells:
 
 
 def when_in_words(sweep: SweepOverview, now: float) -> str:
-    """Return when a sweep ended, or will, or since when it waits or runs."""
+    """Describe when a sweep ended, when it will probably end, or since when it waits or runs."""
     if sweep.finished_at is not None:
         return short_moment(sweep.finished_at, now)
     if sweep.progress.remaining_s is not None:
@@ -163,7 +163,12 @@ def when_in_words(sweep: SweepOverview, now: float) -> str:
 
 
 def short_moment(at: float, now: float) -> str:
-    """Return a time in UTC as short as it can be told from now: ``14:40``, ``21 Nov 22:14``, ``21 Nov 2025``."""
+    """Return a time in UTC, as short as the present time allows: ``14:40``, ``21 Nov 22:14``, ``21 Nov 2025``.
+
+    Args:
+        at: The time in epoch seconds.
+        now: Present time in epoch seconds.
+    """
     then, today = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(now, UTC)
     if then.date() == today.date():
         return f"{then:%H:%M}"

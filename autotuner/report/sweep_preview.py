@@ -38,12 +38,12 @@ _STRIP = 400
 
 
 def sweep_preview_report(request: SweepRequest, found: SweepPreview, *, looks_on: bool = False) -> Report:
-    """Return what a sweep would search; nothing of it was measured.
+    """Return the report of what a sweep would search, before it starts; all of it is predicted.
 
     Args:
-        request: The sweep.
-        found: What it would search.
-        looks_on: What would help where nothing fits is still looked for.
+        request: The request of the sweep.
+        found: Number of layouts, predictions, and the rules that exclude layouts.
+        looks_on: True while changes that would help, if no layout fits, are still being computed.
     """
     table, limit_bytes = found.predicted, request.trial_job.cluster.accelerator.memory_bytes
     limit = format_bytes(limit_bytes)

@@ -29,14 +29,14 @@ def sweep_report(
     said: Mapping[str, str] | None = None,
     most: int | None = None,
 ) -> Report:
-    """Return how a sweep stands.
+    """Return the report of a sweep's present state: its ranking, and its trials without a rank.
 
     Args:
-        sweep: As it is now.
-        trials: All of its trials that are to be told of; those that are queued may be left out.
-        now: Epoch seconds.
-        said: What was said of trials beyond that, by id: notes while they run, what their convergence gates found.
-        most: Rows of the ranking; None: all.
+        sweep: The sweep with its present state.
+        trials: Trials to show; queued ones may be left out.
+        now: Present time in epoch seconds.
+        said: Further notes on trials by the trial's id, such as results of convergence gates; None: none.
+        most: Largest number of rows of the ranking; None: all.
     """
     source, rows = sweep.best_source, ranked_rows(sweep.request, trials)[:most]
     again = {} if sweep.findings else _run_again(trials, sweep.objective)
@@ -98,7 +98,12 @@ def _is_shown(trial: Trial) -> bool:
 
 
 def reached_beside_predicted(trial: Trial, objective: Objective) -> str:
-    """Return what a trial reached of what its sweep maximises: ``MFU 43.0 % measured, 47.0 ± 5.6 % predicted``."""
+    """Describe the value that a trial reached and the predicted one: ``MFU 43.0 % measured, 47.0 ± 5.6 % predicted``.
+
+    Args:
+        trial: A trial with a result.
+        objective: Objective of the sweep, which defines the value.
+    """
     reached, prediction, unit = trial.reached, trial.prediction, value_unit(objective)
     assert reached is not None, "it has a result"
     estimate = reached if isinstance(reached, TrialEstimate) else None

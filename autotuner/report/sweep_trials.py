@@ -54,12 +54,12 @@ FAILURE_WORDS: Mapping[FailureKind, str] = {
 
 # ---------------------------------------------------------------- under way
 def under_way(trials: Sequence[Trial], source: Source, now: float) -> Section | None:
-    """Return the trials that run, wait for devices or are queued; None where there is none.
+    """Return a section with the trials that run, wait for devices or are queued; None if there are none.
 
     Args:
-        trials: With their steps.
-        source: What figures of the sweep's trials are called.
-        now: Epoch seconds.
+        trials: The trials, with their steps.
+        source: Source of the results of the sweep's trials: measured, simulated or estimated.
+        now: Present time in epoch seconds.
     """
     columns = (
         Column("trial", is_number=False),
@@ -79,7 +79,7 @@ def under_way(trials: Sequence[Trial], source: Source, now: float) -> Section | 
 
 
 def stands(trial: Trial, now: float) -> str:
-    """Return which step a trial is at, or what it waits for."""
+    """Describe the progress of a trial: the step that it is at, or what it waits for."""
     said = []
     if trial.steps:
         said.append(f"step {len(trial.steps)}, {'warming up' if trial.steps[-1].is_warmup else 'measuring'}")
@@ -105,12 +105,12 @@ def _so_far(trial: Trial, source: Source) -> Cells:
 
 # ---------------------------------------------------------------- ended without a rank
 def ended(groups: Sequence[FailureGroup], trials: Sequence[Trial], sweep_id: str) -> Section | None:
-    """Return what failed, by cause, and what else ended without a rank; None where every trial has one.
+    """Return a section with failed trials by cause, and other trials that ended without a rank; None without any.
 
     Args:
-        groups: Trials that died, by cause.
+        groups: Trials that failed, grouped by cause.
         trials: All trials of the sweep.
-        sweep_id: Of the sweep.
+        sweep_id: Id of the sweep, for links.
     """
     others = [one for one in trials if _ended_otherwise(one)]
     if not groups and not others:
@@ -125,7 +125,7 @@ def _ended_otherwise(trial: Trial) -> bool:
 
 
 def is_repeat(trial: Trial) -> bool:
-    """Return whether a trial ran a layout again and measured it."""
+    """Return True if a trial repeats another trial's layout and was measured."""
     return trial.repeats is not None and trial.ran_measurement is not None
 
 
@@ -165,7 +165,7 @@ def _to_do(group: FailureGroup, sweep_id: str) -> Cells:
 
 
 def decisive(group: FailureGroup) -> Iterator[str]:
-    """Yield the number that decided why trials died, as a statement; nothing where there is none."""
+    """Describe the number that explains why trials failed, such as bytes or seconds; yield nothing without one."""
     if (found := group.decisive) is None:
         return
     limit = found.limit or 0.0
@@ -183,7 +183,7 @@ def decisive(group: FailureGroup) -> Iterator[str]:
 
 
 def way_out(group: FailureGroup) -> str:
-    """Return what to do about trials that died of one cause, as a statement."""
+    """Describe what to do about trials that failed for the same cause."""
     match group.kind:
         case FailureKind.OOM:
             return _that_ran(group.way_out) or _more_memory(group)
@@ -252,11 +252,11 @@ def _others(trials: Sequence[Trial], sweep_id: str, *, is_open: bool) -> Iterato
 
 
 def trials_table(trials: Sequence[Trial], said: Mapping[str, str] | None = None) -> Table:
-    """Return trials with the reason why each has no rank.
+    """Return a table of trials, each with the reason why it has no rank.
 
     Args:
-        trials: By number.
-        said: What else is known of a trial, by its id.
+        trials: The trials, by number.
+        said: Further notes by the trial's id; None: none.
     """
     columns = (
         Column("trial", is_number=False),
@@ -270,7 +270,12 @@ def trials_table(trials: Sequence[Trial], said: Mapping[str, str] | None = None)
 
 
 def why(trial: Trial, said: str = "") -> str:
-    """Return why a trial has no rank, or else what was last said of it; empty where nothing is known."""
+    """Describe why a trial has no rank; else return the given note, which is empty if nothing is known.
+
+    Args:
+        trial: The trial.
+        said: Last note on the trial.
+    """
     if failure := trial.failure:
         return f"{failure.kind}: {failure.message}"
     if trial.stopped and trial.stopped.detail:
@@ -283,7 +288,7 @@ def why(trial: Trial, said: str = "") -> str:
 
 # ---------------------------------------------------------------- run again
 def run_again(trials: Sequence[Trial], source: Source) -> Section | None:
-    """Return the trials that ran the layout of another again; None where none did."""
+    """Return a section with the trials that repeat another trial's layout; None if there are none."""
     found = [one for one in trials if is_repeat(one)]
     return Section(title="Run again", id="again", blocks=(_repeats(found, source),)) if found else None
 
@@ -314,13 +319,13 @@ def _repeats(trials: Sequence[Trial], source: Source) -> Table:
 def compared(
     request: SweepRequest, found: ChallengeFindings, trials: Sequence[Trial], source: Source
 ) -> Section | None:
-    """Return what a sweep compares with a layout in use or a baseline; None where it compares nothing.
+    """Return a section on the comparison with the layout in use or a baseline; None if the sweep compares nothing.
 
     Args:
-        request: Of the sweep.
-        found: What its runs say until now.
-        trials: All of its trials.
-        source: What their figures are called.
+        request: The request of the sweep.
+        found: Results of the compared runs so far.
+        trials: All trials of the sweep.
+        source: Source of their results: measured, simulated or estimated.
     """
     challenge = request.challenge
     if challenge is None:
@@ -382,11 +387,13 @@ def _link(trial: Trial) -> Link:
 
 # ---------------------------------------------------------------- notes
 def long_shot_in_words(shot: LongShot, raised: str) -> str:
-    """Return why a layout is tried: ``only 31 % likely to fit in memory, and tried since …``.
+    """Describe why a layout is tried although it probably does not fit in memory.
+
+    Example: ``only 31 % likely to fit in memory, and tried since …``.
 
     Args:
-        shot: Of the proposal.
-        raised: What a gain raises: ``best MFU``.
+        shot: Probabilities and expected gains behind the proposal.
+        raised: Name of the value that a trial may raise: ``best MFU``.
     """
     chance = f"only {percent(shot.fit_probability)} likely to fit in memory, and tried since"
     if shot.likely_gain is None:
@@ -397,7 +404,10 @@ def long_shot_in_words(shot: LongShot, raised: str) -> str:
 
 
 def memory_in_words(belief: MemoryBelief) -> str:
-    """Return what is believed of peaks: ``peaks are now believed to be 1.06 x the predicted ones …``."""
+    """Describe how the search corrects predicted memory peaks.
+
+    Example: ``peaks are now believed to be 1.06 x the predicted ones …``.
+    """
     peaks = f"peaks are now believed to be {belief.factor:.2f} x the predicted ones"
     interval = f"8 of 10 layouts within {belief.low:.2f} to {belief.high:.2f} x"
     left = f"{belief.num_likely:,} of {belief.num_untried:,} untried layouts have at least an even chance to fit"

@@ -47,7 +47,7 @@ _UNBOUNDED_COLUMNS = 10_000
 
 
 def render(report: Report) -> RenderableType:
-    """The headline, then the sections with an empty line between two of them."""
+    """Return a report for Rich to print: the headline, then the sections, separated by empty lines."""
     head = Text(report.headline, style="bold")
     look = (report.state.look or report.state.word) if report.state else ""
     state = [Text(plain(report.state.word), style=_STATE_STYLES.get(look, ""))] if report.state else []
@@ -104,7 +104,7 @@ def _block(block: Block) -> Iterator[RenderableType]:
 
 
 def statement(cells: Cells) -> str:
-    """Return a statement as a line."""
+    """Return a statement as one line of text."""
     return cells if isinstance(cells, str) else line_of(every(cells))
 
 
@@ -113,7 +113,7 @@ def _sentence(cells: Cells) -> str:
 
 
 def line_of(cells: Sequence[Cell]) -> str:
-    """Return cells behind each other, with a space between them but before a mark of punctuation."""
+    """Return cells as one line, joined by spaces; there is no space before punctuation."""
     line = ""
     for text in filter(None, map(text_of, cells)):
         line += text if not line or text[0] in ",;:." else f" {text}"
@@ -126,10 +126,10 @@ def text_of(
     """Return one cell as text.
 
     Args:
-        cell: What is written.
-        by_ends: As of ``words.quantity``.
-        scale: Of its column.
-        named: The head or name of the cell; where it says that numbers are simulated, these do not.
+        cell: The cell.
+        by_ends: True if an interval of a share is written as its two ends; None: only if it is wide.
+        scale: Unit and digits that the column shares; None: the number has its own unit.
+        named: Head of the column, or name of the cell. If it contains "simulated", the cell does not repeat that word.
     """
     match cell:
         case None:
@@ -154,7 +154,7 @@ def text_of(
 
 
 def every(cells: Cells) -> tuple[Cell, ...]:
-    """Return cells as text has them: a layout is written in words, so that these are not written again beside it."""
+    """Return the cells to write as text; the words of a layout are left out if the layout itself is among the cells."""
     if not isinstance(cells, tuple):
         return (cells,)
     has_layout = any(isinstance(one, Layout) for one in cells)
@@ -162,7 +162,7 @@ def every(cells: Cells) -> tuple[Cell, ...]:
 
 
 def beside(cells: Cells, *, by_ends: bool | None = None, scale: Scale | None = None, named: str = "") -> str:
-    """Return cells with commas between them; args as of ``text_of``."""
+    """Return cells as text, joined by commas; the arguments are those of ``text_of``."""
     return ", ".join(text_of(one, by_ends=by_ends, scale=scale, named=named) for one in every(cells))
 
 
@@ -212,7 +212,11 @@ def _column(given: str | Column) -> Column:
 
 
 def plain_table(*columns: str | Column) -> Grid:
-    """An empty table: columns of words flush left, columns of numbers flush right."""
+    """Return an empty table for Rich: words are aligned to the left, numbers to the right.
+
+    Args:
+        columns: The columns; a name alone stands for a column of that name.
+    """
     table = Grid(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for column in map(_column, columns):
         justify = "right" if column.is_number else "left"
@@ -222,7 +226,7 @@ def plain_table(*columns: str | Column) -> Grid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutRow:
-    """A layout with what there is to know of it."""
+    """A row of ``LayoutTable``: a layout and the texts on it."""
 
     keys: tuple[str, ...]
     """Names of the row's object: rank, trial."""
@@ -236,10 +240,10 @@ class LayoutRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutTable:
-    """Layouts one below the other, with a column for each of ``keys`` and ``heads``; the last of these may wrap.
+    """A table of layouts, with a column for each of ``keys`` and ``heads``; the last column may wrap.
 
-    Where the terminal is too narrow for a line each, a layout has a line of its own above its cells, so that it can be
-    copied in one piece. Words that all rows share are dim.
+    If the terminal is too narrow, each layout has its own line above its cells, so that it can be copied in one piece.
+    Words that all layouts share are dim.
     """
 
     keys: tuple[str | Column, ...]

@@ -45,14 +45,14 @@ def timeline_section(
     window: Window = WHOLE,
     wide: int = WIDE,
 ) -> Section | None:
-    """Return the timeline of a step; None where there is none.
+    """Return a section with the timeline of a step; None if there is no timeline.
 
     Args:
-        predicted: By the schedule simulator.
-        measured: Recorded under the profiler.
-        shown: Which of both, where there are both.
+        predicted: Timeline of the schedule simulator; None: not known.
+        measured: Timeline that the profiler recorded; None: not known.
+        shown: Which of the two to show, if both are known.
         window: Part of the step that is drawn.
-        wide: Pixels of the picture.
+        wide: Width of the picture in pixels.
     """
     expected = None if predicted is None else predicted.timeline
     if shown == "measured" and measured is not None:
@@ -140,13 +140,13 @@ def _part(seconds: float, source: Source) -> Quantity:
 def link_timelines_section(
     found: LinkTimelines, *, window: Window = WHOLE, wide: int = WIDE, key: str = "links"
 ) -> Section | None:
-    """Return a step with nominal links beside the same with slow ones; None if no link is known to be slow.
+    """Return a section that compares a step under nominal and under slow links; None if no link is known to be slow.
 
     Args:
-        found: The steps.
+        found: Timelines of the step.
         window: Part of the longest step that is drawn.
-        wide: Pixels of the picture.
-        key: Id of the heading.
+        wide: Width of the picture in pixels.
+        key: HTML id of the heading.
     """
     if found.slow is None:
         return None
@@ -171,7 +171,7 @@ def link_timelines_section(
 
 
 def cost_in_words(found: LinkTimelines) -> Iterator[str]:
-    """Yield what the slow links do to the step, in sentences; none where no link is slow."""
+    """Yield sentences that describe how slow links lengthen the step; nothing if no link is slow."""
     if found.slow is None:
         return
     healthy, slow = found.healthy.timeline, found.slow.timeline

@@ -23,12 +23,12 @@ _IN_WORDS = {
 
 
 def described_said(cluster: Cluster) -> tuple[str, ...]:
-    """Return what a cluster describes of its network and nodes, and what it means, without full stops."""
+    """Describe a cluster's network and nodes, and what they mean for its ranks, in statements without full stops."""
     return (*network_said(cluster.network), *wiring_said(cluster.wiring), *cluster_said(cluster))
 
 
 def network_said(network: Network | None) -> Iterator[str]:
-    """Yield what joins the nodes, without full stops."""
+    """Describe the network that joins the nodes, in statements without full stops; empty if there is no description."""
     if network is None:
         return
     if network.torus:
@@ -52,7 +52,10 @@ def network_said(network: Network | None) -> Iterator[str]:
 
 
 def wiring_said(wiring: Wiring | None) -> Iterator[str]:
-    """Yield what joins the accelerators of a node, without full stops."""
+    """Describe the links between the accelerators of a node, in statements without full stops.
+
+    There are no statements if the cluster does not describe them.
+    """
     if wiring is None:
         return
     if wiring.nvlink_groups:
@@ -71,7 +74,7 @@ def wiring_said(wiring: Wiring | None) -> Iterator[str]:
 
 
 def cluster_said(cluster: Cluster) -> Iterator[str]:
-    """Describe the links that groups of neighbouring ranks of a cluster share, without full stops."""
+    """Describe the bandwidth that groups of neighbouring ranks have within and between nodes, without full stops."""
     yield from _inside(cluster)
     yield from _between(cluster)
 
@@ -115,5 +118,5 @@ def _groups(groups: Groups) -> str:
 
 
 def numbers(accelerators: Iterable[int]) -> str:
-    """Return numbers in order, those that follow each other as a range: ``0-3, 6``."""
+    """Return numbers in rising order, with consecutive ones as a range: ``0-3, 6``."""
     return ranges(sorted(accelerators)).replace("–", "-") or "none in particular"

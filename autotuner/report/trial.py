@@ -73,7 +73,7 @@ _TIGHT = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialResult:
-    """A trial with everything that its report reads."""
+    """A trial, with its sweep and everything else that its report needs."""
 
     trial: Trial
     sweep: Sweep
@@ -90,22 +90,23 @@ class TrialResult:
 
     @property
     def source(self) -> Source:
-        """Source of the figures of its runs."""
+        """Source of the results of the sweep's trials: measured or simulated."""
         return self.sweep.request.runs_on.source
 
     @property
     def rank(self) -> int | None:
-        """Place in the ranking of the sweep, from 1; None without one."""
+        """Place of the trial in the ranking of its sweep, from 1; None if it has no rank."""
         ids = [time.trial_id for time in self.times]
         return ids.index(self.trial.id) + 1 if self.trial.id in ids else None
 
 
 def trial_report(result: TrialResult, explore: Mapping[str, str] | None = None) -> Report:
-    """Return the report of a trial; sections that have nothing to say are left out.
+    """Return the report of a trial; sections without content are left out.
 
     Args:
         result: The trial and what is known about it.
-        explore: The trial's job as the page that explores layouts is asked for it; None: neighbours have no links.
+        explore: Query parameters with which ``/explore`` shows the trial's job; None: neighbours of the layout have no
+            links.
     """
     trial = result.trial
     sections = [_standing(result)]

@@ -18,7 +18,12 @@ EMULATED = "emulated, not ranked"
 
 
 def footprint_in_words(footprint: Footprint | None, tokens_per_s: float) -> str:
-    """``0.42 kWh, $0.31, 0.16 kg CO2; complexity 4``: what is known of a million tokens."""
+    """Return what a million tokens cost: ``0.42 kWh, $0.31, 0.16 kg CO2; complexity 4``; unknown parts are left out.
+
+    Args:
+        footprint: Resource cost of the layout (energy, price, CO2, complexity); None: not known, which gives a dash.
+        tokens_per_s: Throughput of the whole job.
+    """
     if footprint is None:
         return "–"
     kwh = footprint.kwh_per_million_tokens(tokens_per_s)
@@ -33,7 +38,12 @@ def footprint_in_words(footprint: Footprint | None, tokens_per_s: float) -> str:
 
 
 def footprint_facts(footprint: Footprint, tokens_per_s: float) -> Iterator[tuple[str, str]]:
-    """Yield the known facts, by name, of a whole job that trains that many tokens per second."""
+    """Yield the known facts about a job's resource cost (energy, price, CO2, complexity), each as its name and text.
+
+    Args:
+        footprint: Resource cost of the layout.
+        tokens_per_s: Throughput of the whole job.
+    """
     if footprint.power is not None:
         yield "power", power_in_words(footprint.power)
     if (kwh := footprint.kwh_per_million_tokens(tokens_per_s)) is not None:
@@ -48,7 +58,7 @@ def footprint_facts(footprint: Footprint, tokens_per_s: float) -> Iterator[tuple
 
 
 def power_in_words(power: Power) -> str:
-    """The whole draw, and of what: ``54.2 kW: accelerators 30.1 (modelled), hosts 24.1``."""
+    """Return the total power and its parts: ``54.2 kW: accelerators 30.1 (modelled), hosts 24.1``."""
     parts = [("accelerators", power.accelerators_w), ("hosts", power.hosts_w)]
     parts += [("network", power.network_w), ("building", power.building_w)]
     how = "measured" if power.is_measured else "modelled"
@@ -77,7 +87,7 @@ PHASE_WORDS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseShare:
-    """A part of a measured step."""
+    """A part of a measured step, with its time and its share (0 to 1) of the step."""
 
     name: str
     seconds: float
@@ -85,21 +95,26 @@ class PhaseShare:
 
 
 def certainty(measured: Measurement) -> str:
-    """Return the precision of the step time: ``± 3 ms``, or the distance of its quartiles after few steps."""
+    """Describe how precise a step time is: ``± 3 ms``, or the distance of its quartiles if no interval is known."""
     if measured.step_time_interval_s is not None:
         return f"± {format_seconds(measured.step_time_interval_s)}"
     return f"quartiles {format_seconds(measured.step_time_spread_s)} apart"
 
 
 def has_own_peak(mfu: float, precision_utilization: float | None) -> bool:
-    """Return True if the layout's precision has another peak than the one behind MFU."""
+    """Return True if the layout's precision has a peak that differs from the reference peak of the MFU.
+
+    Args:
+        mfu: Share of the reference peak.
+        precision_utilization: Share of the peak of the layout's own precision; None: not known.
+    """
     if precision_utilization is None or not math.isfinite(precision_utilization):
         return False
     return not math.isclose(precision_utilization, mfu, rel_tol=0.01)
 
 
 def phases(breakdown: Breakdown) -> tuple[PhaseShare, ...]:
-    """The parts of a step that took any time, longest first."""
+    """Return the parts of a measured step that took any time, the longest first."""
     found = ((name, float(getattr(breakdown, field))) for field, name in PHASE_WORDS.items())
     shares = [
         PhaseShare(name=name, seconds=seconds, share=seconds / breakdown.step_s) for name, seconds in found if seconds
@@ -108,7 +123,7 @@ def phases(breakdown: Breakdown) -> tuple[PhaseShare, ...]:
 
 
 def facts(measured: Measurement) -> dict[str, str]:
-    """Return what there is to know about the measurement itself, each fact under its name."""
+    """Return facts about how a measurement was made and what else it found, as texts by name."""
     return dict(_facts(measured))
 
 
@@ -165,7 +180,7 @@ def _memory(measured: Measurement) -> str:
 
 
 def unranked_in_words(trial: Trial) -> str:
-    """Return why a measured trial has no rank; empty if it has one, or was not measured."""
+    """Describe why a measured trial has no rank; empty if it has one, or was not measured."""
     if trial.ran_measurement is None or trial.is_valid:
         return ""
     if trial.layout.is_emulated:

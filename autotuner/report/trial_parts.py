@@ -62,7 +62,7 @@ MEMORY_PARTS = tuple(one.name.removesuffix("_bytes") for one in fields(Memory) i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """A trial that ran, with the source of its figures."""
+    """A trial that ran, with its parts, its explanation, and whether its results are measured or simulated."""
 
     trial: Trial
     source: Source
@@ -72,7 +72,7 @@ class Ran:
 
 # ------------------------------------------------------------------ time
 def step_section(of: Ran) -> Section:
-    """Return where a step's time goes, predicted above measured."""
+    """Return a section on where the time of a step goes, with the predicted parts above the measured ones."""
     step, found, parts = of.parts.step, of.trial.ran_measurement, of.parts
     error = None if parts.is_small else of.trial.prediction.relative_error
     rows = [_side(step, "predicted", Spread.within_factor(step.predicted_s, error), is_measured=False)]
@@ -190,7 +190,12 @@ def _kinds(explanation: Explanation) -> Folded:
 
 
 def overlap_sentence(predicted: float | None, measured: float | None) -> str:
-    """Return both shares of the bytes of gradients that are reduced early; empty where nothing is reduced."""
+    """Describe how many gradient bytes are reduced before the last backward pass ends; empty if none are reduced.
+
+    Args:
+        predicted: Predicted share of the bytes, 0 to 1; None: nothing is reduced.
+        measured: Measured share of the bytes; None: not measured.
+    """
     if predicted is None:
         return ""
     told = f"{percent(predicted)} predicted" + ("" if measured is None else f", {percent(measured)} measured")
@@ -199,7 +204,7 @@ def overlap_sentence(predicted: float | None, measured: float | None) -> str:
 
 # ------------------------------------------------------------------ memory
 def memory_section(of: Ran) -> Section:
-    """Return what the memory of each pipeline rank holds, beside the limit."""
+    """Return a section on what the memory of each pipeline rank holds, compared with the limit."""
     stages, limit_bytes, source = of.parts.stages, of.parts.limit_bytes, of.source
     names = ["each rank"] if len(stages) == 1 else [f"stage {peak.stage}" for peak in stages]
     shown = [part for part in MEMORY_PARTS if any(size_of(peak.predicted, part) > 0 for peak in stages)]
@@ -259,12 +264,12 @@ def _memory_table(of: Ran, names: Sequence[str], shown: Sequence[str], *, is_mea
 
 
 def size_of(memory: Memory, part: str) -> float:
-    """Return the bytes of a part of ``MEMORY_PARTS``."""
+    """Return the bytes of one part of a rank's memory, which is named as in ``MEMORY_PARTS``."""
     return float(getattr(memory, f"{part}_bytes"))
 
 
 def memory_blocks(memory: Memory, parts: Iterable[str]) -> list[Part]:
-    """Return the parts of a memory as blocks of a stack."""
+    """Return parts of a rank's memory as blocks of a bar."""
     return [Part(name=part, look=part, value=size_of(memory, part)) for part in parts]
 
 
@@ -282,7 +287,7 @@ def _beside_limit(free_bytes: float) -> str:
 
 # ------------------------------------------------------------------ steps
 def steps_section(trial: Trial) -> Section:
-    """Return the times of the steps, one by one; the trial has steps."""
+    """Return a section with the time of each step of a trial, which must have at least one step."""
     found = trial.ran_measurement
     whose = "Of the proxy trial. " if trial.scaled else ""
     how = "The line is the median of the steps that count, the band its 95 % interval." if found else "As they come in."
@@ -296,11 +301,11 @@ def steps_section(trial: Trial) -> Section:
 
 
 def step_series(steps: Sequence[StepReport], found: Measurement | None) -> Plot:
-    """Return the times of steps: warm-up, the median with its interval, stretches of a fault trace, link events.
+    """Return a chart of step times, with warm-up, median and interval, stretches of a fault trace, and link events.
 
     Args:
-        steps: In order, one at least; those under a fault trace come last.
-        found: What they came to; None while they come in.
+        steps: The steps in order, at least one; steps under a fault trace come last.
+        found: The measurement that the steps led to; None while the trial runs.
     """
     shown = steps[:: -(-len(steps) // _MOST_STEPS)]
     median = None if found is None else Spread.within(found.step_time_s, found.step_time_error_s)
@@ -370,7 +375,10 @@ def _events(events: Sequence[LinkEvent], x: Axis) -> Iterator[Mark]:
 
 # ------------------------------------------------------------------ losses
 def loss_curves(gate: GateResult) -> Plot | None:
-    """Return the losses of a convergence gate, one curve for each seed; None without two finite losses in a row."""
+    """Return a chart of a convergence gate's losses, one curve for each seed; None if no curve has two losses.
+
+    A curve ends before its first loss that is not finite.
+    """
     sides = (("reference", gate.reference_losses), ("measured", gate.candidate_losses))
     shown = [(look, curve) for look, every in sides for one in every if len(curve := _finite(one)) > 1]
     if not shown:
@@ -397,7 +405,7 @@ def _finite(curve: Sequence[float]) -> Sequence[float]:
 
 
 def losses_section(trial: Trial, gate: GateResult, chart: Plot) -> Section:
-    """Return the curves of a convergence gate, and what it found."""
+    """Return a section with the loss curves of a convergence gate and its finding."""
     glyphs: list[tuple[Glyph, str]] = [("line", "this layout"), ("reference", f"reference {gate.reference}")]
     words = [sentence(gate.detail)]
     if to_loss := time_to_loss_in_words(gate, None if trial.reached is None else trial.reached.step_time_s):
@@ -409,9 +417,11 @@ def losses_section(trial: Trial, gate: GateResult, chart: Plot) -> Section:
 
 
 def time_to_loss_in_words(gate: GateResult, step_time_s: float | None) -> str:
-    """Return when a candidate with that step time, and its reference, come to the reference's last loss.
+    """Describe when a candidate and its reference reach the reference's last loss; empty if that is not known.
 
-    Empty where that is not known.
+    Args:
+        gate: Result of the convergence gate.
+        step_time_s: Step time of the candidate; None: only numbers of steps are named for it.
     """
     if gate.target_loss is None or gate.reference_steps is None or gate.steps_to_loss is None:
         return ""

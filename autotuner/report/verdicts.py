@@ -47,7 +47,10 @@ _MOST_CHANGES = 4
 
 # ------------------------------------------------------------------ comparisons
 def comparison_in_words(found: Comparison) -> str:
-    """Return ``5.1 % slower (95 % interval 4.2 to 6.0 %), by 4 runs beside 10 that scatter by 0.6 %``."""
+    """Describe how the runs of a candidate compare with those of its reference, without a full stop.
+
+    Example: ``5.1 % slower (95 % interval 4.2 to 6.0 %), by 4 runs beside 10 that scatter by 0.6 %``.
+    """
     runs = f"{counted(found.num_candidate, 'run')} beside {found.num_reference}"
     scatter = f"{runs} that scatter by {_share(found.noise)}"
     undecided = ", which does not decide it" if found.decision is Decision.UNDECIDED else ""
@@ -66,7 +69,12 @@ def _share(share: float) -> str:
 
 
 def findings_in_words(found: ChallengeFindings, *, is_simulated: bool = False) -> tuple[str, ...]:
-    """Return a statement without a full stop for each thing that is known; each says so where nothing ran."""
+    """Describe the results of a comparison with the layout in use or a baseline, in statements without full stops.
+
+    Args:
+        found: The results so far.
+        is_simulated: True if the runs were simulated; each statement then says so.
+    """
     mark = f"{SIMULATED}: " if is_simulated else ""
     return tuple(f"{mark}{said}" for said in _findings(found))
 
@@ -97,7 +105,7 @@ def _challenger(found: ChallengeFindings, challenger: str) -> str:
 
 
 def runs_in_words(runs: RunGroup) -> str:
-    """Return ``41.3 % MFU in 4 runs``."""
+    """Describe the result of a group of runs: ``41.3 % MFU in 4 runs``."""
     return f"{100 * runs.mfu:.1f} % MFU in {counted(len(runs.rates), 'run')}"
 
 
@@ -145,13 +153,13 @@ def _environment(changes: Sequence[EnvironmentChange], then: Mapping[str, str]) 
 def gate_verdict(
     asked: GateRunRequest, result: MfuGateResult, sweep: Sweep | None = None, trials: Sequence[Trial] = ()
 ) -> str:
-    """Return how a gate ended, with its numbers and without a full stop.
+    """Describe how a performance regression gate ended, with its numbers and without a full stop.
 
     Args:
-        asked: What it was asked.
-        result: What was found.
-        sweep: That measured for it; None: an earlier gate had measured.
-        trials: Of the sweep.
+        asked: The request of the gate.
+        result: Its outcome and findings.
+        sweep: The sweep that measured for it; None: the runs of an earlier gate were used.
+        trials: Trials of that sweep.
     """
     found = result.findings or ChallengeFindings()
     stopped = "" if sweep is None else sweep.stop_detail
@@ -183,7 +191,7 @@ def _beside_stored(asked: GateRunRequest, result: MfuGateResult, found: Challeng
 
 
 def predicted_verdict(gate: PredictedGate, job: Job) -> str:
-    """Return how a gate ended that measured nothing, with its numbers and without a full stop."""
+    """Describe how a gate ended that predicts and measures nothing, with its numbers and without a full stop."""
     peak, change, candidate = gate.peak, gate.change, gate.candidate
     if peak is None:
         return f"{candidate} cannot run: {'; '.join(reason.message for reason in gate.reasons)}"
@@ -212,12 +220,14 @@ def _predicted_change(change: PredictedChange) -> str:
 
 # ------------------------------------------------------------------ retunes
 def retune_verdict(request: RetuneRequest, sweep: Sweep, outcome: RetuneOutcome) -> str:
-    """Return how the run of a retune ended, with its numbers and without a full stop.
+    """Describe how a run of a retune ended, with its numbers and without a full stop.
+
+    A retune is a sweep that starts again on a schedule.
 
     Args:
-        request: What the retune asks for.
-        sweep: That measured for the run.
-        outcome: What was found.
+        request: The request of the retune.
+        sweep: The sweep that measured for the run.
+        outcome: The verdict and the findings of the run.
     """
     found, challenge = outcome.findings or ChallengeFindings(), sweep.request.challenge
     against = found.against_baseline
@@ -291,7 +301,12 @@ def _unchanged(request: RetuneRequest, challenge: Challenge, found: ChallengeFin
 
 
 def explanation(outcome: RetuneOutcome, time_zone: str) -> Iterator[str]:
-    """Yield what the better layout does otherwise and what it gains by it, each without a full stop."""
+    """Describe what the better layout of a retune run changes and what it gains, in statements without full stops.
+
+    Args:
+        outcome: The verdict and the findings of the run.
+        time_zone: Time zone in which times are written.
+    """
     found = outcome.findings or ChallengeFindings()
     if outcome.verdict is Verdict.REGRESSION and found.is_better and found.gain is not None:
         yield f"as things are now, {found.challenger} is {_gained(found.gain)} faster; it was not adopted"

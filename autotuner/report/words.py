@@ -41,13 +41,14 @@ DASH = "–"
 
 # ------------------------------------------------------------------ numbers
 def quantity(given: Quantity, *, by_ends: bool | None = None, scale: Scale | None = None) -> str:
-    """Return a number with its unit and, where it is known, its interval: ``41.0 ± 4.5 %``, ``1.23 s ± 11 %``.
+    """Return a number with its unit and, if known, its interval: ``41.0 ± 4.5 %``, ``1.23 s ± 11 %``.
 
     Args:
         given: The number.
-        by_ends: Whether the interval of a share is given by its ends, for a column that shall have one notation; None
-            asks its width.
-        scale: Of its column, whose head says the unit; None: the number says its own.
+        by_ends: True if the interval of a share is written as its two ends, so that a column has one notation; None:
+            only if it is wide.
+        scale: Unit and digits that the column shares; the head of the column then names the unit. None: the number has
+            its own unit.
     """
     number, spread = parts_of(given, by_ends=by_ends, scale=scale)
     if not spread:
@@ -60,12 +61,15 @@ def quantity(given: Quantity, *, by_ends: bool | None = None, scale: Scale | Non
 
 
 def mfu_quantity(found: Prediction) -> Quantity:
-    """Return the predicted MFU, whose interval ends at the peak of the precision in use."""
+    """Return the predicted MFU with its interval, whose upper end is at most the peak of the layout's precision."""
     return predicted(found.mfu, "share", found.relative_error, found.highest_mfu)
 
 
 def parts_of(given: Quantity, *, by_ends: bool | None = None, scale: Scale | None = None) -> tuple[str, str]:
-    """Return a number with its unit, and its interval by itself: ``("41.0 %", "± 4.5")``; args as of ``quantity``."""
+    """Return a number with its unit, and its interval as a text of its own: ``("41.0 %", "± 4.5")``.
+
+    The arguments are those of ``quantity``. The interval is empty if it is not known.
+    """
     value, low, high = given.value, given.low, given.high
     if value is None or not math.isfinite(value):
         return DASH, ""
@@ -123,12 +127,12 @@ def number(value: float, unit: Unit, *, is_exact: bool = False) -> str:
 
 
 def with_unit(column: Column) -> str:
-    """Return the head of a column with the unit of its numbers, where they share one."""
+    """Return the head of a column, with the unit of its numbers if they share one."""
     return ", ".join(filter(None, (column.name, column.scale.unit if column.scale else "")))
 
 
 def with_group(column: Column) -> str:
-    """Return the head of a column below that of its group, where there is no row for groups."""
+    """Return the head of a column below that of its group, for tables that have no row of group heads."""
     return "\n".join(filter(None, (column.group, with_unit(column))))
 
 
@@ -137,17 +141,17 @@ _WIDE = 0.3
 
 
 def is_wide(relative_error: float | None) -> bool:
-    """Return True if an interval is given by its ends, since its two sides differ too much to share a number."""
+    """Return True if an interval is so wide that both its ends are written instead of ``±`` (half-width above 0.3)."""
     return relative_error is not None and relative_error > _WIDE
 
 
 def with_interval(value: float, relative_error: float | None, text_of: Callable[[float], str]) -> str:
-    """Return a value with its interval: ``1.23 s ± 11 %``, or ``97.5 s, 32.9 s to 289 s`` where it is wide.
+    """Return a value with its interval: ``1.23 s ± 11 %``, or ``97.5 s, 32.9 s to 289 s`` if it is wide.
 
     Args:
-        value: What is expected.
-        relative_error: Half-width e of an interval from value / (1 + e) to value x (1 + e); None where it is unknown.
-        text_of: How the value and the ends are written.
+        value: The expected value.
+        relative_error: Half-width e of an interval from value / (1 + e) to value x (1 + e); None: not known.
+        text_of: Returns the text of the value and of the ends.
     """
     if relative_error is None:
         return text_of(value)
@@ -162,34 +166,39 @@ def _interval(value: float, relative_error: float, text_of: Callable[[float], st
 
 
 def percent(share: float) -> str:
-    """Return a share in whole hundredths: ``11 %``; what is there and rounds to nothing is ``<1 %``."""
+    """Return a share (0 to 1) as a whole percentage: ``11 %``; a share above 0 that rounds to 0 is ``<1 %``."""
     return "<1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
 
 
 def signed(share: float, error: float | None = None) -> str:
-    """Return a gain or a loss in tenths of a hundredth: ``−0.4 %``, and with what it may be off ``+8.6 ± 1.3 %``."""
+    """Return a gain or a loss in percent with one decimal: ``−0.4 %``, or with its error ``+8.6 ± 1.3 %``.
+
+    Args:
+        share: The gain, 0.01 for 1 %; below 0: a loss.
+        error: Half the width of its interval; None: not written.
+    """
     spread = "" if error is None else f" ± {100 * error:.1f}"
     return f"{100 * share:+.1f}{spread} %".replace("-", "−")
 
 
 def likely(probability: float) -> str:
-    """Return a probability in whole hundredths: ``97 %``; one that is all but certain is ``>99 %``."""
+    """Return a probability as a whole percentage: ``97 %``; from 99.5 % on, but below certainty, it is ``>99 %``."""
     return ">99 %" if 0.995 <= probability < 1 else percent(probability)
 
 
 def size_in_words(num_parameters: int, num_active_parameters: int) -> str:
-    """Return a model's parameters: ``8.03B parameters``, and of a sparse one ``46.7B parameters, 12.9B active``."""
+    """Return a model's parameters: ``8.03B parameters``, or for a sparse model ``46.7B parameters, 12.9B active``."""
     active = "" if num_active_parameters == num_parameters else f", {format_count(num_active_parameters)} active"
     return f"{format_count(num_parameters)} parameters{active}"
 
 
 def three_digits(value: float) -> str:
-    """Three digits, all of them before the point where there are more: ``22.6``, ``41,800``."""
+    """Return a number with three significant digits, or as a whole number from 100 on: ``22.6``, ``41,800``."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def money(dollars: float) -> str:
-    """Dollars with three digits: ``$3.86M``, ``−$410k``."""
+    """Return an amount of dollars with three digits: ``$3.86M``, ``−$410k``."""
     sign = "−" if dollars < 0 else ""
     size = abs(dollars)
     return f"{sign}${size:,.0f}" if size < 1000 else f"{sign}${format_count(size)}"
@@ -212,7 +221,10 @@ _WRITTEN: Mapping[Unit, Callable[[float], str]] = {
 
 
 def has_wide_interval(cells: Iterable[Cells]) -> bool:
-    """Return whether one interval is too wide for ±: then all shares of a table are written by their ends."""
+    """Return True if an interval among the cells is too wide for ``±``.
+
+    All intervals of the column are then written as their two ends.
+    """
     given = (cell for cell in cells if isinstance(cell, Quantity) and cell.unit != "signed_share")
     return any(one.value and one.low is not None and is_wide(_relative(one.value, one.low)) for one in given)
 
@@ -223,53 +235,68 @@ def _relative(value: float, low: float) -> float:
 
 # ------------------------------------------------------------------ times and words
 def moment(at: float, time_zone: str = "UTC", *, has_seconds: bool = False) -> str:
-    """Return a time of epoch seconds: ``2026-11-20 15:51 UTC``."""
+    """Return a time as text: ``2026-11-20 15:51 UTC``.
+
+    Args:
+        at: The time in epoch seconds.
+        time_zone: Name of the time zone to write it in.
+        has_seconds: True if seconds are written.
+    """
     clock = "%H:%M:%S" if has_seconds else "%H:%M"
     return datetime.fromtimestamp(at, ZoneInfo(time_zone)).strftime(f"%Y-%m-%d {clock} %Z")
 
 
 def plain(word: object) -> str:
-    """Return a word of an enum as people write it: ``no_improvement`` is ``no improvement``."""
+    """Return the value of an enum as people write it: ``no_improvement`` becomes ``no improvement``."""
     return str(word).replace("_", " ")
 
 
 def counted(number: int, noun: str, nouns: str = "") -> str:
-    """Return a number with its noun: ``1 trial``, ``25 trials``, ``2 deliveries`` where the plural is given."""
+    """Return a number with its noun: ``1 trial``, ``25 trials``, ``2 deliveries``.
+
+    Args:
+        number: The number.
+        noun: The noun in the singular.
+        nouns: The noun in the plural; empty: the singular with an "s".
+    """
     return f"{number:,} {noun if number == 1 else nouns or f'{noun}s'}"
 
 
 def num_in_all(total: int, noun: str, nouns: str = "") -> str:
-    """Return how many a list has, of which no more were counted than the store counts: ``more than 10000 gates``."""
+    """Return the length of a list with its noun; ``more than 10000 gates`` if the store stopped counting there."""
     is_more = total > COUNTED_BEHIND
     return f"more than {COUNTED_BEHIND} {nouns or f'{noun}s'}" if is_more else counted(total, noun, nouns)
 
 
 def environment_change(one: EnvironmentChange) -> Cells:
-    """Return one fact that is not what it was: ``torch 2.12 → 2.13``; of many nodes and links as a sentence."""
+    """Return one changed fact of the environment: ``torch 2.12 → 2.13``; one about many nodes is a sentence."""
     if one.is_of_many:
         return str(one)
     return (Strong(one.name), f"{one.then or 'not recorded'} → {one.now or 'not recorded'}")
 
 
 def sentence(words: str) -> str:
-    """Return a statement as a sentence; one that begins with a layout (``fsdp64 mb1``) keeps its small letter."""
+    """Return a statement as a sentence, with a capital and a full stop.
+
+    A statement that begins with a layout (``fsdp64 mb1``) keeps its small letter.
+    """
     begins_with_layout = any(letter.isdigit() for letter in words.partition(" ")[0])
     capital = words if begins_with_layout else words[:1].upper() + words[1:]
     return capital if capital.endswith((".", "?", ":")) else f"{capital}."
 
 
 def listed(words: Sequence[str]) -> str:
-    """Return words as a sentence lists them: ``MFU, simplicity and robustness``."""
+    """Return words as a list in a sentence: ``MFU, simplicity and robustness``."""
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def in_sentences(parts: Iterable[str]) -> str:
-    """Return statements without full stops as sentences, one after the other."""
+    """Return statements without full stops as sentences, joined by spaces."""
     return " ".join(f"{part[0].upper()}{part[1:]}." for part in parts)
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Return rising numbers with neighbours drawn together: ``1–3, 5``."""
+    """Return rising numbers, with consecutive ones as a range: ``1–3, 5``."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:
@@ -286,7 +313,7 @@ def model_in_words(size: ModelSize) -> str:
 
 
 def cluster_in_words(cluster: Cluster | str) -> str:
-    """Return the name of a cluster: its own, that of the catalog, or else what was given."""
+    """Return the name of a cluster; a text is replaced by the full name in the catalog, if the catalog has it."""
     if isinstance(cluster, Cluster):
         return cluster.name
     try:
@@ -296,19 +323,19 @@ def cluster_in_words(cluster: Cluster | str) -> str:
 
 
 def job_in_words(size: ModelSize, *, cluster: str, global_batch: int, seq_len: int) -> str:
-    """Return the job: ``llama-3-8b (8.03B parameters) on h100:8, 64 sequences of 8192``."""
+    """Describe a job: ``llama-3-8b (8.03B parameters) on h100:8, 64 sequences of 8192``."""
     return f"{model_in_words(size)} on {cluster}, {global_batch} sequences of {seq_len}"
 
 
 def estimate_in_words(found: TrialEstimate) -> str:
-    """Return the source of an estimate: ``estimated from a trial on 8 of 64 ranks``."""
+    """Describe the source of an estimate: ``estimated from a trial on 8 of 64 ranks``."""
     trial = "simulated trial" if found.is_simulated else "trial"
     return f"estimated from a {trial} on {found.num_trial_ranks} of {found.num_ranks} ranks"
 
 
 # ------------------------------------------------------------------ layouts
 def value_in_words(value: object) -> str:
-    """Return the value of an option: a number, a choice's word, or on and off."""
+    """Return the value of an option as text: a number, a word, ``on`` or ``off``."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value).replace("_", " ")
@@ -318,9 +345,9 @@ _DATA_DEGREES = ("data_parallel_replicate_degree", "data_parallel_shard_degree")
 
 
 def changes_in_words(changes: Sequence[FieldChange]) -> str:
-    """Return the options that change, each with both values: ``tensor 4 → 2, replicate 8 → 16``.
+    """Return changed options with their old and new values: ``tensor 4 → 2, replicate 8 → 16``.
 
-    Where the same replicas are only sharded otherwise, the sharding alone is said.
+    If the number of data-parallel ranks stays equal, and only their sharding changes, only the shard level is named.
     """
     said = list(changes)
     if any(one.field == "shard_level" for one in said):
@@ -333,7 +360,12 @@ def changes_in_words(changes: Sequence[FieldChange]) -> str:
 
 
 def fit_in_words(fits: bool, probability: float | None) -> str:
-    """Return whether a layout is predicted to fit, and how sure that is: ``fits, 97 % sure``."""
+    """Describe whether a layout is predicted to fit in memory, and how sure that is: ``fits, 97 % sure``.
+
+    Args:
+        fits: True if it is predicted to fit; it counts only if no probability is known.
+        probability: Probability that it fits; None: not known.
+    """
     likely = fits if probability is None else probability >= 0.5
     words = "fits" if likely else "does not fit"
     if probability is None:
@@ -343,7 +375,7 @@ def fit_in_words(fits: bool, probability: float | None) -> str:
 
 
 def gate_in_words(outcome: GateOutcome) -> str:
-    """Return the outcome of a layout's convergence gate: ``convergence gate passed``."""
+    """Return the outcome of a convergence gate (a comparison of losses) in words: ``convergence gate passed``."""
     words = {
         GateOutcome.PASSED: "convergence gate passed",
         GateOutcome.FAILED: "convergence gate failed",
@@ -357,7 +389,12 @@ _LEAST_GAIN = 1e-4
 
 
 def gain_in_words(share: float, raised: str) -> str:
-    """Return what one more trial is expected to gain, or that none is worth saying."""
+    """Describe how much one more trial is expected to gain, or that no gain is expected.
+
+    Args:
+        share: Expected gain, 0.01 for 1 %.
+        raised: Name of the value that would rise.
+    """
     if share < _LEAST_GAIN:
         return "no gain is expected from more trials"
     return f"one more trial is expected to raise {raised} by {100 * share:.2g} %"
@@ -365,7 +402,7 @@ def gain_in_words(share: float, raised: str) -> str:
 
 # ------------------------------------------------------------------ links
 def link_state(health: LinkHealth) -> str:
-    """Return the fault of a link, in a word: ``60 ms``, ``25 MB/s``, ``dead``."""
+    """Return the fault of a link in short: ``60 ms`` (its delay), ``25 MB/s`` (its bandwidth), ``dead``."""
     if health.is_dead:
         return "dead"
     if health.bandwidth_bytes_per_s is not None:

@@ -29,7 +29,7 @@ _Part = Annotated[Literal["live"] | None, Query()]
 
 @router.get("/retunes")
 def retunes_page(request: Request, app: AppOf, part: _Part = None) -> Response:
-    """Show all retunes (sweeps that start again on a schedule) by name: when each is due, and how its last run ended."""
+    """Show all retunes (sweeps that start again on a schedule) by name: when each is due, how its last run ended."""
     report = retunes_report(app.store.retunes.list(), service_of(request))
     return report_page(request, report, part=part, every_s=3)
 

@@ -61,7 +61,7 @@ class MetricFrontView:
             sweep: The sweep.
             trials: Trials of the sweep.
             address: Query of the page; ``metrics`` and ``profile`` name the metrics and their weights.
-            source: Whether the results are measured, simulated or estimated.
+            source: Source of the results: measured, simulated or estimated.
             root: Path before every address of the service.
         """
         request = sweep.request

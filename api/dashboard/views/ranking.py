@@ -20,7 +20,7 @@ def asked_of(address: Address, sweep_id: str, *, is_untried: bool) -> tuple[Aske
     Args:
         address: Query of the sweep's page.
         sweep_id: Id of the sweep, for links.
-        is_untried: Whether the table shows predicted layouts that no trial tried, instead of trials.
+        is_untried: True if the table shows predicted layouts that no trial tried, instead of trials.
     """
     given = dict.fromkeys(name for name, _ in address.chosen)
     page, problem, query = address.get("page"), None, TableQuery()

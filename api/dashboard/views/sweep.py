@@ -89,7 +89,7 @@ class SweepLook:
         """Return the values for the template of the charts.
 
         Args:
-            with_predicted: Whether to draw the predictions of untried layouts, even if they must be computed first. If
+            with_predicted: True to draw the predictions of untried layouts, even if they must be computed first. If
                 False, they are drawn only if they are computed already.
         """
         report, drawn = self._pictures(with_predicted=with_predicted)
@@ -131,7 +131,7 @@ class SweepLook:
         """Return the values for the template of the whole page.
 
         Args:
-            with_predicted: Whether to draw the predictions of untried layouts, even if they must be computed first. If
+            with_predicted: True to draw the predictions of untried layouts, even if they must be computed first. If
                 False, they are drawn only if they are computed already.
         """
         standing = self.app.standing(self.sweep)
