@@ -27,7 +27,7 @@ slowest of thousands of ranks varies little."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchShape(Generic[Number]):
-    """The work of ranks on an average batch, in one layout or in many."""
+    """The tokens, padding and waiting of data-parallel ranks on an average batch, for one layout or for many."""
 
     tokens: Number
     """Tokens per sequence that the slowest rank computes, including padding."""
@@ -40,9 +40,15 @@ class BatchShape(Generic[Number]):
 
 
 def batch_shape(layout: Layout, workload: Workload, devices_per_node: int) -> BatchShape:
-    """Return the shape of the workload's batches in a legal layout.
+    """Return the tokens, padding and waiting of ranks on an average batch of the workload, for one legal layout.
 
-    Stages of a pipeline exchange states of one shape, so that there all sequences are padded to the longest allowed.
+    Ranks of a pipeline send hidden states of one fixed shape. A layout with a pipeline therefore pads all sequences to
+    the longest length allowed.
+
+    Args:
+        layout: A legal layout.
+        workload: Lengths of the sequences, and number of sequences per step.
+        devices_per_node: Accelerators per node. They limit which ranks redistribute sequences among themselves.
     """
     seq_len, lengths = workload.seq_len, workload.lengths
     if lengths is None:

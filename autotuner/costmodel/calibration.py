@@ -21,7 +21,7 @@ from autotuner.costmodel.uncertainty import cluster_deviation, interval_error, l
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MeasuredRuns:
-    """Runs of one job, each with its step time."""
+    """Measured runs of one job: the layout and the measured step time of each run."""
 
     job: Job
     """Job of the runs. Its model, size and workload may differ from those of the job to calibrate; cluster and software
@@ -32,7 +32,10 @@ class MeasuredRuns:
 
 
 def calibrated(job: Job, runs: Iterable[MeasuredRuns]) -> Job:
-    """Return the job calibrated by these runs, in addition to its earlier calibration."""
+    """Return the job with a calibration that combines its earlier calibration, if any, with these measured runs.
+
+    The calibration is a factor on predicted step times, with its uncertainty. Without runs the job stays as it is.
+    """
     errors, variances = _errors([some for some in runs if len(some.step_time_s)])
     if not errors.size:
         return job
@@ -45,7 +48,13 @@ def calibrated(job: Job, runs: Iterable[MeasuredRuns]) -> Job:
 
 
 def calibrated_by_both(job: Job, other: Calibration | None) -> Job:
-    """Return the job with its own calibration and another of its cluster, from runs that the first did not have."""
+    """Return the job with one calibration that combines its own calibration and another one of the same cluster.
+
+    Args:
+        job: Job, with or without a calibration of its own.
+        other: Calibration from runs that the job's own calibration has not seen. None: the job's own calibration
+            stays.
+    """
     own = job.calibration
     if own is None or other is None:
         return replace(job, calibration=own or other)

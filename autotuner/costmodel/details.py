@@ -47,9 +47,10 @@ _PART_OF_STEP = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTimes:
-    """Seconds of one micro-batch's passes by stage, and of the work after them by pipeline rank.
+    """Seconds of one micro-batch's passes in each stage, and seconds per step of the work that follows all passes.
 
-    Exposed collectives of tensor, context and expert groups are part of the passes, and so is recomputation.
+    The work that follows all passes is given by pipeline rank. Times of passes include recomputation and the exposed
+    collectives of tensor, context and expert groups.
     """
 
     forward_s: tuple[float, ...]
@@ -71,7 +72,10 @@ class StageTimes:
 
 
 def stage_times(layout: Layout, job: Job) -> StageTimes:
-    """Return the times that ``predict`` sums, for a legal layout, with the job's calibration."""
+    """Return the times of each stage and each pipeline rank that ``predict`` combines into the step time.
+
+    The layout must be legal for the job. The factors of the job's calibration are applied.
+    """
     stages, ranks = layout.num_stages, layout.pipeline_parallel_degree
     x = LayoutColumns.from_layouts([layout] * stages)
     rank_of = np.empty(stages, dtype=np.int64)
@@ -150,9 +154,10 @@ def _told(seconds: Floats) -> tuple[float, ...]:
 
 
 def stage_memory(layout: Layout, job: Job) -> tuple[Memory, ...]:
-    """Return the peak bytes by part of each pipeline rank. The highest one is that of the layout's prediction.
+    """Return the peak memory of each pipeline rank in bytes, split into parts such as weights and activations.
 
-    A rank that holds several stages has the memory of all of them, and its number stands in ``worst_rank``.
+    The entry of the fullest rank equals the memory in the layout's prediction. A rank that holds several stages has the
+    memory of all of them. Each entry gives the number of its rank as ``worst_rank``.
 
     Args:
         layout: Legal for the job.
@@ -168,7 +173,7 @@ def stage_memory(layout: Layout, job: Job) -> tuple[Memory, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """The exchange of a rank in one group in one step."""
+    """The bytes that a rank sends in one communication group during a step, and the seconds that it waits for them."""
 
     sent_bytes: float
     """Bytes that pass the rank's link; for an all-reduce ``2 (n - 1) / n`` of the summed bytes."""
@@ -179,7 +184,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchanges:
-    """The exchanges of a rank by group; zero if the rank is alone in a group."""
+    """The bytes and waiting times of a rank in each communication group; zero for a group without other ranks."""
 
     tensor: Exchange
     context: Exchange
@@ -189,7 +194,15 @@ class Exchanges:
 
 
 def exchanges(layout: Layout, job: Job, pipeline_rank: int) -> Exchanges:
-    """Return the exchanges of each rank of one pipeline rank, in a step of a legal layout."""
+    """Return the bytes that a rank sends in a step and the seconds that it waits, by communication group.
+
+    All ranks with the same pipeline rank have the same figures.
+
+    Args:
+        layout: Legal for the job.
+        job: The job.
+        pipeline_rank: Number of the rank in the pipeline, from 0.
+    """
     counted, spent = (_seconds(layout, one, pipeline_rank) for one in (_counting(layout, job), job))
     factors = {name: _factor(job, f"{name}_communication_s") for name in spent}
     found = {
@@ -267,7 +280,10 @@ def _sent_bytes(layout: Layout, job: Job, pipeline_rank: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassShares:
-    """Shares of the slowest pipeline rank's computation without recomputation; they sum to 1."""
+    """The shares of forward, backward and deferred weight-gradient passes in a rank's computation; they sum to 1.
+
+    The rank is the slowest pipeline rank. Its recomputation is not counted.
+    """
 
     forward: float
     """Share before the loss."""
@@ -278,9 +294,10 @@ class PassShares:
 
 
 def pass_shares(layout: Layout, job: Job) -> PassShares:
-    """Return the shares of one legal layout, by the laws of its prediction.
+    """Return the shares of forward, backward and deferred weight-gradient passes in the predicted computation.
 
-    The other half of a matrix product's backward pass, gradients of weights, is told apart where the schedule does so.
+    The layout must be legal for the job. Gradients of weights have a share of their own only if the pipeline schedule
+    computes them later than the gradients of inputs. Otherwise they are part of ``backward``.
 
     Example:
         >>> from autotuner.catalog.hardware import load_cluster
@@ -310,7 +327,8 @@ def _only(column: Floats) -> float:
 def overlapped_share(layout: Layout, job: Job) -> float | None:
     """Return the share of a rank's gradient bytes whose reduction starts before the last backward pass ends, 0..1.
 
-    Of the pipeline rank that is slowest. What starts early is not hidden for that: see ``communication.overlap``.
+    The rank is the slowest pipeline rank. A reduction that starts early is not always hidden behind computation: see
+    ``communication.overlap``.
 
     Args:
         layout: Legal for the job.

@@ -22,7 +22,10 @@ from autotuner.core.option import Kind, OptionSpec
 
 
 class Where(IntEnum):
-    """The closest conditions of a comparison with measured runs, from the best to the least known."""
+    """The closest conditions under which a law (formula) of the cost model was compared with measured runs.
+
+    The members go from the best known law to the least known law.
+    """
 
     HERE = 0  # with this stack on this device
     ELSEWHERE = 1  # with other software, or on another device
@@ -32,7 +35,7 @@ class Where(IntEnum):
 # ---------------------------------------------------------------- what a layout may have
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A property of a layout whose prediction was compared with measured runs or was not."""
+    """A property of a layout, such as context parallelism, whose law may have been compared with measured runs."""
 
     word: str
     """The word of a layout's name, without a number: ``cp``, ``flash_3``. The table of the catalog counts by it."""
@@ -50,7 +53,7 @@ class Subject:
     """Parts of ``StepTime`` that depend on its law."""
 
     def of(self, x: LayoutColumns) -> Booleans:
-        """Return the layouts that have the property."""
+        """Return a mask over the layouts: True where the layout has this property."""
         column = getattr(x, self.option)
         has: Booleans = column != self.plain if self.value is None else column == self.value
         return has & (getattr(x, self.beside) > 1) if self.beside else has
@@ -124,7 +127,10 @@ NameColumn: TypeAlias = npt.NDArray[np.object_]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Evidence:
-    """Comparisons with measured runs for one stack on one device, and elsewhere."""
+    """Finds how closely the laws that predict a job were compared with measured runs.
+
+    The comparisons are entries of the catalog. Each belongs to one software stack, one device and one kind of model.
+    """
 
     stack: str
     """Name of the stack."""
@@ -137,7 +143,7 @@ class Evidence:
 
     @classmethod
     def of(cls, job: Job) -> Evidence:
-        """Return the evidence for the job's software, accelerator and model."""
+        """Return the evidence for predictions with the job's software, accelerator and model."""
         accelerator = job.cluster.accelerator
         device = accelerator.name if is_as_catalogued(accelerator) or _is_profiled_core(accelerator) else ""
         has = {LATENT: job.model.latent_attention is not None, LINEAR: job.model.num_linear_layers > 0}
@@ -146,38 +152,62 @@ class Evidence:
 
     @cached_property
     def here(self) -> tuple[Compared, ...]:
-        """The comparisons of this stack on this device: of the kind of model, or of other kinds if it has none."""
+        """The comparisons with measured runs of this stack on this device.
+
+        These are the comparisons of this kind of model, or those of all other kinds if this kind has none.
+        """
         entries = [one for one in comparisons().values() if (one.stack, one.device) == (self.stack, self.device)]
         return tuple([one for one in entries if one.model == self.kind] or entries)
 
     @cached_property
     def base(self) -> Where:
-        """The closest comparison of the stack and the device together, for any model and layout."""
+        """The closest comparison that used this stack or this device, with any model and any layout.
+
+        ``HERE``: the stack on the device. ``ELSEWHERE``: another stack on the device. ``NOWHERE``: no run on the
+        device.
+        """
         if self.here:
             return Where.HERE
         return Where.ELSEWHERE if any(one.device == self.device for one in comparisons().values()) else Where.NOWHERE
 
     @cached_property
     def of_kind(self) -> Where:
-        """The closest comparison of models of this kind."""
+        """The closest comparison with a model of this kind: on this stack and device, elsewhere, or none."""
         if any(one.model == self.kind for one in self.here):
             return Where.HERE
         return Where.ELSEWHERE if any(one.model == self.kind for one in comparisons().values()) else Where.NOWHERE
 
     def of_option(self, word: str) -> Where:
-        """Return the closest comparison of the property with a word."""
+        """Return the closest comparison with a property of layouts or of the model's attention.
+
+        Args:
+            word: Word of the property in a layout's name, such as ``cp``; or ``LATENT`` or ``LINEAR``.
+        """
         if any(word in one.options for one in self.here):
             return Where.HERE
         return Where.ELSEWHERE if any(word in one.options for one in comparisons().values()) else Where.NOWHERE
 
     def scatter(self, bits: str) -> float | None:
-        """Return the scatter of runs with numbers of this width, here or anywhere; None without a comparison."""
+        """Return the scatter of measured runs around their predictions, as a standard deviation of the logarithm.
+
+        It comes from the comparison of this kind of model on this stack and device, otherwise from all comparisons of
+        this kind of model.
+
+        Args:
+            bits: Width of the numbers in matrix products: ``BITS_8`` or ``BITS_16``.
+
+        Returns:
+            None if no comparison has numbers of this width.
+        """
         here = next((one.scatter for one in self.here if one.model == self.kind), {})
         return here.get(bits, pooled_scatter(self.kind).get(bits))
 
     @cached_property
     def of_parts(self) -> Mapping[str, Where]:
-        """The closest comparison of the laws of parts that the kind of model selects; other parts have ``base``."""
+        """The closest comparison for each part of a step whose law depends on the kind of model, by the part's name.
+
+        Parts that are not in it have ``base``.
+        """
         parts = dict.fromkeys(KIND_PARTS, self.of_kind)
         for name in self.attention:
             where = self.of_option(name)
@@ -186,27 +216,30 @@ class Evidence:
 
     @cached_property
     def less_known(self) -> tuple[tuple[Subject, Where], ...]:
-        """The properties of layouts that were compared only elsewhere, or nowhere."""
+        """The properties of layouts that were compared less closely than this stack and device, or not at all.
+
+        Each property comes with its closest comparison.
+        """
         places = ((subject, self.of_option(subject.word)) for subject in SUBJECTS)
         return tuple((subject, where) for subject, where in places if where > self.base or where == Where.NOWHERE)
 
     @cached_property
     def never(self) -> tuple[str, ...]:
-        """The names of properties that were compared nowhere: of the job, then of layouts."""
+        """The names of all properties that no comparison covers: first those of the job, then those of layouts."""
         of_layouts = (subject.name for subject, where in self.less_known if where == Where.NOWHERE)
         return (*self.never_of_job, *of_layouts)
 
     @cached_property
     def never_of_job(self) -> tuple[str, ...]:
-        """The names of the job's properties that were compared nowhere."""
+        """The names of the job's properties (kind of model, kinds of attention) that no comparison covers."""
         found = [self.kind] if self.of_kind == Where.NOWHERE else []
         return (*found, *(name for name in self.attention if self.of_option(name) == Where.NOWHERE))
 
     def compared(self, x: LayoutColumns) -> tuple[Booleans, NameColumn]:
-        """Return the layouts whose laws were all compared here, and the uncompared properties of each.
+        """Return a mask of the layouts whose laws were all compared here, and the uncompared properties of each layout.
 
-        The first column is True if this stack on this device was compared with all of a layout's laws. The second one
-        has the names of its properties that were compared nowhere.
+        The mask is True if all laws of the layout were compared with runs of this stack on this device. The properties
+        are the names of those that were compared nowhere.
         """
         first = len(self.never_of_job)
         validated = np.full(len(x), max(self.base, *self.of_parts.values()) == Where.HERE)

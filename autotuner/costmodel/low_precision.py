@@ -22,50 +22,65 @@ NVFP4_BYTES = 0.5 + 1 / 16
 
 
 def is_bf16_on_cores(x: LayoutColumns, job: Job) -> Booleans:
-    """Return the layouts on cores whose products are not in fp32, which MFU on cores is a share of."""
+    """Return a mask over the layouts: True for layouts on CPU cores that do not multiply in fp32.
+
+    MFU on CPU cores is a share of their fp32 peak.
+    """
     accelerator = job.cluster.accelerator
     found: Booleans = (x.precision != accelerator.reference_precision) & (accelerator.kind == "cpu")
     return found
 
 
 def is_narrow(x: LayoutColumns) -> Booleans:
-    """Return the layouts that multiply in 8 bits or fewer. Emulation rounds, but keeps and multiplies 16 bits."""
+    """Return a mask over the layouts: True where matrix products multiply values of 8 bits or fewer.
+
+    A layout that only emulates low precision rounds its values, but keeps and multiplies them in 16 bits: False.
+    """
     return is_one_of(x.precision, (Precision.FP8, Precision.NVFP4))
 
 
 def narrow_bytes(x: LayoutColumns) -> Floats:
-    """Return the size of a rounded value with its share of a scale."""
+    """Return the bytes of one value that is rounded to low precision, with its share of the scale factor.
+
+    It is 1 byte for every precision except NVFP4.
+    """
     return np.where(x.precision == Precision.NVFP4, NVFP4_BYTES, 1.0)
 
 
 def lays_out_twice(job: Job) -> bool:
-    """Return True if tensor cores read 8-bit factors along the summed dimension only, so that some have two layouts.
+    """Return True if tensor cores need some 8-bit matrices in two memory layouts, because they read only one direction.
 
-    Ada and Hopper do so, Blackwell does not (user guide of Transformer Engine 2.15, current scaling).
+    They read 8-bit factors along the summed dimension only. Ada and Hopper do so, Blackwell does not (user guide of
+    Transformer Engine 2.15, current scaling).
     """
     accelerator = job.cluster.accelerator
     return accelerator.kind == "cuda" and not accelerator.applies_block_scales
 
 
 def matrix_share(job: Job) -> float:
-    """Return the share of the model's weights that layers multiply by. Embedding and output stay in 16 bits."""
+    """Return the share of the model's weights that belongs to layers, from 0 to 1.
+
+    Low precision applies to these weights. The embedding and the output projection stay in 16 bits.
+    """
     return min(1.0, job.model.num_layer_parameters / job.model.num_parameters)
 
 
 def saved_share(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes of a product's input that is kept for the weight's gradient, divided by those in 16 bits.
+    """Return the bytes that are kept of a matrix product's input, as a ratio to the input's bytes in 16 bits.
 
-    Transformer Engine keeps the rounded copy that the backward needs, torchao the input itself, and rounds it again
-    (``Linear`` of Transformer Engine 2.8, ``Float8Linear`` of torchao 0.13).
+    The input is kept to compute the gradient of the weight. Transformer Engine keeps the rounded copy that the backward
+    pass needs. torchao keeps the input itself and rounds it again (``Linear`` of Transformer Engine 2.8,
+    ``Float8Linear`` of torchao 0.13).
     """
     keeps_narrow = is_narrow(x) & (job.stack.fp8_implementation == "transformer_engine")
     return np.where(keeps_narrow, narrow_bytes(x) / 2, 1.0)
 
 
 def sent_share(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes of hidden states or gradients that tensor ranks gather, divided by those in 16 bits.
+    """Return the bytes of hidden states or gradients that tensor ranks gather, as a ratio to their bytes in 16 bits.
 
-    Rounded before they are sent; with a scale per block a gradient is gathered along both directions.
+    A stack may round them before it sends them. With a scale per block, a gradient is gathered once along each of its
+    two directions.
     """
     rounded = is_narrow(x) & job.stack.gathers_fp8_activations & (x.fp8_recipe != Fp8Recipe.ROWWISE)
     by_block = is_one_of(x.fp8_recipe, BLOCK_RECIPES) | (x.precision == Precision.NVFP4)
@@ -73,10 +88,10 @@ def sent_share(x: LayoutColumns, job: Job) -> Floats:
 
 
 def gathers_parameters(x: LayoutColumns, job: Job) -> Booleans:
-    """Return the layouts that gather weights from data-parallel ranks in 8 bits.
+    """Return a mask over the layouts: True where data-parallel ranks gather weights in 8 bits.
 
-    They need a scale per tensor that all ranks know. Megatron-LM gathers mxfp8 weights in 16 bits into the gradients'
-    buffer and rounds them there (``reuse_grad_buf_for_mxfp8_param_ag``, core 0.14).
+    Such weights need one scale per tensor that all ranks know. Megatron-LM gathers mxfp8 weights in 16 bits into the
+    gradients' buffer and rounds them there (``reuse_grad_buf_for_mxfp8_param_ag``, core 0.14).
     """
     rounded: Booleans = (
         (x.precision == Precision.FP8) & job.stack.gathers_fp8_parameters & is_one_of(x.fp8_recipe, TENSOR_RECIPES)
@@ -85,18 +100,21 @@ def gathers_parameters(x: LayoutColumns, job: Job) -> Booleans:
 
 
 def gathered_share(x: LayoutColumns, job: Job) -> Floats | float:
-    """Return the bytes of weights that data-parallel ranks gather, divided by those in 16 bits."""
+    """Return the bytes of weights that data-parallel ranks gather, as a ratio to the same weights' bytes in 16 bits.
+
+    It is 1.0 if the stack gathers all weights in 16 bits.
+    """
     if not job.stack.gathers_fp8_parameters:
         return 1.0
     return 1.0 - gathers_parameters(x, job) * matrix_share(job) / 2
 
 
 def weight_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes of a layer's weight on a rank that holds it whole: the 16-bit one and rounded copies.
+    """Return the bytes per element of a layer's weight, with its rounded copies, on a rank that holds the whole weight.
 
-    Transformer Engine keeps what it rounded from the first micro-batch of a step to the last
-    (``is_first_microbatch``), in both layouts where one does not serve; where parameters are gathered rounded there is
-    no 16-bit one (``fp8_param_gather`` of Megatron-LM). torchao rounds for each product and keeps nothing.
+    Transformer Engine keeps rounded copies from the first micro-batch of a step to the last (``is_first_microbatch``),
+    in two memory layouts if the products need both. If data-parallel ranks gather rounded weights, there is no 16-bit
+    weight (``fp8_param_gather`` of Megatron-LM). torchao rounds for each product and keeps no copy.
     """
     by_tensor = is_one_of(x.fp8_recipe, TENSOR_RECIPES) & (x.precision == Precision.FP8)
     copies = np.where(by_tensor, 1.0 + lays_out_twice(job), 2.0) * narrow_bytes(x)
@@ -107,7 +125,7 @@ def weight_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 
 def parameter_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes of an average weight of the model on a rank that holds it whole."""
+    """Return the bytes per weight, averaged over the model, with rounded copies, on a rank that holds whole weights."""
     if job.stack.fp8_implementation != "transformer_engine" or not is_narrow(x).any():
         return x.element_bytes
     share = matrix_share(job)

@@ -15,21 +15,22 @@ blocks of 16-bit products are that or more."""
 
 
 def width_split(x: LayoutColumns, job: Job) -> Integers:
-    """Return the number of tensor ranks that split each expert; 1 if expert ranks hold whole experts."""
+    """Return the number of tensor ranks that split each expert; 1 if every expert rank holds whole experts."""
     whole = (x.expert_parallel_degree > 1) & (not job.stack.splits_experts)
     return np.where(whole, 1, x.tensor_parallel_degree)
 
 
 def local_experts(x: LayoutColumns, experts: MixtureOfExperts) -> Floats:
-    """Return the number of experts of a layer that one rank holds, or holds a part of."""
+    """Return the number of experts per layer on one rank. An expert that tensor ranks split counts on each of them."""
     held: Floats = experts.num_experts / x.expert_parallel_degree
     return held
 
 
 def own_tokens(x: LayoutColumns, job: Job) -> Floats:
-    """Return the tokens of a micro-batch that one rank routes. Tensor ranks share them if they share hidden states.
+    """Return the number of tokens of a micro-batch that one rank routes to experts.
 
-    Expert ranks that hold whole experts are tensor ranks, too, and share the tokens in any case.
+    Tensor ranks divide the tokens among them if they divide hidden states (sequence parallelism). Expert ranks that
+    hold whole experts are tensor ranks, too, and always divide the tokens.
     """
     shared = np.maximum(hidden_split(x), x.tensor_parallel_degree // width_split(x, job))
     tokens: Floats = tokens_per_pass(x, job) / shared
@@ -37,15 +38,20 @@ def own_tokens(x: LayoutColumns, job: Job) -> Floats:
 
 
 def own_copies(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Floats:
-    """Return the copies of its tokens that one rank sends to experts; the fullest rank receives as many."""
+    """Return the number of token copies that one rank sends to experts in a micro-batch.
+
+    A token is copied once for each of its experts. The load factor of the fullest rank is included, because that rank
+    receives as many copies.
+    """
     copies: Floats = own_tokens(x, job) * experts.experts_per_token * load_factor(x, job, experts)
     return copies
 
 
 def rows_per_expert(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Floats:
-    """Return the rows of a micro-batch that each expert of the fullest rank multiplies, from all its expert ranks.
+    """Return the number of rows (token copies) that each expert of the fullest rank multiplies in a micro-batch.
 
-    A whole number of ``_ROW_BLOCK``: kernels take the rows of an expert in blocks, and no law knows fractions.
+    The rows come from all ranks of the expert group. They are rounded up to a multiple of ``_ROW_BLOCK``, because
+    kernels process the rows of an expert in blocks.
     """
     tokens = tokens_per_pass(x, job) * x.expert_parallel_degree * width_split(x, job) / x.tensor_parallel_degree
     rows = tokens * experts.experts_per_token / experts.num_experts * load_factor(x, job, experts)
@@ -53,11 +59,11 @@ def rows_per_expert(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Fl
 
 
 def load_factor(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Floats:
-    """Return the rows that the experts of the fullest rank multiply, divided by those of an average rank.
+    """Return the rows that the experts of the fullest rank multiply, as a ratio to those of an average rank.
 
-    Every collective of a sparse layer waits for the fullest rank. Loads of several experts on a rank even out as sums
-    of independent ones do; a rank that holds all of them has the average. A capacity bounds the load, and is the load
-    where all experts are filled up to it.
+    Every collective of a sparse layer waits for the fullest rank. The more experts a rank holds, the closer its load is
+    to the average: the excess falls as for a sum of independent loads. A rank that holds all experts has the average
+    load. A capacity limits the load. If experts are padded up to their capacity, the load is the capacity.
     """
     if experts.capacity_factor is not None and experts.pads_to_capacity:
         return np.full(len(x), experts.capacity_factor)
@@ -67,29 +73,38 @@ def load_factor(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Floats
 
 
 def tokens_per_pass(x: LayoutColumns, job: Job) -> Floats:
-    """Return the tokens of one micro-batch on one rank. Context ranks split them, tensor ranks do not.
+    """Return the number of tokens of one micro-batch on one rank. Context ranks divide them, tensor ranks do not.
 
-    Where sequences differ, an average one of the rank that a step waits for.
+    If sequences have different lengths, it uses the average sequence of the slowest rank, which the step waits for.
     """
     return x.micro_batch_size * (tokens_per_sequence(x, job) / x.context_parallel_degree)
 
 
 def hidden_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes of the hidden states of these tokens, between two blocks."""
+    """Return the bytes of the hidden states between two blocks, for the tokens that a rank has in one micro-batch.
+
+    Tensor ranks may divide these bytes further: see ``hidden_split``.
+    """
     return x.element_bytes * tokens_per_pass(x, job) * job.model.hidden_size
 
 
 def hidden_split(x: LayoutColumns) -> Integers:
-    """Return the number of parts of hidden states that norms and residual sums work on."""
+    """Return the number of tensor ranks that divide the hidden states in norms and residual sums.
+
+    It is 1 without sequence parallelism, because then each tensor rank has all hidden states.
+    """
     return np.where(x.sequence_parallel, x.tensor_parallel_degree, 1)
 
 
 def logits_split(x: LayoutColumns, job: Job) -> Integers:
-    """Return the number of parts of the logits."""
+    """Return the number of tensor ranks that divide the logits; 1 if each of them has all logits."""
     return np.where(gathers_logits(x, job), 1, x.tensor_parallel_degree)
 
 
 def gathers_logits(x: LayoutColumns, job: Job) -> Booleans:
-    """Return the layouts in which every tensor rank gets all logits, because the layout or the stack wants it."""
+    """Return a mask over the layouts: True where every tensor rank gets all logits.
+
+    Either the layout asks for it (no loss parallelism), or the stack always does so.
+    """
     gathers: Booleans = (~x.loss_parallel | job.stack.gathers_logits) & (x.tensor_parallel_degree > 1)
     return gathers

@@ -37,7 +37,7 @@ PredictionColumns: TypeAlias = Prediction[Floats, Integers, Booleans]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TotalColumns:
-    """The figures that decide a ranking of many layouts; row i belongs to layout i."""
+    """MFU and peak memory of many layouts, which decide how the layouts rank; row i belongs to layout i."""
 
     mfu: Floats
     peak_bytes: Floats
@@ -49,9 +49,10 @@ memory."""
 
 
 def predict(x: LayoutColumns, job: Job) -> PredictionColumns:
-    """Time and memory of every row; the layouts must be legal for the job.
+    """Return the predicted step time and memory of every layout. The layouts must be legal for the job.
 
-    Beyond its result it holds one chunk, and of each row the number of its combination of ``LAYER_FIELDS``.
+    Besides its result it needs memory for one chunk of ``CHUNK`` layouts, and for each layout the number of its
+    combination of ``LAYER_FIELDS``.
 
     Args:
         x: Legal layouts, one per row.
@@ -75,7 +76,7 @@ def predict(x: LayoutColumns, job: Job) -> PredictionColumns:
 
 
 def predict_totals(x: LayoutColumns, job: Job) -> TotalColumns:
-    """Return the figures that decide a ranking of every row, equal to those of ``predict`` to the last digit.
+    """Return the predicted MFU and peak memory of every layout, equal to those of ``predict`` to the last digit.
 
     Args:
         x: Legal layouts, one per row.
@@ -88,7 +89,7 @@ def predict_totals(x: LayoutColumns, job: Job) -> TotalColumns:
 
 
 def predict_one(layout: Layout, job: Job) -> Prediction:
-    """Time and memory of one legal layout.
+    """Return the predicted step time and memory of one legal layout.
 
     Args:
         layout: A legal layout.

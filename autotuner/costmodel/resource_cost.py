@@ -57,7 +57,7 @@ from autotuner.costmodel.step.sends import sent_bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficColumns:
-    """The bytes of a step that leave a node, for all nodes together."""
+    """The bytes of a step that leave a node, summed over all nodes, by kind of parallelism; one row per layout."""
 
     data_bytes: Floats
     """Gradients that are summed, and parameters that are gathered."""
@@ -72,7 +72,7 @@ class TrafficColumns:
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job) -> TrafficColumns:
-        """Return one row per layout."""
+        """Return the bytes that leave nodes in one step, with one row per layout."""
         return cls(
             data_bytes=_data_bytes(x, job),
             tensor_bytes=_tensor_bytes(x, job),
@@ -83,7 +83,7 @@ class TrafficColumns:
 
     @property
     def total_bytes(self) -> Floats:
-        """The sum of all parts."""
+        """The bytes of a step that leave a node, summed over all nodes and all kinds of parallelism."""
         total: Floats = reduce(add, (getattr(self, f.name) for f in fields(self)))
         return total
 
@@ -225,7 +225,7 @@ _COMPUTING = ("matrix_s", "attention_s", "pointwise_s", "recompute_s", "optimize
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerColumns:
-    """``Power`` of many layouts, with one row for each."""
+    """The electric power (``Power``) that many layouts draw, in watts, with one row per layout."""
 
     accelerators_w: Floats
     hosts_w: Floats
@@ -234,19 +234,27 @@ class PowerColumns:
 
     @property
     def total_w(self) -> Floats:
-        """The sum of all parts."""
+        """The power of accelerators, hosts, network and building together, in watts."""
         total_w: Floats = self.accelerators_w + self.hosts_w + self.network_w + self.building_w
         return total_w
 
     def row(self, index: int, *, is_measured: bool) -> Power:
-        """Return the power of one layout."""
+        """Return the power of one layout.
+
+        Args:
+            index: Row of the layout.
+            is_measured: True if the power of the accelerators was measured and not modelled.
+        """
         parts = {f.name: float(getattr(self, f.name)[index]) for f in fields(self)}
         return Power(is_measured=is_measured, **parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FootprintColumns:
-    """``Footprint`` of many layouts. Formulas of one footprint work for it."""
+    """The resource cost (``Footprint``: power, price, CO2, complexity) of many layouts, with one row per layout.
+
+    Formulas for one ``Footprint`` also work on these columns.
+    """
 
     power: PowerColumns | None
     """Power; None if the accelerator's is not known."""
@@ -260,7 +268,12 @@ class FootprintColumns:
         return len(self.complexity)
 
     def row(self, index: int, *, is_measured: bool = False) -> Footprint:
-        """Return the footprint of one layout."""
+        """Return the resource cost of one layout.
+
+        Args:
+            index: Row of the layout.
+            is_measured: True if the power of the accelerators was measured and not modelled.
+        """
         return Footprint(
             power=None if self.power is None else self.power.row(index, is_measured=is_measured),
             price_per_hour=float(self.price_per_hour[index]),
@@ -271,7 +284,7 @@ class FootprintColumns:
 
 
 def predicted_footprints(x: LayoutColumns, job: Job, predictions: PredictionColumns) -> FootprintColumns:
-    """Return the resource cost of every row, by its prediction."""
+    """Return the resource cost (power, price, CO2, complexity) of every layout, computed from its prediction."""
     step_s, robust_s = predictions.step_time.total_s, predictions.robust_step_s
     drawn_w = _accelerators_w(job.cluster, _busy_share(predictions.step_time))
     return _footprints(x, job, drawn_w, step_s, None if robust_s is None else step_s / robust_s)
@@ -284,7 +297,7 @@ def footprint_of(
     reached: Measurement | TrialEstimate | None = None,
     power_w: float | None = None,
 ) -> Footprint:
-    """Return the resource cost of one layout.
+    """Return the resource cost (power, price, CO2, complexity) of one layout.
 
     Args:
         layout: A legal layout.
@@ -305,7 +318,9 @@ def footprint_of(
 
 
 def worth_per_step(objective: Objective, job: Job, footprints: FootprintColumns | None, num_rows: int) -> Floats:
-    """Return the value of a step of every row. Divided by step times in seconds, these are the values of layouts.
+    """Return the value of one step of each layout for the objective.
+
+    The value divided by the step time in seconds is the layout's value, by which layouts are ranked.
 
     Args:
         objective: Objective that layouts are compared by.

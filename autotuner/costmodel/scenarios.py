@@ -27,9 +27,9 @@ agree (PipeMorph, arXiv 2504.19232, re-plans with an iteration of lag)."""
 
 
 def predict_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> PredictionColumns:
-    """Return the predictions of every row on the cluster's links, with robust columns if there is a trace.
+    """Return the prediction of every layout. A fault trace adds the mean step time and MFU over its steps.
 
-    The table is predicted once per distinct state of the links, of which a trace has a handful.
+    Predictions run once for each distinct state of the links. A trace has only a few of them.
 
     Args:
         x: Legal layouts, one per row.
@@ -46,7 +46,10 @@ def predict_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> Predi
 
 
 def totals_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> TotalColumns:
-    """Return the figures that decide a ranking of every row: MFU, under the trace if there is one, and nominal peak."""
+    """Return MFU and peak memory of every layout. With a fault trace, MFU is the one under the trace.
+
+    The peak memory is always that of nominal links.
+    """
     totals = predict_totals(x, job)
     if trace is None:
         return totals
@@ -56,13 +59,13 @@ def totals_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> TotalC
 
 
 def predicted_under(layout: Layout, job: Job, trace: FaultTrace | None) -> Prediction:
-    """Return the prediction of one legal layout, with robust figures if there is a trace."""
+    """Return the prediction of one legal layout. A fault trace adds the mean step time and MFU over its steps."""
     prediction: Prediction = row(predict_under(LayoutColumns.from_layouts([layout]), job, trace), 0)
     return prediction
 
 
 def step_times_under(layout: Layout, job: Job, trace: FaultTrace) -> tuple[float, ...]:
-    """Return the seconds of every step of the trace, for one legal layout."""
+    """Return the predicted seconds of each step of the fault trace, for one legal layout."""
     x = LayoutColumns.from_layouts([layout])
     stretches = _stretches(x, job, trace, predict(x, job).step_time.total_s)
     return tuple(seconds for one in stretches for seconds in one.step_times_s(0))
@@ -120,9 +123,10 @@ def _unplanned_s(x: LayoutColumns, job: Job, planned_s: Floats) -> Floats:
 
 
 def steps_by_bandwidth(x: LayoutColumns, job: Job, ends_bytes_per_s: tuple[float, float]) -> Callable[[float], Floats]:
-    """Return a function from the bandwidth of an accelerator's port, in bytes per second, to every row's step time.
+    """Return a function from the bandwidth of an accelerator's port, in bytes per second, to every layout's step time.
 
-    Where data-parallel ranks alone reach over the network, all else is computed once.
+    The step times are in seconds. If only data-parallel communication crosses the network between nodes, the rest of
+    the step is computed only once.
 
     Args:
         x: Legal layouts.
@@ -147,6 +151,6 @@ def steps_by_bandwidth(x: LayoutColumns, job: Job, ends_bytes_per_s: tuple[float
 
 
 def at_bandwidth(job: Job, bytes_per_s: float) -> Job:
-    """Return the job on nodes that are joined by ports of that bandwidth."""
+    """Return the job on a cluster whose nodes are connected by ports of this bandwidth, in bytes per second."""
     link = job.cluster.inter_node_link.with_bandwidth(bytes_per_s)
     return replace(job, cluster=replace(job.cluster, inter_node_link=link))

@@ -30,7 +30,10 @@ _DEALING_FIELDS = (
 
 
 def batch_shapes(x: LayoutColumns, job: Job) -> BatchShape[Floats]:
-    """Return the shapes of the workload's batches in legal layouts, computed once for each combination of options."""
+    """Return the tokens, padding and waiting of ranks on an average batch (``BatchShape``), for every legal layout.
+
+    They are computed once for each combination of the options that they depend on.
+    """
     few, which = x.distinct(*_DEALING_FIELDS)
     rows = zip(*(getattr(few, name).tolist() for name in _DEALING_FIELDS), strict=True)
     found = list(map(_shapes(job.workload, job.cluster.accelerators_per_node), rows))
@@ -39,17 +42,17 @@ def batch_shapes(x: LayoutColumns, job: Job) -> BatchShape[Floats]:
 
 
 def with_dealing(names: tuple[str, ...], job: Job) -> tuple[str, ...]:
-    """Return the columns, and those that lengths depend on if sequences differ."""
+    """Return the names of columns, plus the options that decide which rank gets which sequence if lengths differ."""
     return names if job.workload.lengths is None else tuple(dict.fromkeys((*names, *_DEALING_FIELDS)))
 
 
 def tokens_per_sequence(x: LayoutColumns, job: Job) -> Floats | float:
-    """Return the tokens computed for a sequence on the fullest rank, including padding."""
+    """Return the number of tokens per sequence that the slowest rank computes, including padding."""
     return float(job.workload.seq_len) if job.workload.lengths is None else batch_shapes(x, job).tokens
 
 
 def keys_per_token(x: LayoutColumns, job: Job) -> Floats:
-    """Return the keys of a token's sequence, including those that a mask or a window hides."""
+    """Return the number of keys in a token's sequence, including those that a mask or a window hides from the token."""
     if job.workload.lengths is None:
         return np.full(len(x), float(job.workload.seq_len))
     return batch_shapes(x, job).keys

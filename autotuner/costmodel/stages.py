@@ -20,7 +20,7 @@ from autotuner.costmodel.table import where
 
 
 class PartKind(Enum):
-    """The kinds of parts of a model, in the order in which their work is added."""
+    """The kinds of parts of a model that pipeline stages hold, in the order in which their work is added."""
 
     DENSE = "layer with an ordinary feed-forward block"
     INPUT = "token table"
@@ -29,12 +29,12 @@ class PartKind(Enum):
 
     @staticmethod
     def of(model: TransformerSpec) -> tuple[PartKind, ...]:
-        """Return the kinds of a model's parts. Dense layers are among them although a model may have none."""
+        """Return the kinds of parts of a model. ``DENSE`` is always included, even if the model has no dense layers."""
         return tuple(kind for kind in PartKind if kind is not PartKind.SPARSE or model.num_sparse_layers)
 
     @property
     def is_layer(self) -> bool:
-        """True for a layer: it recomputes, offloads and belongs to a stage by its number."""
+        """True for a kind of layer. Layers recompute, offload and belong to a stage by their number."""
         return self in LAYERS
 
 
@@ -45,16 +45,22 @@ Counts: TypeAlias = Mapping[PartKind, Integers]
 
 
 def is_folded(x: LayoutColumns) -> Booleans:
-    """Return the layouts whose first rank also holds the last stage, because the stages run back through the ranks."""
+    """Return a mask over the layouts: True where the first rank also holds the last stage, because stages form a V."""
     folded: Booleans = is_one_of(x.pipeline_schedule, V_SCHEDULES)
     return folded
 
 
 def first_layer(x: LayoutColumns, job: Job, stage: Integers) -> Integers:
-    """Return the first layer of a stage, as ``core.stages.stage_layers`` assigns layers.
+    """Return the number of a stage's first layer, as ``core.stages.stage_layers`` assigns layers to stages.
 
     A stack that balances stages counts the output projection as an equivalent number of layers, unless the layout
-    itself says how many fewer layers the ends have.
+    itself says how many fewer layers the first and last stages have.
+
+    Args:
+        x: Layouts, one per row.
+        job: The job.
+        stage: Number of the stage in each layout, from 0. With the number of stages, the result is the number of
+            layers.
     """
     first, last = x.first_stage_less_layers, x.last_stage_less_layers
     given_away = first + last
@@ -73,7 +79,7 @@ def _balanced(x: LayoutColumns, job: Job, stage: Integers) -> Integers:
 
 
 def held_layers(x: LayoutColumns, job: Job, rank: Integers) -> Counts:
-    """Return the layers of a pipeline rank, summed over its stages."""
+    """Return the number of dense and sparse layers that one pipeline rank of each layout holds in all its stages."""
     num_sparse = job.model.num_sparse_layers
     if 0 < num_sparse < job.model.num_layers:
         return _summed(_stage(x, job, stage) for stage in _stages(x, rank))
@@ -86,12 +92,15 @@ def _layers(dense: Integers, sparse: Integers) -> Counts:
 
 
 def layers_not_recomputed(x: LayoutColumns, job: Job, rank: Integers) -> Counts:
-    """Return the layers of a rank that do not recompute although the layout does: all but every n-th of a stage."""
+    """Return the number of layers of a pipeline rank that do not recompute although the layout does.
+
+    A layout with ``recompute_every = n`` recomputes every n-th layer of a stage. The others are counted here.
+    """
     return _summed(_not_recomputed(x, job, stage) for stage in _stages(x, rank))
 
 
 def model_layers_not_recomputed(x: LayoutColumns, job: Job) -> Counts:
-    """Return the layers of the whole model that do not recompute although the layout does."""
+    """Return the number of layers of the whole model that do not recompute although the layout does."""
     if not (x.recompute_every > 1).any():
         return dict.fromkeys(LAYERS, np.zeros(len(x), dtype=np.int64))
     return _summed(_not_recomputed(x, job, np.full(len(x), s)) for s in range(int(x.num_stages.max(initial=1))))
@@ -160,7 +169,7 @@ def _summed(stages: Iterable[Counts]) -> Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLoad:
-    """The load of one pipeline rank of each layout.
+    """The number of layers and other model parts that one pipeline rank of each layout holds.
 
     ``stage_layers`` tells which layers these are.
     """
@@ -177,27 +186,30 @@ class RankLoad:
 
     @property
     def num_layers(self) -> Integers:
-        """The number of layers over all its stages."""
+        """The number of layers that the rank holds, over all its stages."""
         return self.counts[PartKind.DENSE] + self.counts[PartKind.SPARSE]
 
     @property
     def has_input(self) -> Booleans:
-        """The layouts whose rank looks tokens up."""
+        """A mask over the layouts: True where the rank holds the token table (the input embedding)."""
         return self.counts[PartKind.INPUT] > 0
 
     @property
     def has_output(self) -> Booleans:
-        """The layouts whose rank computes logits and loss."""
+        """A mask over the layouts: True where the rank computes the logits and the loss."""
         return self.counts[PartKind.OUTPUT] > 0
 
 
 def num_micro_batches(x: LayoutColumns, job: Job) -> Integers:
-    """Return the number of micro-batches per replica and step, as ``Workload.num_micro_batches``, for columns."""
+    """Return the number of micro-batches per replica and step of every layout.
+
+    For one layout ``Workload.num_micro_batches`` gives the same number.
+    """
     return job.workload.global_batch_size // (x.data_parallel_degree * x.micro_batch_size)
 
 
 class CandidateRanks(NamedTuple):
-    """The few pipeline ranks of each layout that decide its step time and its memory."""
+    """The few pipeline ranks of each layout that can be the slowest, or can have the highest peak memory."""
 
     slowest: tuple[RankLoad, ...]
     """Ranks among which the slowest is found: the first (input table, one layer more), the last (output projection), in
@@ -209,7 +221,7 @@ class CandidateRanks(NamedTuple):
 
 
 def candidate_ranks(x: LayoutColumns, job: Job) -> CandidateRanks:
-    """Return the ranks that decide step time and memory of each layout."""
+    """Return the pipeline ranks of each layout that can decide its step time or its peak memory."""
     last = x.pipeline_parallel_degree - 1
     ranks = [np.zeros_like(last), last]
     num_leading = job.model.num_layers - job.model.num_sparse_layers
@@ -230,17 +242,24 @@ def _first_behind(x: LayoutColumns, job: Job, num_leading: int) -> Integers:
 
 
 def slowest_candidates(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
-    """Return the pipeline ranks among which the slowest is found."""
+    """Return the few pipeline ranks of each layout that can be its slowest rank."""
     return candidate_ranks(x, job).slowest
 
 
 def fullest_candidates(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
-    """Return the pipeline ranks among which the fullest is found."""
+    """Return the few pipeline ranks of each layout that can have its highest peak memory."""
     return candidate_ranks(x, job).fullest
 
 
 def stage_load(x: LayoutColumns, job: Job, stage: Integers, rank: Integers) -> RankLoad:
-    """Return the load of one stage of each layout, as if its rank held no other."""
+    """Return the layers and other model parts of one stage of each layout, as if its rank held no other stage.
+
+    Args:
+        x: Layouts, one per row.
+        job: The job.
+        stage: Number of the stage in each layout, from 0.
+        rank: Pipeline rank that holds this stage in each layout, from 0.
+    """
     not_recomputed = {
         kind: np.where(x.recompute_every > 1, count, 0) for kind, count in _not_recomputed(x, job, stage).items()
     }
@@ -253,7 +272,13 @@ def stage_load(x: LayoutColumns, job: Job, stage: Integers, rank: Integers) -> R
 
 
 def load_of_rank(x: LayoutColumns, job: Job, rank: Integers) -> RankLoad:
-    """Return the load of one pipeline rank of each layout."""
+    """Return the layers and other model parts that one pipeline rank of each layout holds.
+
+    Args:
+        x: Layouts, one per row.
+        job: The job.
+        rank: Number of the pipeline rank in each layout, from 0.
+    """
     left_out: Counts = dict.fromkeys(LAYERS, np.zeros_like(rank))
     if (x.recompute_every > 1).any():
         left_out = layers_not_recomputed(x, job, rank)

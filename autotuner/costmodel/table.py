@@ -15,7 +15,10 @@ Table = TypeVar("Table")
 
 
 def zipped(change: Callable[..., Any], *tables: Table) -> Table:
-    """Return the table whose columns are ``change`` of the columns of all tables; shared values are the first one's."""
+    """Return a table in which each column is ``change`` of the tables' columns of the same name.
+
+    Values that are not columns come from the first table.
+    """
     first: Any = tables[0]
     if isinstance(first, np.ndarray):
         return cast("Table", change(*tables))
@@ -28,17 +31,17 @@ def zipped(change: Callable[..., Any], *tables: Table) -> Table:
 
 
 def taken(table: Table, rows: npt.NDArray[np.integer[Any]]) -> Table:
-    """Return the rows with these numbers."""
+    """Return a table with the rows that have these numbers, in the order of the numbers."""
     return zipped(lambda column: column.take(rows, axis=0), table)
 
 
 def row(table: Any, index: int) -> Any:  # a generic class over its numbers has no type that says what changes
-    """Return one row, with numbers instead of columns."""
+    """Return one row of a table: an object of the same type, with single numbers in place of columns."""
     return zipped(lambda column: column.item(index), table)
 
 
 def where(rows: Column, one: Table, other: Table) -> Table:
-    """Return the rows of one table where the mask is set, and of another elsewhere.
+    """Return a table with the rows of ``one`` where the mask ``rows`` is True, and with those of ``other`` elsewhere.
 
     Example:
         >>> one, other = {"s": np.array([1.0, 2.0])}, {"s": np.array([3.0, 4.0])}
@@ -49,12 +52,12 @@ def where(rows: Column, one: Table, other: Table) -> Table:
 
 
 def beside(one: Table, other: Table) -> Table:
-    """Return the rows of both tables, one table after the other."""
+    """Return a table with all rows of ``one``, followed by all rows of ``other``."""
     return zipped(lambda *columns: np.concatenate(columns), one, other)
 
 
 def columns_of(table: Any) -> Iterator[Column]:
-    """Yield every column, in the order of the fields."""
+    """Yield every column of a table, and of the tables in it, in the order of the fields."""
     if isinstance(table, np.ndarray):
         yield table
     elif isinstance(table, Mapping):
@@ -66,13 +69,13 @@ def columns_of(table: Any) -> Iterator[Column]:
 
 
 def write(source: Any, target: Any, rows: slice) -> None:
-    """Copy a table into some rows of a longer one of the same type."""
+    """Copy a table into the given rows of a longer table of the same type. The longer table is changed in place."""
     for column, longer in zip(columns_of(source), columns_of(target), strict=True):
         longer[rows] = column
 
 
 class Additive:
-    """A base of tables of seconds, which add, subtract and scale column by column."""
+    """A base class for tables of seconds that can be added, subtracted and scaled, column by column."""
 
     __slots__ = ()
 

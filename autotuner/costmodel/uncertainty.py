@@ -28,7 +28,7 @@ Z80 = 1.2816
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeError:
-    """Standard deviations of log(measured / predicted)."""
+    """Standard deviations of log(measured / predicted) of step times, by source of error, for all layouts of a job."""
 
     parts: Mapping[str, float]
     """Deviation of the efficiency behind each part of ``StepTime``, by field name, for all layouts of a job."""
@@ -41,7 +41,10 @@ class TimeError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutErrors:
-    """Errors for the intervals of many layouts. Each deviation is one number for all of them, or one for each."""
+    """Standard deviations of log(measured / predicted), from which the intervals of many layouts are computed.
+
+    Each deviation is one number for all layouts, or one number for each layout.
+    """
 
     parts: Mapping[str, float | Floats]
     residual: Floats
@@ -53,7 +56,16 @@ class LayoutErrors:
     """Layouts that the factor of that name applies to. It stands before that of the whole step. None: none."""
 
     def moved_by(self, shares: Floats) -> Floats:
-        """Return what each factor of the covariance moves in each layout, from the shares of the parts."""
+        """Return how much the log of each step time changes with the log of each factor that the covariance describes.
+
+        Args:
+            shares: Share of each part in each step, of shape (layouts, parts), as from ``part_shares``.
+
+        Returns:
+            Array of shape (layouts, parts + 2). The last two columns are for the factors of bf16 on cores and of
+            the whole
+            step.
+        """
         rows = np.zeros(len(shares)) if self.bf16_on_cores is None else self.bf16_on_cores * (shares @ _IN_BF16)
         return np.column_stack([shares, rows, np.ones(len(shares))])
 
@@ -109,7 +121,7 @@ MEMORY_DEVIATION = 0.08
 
 
 def time_error(job: Job) -> TimeError:
-    """Return the prior errors of this job's predictions for a search."""
+    """Return the standard deviations of a job's prediction errors that a search assumes before its first trial."""
     base = Evidence.of(job).base
     factor = SEARCHED if base == Where.HERE else TRUST[base]
     unknown = _UNKNOWN_DEVICE if base == Where.NOWHERE else 1.0
@@ -121,7 +133,7 @@ def time_error(job: Job) -> TimeError:
 
 
 def interval_error(x: LayoutColumns, job: Job) -> LayoutErrors:
-    """Return the errors that the intervals of these layouts are made of."""
+    """Return the standard deviations from which the 80 % intervals of these layouts' step times are computed."""
     evidence = Evidence.of(job)
     residual, parts = _residual(x, job, evidence), _parts(x, evidence)
     if job.calibration is None or not job.calibration.parts:
@@ -137,7 +149,10 @@ def interval_error(x: LayoutColumns, job: Job) -> LayoutErrors:
 
 
 def part_deviations(job: Job) -> Mapping[str, float]:
-    """Return the prior deviation of each part, for layouts whose options were all compared for the job."""
+    """Return the standard deviation of the log of each part's factor, before any run on the job's cluster.
+
+    It holds for layouts whose options were all compared with measured runs for this job.
+    """
     evidence = Evidence.of(job)
     trust = dict.fromkeys(PARTS, TRUST[evidence.base])
     trust |= {part: TRUST[where] for part, where in evidence.of_parts.items()}
@@ -189,23 +204,31 @@ def _scatter(evidence: Evidence, bits: str) -> float:
 
 
 def cluster_deviation(job: Job) -> float:
-    """Return the deviation of the cluster factor: among clusters, or the rest after measured runs on this one."""
+    """Return the standard deviation of the log of the cluster's factor, which applies to all its step times.
+
+    Without calibration, it is the deviation among clusters of one kind. With calibration, it is the uncertainty that is
+    left after the measured runs on this cluster.
+    """
     if job.calibration is not None:
         return job.calibration.deviation
     return (_UNKNOWN_DEVICE if Evidence.of(job).base == Where.NOWHERE else 1.0) * CLUSTER
 
 
 def part_shares(step_time: StepTime[Floats], error: TimeError | LayoutErrors) -> Floats:
-    """Return the share of each part in each step, in the order of ``error.parts``, of shape (layouts, parts).
+    """Return the share of each part in each predicted step time, as an array of shape (layouts, parts).
 
-    To first order, log(step time) changes by share times the log of the part's factor.
+    The parts are in the order of ``error.parts``. To first order, log(step time) changes by the share times the change
+    of the log of the part's factor.
     """
     total_s = step_time.total_s
     return np.stack([getattr(step_time, name) / total_s for name in error.parts], axis=1)
 
 
 def relative_error(x: LayoutColumns, step_time: StepTime[Floats], job: Job) -> Floats:
-    """Return half the width e of the 80 % interval of each step time t: measured within t / (1 + e) .. t (1 + e).
+    """Return the relative half-width of the 80 % interval of each predicted step time.
+
+    For a predicted time t and a half-width e, the measured time lies between t / (1 + e) and t (1 + e) in 80 % of
+    cases.
 
     Args:
         x: Layouts, one per row.
@@ -217,7 +240,7 @@ def relative_error(x: LayoutColumns, step_time: StepTime[Floats], job: Job) -> F
 
 
 def log_variance(step_time: StepTime[Floats], error: TimeError | LayoutErrors) -> Floats:
-    """Return the variance of log(measured / predicted) of each step."""
+    """Return the variance of log(measured / predicted) of each layout's step time, from all sources of error."""
     squares = (np.square(deviation * getattr(step_time, name)) for name, deviation in error.parts.items())
     variance: Floats = reduce(np.add, squares) / np.square(step_time.total_s) + error.residual**2 + error.common**2
     if isinstance(error, LayoutErrors) and error.covariance is not None:

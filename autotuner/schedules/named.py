@@ -30,7 +30,9 @@ def gpipe(num_ranks: int, num_micro_batches: int) -> Schedule:
 
 
 def one_f_one_b(num_ranks: int, num_micro_batches: int) -> Schedule:
-    """Return 1F1B: ``num_ranks - rank`` forwards, then backwards and forwards by turns (arXiv 2104.04473, section 2.2).
+    """Return the 1F1B schedule: each rank runs some forwards first, then backwards and forwards in turn.
+
+    Rank r runs ``num_ranks - r`` forwards before its first backward (arXiv 2104.04473, section 2.2).
 
     Args:
         num_ranks: Pipeline ranks, with one stage each.
@@ -45,10 +47,12 @@ def one_f_one_b(num_ranks: int, num_micro_batches: int) -> Schedule:
 
 
 def interleaved_1f1b(num_ranks: int, stages_per_rank: int, num_micro_batches: int) -> Schedule:
-    """Return 1F1B with every ``num_ranks``-th stage on a rank, as in Megatron-LM (arXiv 2104.04473, section 2.3).
+    """Return the interleaved 1F1B schedule of Megatron-LM (arXiv 2104.04473, section 2.3).
 
-    Micro-batches go in rounds of ``num_ranks`` through one stage of a rank, then through its next. Rank r runs
-    ``2 (p - r - 1) + (v - 1) p`` forwards ahead; with one stage per rank it is plain 1F1B, which runs ``p - r - 1``.
+    With p ranks, rank r holds stages r, r + p, r + 2 p and so on. Micro-batches go in rounds of p through one stage of
+    a rank, then through its next stage. With v stages per rank, rank r runs ``2 (p - r - 1) + (v - 1) p`` forwards
+    before it alternates forwards and backwards. With one stage per rank it is plain 1F1B, which runs ``p - r - 1``
+    forwards first.
 
     Raises:
         InvalidInput: With several stages per rank, micro-batches that are not whole rounds.
@@ -71,9 +75,16 @@ def interleaved_1f1b(num_ranks: int, stages_per_rank: int, num_micro_batches: in
 
 
 def rounds(rank: int, p: int, v: int, m: int, kind: Kind) -> list[Action]:
-    """Return passes of one kind in rounds of p micro-batches.
+    """Return all passes of one kind that a rank runs, in rounds of p micro-batches.
 
-    A round visits the rank's stages, backwards from the last.
+    A round visits all stages of the rank: forward passes from the first stage, backward passes from the last.
+
+    Args:
+        rank: Pipeline rank, from 0.
+        p: Number of pipeline ranks.
+        v: Stages per rank. With 1, all micro-batches are one round.
+        m: Micro-batches of a step.
+        kind: Kind of the passes.
     """
     size = p if v > 1 else m
     chunks = range(v) if kind is Kind.FORWARD else range(v - 1, -1, -1)
@@ -90,7 +101,9 @@ def _alternate(forwards: list[Action], backwards: list[Action], ahead: int) -> I
 
 
 def zb_h1(num_ranks: int, num_micro_batches: int) -> Schedule:
-    """Return ZB-H1: 1F1B whose rank r defers weight gradients by r micro-batches, so that all ranks keep as many.
+    """Return the ZB-H1 schedule: 1F1B in which rank r computes each weight gradient r micro-batches later.
+
+    All ranks then keep the activations of equally many micro-batches.
 
     Source: arXiv 2401.10241, section 2.3 and figure 2.
 
@@ -103,7 +116,10 @@ def zb_h1(num_ranks: int, num_micro_batches: int) -> Schedule:
 
 
 def zb_h2(num_ranks: int, num_micro_batches: int) -> Schedule:
-    """Return ZB-H2: ``2 (p - r) - 1`` forwards ahead, and weight gradients deferred by 2 r micro-batches.
+    """Return the ZB-H2 schedule, which runs more forwards first than ZB-H1 and defers weight gradients twice as long.
+
+    With p ranks, rank r runs ``2 (p - r) - 1`` forwards before its first backward, and computes weight gradients 2 r
+    micro-batches later. Each rank keeps ``2 p - 1`` micro-batches.
 
     Source: arXiv 2401.10241, section 2.3 and figure 3. Each rank keeps ``2 p - 1`` micro-batches.
     """
@@ -126,10 +142,11 @@ def _deferring(num_ranks: int, num_micro_batches: int, step: int) -> Schedule:
 
 
 def zbv(num_ranks: int, num_micro_batches: int) -> Schedule:
-    """Return ZB-V: rank r holds stages r and ``2 p - 1 - r``, so that a micro-batch turns round on the last rank.
+    """Return the ZB-V schedule: with p ranks, rank r holds stages r and ``2 p - 1 - r``, so that stages form a V.
 
-    Every rank keeps at most 2 p half-size passes. With fewer than ``2 p - 1`` micro-batches, the order of that many
-    with the missing ones left out.
+    A micro-batch goes down through all ranks, turns round on the last rank and comes back. Every rank keeps at most 2 p
+    passes of half the usual size. With fewer than ``2 p - 1`` micro-batches, it is the order for ``2 p - 1``
+    micro-batches without the missing ones.
 
     Source: arXiv 2401.10241, section 6, figure 8; the order of ``ScheduleZBVZeroBubble`` in PyTorch.
 
@@ -171,7 +188,7 @@ def _fold(rank: int, p: int, m: int) -> Iterator[Action]:
 
 
 def check_sizes(num_ranks: int, num_micro_batches: int, stages_per_rank: int = 1) -> None:
-    """Return if every size of a schedule is 1 or more."""
+    """Raise ``InvalidInput`` unless every size of a schedule is 1 or more."""
     sizes = {"num_ranks": num_ranks, "num_micro_batches": num_micro_batches, "stages_per_rank": stages_per_rank}
     for name, value in sizes.items():
         if value < 1:
@@ -179,10 +196,10 @@ def check_sizes(num_ranks: int, num_micro_batches: int, stages_per_rank: int = 1
 
 
 def zb_interleaved(num_ranks: int, stages_per_rank: int, num_micro_batches: int) -> Schedule:
-    """Return ZB-H1 with every ``num_ranks``-th stage on a rank. Every rank keeps ``p v`` passes of a stage.
+    """Return the ZB-H1 schedule with several stages per rank: with p ranks, rank r holds stages r, r + p and so on.
 
-    Rank r runs ``p - r - 1 + (v - 1) p`` forwards ahead, then a forward, an input gradient and the weight gradient of r
-    turns before.
+    With v stages per rank, rank r first runs ``p - r - 1 + (v - 1) p`` forwards. In each turn after that it runs a
+    forward, an input gradient, and the weight gradient of r turns earlier. Every rank keeps ``p v`` passes of a stage.
 
     Raises:
         InvalidInput: Micro-batches that are not whole rounds of the ranks.
@@ -210,9 +227,9 @@ def _deferring_in_rounds(rank: int, p: int, v: int, m: int) -> Iterator[Action]:
 
 
 def dualpipev(num_ranks: int, num_micro_batches: int) -> Schedule:
-    """Return DualPipeV: stages in a V, with forwards of one direction beside backwards of the other.
+    """Return the DualPipeV schedule: stages in a V, and forwards paired with backwards of the other direction.
 
-    A forward and the backward beside it are two actions here, one after the other.
+    The two passes of a pair overlap in DualPipe. In this list they are two actions, one after the other.
 
     Raises:
         InvalidInput: Fewer micro-batches than stages.

@@ -32,10 +32,12 @@ from autotuner.schedules.simulate import PassTimes
 
 
 def warm_up(times: PassTimes, extra_slack: int = 0) -> tuple[int, ...]:
-    """Return the forwards of each stage before its first backward: 1 on the last, ``2 + ceil(c / F)`` more per link.
+    """Return the number of forwards that each stage runs before its first backward, so that delays of links are hidden.
 
-    ``c`` is the link's delay, ``F`` the forward of the stage that sends into it. Without delays it is the warm-up of
-    ZB-H2. Each micro-batch of slack beyond the first hides about a forward's time of delay (``absorbed_delay_s``).
+    The last stage runs 1. Each earlier stage runs ``2 + ceil(c / F)`` more than the next one, plus ``extra_slack``:
+    ``c`` is the delay of the link between them, and ``F`` is the forward time of the earlier stage. Without delays it
+    is the warm-up of ZB-H2. Each micro-batch of slack (forwards that a stage is ahead of the next) beyond the first
+    hides a delay of about one forward (``absorbed_delay_s``).
 
     Args:
         times: One stage per rank.
@@ -54,9 +56,9 @@ def warm_up(times: PassTimes, extra_slack: int = 0) -> tuple[int, ...]:
 
 
 def even_warm_up(num_stages: int, most_on_first: int) -> tuple[int, ...]:
-    """Return the warm-up whose first stage runs ``most_on_first`` forwards, with slack spread evenly over the links.
+    """Return warm-ups (forwards before the first backward) that fall evenly from ``most_on_first`` to 1.
 
-    What does not divide goes to the first links.
+    The last stage has 1. If the difference does not divide evenly, the first links get one more.
 
     Source: ``get_init_warmup_fwds`` of the code of arXiv 2504.19232.
     """
@@ -66,14 +68,22 @@ def even_warm_up(num_stages: int, most_on_first: int) -> tuple[int, ...]:
 
 
 def within(warm_up_counts: Sequence[int], most_in_flight: Sequence[int]) -> tuple[int, ...]:
-    """Return the warm-up, limited by the micro-batches that each stage may keep, and so for the stages before it."""
+    """Return the warm-up of each stage, limited by the number of micro-batches that the stage has memory for.
+
+    The limit of a stage also applies to all later stages, because warm-ups must not grow from stage to stage.
+
+    Args:
+        warm_up_counts: Forwards before the first backward, by stage.
+        most_in_flight: Micro-batches that each stage may keep.
+    """
     return tuple(accumulate(map(min, warm_up_counts, most_in_flight), min))
 
 
 def absorbed_delay_s(slack: int, forward_s: float, input_s: float) -> float:
-    """Return the longest delay of a link that adds only itself to a step, if weight gradients can be deferred.
+    """Return the longest delay of a link that lengthens a step only by the delay itself, not once per micro-batch.
 
-    A longer one is paid again, the excess twice per round of the first stage's warm-up.
+    It assumes that weight gradients can be deferred. The excess of a longer delay is paid twice per round of the first
+    stage's warm-up.
 
     Args:
         slack: Forwards that the sending stage runs ahead of the receiving one, as ``warm_up`` counts them.
@@ -88,10 +98,10 @@ def absorbed_delay_s(slack: int, forward_s: float, input_s: float) -> float:
 
 
 def adaptive(times: PassTimes, num_micro_batches: int, warm_up_counts: Sequence[int]) -> Schedule:
-    """Return the order of stages that each take, after their warm-up, a pass that is ready: I before F before W.
+    """Return the schedule in which each stage, after its warm-up, runs a pass that is ready: I before F before W.
 
-    A stage that has run its warm-up waits for its first backward. The order follows from the given times and delays;
-    ``simulate`` tells how long the same order takes with others.
+    A stage that has run its warm-up waits for its first backward. The given times and delays determine the order. Use
+    ``simulate`` to find how long the same order takes with other times.
 
     Args:
         times: One stage per rank.
@@ -116,13 +126,16 @@ _F, _I, _W = Kind.FORWARD.value, Kind.INPUT.value, Kind.WEIGHT.value
 def greedy_orders(
     times: PassTimes, num_micro_batches: int, warm_up_counts: Sequence[int], most_in_flight: Sequence[int]
 ) -> tuple[str, ...]:
-    """Return the passes of each stage that takes, after its warm-up, a pass that is ready: I before F before W.
+    """Return the passes of each stage as a word of letters, in the order of a greedy rule: I before F before W.
 
-    A stage that has run its warm-up waits for its first I. A stage that keeps as many micro-batches as it may starts no
-    further F, so that its W come earlier. Args:
+    After its warm-up a stage runs a pass that is ready, but it waits for its first I. A stage that keeps as many
+    micro-batches as it may starts no further F, so that it runs its W earlier.
+
+    Args:
         times: Times of one stage per rank.
         num_micro_batches: 1 or more.
-        warm_up_counts: Forwards before the first I, by stage; not fewer than on the next, nor more than may be kept.
+        warm_up_counts: Forwards before the first I, by stage; not fewer than on the next, nor more than may be
+            kept.
         most_in_flight: Micro-batches that each stage may keep from F to W, 1 or more.
 
     Source: greedy planner of arXiv 2504.19232.
@@ -200,9 +213,10 @@ class _Stage:
 
 
 def makespan_s(orders: Sequence[str], times: PassTimes) -> float:
-    """Return the time of the orders with sends beside compute, as ``simulate`` computes it for ``schedule_of`` them.
+    """Return the seconds from the first start to the last end of these orders, if sends overlap with computation.
 
-    The orders must contain no circle, like those of ``greedy_orders``.
+    ``simulate`` gives the same time for ``schedule_of(orders)``. Stages must not wait for each other in a circle; the
+    results of ``greedy_orders`` never do.
     """
     last, size = len(orders) - 1, len(orders[0])
     forward_s: list[list[float]] = [[] for _ in orders]  # ends, by micro-batch
@@ -238,7 +252,7 @@ def makespan_s(orders: Sequence[str], times: PassTimes) -> float:
 
 
 def schedule_of(orders: Sequence[str]) -> Schedule:
-    """Return the orders as a schedule."""
+    """Return the schedule with one stage per rank whose stages run these words of passes, such as ``FFIFIWIW``."""
     return Schedule(ranks=tuple(tuple(_actions(stage, order)) for stage, order in enumerate(orders)))
 
 
@@ -263,7 +277,7 @@ _NO_ORDERS: tuple[str, ...] = ()
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The orders of all stages of a pipeline, and the expected time of a step."""
+    """The planned order of passes of all stages of a pipeline, and the expected time of a step."""
 
     schedule: Schedule
     """Actions by rank, with one stage on each."""
@@ -278,11 +292,11 @@ class Plan:
 def plan(
     times: PassTimes, num_micro_batches: int, *, extra_slack: int = 0, most_in_flight: Sequence[int] | None = None
 ) -> Plan:
-    """Return the best order found for stages and links with these times.
+    """Return the fastest order found for a pipeline whose stages and links have these times.
 
-    It is never worse than the zero-bubble schedules that know of no delay (ZB-H1, ZB-H2) where these fit into memory.
-    No stage keeps more micro-batches than the first needs to run ahead of all delays (``warm_up(times)[0]``): keeping
-    more makes steps shorter by a few tenths of a percent.
+    The order is never slower than the zero-bubble schedules that ignore delays (ZB-H1, ZB-H2), where these fit into
+    memory. No stage keeps more micro-batches than the first stage needs to run ahead of all delays
+    (``warm_up(times)[0]``). Keeping more would make steps shorter by only a few tenths of a percent.
 
     Args:
         times: Passes of one stage per rank, and the delays of the links between them.
@@ -398,7 +412,7 @@ def named_schedule(
     extra_slack: int = 0,
     most_in_flight: Sequence[int] | None = None,
 ) -> Schedule:
-    """Return the schedule of a layout's pipeline ranks by its name.
+    """Return the order of actions on each pipeline rank for the schedule with this name.
 
     Args:
         name: Name of the schedule.

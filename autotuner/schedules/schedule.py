@@ -17,7 +17,7 @@ from autotuner.core.errors import InvalidInput
 
 
 class Kind(StrEnum):
-    """The kinds of actions, with the letters of torch.distributed.pipelining."""
+    """The kinds of actions in a schedule. The letters are those of torch.distributed.pipelining."""
 
     FORWARD = "F"
     BACKWARD = "B"  # gradients of inputs and of weights in one go
@@ -37,7 +37,7 @@ class Action(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the action that prints as ``text``.
+        """Return the action that prints as ``text``: ``0F1`` is stage 0, forward, micro-batch 1.
 
         Raises:
             InvalidInput: It is not a stage, one of F, B, I, W, and a micro-batch.
@@ -74,16 +74,16 @@ class Schedule:
 
     @cached_property
     def num_micro_batches(self) -> int:
-        """The number of micro-batches of a step."""
+        """The number of micro-batches that a step has."""
         return 1 + max((action.micro_batch for actions in self.ranks for action in actions), default=-1)
 
     @cached_property
     def rank_of(self) -> dict[int, int]:
-        """The rank of each stage."""
+        """The rank that holds each stage, by the number of the stage."""
         return {action.stage: rank for rank, actions in enumerate(self.ranks) for action in actions}
 
     def peak_in_flight(self, released_by: Kind = Kind.WEIGHT) -> tuple[int, ...]:
-        """Return the most passes through one stage whose activations each rank keeps at once.
+        """Return for each rank the highest number of stage passes whose activations it keeps at the same time.
 
         Args:
             released_by: ``WEIGHT`` counts until everything is released; ``INPUT`` counts only what waits for gradients
@@ -96,7 +96,7 @@ class Schedule:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the schedule that prints as ``text``: a line per rank, with blanks between actions.
+        """Return the schedule that prints as ``text``: one line per rank, with spaces between actions.
 
         Raises:
             InvalidInput: A word is no action, or the actions are no schedule.
@@ -136,7 +136,7 @@ def _peak(actions: tuple[Action, ...], releasing: tuple[Kind, ...]) -> int:
 
 
 class Step(NamedTuple):
-    """One action, by numbers."""
+    """One action of a schedule, with the numbers of its rank, of the action it waits for, and of its channel."""
 
     number: int
     """Number of the action; actions are counted rank by rank."""
@@ -153,7 +153,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """The actions of a schedule, each after those that it waits for."""
+    """The actions of a schedule, in an order in which each follows the actions that it waits for."""
 
     actions: tuple[Action, ...]
     """Actions by number."""
@@ -165,7 +165,7 @@ class Flow:
 
 @lru_cache(maxsize=64)
 def flow_of(schedule: Schedule) -> Flow:
-    """Return the flow of a schedule.
+    """Return the actions of a schedule, in an order in which each follows the actions that it waits for.
 
     Raises:
         InvalidInput: Its ranks wait for one another in a circle.

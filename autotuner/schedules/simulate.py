@@ -15,7 +15,7 @@ from autotuner.schedules.schedule import Action, Flow, Kind, Schedule, Step, flo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transport:
-    """The resources that a transfer between two ranks occupies, beside the link."""
+    """The resources that a transfer between two ranks occupies in addition to the link."""
 
     blocks: bool = False
     """True if the sending rank waits until its data has arrived: head-of-line blocking of a slow link (arXiv
@@ -51,16 +51,21 @@ BLOCKING_IN_TURN = Transport(blocks=True, shares_link=True)
 
 
 def delegated(num_delegates: int, *, overhead_s: float = 0.0, copy_s: float = 0.0) -> Transport:
-    """Return the transport by other processes, with so many of them per neighbour and direction.
+    """Return the transport in which other processes (delegates) send and receive for a rank.
 
-    They keep up with a stage that sends every ``t`` seconds while ``num_delegates >= (delay + overhead_s) / t``.
+    They keep up with a stage that sends every ``t`` seconds if ``num_delegates >= (delay + overhead_s) / t``.
+
+    Args:
+        num_delegates: Delegates per neighbour and direction.
+        overhead_s: Seconds that a delegate is busy with a transfer, in addition to the delay of the link.
+        copy_s: Seconds that sender and receiver each compute nothing because they copy the data.
     """
     return Transport(num_delegates=num_delegates, overhead_s=overhead_s, copy_s=copy_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassTimes:
-    """Seconds of one micro-batch's passes, by stage, and of the sends between stages."""
+    """Seconds of one micro-batch's passes in each stage, and of each transfer between neighbouring stages."""
 
     forward_s: tuple[float, ...]
     """Forward (F) of each stage."""
@@ -82,7 +87,7 @@ class PassTimes:
 
     @classmethod
     def equal(cls, num_stages: int, forward_s: float, input_s: float, weight_s: float, *, send_s: float = 0.0) -> Self:
-        """Return equal times on every stage and link."""
+        """Return times that are the same for all stages and for all links."""
         return cls(
             forward_s=(forward_s,) * num_stages,
             input_s=(input_s,) * num_stages,
@@ -91,7 +96,7 @@ class PassTimes:
         )
 
     def action_s(self, action: Action) -> float:
-        """Return the seconds that the stage computes on an action."""
+        """Return the seconds that the stage of this action computes for it."""
         match action.kind:
             case Kind.FORWARD:
                 return self.forward_s[action.stage]
@@ -121,13 +126,15 @@ class Timeline:
 
 
 def simulate(schedule: Schedule, times: PassTimes, transport: Transport = BESIDE_COMPUTE) -> Timeline:
-    """Return the start and end of every action if each rank works off its list as early as it can.
+    """Return the start and end of every action, if each rank runs its actions in order, each as early as it can.
 
     A forward waits for the forward of the stage before. A backward waits for the backward of the stage after and for
-    its own forward. A result from another rank arrives a delay later. Args:
+    its own forward. A result from another rank arrives later by the delay of the link.
+
+    Args:
         schedule: Schedule to run.
         times: Times of as many stages as the schedule has.
-        transport: Resources that sends occupy beside the link.
+        transport: Resources that sends occupy in addition to the link.
 
     Raises:
         InvalidInput: The times have another number of stages, or ranks wait for one another in a circle.
@@ -218,7 +225,7 @@ _ARRIVED: Final = 1
 def run_on_shared_links(
     flow: Flow, seconds: Sequence[float], send_s: Sequence[float], *, blocks: bool
 ) -> tuple[list[float], list[float]]:
-    """Return the start and end of every action, by number, on links with one transfer at a time.
+    """Return the start and end of every action, by the action's number, if each link carries one transfer at a time.
 
     Args:
         flow: Flow to run.

@@ -25,7 +25,7 @@ from autotuner.core.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """The way in which the sequences of a global batch are assigned to ranks."""
+    """The number of data-parallel ranks, and the method that assigns the sequences of a global batch to them."""
 
     num_ranks: int
     """Number of data-parallel ranks."""
@@ -38,9 +38,9 @@ class Assignment:
 class BalancedBatchSampler(Sampler[list[int]]):
     """The batches of one rank, for ``DataLoader(batch_sampler=...)``.
 
-    All ranks shuffle alike and each assigns the whole batch, so that none asks another. In every epoch the ranks
-    together read the same global batches, whatever the balance. Sequences that make no whole global batch are left
-    out; other sequences in every epoch.
+    All ranks shuffle alike, and each rank assigns the whole global batch itself, so that ranks need no communication.
+    In every epoch the ranks together read the same global batches, whatever the balance. If the number of sequences is
+    no multiple of the global batch size, the remaining sequences are left out; these are other ones in every epoch.
 
     Args:
         lengths: Tokens of each sequence of the data set.
@@ -76,7 +76,7 @@ class BalancedBatchSampler(Sampler[list[int]]):
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Shuffle differently from other epochs. Call it on every rank, before iterating."""
+        """Set the number of the epoch, which changes the shuffle. Call it on every rank before you iterate."""
         self._epoch = epoch
 
     def __len__(self) -> int:
@@ -116,7 +116,7 @@ _PADDING = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """The input of one forward pass."""
+    """The token ids and the labels of one forward pass."""
 
     tokens_BS: Tensor
     labels_BS: Tensor
@@ -126,14 +126,15 @@ class MicroBatch:
 
     @property
     def num_tokens(self) -> int:
-        """The number of real tokens, which are those with a label."""
+        """The number of tokens that have a label, which leaves out padding."""
         return int((self.labels_BS != NO_LABEL).sum())
 
 
 def pad(sequences: Sequence[Tensor], *, row_length: int | None = None) -> MicroBatch:
-    """Return a row for each sequence, padded to ``row_length`` or the longest. A causal model needs no mask for that.
+    """Return a micro-batch with one row per sequence, padded at the end to ``row_length`` or to the longest sequence.
 
-    Of the n + 1 tokens of a sequence the first n are the input, and the last n are the labels.
+    A causal model needs no mask for this padding. Of the n + 1 tokens of a sequence the first n are the input, and the
+    last n are the labels.
 
     Raises:
         InvalidInput: There is no sequence, or one is longer than ``row_length``.
@@ -153,10 +154,10 @@ def pad(sequences: Sequence[Tensor], *, row_length: int | None = None) -> MicroB
 
 
 def pack(sequences: Sequence[Tensor], *, multiple: int = 1) -> MicroBatch:
-    """Return one row of all sequences, one after the other, padded to a multiple.
+    """Return a micro-batch with one row of all sequences, one after the other, padded to a multiple of ``multiple``.
 
-    Attention and positions must respect ``documents``. Of the n + 1 tokens of a sequence the first n are the input, and
-    the last n are the labels.
+    Attention and positions must respect ``documents``, the lengths of the sequences in the row. Of the n + 1 tokens of
+    a sequence the first n are the input, and the last n are the labels.
 
     Raises:
         InvalidInput: There is no sequence, or one of a single token.
@@ -193,7 +194,7 @@ _BLOCK = 128
 
 
 def positions_in(documents: Documents, device: torch.device | None = None) -> Tensor:
-    """Return the position of each token within its document: shape (S,).
+    """Return the position of each token in its document, counted from 0, as a tensor of shape (S,).
 
     Example:
         >>> positions_in((3, 2)).tolist()
@@ -209,7 +210,9 @@ def attend_by_document(
     v_BSKE: Tensor,
     documents: Documents,
 ) -> Tensor:
-    """Return the attention of each document by itself. The cost grows with the squares of their lengths.
+    """Return the attention output of a packed row, computed for each document separately.
+
+    The cost grows with the squares of the documents' lengths.
 
     Args:
         attend: Causal attention of one document, from queries, keys and values.
@@ -223,7 +226,7 @@ def attend_by_document(
 
 
 def document_mask(documents: Documents, device: torch.device) -> BlockMask:
-    """Return the block mask for FlexAttention: causal, and nothing between two documents.
+    """Return the block mask for FlexAttention: a token attends to itself and to earlier tokens of its document.
 
     The tokens of a document are neighbours, so the ends of a block tell which documents it holds. torch's
     ``create_block_mask`` finds the same by looking at every score, which takes a byte for each of them.
@@ -253,7 +256,10 @@ def document_mask(documents: Documents, device: torch.device) -> BlockMask:
 
 
 def is_visible(sequence: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """Return True if a token attends to a key: itself, or an earlier token."""
+    """Return True where a query attends to a key: its own position, or an earlier one.
+
+    ``sequence`` and ``head`` are not used. FlexAttention passes them to every mask function.
+    """
     del sequence, head
     return query >= key
 
@@ -266,10 +272,11 @@ def _numbers_and_columns(blocks: Tensor) -> tuple[Tensor, Tensor]:
 
 # ---------------------------------------------------------------- the mean over all tokens
 def tokens_per_rank(labels_BS: Tensor, group: dist.ProcessGroup | None = None) -> float:
-    """Return the divisor of a rank's summed losses: the real tokens of a step over the number of ranks.
+    """Return the number by which each rank divides its summed losses: the job's real tokens in a step per rank.
 
-    With it the average of the ranks' gradients is the gradient of the mean over all real tokens of the job. A mean of
-    means would weigh a token by how few others its rank has, and another assignment would train another function.
+    With this divisor the average of the ranks' gradients is the gradient of the mean over all real tokens of the job.
+    If each rank took the mean over its own tokens, a token on a rank with few tokens would count more, and another
+    assignment of sequences would train another function.
 
     Args:
         labels_BS: Labels of all micro-batches of this rank's step.

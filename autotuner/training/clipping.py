@@ -41,12 +41,15 @@ def clip(gradients: Sequence[Tensor], norm: Tensor, max_norm: float | Tensor) ->
 
 
 def squared_norms(gradients: Sequence[Tensor]) -> list[Tensor]:
-    """Return the square of each tensor's norm, in fp64: on a CPU torch adds up a long fp32 tensor one by one."""
+    """Return the square of each tensor's norm, in fp64.
+
+    On a CPU torch adds up a long fp32 tensor one element after the other, which fp64 makes accurate enough.
+    """
     return list(torch._foreach_pow(torch._foreach_norm(list(gradients), dtype=torch.float64), 2))
 
 
 def bucket_bound(max_norm: float, num_buckets: Tensor) -> Tensor:
-    """Return the norm that each of ``num_buckets`` may have, so that all together have ``max_norm`` at most.
+    """Return the highest norm for each of ``num_buckets`` buckets that keeps the norm of all within ``max_norm``.
 
     Source: arXiv 2402.02447 clips every bucket to ``max_norm / sqrt(num_buckets)`` before its all-reduce.
 
@@ -58,14 +61,13 @@ def bucket_bound(max_norm: float, num_buckets: Tensor) -> Tensor:
 
 
 class Overlap:
-    """Counts the bytes whose reduction starts before the last gradient of a step is computed.
+    """Counts the bytes of gradients whose reduction starts before the last gradient of a step is computed.
 
-    The bucket that fills last never overlaps, however short it is. The order in which hooks run counts; on a device the
-    same order holds for what they launch.
+    The bucket that fills last never overlaps, however short it is. The order in which hooks run counts. On a GPU the
+    kernels that they launch run in the same order.
 
-    Attributes:
-        reduced_bytes: Gradients whose reduction was started.
-        overlapped_bytes: Those among them that another gradient followed.
+    Attributes: reduced_bytes: Bytes of gradients whose reduction was started. overlapped_bytes: Bytes among them whose
+    reduction started before another gradient was computed.
     """
 
     def __init__(self) -> None:
@@ -76,33 +78,33 @@ class Overlap:
 
     @property
     def share(self) -> float | None:
-        """The overlapped share of the bytes reduced; None if nothing was reduced."""
+        """The share of the reduced bytes that overlapped with the backward pass; None if nothing was reduced."""
         return self.overlapped_bytes / self.reduced_bytes if self.reduced_bytes else None
 
     def watch(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Register hooks that see every gradient of these parameters."""
+        """Register hooks that notice every computed gradient of these parameters."""
         for parameter in parameters:
             if parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(lambda _: self.gradient())  # type: ignore[no-untyped-call]
 
     def gradient(self) -> None:
-        """Record that a gradient was computed, so that earlier reductions had something to overlap."""
+        """Record that a gradient was computed, so that the reductions started before it count as overlapped."""
         self.overlapped_bytes += self._started_bytes
         self._started_bytes = 0
         self._in_backward = True
 
     def reduction(self, num_bytes: int) -> None:
-        """Record that a reduction of gradients starts."""
+        """Record that a reduction of ``num_bytes`` bytes of gradients starts."""
         self.reduced_bytes += num_bytes
         self._started_bytes += num_bytes if self._in_backward else 0
 
     def end_backward(self) -> None:
-        """Record that the last backward pass of a step is over, so that no gradient of it follows."""
+        """Record that the last backward pass of a step is over, so that no gradient of this step follows."""
         self._started_bytes = 0
         self._in_backward = False
 
     def reset(self) -> None:
-        """Restart the counts, between two steps."""
+        """Set all counts to 0. Call it between two steps."""
         self.reduced_bytes = self.overlapped_bytes = self._started_bytes = 0
 
 
@@ -113,12 +115,12 @@ def average(
     overlap: Overlap | None = None,
     all_reduce: Callable[[Tensor], Pending] | None = None,
 ) -> Overlap:
-    """Average buckets over the replicas as they fill, and return the overlap from now on.
+    """Register a hook that averages each gradient bucket over the replicas as it fills; return the overlap counter.
 
     Args:
-        model: It has no other hook.
+        model: Model without another communication hook.
         dtype: Format of gradients on the wire; None: their own.
-        overlap: Counts the bytes; None: a new one.
+        overlap: Counter to use; None: a new one.
         all_reduce: Begins a sum over the replicas (``autotuner.training.communicator``); None: torch's own.
     """
     reduction = _Average(model, dtype, overlap, all_reduce)
@@ -126,7 +128,16 @@ def average(
 
 
 def clip_replicas(model: DistributedDataParallel, max_norm: float, *, overlap: Overlap | None = None) -> Overlap:
-    """Scale each replica's own gradient down to ``max_norm`` before the average, and return the overlap, which is 0."""
+    """Register a hook that clips each replica's whole gradient to ``max_norm`` before the replicas are averaged.
+
+    Args:
+        model: Model without another communication hook.
+        max_norm: Highest norm of one replica's gradient.
+        overlap: Counter to use; None: a new one.
+
+    Returns:
+        The overlap counter. Nothing overlaps, because every bucket waits for the norm of the whole gradient.
+    """
     reduction = _Average(model, None, overlap, None)
     return reduction.register(_WholeClip(max_norm, reduction))
 
@@ -134,21 +145,25 @@ def clip_replicas(model: DistributedDataParallel, max_norm: float, *, overlap: O
 def clip_buckets(
     model: DistributedDataParallel, max_norm: float, *, num_buckets: int | None = None, overlap: Overlap | None = None
 ) -> Overlap:
-    """Scale each bucket of each replica down to ``max_norm / sqrt(num_buckets)``, and return the overlap from now on.
+    """Register a hook that clips each bucket of each replica to ``max_norm / sqrt(num_buckets)`` before the average.
 
     Args:
-        model: It has no other hook.
+        model: Model without another communication hook.
         max_norm: The norm of the averaged gradient never exceeds it.
-        num_buckets: Buckets of the whole model, if other parts of it lie elsewhere. None: those of this model, which
-            the first two backward passes count, and so wait for the last of them.
-        overlap: Counts the bytes; None: a new one.
+        num_buckets: Buckets of the whole model, if other processes hold other parts of it. None: the buckets of
+            this
+            model. The first two backward passes count them, so that their buckets wait for the last one.
+        overlap: Counter to use; None: a new one.
+
+    Returns:
+        The counter of overlapped bytes, from now on.
     """
     reduction = _Average(model, None, overlap, None)
     return reduction.register(_BucketClip(max_norm, num_buckets, reduction))
 
 
 def begin_all_reduce(buffer: Tensor, group: dist.ProcessGroup) -> Pending:
-    """Begin torch's own sum over the group."""
+    """Begin to replace the buffer by its sum over the group, with torch's own all-reduce."""
     pending: Pending = dist.all_reduce(buffer, group=group, async_op=True)
     return pending
 

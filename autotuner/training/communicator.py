@@ -27,22 +27,23 @@ class Pending(Protocol):
     """A collective in progress, such as a ``torch.distributed.Work``."""
 
     def wait(self) -> object:
-        """Return when it is complete (on a GPU: make the current stream wait for it).
+        """Wait until the collective is complete (on a GPU: make the current stream wait for it).
 
         Raises:
             RuntimeError: It failed.
         """
 
     def get_future(self) -> Future[list[Tensor]]:
-        """Return the future of its result, in a list."""
+        """Return the future of the collective's result: a list with one tensor."""
 
 
 def future_of(pending: Pending) -> Future[list[Tensor]]:
-    """Return the future for a communication hook of DDP. The backward pass waits for the Work as well.
+    """Return the future that a communication hook of DDP must return for a collective.
 
-    DDP waits for futures alone, and gloo completes these before the collective is over: at the very end it writes the
-    collective's end into the memory of the profiler (``AsyncWork::finishWorkGloo``, torch 2.13). If a recording has
-    ended by then, that memory belongs to something else.
+    Also make the backward pass wait for the collective's Work. DDP waits for futures alone, and gloo completes these
+    before the collective is over: at the very end it writes the collective's end into the memory of the profiler
+    (``AsyncWork::finishWorkGloo``, torch 2.13). If a recording has ended by then, that memory belongs to something
+    else.
     """
 
     def wait() -> None:
@@ -53,9 +54,10 @@ def future_of(pending: Pending) -> Future[list[Tensor]]:
 
 
 class Communicator(Protocol):
-    """The ranks of a group. Collectives run in the order in which they begin, in parallel with computation.
+    """The collectives of a group of ranks that run in the background.
 
-    All ranks make the same calls in the same order, with flat contiguous tensors of the same length.
+    Collectives run in the order in which they begin, in parallel with computation. All ranks make the same calls in the
+    same order, with flat contiguous tensors of the same length.
     """
 
     size: int
@@ -64,17 +66,17 @@ class Communicator(Protocol):
     """Number of this process among the ranks."""
 
     def all_reduce(self, tensor: Tensor) -> Pending:
-        """Begin to replace the tensor by the sum over all ranks."""
+        """Begin to replace the tensor by its sum over all ranks."""
 
     def reduce_scatter(self, part: Tensor, whole: Tensor) -> Pending:
-        """Begin to write this rank's part of the sum over all ranks into ``part``."""
+        """Begin to sum ``whole`` over all ranks and to write this rank's part of the sum into ``part``."""
 
     def all_gather(self, whole: Tensor, part: Tensor) -> Pending:
-        """Begin to write the parts of all ranks, in their order, into ``whole``."""
+        """Begin to write the parts of all ranks into ``whole``, in the order of the ranks."""
 
 
 class TorchCommunicator:
-    """A ``Communicator`` by torch's own collectives, which its backend runs in the background."""
+    """A ``Communicator`` that calls torch's own collectives, which the backend runs in the background."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.size, self.rank = dist.get_world_size(group), dist.get_rank(group)
@@ -87,17 +89,23 @@ class Collectives(Protocol):
     """Collectives that are complete when a call returns (on a GPU: in the order of its stream)."""
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """Replace the tensor by the sum over all ranks."""
+        """Replace the tensor by its sum over all ranks."""
 
     def reduce_scatter(self, part: Tensor, whole: Tensor) -> None:
-        """Write this rank's part of the sum over all ranks into ``part``. ``whole`` keeps its values."""
+        """Sum ``whole`` over all ranks and write this rank's part of the sum into ``part``.
+
+        ``whole`` keeps its values.
+        """
 
     def all_gather(self, whole: Tensor, part: Tensor) -> None:
-        """Write the parts of all ranks, in their order, into ``whole``. ``part`` may be a piece of ``whole``."""
+        """Write the parts of all ranks into ``whole``, in the order of the ranks.
+
+        ``part`` may be a piece of ``whole``.
+        """
 
 
 class TorchCollectives:
-    """``Collectives`` of torch's backend, which chooses the algorithm."""
+    """``Collectives`` that call torch's own functions. The backend chooses the algorithm."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.all_reduce = partial(dist.all_reduce, group=group)
@@ -106,7 +114,7 @@ class TorchCollectives:
 
 
 class BackgroundCommunicator:
-    """A ``Communicator`` by any ``Collectives``, which a thread runs, or a stream on a GPU."""
+    """A ``Communicator`` that runs any ``Collectives`` in the background: in a thread, or on a CUDA stream."""
 
     def __init__(self, collectives: Collectives, device: torch.device, *, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
@@ -114,37 +122,40 @@ class BackgroundCommunicator:
         self._background = _StreamBackground(device) if device.type == "cuda" else ThreadBackground()
 
     def all_reduce(self, tensor: Tensor) -> Pending:
-        """Begin to replace the tensor by the sum over all ranks."""
+        """Begin to replace the tensor by its sum over all ranks."""
         return self._background.start("all_reduce", partial(self._collectives.all_reduce, tensor), tensor)
 
     def reduce_scatter(self, part: Tensor, whole: Tensor) -> Pending:
-        """Begin to write this rank's part of the sum over all ranks into ``part``."""
+        """Begin to sum ``whole`` over all ranks and to write this rank's part of the sum into ``part``."""
         return self._background.start("reduce_scatter", partial(self._collectives.reduce_scatter, part, whole), part)
 
     def all_gather(self, whole: Tensor, part: Tensor) -> Pending:
-        """Begin to write the parts of all ranks, in their order, into ``whole``."""
+        """Begin to write the parts of all ranks into ``whole``, in the order of the ranks."""
         return self._background.start("all_gather", partial(self._collectives.all_gather, whole, part), whole)
 
 
 class FuturePending:
-    """A ``Pending`` with a known future. A profile of the step shows each wait for it by name."""
+    """A ``Pending`` collective that is complete when a given future is. Profiles show each wait for it by name."""
 
     def __init__(self, name: str, future: Future[list[Tensor]]) -> None:
         self._name = name
         self._future = future
 
     def wait(self) -> object:
-        """Return when the collective is complete."""
+        """Wait until the collective is complete."""
         with record_function(WAIT + self._name):
             return self._future.wait()
 
     def get_future(self) -> Future[list[Tensor]]:
-        """Return the future of its result, in a list."""
+        """Return the future of the collective's result: a list with one tensor."""
         return self._future
 
 
 class ThreadBackground:
-    """A thread that runs collectives in their order: gloo's calls release Python's lock until the bytes are there."""
+    """A thread that runs collectives one after the other, in the order in which they are started.
+
+    It does not hold up Python, because gloo's calls release the interpreter lock until the bytes have arrived.
+    """
 
     def __init__(self) -> None:
         self._started: queue.SimpleQueue[tuple[Callable[[], object], Tensor, Future[list[Tensor]]]] = (
@@ -154,7 +165,13 @@ class ThreadBackground:
         threading.Thread(target=self._work, name="collectives", daemon=True).start()
 
     def start(self, name: str, run: Callable[[], object], result: Tensor) -> Pending:
-        """Start ``run``, a collective that writes ``result`` and that profiles show under the name."""
+        """Run a collective in the thread after the earlier ones, and return it as ``Pending`` at once.
+
+        Args:
+            name: Name of the collective in profiles.
+            run: Runs the collective and returns when it is complete.
+            result: Tensor that the collective writes.
+        """
         future: Future[list[Tensor]] = Future()
         self._started.put((run, result, future))
         return FuturePending(name, future)

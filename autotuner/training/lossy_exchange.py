@@ -33,25 +33,25 @@ Work = dist.Work | None
 
 
 class Replicator(Protocol):
-    """Exchanges this rank's gradients with the ranks that hold the same shard in other replicas."""
+    """Exchanges this rank's gradients with the ranks of other replicas that hold the same shard of the model."""
 
     payload_bytes: int
     """Bytes that this rank contributed to the latest exchange, without the collective's own factor."""
 
     def start(self, gradients: Sequence[Tensor]) -> Work:
-        """Begin an exchange. The caller may change or free the gradients afterwards."""
+        """Begin to exchange these gradients. The caller may change or free them afterwards."""
 
     def finish(self) -> list[Tensor]:
-        """Return the exchanged gradients: fp32, same shapes and order, bitwise equal on every replica.
+        """Return the exchanged gradients in fp32, with the same shapes and order, and equal bits on every replica.
 
         The work that ``start`` returned must be complete.
         """
 
     def state_dict(self) -> ExchangeState:
-        """Return a copy of the state between two steps."""
+        """Return a copy of the replicator's state. Call it between two steps."""
 
     def load_state_dict(self, state: ExchangeState) -> None:
-        """Continue from a state that a replicator of the same tensors saved."""
+        """Continue from a state that a replicator for the same tensors saved."""
 
 
 BuildReplicator = Callable[[Sequence[Tensor]], Replicator]
@@ -59,7 +59,7 @@ BuildReplicator = Callable[[Sequence[Tensor]], Replicator]
 
 
 def exchange(replicator: Replicator, gradients: Sequence[Tensor]) -> list[Tensor]:
-    """Start an exchange, wait for it and return the exchanged gradients."""
+    """Exchange the gradients between replicas, wait for it, and return the exchanged gradients."""
     work = replicator.start(gradients)
     if work is not None:
         work.wait()
@@ -67,7 +67,10 @@ def exchange(replicator: Replicator, gradients: Sequence[Tensor]) -> list[Tensor
 
 
 class FullReplicator:
-    """Exchanges every gradient in every step by one all-reduce. The others are compared with it."""
+    """Exchanges all gradients in every step by one all-reduce, without loss.
+
+    It is the reference that other replicators are compared with.
+    """
 
     payload_bytes = 0
 
@@ -82,7 +85,7 @@ class FullReplicator:
 
     @torch.no_grad()
     def start(self, gradients: Sequence[Tensor]) -> Work:
-        """Begin to sum the gradients of all replicas."""
+        """Begin to sum the gradients over all replicas."""
         self._sum = torch.cat([gradient.reshape(-1).to(self._payload_dtype) for gradient in gradients])
         self._num_steps += 1
         work = _all_reduce(self._sum, self._group)
@@ -90,25 +93,25 @@ class FullReplicator:
         return work
 
     def finish(self) -> list[Tensor]:
-        """Return the mean gradients."""
+        """Return the gradients averaged over all replicas."""
         assert self._sum is not None, "an exchange is started before it is finished"
         mean, self._sum = self._sum.float() / self._group.size(), None
         return self._rows.elements(mean)
 
     def state_dict(self) -> ExchangeState:
-        """Return the number of steps; there are no residuals."""
+        """Return the number of steps. There is no unsent rest (residual) to save, because everything is sent."""
         return ExchangeState(residuals=[], num_steps=self._num_steps)
 
     def load_state_dict(self, state: ExchangeState) -> None:
-        """Continue to count from a saved state."""
+        """Continue from the number of steps in a saved state."""
         self._num_steps = state["num_steps"]
 
 
 class ElementReplicator:
-    """Exchanges one momentum element of each ``sparsity`` by one all-reduce; the other elements become zero.
+    """Exchanges one of every ``sparsity`` elements of the momentum by one all-reduce. All other elements become zero.
 
-    Source: the random and striding replicators of arXiv 2502.06728, but with one element of each row instead of as
-    many of the whole: every tensor sends the same share in every step.
+    Source: the random and striding replicators of arXiv 2502.06728, but they choose one element of each row, and not
+    the same number from the whole momentum. So every tensor sends the same share in every step.
     """
 
     payload_bytes = 0
@@ -132,7 +135,7 @@ class ElementReplicator:
 
     @torch.no_grad()
     def start(self, gradients: Sequence[Tensor]) -> Work:
-        """Choose elements of the momentum, subtract them from it and begin to sum those of all replicas."""
+        """Choose one momentum element per row, subtract it from the momentum, and begin to sum it over all replicas."""
         momentum, rows = self._momentum, self._momentum.rows
         offsets_R1 = self._choose_offsets(rows, momentum.num_steps)
         momentum.add(gradients)
@@ -145,7 +148,7 @@ class ElementReplicator:
 
     @torch.no_grad()
     def finish(self) -> list[Tensor]:
-        """Return the means of the elements that were sent, and zeros."""
+        """Return the means of the sent elements over all replicas, with zeros for all other elements."""
         assert self._sent is not None, "an exchange is started before it is finished"
         (offsets_R1, sum_R1), self._sent = self._sent, None
         mean_R1, rows = sum_R1.float() / self._group.size(), self._momentum.rows
@@ -155,7 +158,7 @@ class ElementReplicator:
 class DemoReplicator:
     """Exchanges the ``top_k`` largest cosine components of each momentum chunk by one all-gather (DeMo).
 
-    A component becomes the mean over the replicas that sent it.
+    Each component in the result is the mean over those replicas that sent it.
 
     Source: arXiv 2411.19870, algorithm 1, over flat chunks of this rank's shard, as in arXiv 2502.06728.
 
@@ -192,7 +195,7 @@ class DemoReplicator:
 
     @torch.no_grad()
     def start(self, gradients: Sequence[Tensor]) -> Work:
-        """Choose the largest components, subtract them from the momentum and begin to gather those of all replicas."""
+        """Choose the largest components, subtract them from the momentum, and begin to gather those of all replicas."""
         self._momentum.add(gradients)
         components_RC = self._momentum.matrix_RC @ self._basis_CC.T
         chosen_RK = components_RC.abs().topk(self._top_k, dim=1, sorted=False).indices
@@ -208,10 +211,10 @@ class DemoReplicator:
 
     @torch.no_grad()
     def finish(self) -> list[Tensor]:
-        """Return the means, transformed back.
+        """Return the means of the components, transformed back to gradient elements.
 
-        Every rank adds in the order of ranks, and no replica sends a component twice: all ranks compute the same bits,
-        even on a GPU that adds in any order.
+        Every rank adds in the order of the ranks, and no replica sends a component twice. So all ranks compute the same
+        bits, even on a GPU that adds in any order.
         """
         assert self._gathered, "an exchange is started before it is finished"
         rows = self._momentum.rows
@@ -231,15 +234,15 @@ class DemoReplicator:
 
 # ---------------------------------------------------------------- in front of an optimizer
 class ReplicatedOptimizer(Optimizer):
-    """Exchanges the gradients of this replica, then steps the base optimizer with the result.
+    """Exchanges this replica's gradients with the other replicas, then steps the base optimizer with the result.
 
     Nothing else may average gradients between replicas: give FSDP2 the mesh of one replica's shards, and do not use
     DistributedDataParallel. All replicas must begin with equal parameters; they keep them equal.
 
     Args:
-        base: The optimizer that updates. Its parameter groups and state are those of this optimizer.
-        build: Makes the replicator.
-        is_signed: Hand the base optimizer signs instead of values.
+        base: The optimizer that updates the parameters. Its parameter groups and state are those of this optimizer.
+        build: Makes the replicator from this rank's shards of the parameters.
+        is_signed: True to give the base optimizer the signs of the exchanged gradients, and not their values.
     """
 
     def __init__(self, base: Optimizer, build: BuildReplicator, *, is_signed: bool = False) -> None:
@@ -257,7 +260,11 @@ class ReplicatedOptimizer(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Exchange gradients, then update. Return the closure's loss, if a closure was given."""
+        """Exchange the gradients, then update the parameters.
+
+        Returns:
+            The loss that the closure returned; None without a closure.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -269,15 +276,18 @@ class ReplicatedOptimizer(Optimizer):
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the gradients."""
+        """Set the gradients to None, or to zero if ``set_to_none`` is False."""
         self.base.zero_grad(set_to_none=set_to_none)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the base optimizer's state and this replica's residuals; every replica saves its own."""
+        """Return the state of the base optimizer and this replica's residuals (the unsent part of its momentum).
+
+        The residuals differ between replicas, so every replica must save its own.
+        """
         return {"base": self.base.state_dict(), "replicator": self.replicator.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the base optimizer's state and this replica's residuals."""
+        """Load the state of the base optimizer and this replica's residuals (the unsent part of its momentum)."""
         self.base.load_state_dict(state_dict["base"])
         self.param_groups = self.base.param_groups
         self.replicator.load_state_dict(state_dict["replicator"])
@@ -287,7 +297,7 @@ class ReplicatedOptimizer(Optimizer):
 
 
 def local_shards(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Return this rank's shards of the tensors, sharing their memory."""
+    """Return this rank's shards of the tensors, as views of the same memory."""
     return [_local(tensor.detach()) for tensor in tensors]
 
 
@@ -307,9 +317,9 @@ def _local(tensor: Tensor) -> Tensor:
 
 # ---------------------------------------------------------------- inside DistributedDataParallel
 class BucketExchange:
-    """The state of ``exchange_hook``: one replicator per DDP bucket.
+    """The state of the communication hook ``exchange_hook``: one replicator per gradient bucket of DDP.
 
-    The first step exchanges everything, because DDP rebuilds its buckets after it.
+    The first step exchanges all gradients without loss, because DDP rebuilds its buckets after that step.
     """
 
     def __init__(self, build: BuildReplicator, group: dist.ProcessGroup, *, is_signed: bool = False) -> None:
@@ -322,11 +332,11 @@ class BucketExchange:
 
     @property
     def payload_bytes(self) -> int:
-        """Bytes that this rank contributed to the latest exchange of all buckets."""
+        """The bytes that this rank contributed to the latest exchange, summed over all buckets."""
         return sum(replicator.payload_bytes for replicator in self._replicators.values())
 
     def replicator(self, bucket: GradBucket) -> Replicator:
-        """Return the replicator that exchanges the bucket in this step."""
+        """Return the replicator that exchanges this bucket in the present step."""
         if self._is_first_step:
             self._is_first_step = not bucket.is_last()
             return FullReplicator(bucket.gradients(), self._group)
@@ -338,16 +348,22 @@ class BucketExchange:
         return self._replicators[index]
 
     def state_dict(self) -> dict[int, ExchangeState]:
-        """Return this replica's residuals by bucket; every replica saves its own."""
+        """Return this replica's residuals (the unsent part of its momentum) by bucket number.
+
+        They differ between replicas, so every replica must save its own.
+        """
         return {**self._loaded, **{index: one.state_dict() for index, one in self._replicators.items()}}
 
     def load_state_dict(self, state: dict[int, ExchangeState]) -> None:
-        """Load residuals after the first step, with the same buckets."""
+        """Load saved residuals by bucket number. They are used after the first step, when DDP has the same buckets."""
         self._loaded = dict(state)
 
 
 def exchange_hook(state: BucketExchange, bucket: GradBucket) -> Future[torch.Tensor]:
-    """Exchange a bucket: ``model.register_comm_hook(BucketExchange(...), exchange_hook)``."""
+    """Exchange one gradient bucket between replicas, as a communication hook of DDP.
+
+    Register it with ``model.register_comm_hook(BucketExchange(...), exchange_hook)``.
+    """
     replicator, gradients = state.replicator(bucket), bucket.gradients()
 
     def finish() -> Tensor:
@@ -375,9 +391,10 @@ class AveragerState(TypedDict):
 
 
 class ParameterAverager:
-    """Sets parameters to ``anchor + mean over replicas of (parameters - anchor)`` every ``period`` steps.
+    """Averages the changes of parameters over replicas every ``period`` steps, in place of exchanging gradients.
 
-    Between two averages replicas differ; after one they are bitwise equal, and the result is the next anchor.
+    It sets the parameters to ``anchor + mean over replicas of (parameters - anchor)``. The anchor is the result of the
+    average before. Between two averages replicas differ; after one they have equal bits.
 
     Source: arXiv 2311.08105 with plain averaging as the outer step (learning rate 1, no momentum).
 
@@ -414,7 +431,7 @@ class ParameterAverager:
 
     @torch.no_grad()
     def after_step(self) -> bool:
-        """Count an optimizer step, average if that is due, and return True if it was."""
+        """Count an optimizer step. Average the parameters if an average is due, and return True in this case."""
         self._num_steps += 1
         self.payload_bytes = 0
         if self._num_steps % self._period:
@@ -431,12 +448,19 @@ class ParameterAverager:
         return True
 
     def state_dict(self) -> AveragerState:
-        """Return the anchors and the number of the step, but not the parameters."""
+        """Return the anchors (the parameters after the latest average) and the number of steps.
+
+        The parameters themselves are not included.
+        """
         anchors = [anchor.clone() for anchor in self._rows.elements(self._anchor)]
         return AveragerState(anchors=anchors, num_steps=self._num_steps)
 
     def load_state_dict(self, state: AveragerState) -> None:
-        """Continue from these anchors; raise InvalidInput if their shapes differ."""
+        """Continue from the anchors and the number of steps in a saved state.
+
+        Raises:
+            InvalidInput: The anchors' shapes differ from those of the parameters.
+        """
         self._rows.load(self._anchor, state["anchors"])
         self._num_steps = state["num_steps"]
 

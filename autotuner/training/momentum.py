@@ -17,9 +17,9 @@ from autotuner.core.errors import InvalidInput
 
 
 class Rows:
-    """The positions of some tensors in a matrix ``[num_rows, width]``.
+    """Maps tensors to rows of one matrix of shape ``[num_rows, width]``.
 
-    Every tensor begins at a row of its own; zeros fill its last row. What happens to a tensor therefore does not
+    Every tensor begins at a row of its own; zeros fill the rest of its last row. So the result for one tensor does not
     depend on the other tensors: the copies of a tensor on tensor-parallel ranks stay equal.
 
     Raises:
@@ -44,22 +44,22 @@ class Rows:
         self._shapes = [tensor.shape for tensor in tensors]
 
     def zeros(self) -> Tensor:
-        """Return an fp32 matrix of zeros."""
+        """Return an fp32 matrix of zeros with one place for every element of the tensors."""
         return torch.zeros(self.num_rows, self.width, device=self.device)
 
     def elements(self, matrix_RC: Tensor) -> list[Tensor]:
-        """Return the tensors as views of the matrix."""
+        """Return one view of the matrix for each tensor, with that tensor's shape and in the order of the tensors."""
         pieces = zip(self._pieces(matrix_RC), self._shapes, strict=True)
         return [piece[: shape.numel()].view(shape) for piece, shape in pieces]
 
     def padding(self, matrix_RC: Tensor) -> list[Tensor]:
-        """Return views of the matrix elements that belong to no tensor."""
+        """Return views of the matrix elements that belong to no tensor: the unused ends of tensors' last rows."""
         pieces = zip(self._pieces(matrix_RC), self._shapes, strict=True)
         return [rest for piece, shape in pieces if (rest := piece[shape.numel() :]).numel() > 0]
 
     @torch.no_grad()
     def load(self, matrix_RC: Tensor, tensors: Sequence[Tensor]) -> None:
-        """Copy the tensors into the matrix.
+        """Copy the values of these tensors into their places in the matrix.
 
         Raises:
             InvalidInput: Their shapes differ from those of the constructor.
@@ -86,7 +86,9 @@ class ExchangeState(TypedDict):
 
 
 class Momentum:
-    """The momentum ``m = decay * m + gradient``. A replica subtracts what it sends, and sends the rest later.
+    """The momentum ``m = decay * m + gradient``, from which a replica subtracts what it sends to the others.
+
+    The rest stays in the momentum and is sent later (error feedback).
 
     Source: arXiv 2411.19870, algorithm 1, without the learning rate: the optimizer that follows takes the sign or is
     AdamW, and neither depends on a factor.
@@ -108,7 +110,7 @@ class Momentum:
 
     @torch.no_grad()
     def add(self, gradients: Sequence[Tensor]) -> None:
-        """Add the gradients of a step."""
+        """Multiply the momentum by ``decay`` and add the gradients of one step."""
         self.matrix_RC.mul_(self._decay)
         for held, gradient in zip(self._elements, gradients, strict=True):
             held.add_(gradient)
@@ -116,25 +118,33 @@ class Momentum:
 
     @torch.no_grad()
     def subtract(self, sent_RC: Tensor) -> None:
-        """Subtract the sent elements. A cosine transform may write into the padding, which is cleared."""
+        """Subtract the sent elements from the momentum, and set the padding at the ends of tensors to zero.
+
+        A cosine transform may have written into the padding.
+        """
         self.matrix_RC.sub_(sent_RC)
         for padding in self._padding:
             padding.zero_()
 
     def state_dict(self) -> ExchangeState:
-        """Return the residuals by tensor, so that a momentum of another width can load them."""
+        """Return the momentum as one tensor per gradient, so that a momentum of another width can load it."""
         return ExchangeState(residuals=[held.clone() for held in self._elements], num_steps=self.num_steps)
 
     def load_state_dict(self, state: ExchangeState) -> None:
-        """Continue from a saved state; raise InvalidInput if its shapes differ."""
+        """Continue from a saved state.
+
+        Raises:
+            InvalidInput: The shapes of its tensors differ from those of the gradients.
+        """
         self.rows.load(self.matrix_RC, state["residuals"])
         self.num_steps = state["num_steps"]
 
 
 def cosine_basis(width: int, device: torch.device) -> Tensor:
-    """Return the orthonormal DCT-II as a matrix ``[component, element]``; its transpose is its inverse.
+    """Return the matrix ``[component, element]`` of the orthonormal discrete cosine transform (DCT-II).
 
-    For chunks as short as ours a matrix product is faster than a fast transform, and runs on every device.
+    Its transpose is its inverse. For chunks as short as here, a product with this matrix is faster than a fast
+    transform, and it runs on every device.
 
     Example:
         >>> basis_CC = cosine_basis(4, torch.device("cpu"))
@@ -157,7 +167,7 @@ _Number = TypeVar("_Number", int, Tensor)
 
 
 def random_offsets(rows: Rows, step: int) -> Tensor:
-    """Return pseudo-random offsets, different for every row and step.
+    """Return one pseudo-random element number per row, of shape ``[num_rows, 1]``, different for every row and step.
 
     They come from an integer hash, because generators on different GPU models return different numbers for one seed,
     and because a hash has no state but the step. Rows of one tensor get the same offsets wherever the tensor lies.
@@ -171,7 +181,10 @@ def random_offsets(rows: Rows, step: int) -> Tensor:
 
 
 def striding_offsets(rows: Rows, step: int) -> Tensor:
-    """Return one offset for all rows, the next one in the next step: each element is sent every ``width`` steps."""
+    """Return the same element number for all rows, of shape ``[num_rows, 1]``; it grows by 1 from step to step.
+
+    After the last element of a row it starts again at 0, so that each element is sent once every ``width`` steps.
+    """
     return torch.full((rows.num_rows, 1), step % rows.width, device=rows.device)
 
 

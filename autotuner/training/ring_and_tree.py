@@ -24,7 +24,7 @@ from autotuner.training.communicator import ThreadBackground, TorchCollectives
 
 
 class Ring:
-    """``Collectives`` by messages between neighbours in the order of the group."""
+    """``Collectives`` that send messages around a ring: each rank sends to the next one in the order of the group."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group = group
@@ -34,18 +34,18 @@ class Ring:
         self._previous = ranks[self._rank - 1]
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """Replace the tensor by the sum over all ranks. Parts need not be equal."""
+        """Replace the tensor by its sum over all ranks. Its length need not be a multiple of the number of ranks."""
         if self._size > 1:
             parts = tensor.view(-1).tensor_split(self._size)
             parts[self._rank].copy_(self._sum(parts))
             self._pass_around(parts)
 
     def reduce_scatter(self, part: Tensor, whole: Tensor) -> None:
-        """Write this rank's part of the sum over all ranks into ``part``."""
+        """Sum ``whole`` over all ranks and write this rank's part of the sum into ``part``."""
         part.copy_(self._sum(whole.view(self._size, -1).unbind()).view_as(part))
 
     def all_gather(self, whole: Tensor, part: Tensor) -> None:
-        """Write the parts of all ranks, in their order, into ``whole``."""
+        """Write the parts of all ranks into ``whole``, in the order of the ranks."""
         parts = whole.view(self._size, -1).unbind()
         parts[self._rank].copy_(part.view(-1))
         self._pass_around(parts)
@@ -130,17 +130,17 @@ class _Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """A rank's neighbours in a tree, by ranks of the group; the root has no parent."""
+    """The neighbours of a rank in a tree, by their ranks in the group. The root has no parent."""
 
     parent: int | None
     children: tuple[int, ...]
 
 
 def branches(rank: int, size: int) -> tuple[Branch, Branch]:
-    """Return the places of a rank in both trees.
+    """Return the parent and the children of a rank in each of the two trees.
 
-    The second tree is the mirrored first, or the first turned by one rank if their number is odd. So no rank has
-    children in both, except rank 0 of an odd number.
+    The second tree is the mirror image of the first, or the first with all ranks moved by one if their number is odd.
+    So no rank has children in both trees, except rank 0 of an odd number.
 
     Example:
         >>> branches(0, 4)
@@ -204,7 +204,7 @@ class _Climb:
 
 
 class Tree:
-    """``Collectives`` whose all-reduce climbs two trees; torch does the others, which have nothing to climb."""
+    """``Collectives`` whose all-reduce sends sums up and totals down two trees. Torch runs the other collectives."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group = group
@@ -215,7 +215,7 @@ class Tree:
         self.all_gather = torch_collectives.all_gather
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """Replace the tensor by the sum over all ranks. Both trees carry bytes up and down at the same time."""
+        """Replace the tensor by its sum over all ranks. Both trees carry bytes up and down at the same time."""
         halves = tensor.view(-1).tensor_split(len(self._branches))
         streams = [_Stream(self._group, tag) for tag in range(len(halves))]
         climbs = map(_Climb, streams, self._branches, halves)

@@ -41,14 +41,16 @@ def communicator_of(
     algorithm: CollectiveAlgorithm,
     device: torch.device,
 ) -> Communicator:
-    """Return the communicator of this rank's group, over process groups of its own.
+    """Return a communicator for this rank's group, which makes its own process groups.
 
-    A group that lies on one node, or has one rank on each, has one level whatever the hierarchy.
+    If a group lies on one node, or has one rank on each node, it has one level whatever the hierarchy.
 
     Args:
-        partition: Every rank of the job is in one of its groups. All ranks call this with the same at the same time.
+        partition: Groups of ranks; every rank of the job is in one. All ranks must call this at the same time with
+            equal
+            arguments.
         nodes: Placement of ranks on nodes.
-        hierarchy: Whether collectives have two levels.
+        hierarchy: Flat, or two levels: inside nodes and between nodes.
         algorithm: ``auto``, ``ring`` or ``tree``, on either level. NCCL reads its own from its environment
             (``NCCL_ALGO``).
         device: Device of the tensors.
@@ -98,10 +100,10 @@ def _own(algorithm: CollectiveAlgorithm, group: dist.ProcessGroup) -> Collective
 
 
 def new_group_of(partition: Partition) -> dist.ProcessGroup | None:
-    """Make a process group of every part and return this rank's, or None.
+    """Make a process group of every group of ranks, and return this rank's; None if the rank is in none of them.
 
-    Every rank of the job calls this: all have to hear of every group. (Torch names groups that only their own ranks
-    make by how many groups each of these had before, which need not be equal.)
+    Every rank of the job calls this, because all must take part in making each group. (Torch names groups that only
+    their own ranks make by how many groups each of these had before, which need not be equal.)
     """
     own = None
     for ranks in partition:
@@ -112,7 +114,7 @@ def new_group_of(partition: Partition) -> dist.ProcessGroup | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
-    """A group of ranks, node by node."""
+    """The ranks of a group, and the ranks of the same group on each node."""
 
     ranks: tuple[int, ...]
     """Ranks in the order of the group."""
@@ -121,27 +123,27 @@ class Levels:
 
     @property
     def are_one(self) -> bool:
-        """True if the group lies on one node, or has one rank on each."""
+        """True if the group lies on one node, or has one rank on each node, so that two levels make no sense."""
         return len(self.by_node) in (1, len(self.ranks))
 
     @property
     def are_even(self) -> bool:
-        """True if every node has equally many ranks."""
+        """True if the group has equally many ranks on every node."""
         return len({len(node) for node in self.by_node}) == 1
 
     @property
     def columns(self) -> tuple[tuple[int, ...], ...]:
-        """The groups of ranks with the same place on their nodes: all first ranks, all second ones, and so on."""
+        """The groups of ranks with the same place on their nodes: all first ranks, all second ranks, and so on."""
         return tuple(zip(*self.by_node, strict=False))
 
     @property
     def order(self) -> list[int]:
-        """The positions in the group, column by column."""
+        """The positions of the ranks in the group, sorted by place on the node and then by node."""
         return [self.ranks.index(rank) for column in self.columns for rank in column]
 
 
 def levels_of(ranks: Sequence[int], nodes: Nodes) -> Levels:
-    """Return a group's ranks by the nodes that they lie on."""
+    """Return a group's ranks, sorted into the nodes that they lie on."""
     by_node: dict[int, list[int]] = {}
     for rank in ranks:
         by_node.setdefault(nodes.node_of(rank), []).append(rank)
@@ -161,7 +163,7 @@ class TwoLevel:
     ranks_per_node: int
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """Replace the tensor by the sum over all ranks."""
+        """Replace the tensor by its sum over all ranks."""
         begun = [self._begin_to_sum(piece) for piece in _pieces(tensor.view(-1), self.ranks_per_node)]
         for piece, padded, part, pending in begun:
             pending.wait()
@@ -170,7 +172,7 @@ class TwoLevel:
                 piece.copy_(padded[: piece.numel()])
 
     def reduce_scatter(self, part: Tensor, whole: Tensor) -> None:
-        """Write this rank's part of the sum over all ranks into ``part``."""
+        """Sum ``whole`` over all ranks and write this rank's part of the sum into ``part``."""
         begun = []
         for piece, of_rank in self._columns(part, whole):
             by_place = piece[list(self.order)].view(-1)
@@ -181,7 +183,7 @@ class TwoLevel:
             pending.wait()
 
     def all_gather(self, whole: Tensor, part: Tensor) -> None:
-        """Write the parts of all ranks, in their order, into ``whole``."""
+        """Write the parts of all ranks into ``whole``, in the order of the ranks."""
         begun = []
         for piece, of_rank in self._columns(part, whole):
             of_place = part.new_empty(piece.numel() // self.ranks_per_node)
@@ -208,7 +210,10 @@ class TwoLevel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Led:
-    """``Collectives`` of a group with more ranks on some nodes. The first rank of each node acts for all of them."""
+    """``Collectives`` of a group with different numbers of ranks on its nodes.
+
+    The first rank of each node exchanges data with other nodes for all ranks of its node.
+    """
 
     inside: dist.ProcessGroup
     """The group's ranks on this node; the first one leads."""
@@ -218,7 +223,7 @@ class Led:
     size: int
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """Replace the tensor by the sum over all ranks."""
+        """Replace the tensor by its sum over all ranks."""
         begun = []
         pieces = _pieces(tensor.view(-1), 1)
         for piece in pieces:
@@ -230,13 +235,19 @@ class Led:
             dist.broadcast(piece, group=self.inside, group_src=0)
 
     def reduce_scatter(self, part: Tensor, whole: Tensor) -> None:
-        """Write this rank's part of the sum into ``part``, by an all-reduce whose other parts are dropped."""
+        """Sum ``whole`` over all ranks and write this rank's part of the sum into ``part``.
+
+        It runs an all-reduce and drops the other parts.
+        """
         total = whole.clone()
         self.all_reduce(total)
         part.copy_(total.view(self.size, -1)[self.rank].view_as(part))
 
     def all_gather(self, whole: Tensor, part: Tensor) -> None:
-        """Write the parts of all ranks, in their order, into ``whole``, by an all-reduce of parts among zeros."""
+        """Write the parts of all ranks into ``whole``, in the order of the ranks.
+
+        It runs an all-reduce in which each rank has zeros at the places of other ranks.
+        """
         own = part.clone()
         whole.zero_()
         whole.view(self.size, -1)[self.rank].copy_(own.view(-1))

@@ -38,7 +38,7 @@ from autotuner.costmodel.communication.group import Group, SlowLinks
 
 
 def without_starts(group: Group) -> Group:
-    """Return the group without latencies and starts, because they are counted elsewhere."""
+    """Return the group with start times of 0, for callers that count the starts of collectives elsewhere."""
     return replace(
         group, intra_node_link=_silent(group.intra_node_link), inter_node_link=_silent(group.inter_node_link)
     )
@@ -49,10 +49,11 @@ def _silent(link: Link) -> Link:
 
 
 def measured_s(kind: CollectiveKind, full_bytes: Floats, group: Group) -> Floats | None:
-    """Return the seconds by the lines of the group's link; None if it has no line of that kind.
+    """Return the seconds of a collective from measurements of the group's link; None if this kind was not measured.
 
-    Groups on several nodes follow the lines of the network, or those of the link inside where it has none. Between the
-    numbers of ranks that were timed, and beyond them, a straight line in the steps of a ring.
+    A measurement is a line: a start, plus seconds per byte. Groups on several nodes use the lines of the network, or
+    those of the link inside nodes if the network has none. Between and beyond the measured numbers of ranks, times
+    change in a straight line with the steps of a ring.
     """
     within, across = (_lines(link, kind) for link in (group.intra_node_link, group.inter_node_link))
     if not within:
@@ -149,7 +150,9 @@ _RING_LL128_LONE = 1 / 0.7
 
 
 def all_gather_s(full_bytes: Floats, group: Group) -> Floats:
-    """Return the seconds until every rank holds all ``full_bytes``, from its own shard on; 0 for one rank.
+    """Return the seconds of an all-gather, after which every rank holds all ``full_bytes``; 0 for one rank.
+
+    Each rank starts with its own shard.
 
     Args:
         full_bytes: Bytes of the whole tensor, of shape (layouts,).
@@ -171,7 +174,7 @@ def all_gather_s(full_bytes: Floats, group: Group) -> Floats:
 
 
 def reduce_scatter_s(full_bytes: Floats, group: Group) -> Floats:
-    """Return the seconds until every rank holds its shard of the sum of ``full_bytes`` of each rank.
+    """Return the seconds of a reduce-scatter, after which every rank holds its shard of the sum over all ranks.
 
     Args:
         full_bytes: Bytes of the whole tensor on each rank, of shape (layouts,).
@@ -185,10 +188,11 @@ def reduce_scatter_s(full_bytes: Floats, group: Group) -> Floats:
 
 
 def all_reduce_s(full_bytes: Floats, group: Group) -> Floats:
-    """Return the seconds until every rank holds the sum of ``full_bytes`` of each, by the faster of two algorithms.
+    """Return the seconds of an all-reduce, after which every rank holds the sum, with the faster of ring and tree.
 
     A ring is a reduce-scatter and an all-gather with one start. A tree takes fewer steps: inside a node the switches
-    themselves may add (NVLink SHARP), and between nodes its height grows with the logarithm of their number.
+    themselves may add (NVLink SHARP), and between nodes its height grows with the logarithm of their number. If a
+    layout names an algorithm, a protocol or channels, these are used.
 
     Args:
         full_bytes: Bytes of the tensor on each rank, of shape (layouts,).
@@ -251,30 +255,34 @@ def _collnet_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
 
 
 def ring_all_reduce_s(full_bytes: Floats, group: Group) -> Floats:
-    """Return the time of a ring all-reduce on CPU cores, by gloo or by this project's own ring, which takes as long."""
+    """Return the seconds of a ring all-reduce on CPU cores. The rings of gloo and of this project take equally long."""
     timed_s = measured_s("all_reduce", full_bytes, group)
     return _ring_s(full_bytes, 2, group) if timed_s is None else timed_s
 
 
 def two_trees_all_reduce_s(full_bytes: Floats, group: Group, is_dealt: Booleans) -> Floats:
-    """Return the time of this project's two trees over sends on CPU cores.
+    """Return the seconds of an all-reduce over two trees on CPU cores, which this project builds from sends.
 
     Args:
-        full_bytes: Bytes of each rank.
-        group: The ranks.
-        is_dealt: Whether neighbours by number lie on different nodes.
+        full_bytes: Bytes of the tensor on each rank.
+        group: Ranks of each layout, and their links.
+        is_dealt: True where ranks with neighbouring numbers lie on different nodes (cyclic placement).
     """
     latency_s, s_per_byte = group.two_trees_latency_s, group.two_trees_s_per_byte(is_dealt)
     return np.where(group.num_ranks > 1, _pipelined_s(full_bytes * s_per_byte, latency_s, group), 0.0)
 
 
 def all_to_all_s(sent_bytes: Floats, group: Group, outside: Floats | float = 1.0) -> Floats:
-    """Return the seconds to send an equal share of ``sent_bytes`` to every rank, in as many steps as a ring has.
+    """Return the seconds of an all-to-all, in which each rank sends an equal share of ``sent_bytes`` to every rank.
+
+    It takes as many steps as a ring.
 
     Args:
         sent_bytes: Bytes of each rank, including its own share.
-        group: The ranks.
-        outside: Share of the bytes for other nodes that leaves the node. The rest is passed on there.
+        group: Ranks of each layout, and their links.
+        outside: Share of the bytes for other nodes that really leaves the node. Below 1, copies for several ranks
+            of a
+            node are sent once and passed on inside that node.
     """
     timed_s = measured_s("all_to_all", sent_bytes, group)
     if timed_s is not None:
@@ -344,7 +352,15 @@ def _pipelined_s(transfer_s: Floats, latency_s: Floats, group: Group) -> Floats:
 
 
 def data_all_reduce_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
-    """Return the seconds until every rank of a data-parallel group holds the sum of ``full_bytes`` of each."""
+    """Return the seconds of an all-reduce among data-parallel ranks, on one or two levels as the layout says.
+
+    On two levels, the ranks inside each node sum first, and then the nodes exchange their sums.
+
+    Args:
+        full_bytes: Bytes of the tensor on each rank, of shape (layouts,).
+        group: Data-parallel ranks of each layout, and their links.
+        x: Layouts, one per row.
+    """
     flat_s = _all_reduce_s(full_bytes, group, x)
     if not x.collective_hierarchy.any():
         return flat_s
@@ -357,7 +373,15 @@ def data_all_reduce_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Flo
 
 
 def data_all_gather_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
-    """Return the seconds until every rank of a data-parallel group holds all ``full_bytes``, between nodes first."""
+    """Return the seconds of an all-gather among data-parallel ranks, on one or two levels as the layout says.
+
+    On two levels, the ranks gather between nodes first, and then inside each node.
+
+    Args:
+        full_bytes: Bytes of the whole tensor, of shape (layouts,).
+        group: Data-parallel ranks of each layout, and their links.
+        x: Layouts, one per row.
+    """
     flat_s = all_gather_s(full_bytes, group)
     if not x.collective_hierarchy.any():
         return flat_s
@@ -369,7 +393,13 @@ def data_all_gather_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Flo
 
 
 def data_reduce_scatter_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
-    """Return the seconds until every rank of a data-parallel group holds its shard of the sum."""
+    """Return the seconds of a reduce-scatter among data-parallel ranks, on one or two levels as the layout says.
+
+    Args:
+        full_bytes: Bytes of the whole tensor on each rank, of shape (layouts,).
+        group: Data-parallel ranks of each layout, and their links.
+        x: Layouts, one per row.
+    """
     flat_s = reduce_scatter_s(full_bytes, group)
     if not x.collective_hierarchy.any():
         return flat_s

@@ -34,18 +34,21 @@ _PORT = 1
 
 
 class Slowdowns(NamedTuple):
-    """Slowdown of each of two axes by the other, one row per layout."""
+    """The factors by which two axes of parallelism slow each other's traffic down, one row per layout."""
 
     one: Floats
     other: Floats
 
 
 def fair_slowdowns(one: Iterable[LinkTime], other: Iterable[LinkTime]) -> Slowdowns:
-    """Return the slowdown of two axes that share ports and links above them; 1 if either stays inside its nodes.
+    """Return the factors by which two axes slow each other down on the network links that they share.
+
+    They are 1 if the groups of either axis stay inside their nodes.
 
     Args:
-        one: Links under the traffic of one axis, as groups list them.
-        other: The same links under the traffic of the other axis.
+        one: Seconds per byte that each link is busy with the traffic of one axis, in the order in which groups list
+            links.
+        other: The same for the traffic of the other axis.
     """
     mine, theirs = _by_flow(one), _by_flow(other)
     both = mine + theirs
@@ -80,7 +83,7 @@ def _what_is_left(own: Floats, held: Floats, level: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassTraffic:
-    """Seconds of one pass of a micro-batch, forward or backward, that are traffic of each axis."""
+    """Seconds of collectives and sends of each axis in one pass (forward or backward) of a micro-batch."""
 
     tensor_s: Floats
     """Time in collectives of the tensor group."""
@@ -103,13 +106,13 @@ class _Met:
 
 @dataclass(frozen=True, eq=False)
 class MetTraffic:
-    """Traffic that data-parallel collectives compete with during a pass, one row per layout."""
+    """The traffic of other axes that shares links with data-parallel collectives during a pass, one row per layout."""
 
     axes: Sequence[_Met]
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job, passes: PassTraffic) -> MetTraffic:
-        """Return the traffic of all axes whose groups leave their nodes."""
+        """Return the traffic of tensor, context, expert and pipeline groups that leave their nodes."""
         data = list(_data_links(x, job))
         met = []
         for seconds, group, links in _others(x, job, passes):
@@ -119,14 +122,14 @@ class MetTraffic:
         return cls(axes=met)
 
     def added_s(self, wire_s: Floats, window_s: Floats) -> Floats:
-        """Return the seconds by which sharing links lengthens a pass and the exposed part of the collectives.
+        """Return the seconds that shared links add to a pass and to the exposed part of its data-parallel collectives.
 
-        While the collectives last, other traffic is slower; while that lasts, they are. They were counted as hidden
-        under computation alone, so that nothing is added where they could hide under other traffic as well.
+        Data-parallel collectives and the other traffic slow each other down while both last. The caller has counted the
+        collectives as hidden behind computation only. So nothing is added if the other traffic hides them as well.
 
         Args:
-            wire_s: Time of the collectives alone.
-            window_s: Computation that hides them. Without it they compete with nothing.
+            wire_s: Seconds of the data-parallel collectives if nothing shares their links.
+            window_s: Seconds of computation that hide them. With 0 nothing is added.
         """
         progress_s, stretch_s = window_s, np.zeros_like(wire_s)
         for met in self.axes:

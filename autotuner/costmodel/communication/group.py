@@ -33,7 +33,7 @@ Crosses: TypeAlias = Callable[[Spread, LinkHealth, Cluster], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowLinks:
-    """The slowdown and delay of the slowest link of the slowest group, one row per layout."""
+    """The delay and the slowdown of the slowest degraded link of each layout's groups, one row per layout."""
 
     delay_s: Floats
     """One-way delay of every message over it."""
@@ -42,17 +42,26 @@ class SlowLinks:
 
     @classmethod
     def none(cls, size: int) -> SlowLinks:
-        """Return the values of nominal links."""
+        """Return the values for nominal links: no delay, and a slowdown of 1.
+
+        Args:
+            size: Number of rows.
+        """
         return cls(delay_s=np.zeros(size), slowdown=np.ones(size))
 
     def where(self, rows: Booleans) -> SlowLinks:
-        """Return the values for some rows; all other rows have nominal links."""
+        """Return the same values in the rows of the mask, and the values of nominal links in all other rows."""
         return SlowLinks(delay_s=np.where(rows, self.delay_s, 0.0), slowdown=np.where(rows, self.slowdown, 1.0))
 
     def over(self, rows: Booleans, health: LinkHealth, cluster: Cluster) -> SlowLinks:
-        """Return the values with one more degraded link, over which the groups of some rows reach.
+        """Return the values with one more degraded link.
 
-        The state of a whole class of links replaces earlier values.
+        A state of a whole class of links replaces the earlier slowdown.
+
+        Args:
+            rows: True where a group of the layout uses the link.
+            health: State of the link, or of a class of links.
+            cluster: Cluster with the nominal links.
         """
         factor, late_s = slowdown(health, cluster), DEAD_S if health.is_dead else health.delay_s
         slower = np.maximum(self.slowdown, factor) if health.ends is not None else np.full_like(self.slowdown, factor)
@@ -63,9 +72,15 @@ class SlowLinks:
 
 
 def slow_of(x: LayoutColumns, cluster: Cluster, crosses: Crosses, *spreads: Spread) -> SlowLinks | None:
-    """Return the slowest links of the groups of some layouts; None if the cluster has no degraded link.
+    """Return the delay and slowdown of the slowest link of each layout's groups; None if no link is degraded.
 
-    The job waits for the slowest of all groups of an axis, so that one of them decides.
+    The job waits for the slowest of all groups of an axis, so one slow group decides.
+
+    Args:
+        x: Layouts, one per row.
+        cluster: Cluster with the states of its links.
+        crosses: Function that tells if groups use a link.
+        spreads: Places of the groups.
     """
     if not cluster.link_health:
         return None
@@ -80,12 +95,18 @@ def slow_of(x: LayoutColumns, cluster: Cluster, crosses: Crosses, *spreads: Spre
 
 
 def classes_first(cluster: Cluster) -> list[LinkHealth]:
-    """Return the last known state of each link and class, classes first, because single links may differ from them."""
+    """Return the last known state of each link and of each class of links, with the classes first.
+
+    States of single links follow, because they may differ from the state of their class.
+    """
     return sorted(latest(cluster.link_health), key=lambda health: health.ends is not None)
 
 
 def slowdown(health: LinkHealth, cluster: Cluster) -> float:
-    """Return the time of a byte divided by that on the cluster's nominal link."""
+    """Return the seconds per byte on a degraded link, divided by those on the cluster's nominal link.
+
+    It is 1 if the link's bandwidth is not known.
+    """
     known = health.bandwidth_bytes_per_s
     return 1.0 if known is None else cluster.link_between_ends.bandwidth_bytes_per_s / known
 
@@ -112,7 +133,7 @@ MULTICAST_S = 25e-6
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FlatRing:
-    """The way in which a ring that passes ranks in the order of their numbers leaves nodes."""
+    """The ports and steps with which a ring leaves nodes if it visits ranks in the order of their numbers."""
 
     ports: Floats
     """Number of a node's ports that one ring has for itself."""
@@ -121,7 +142,7 @@ class FlatRing:
 
 
 class LinkTime(NamedTuple):
-    """The time for which a kind of link is busy with a byte of some traffic; 0 if none of it passes."""
+    """The seconds per byte that a kind of link is busy with some traffic; 0 if the traffic does not pass it."""
 
     name: str
     s_per_byte: Floats
@@ -159,13 +180,13 @@ class Group:
 
     @cached_property
     def num_nodes(self) -> Integers:
-        """The number of nodes that one group lies on."""
+        """The number of nodes that one group occupies."""
         return -(-self.num_ranks // self.ranks_per_node)
 
     # ------------------------------------------------------------ the two levels of a hierarchical collective
     @cached_property
     def inside_nodes(self) -> Group:
-        """The ranks that share a node, as one group per node."""
+        """The groups of ranks that share a node, one group per node, for the lower level of a two-level collective."""
         return replace(
             self,
             num_ranks=self.ranks_per_node,
@@ -177,7 +198,10 @@ class Group:
 
     @cached_property
     def between_nodes(self) -> Group:
-        """The group of one rank of each node. Ranks at the other places of the nodes work at the same time."""
+        """The groups with one rank of each node, for the upper level of a two-level collective.
+
+        There is one such group for each place in a node, and all of them work at the same time.
+        """
         return replace(
             self,
             num_ranks=self.num_nodes,
@@ -191,25 +215,25 @@ class Group:
     # ------------------------------------------------------------ seconds before and between the bytes
     @cached_property
     def start_s(self) -> Floats:
-        """The seconds before the first step; 0 for a single rank."""
+        """The seconds that a collective takes before its first step; 0 for a group of one rank."""
         return np.where(self.num_ranks > 1, self.intra_node_link.start_s, 0.0)
 
     @cached_property
     def ramp_s(self) -> Floats:
-        """The seconds that a long message takes to fill the slowest link."""
+        """The seconds that a long message takes to fill the slowest link of the group."""
         return np.where(self.crosses_nodes, self.inter_node_link.ramp_s * self._slowdown, self.intra_node_link.ramp_s)
 
     @cached_property
     def step_s(self) -> Floats:
-        """The latency of one step over the slowest link."""
+        """The latency of one step of a collective over the group's slowest link, in seconds."""
         above_s = _sum(np.where(load.send > 0, load.latency_s, 0.0) for load in self.network)
         return np.where(self.crosses_nodes, self._port_step_s, self._intra_step_s) + self._delay_s + above_s
 
     @cached_property
     def ring_latency_s(self) -> Floats:
-        """The latency of one round of the ring: ``num_ranks - 1`` steps, one of which leaves each node.
+        """The latency in seconds of one round of a ring: ``num_ranks - 1`` steps, one of which leaves each node.
 
-        A late link is late in every step, since each rank passes on in one what it got in the one before.
+        A link with extra delay adds it to every step, since each rank passes on what it got in the step before.
         """
         between = self.num_nodes - 1 if self.ring is None else self.ring.steps_between
         healthy_s: Floats = between * self._port_step_s + (self.num_ranks - 1 - between) * self._intra_step_s
@@ -218,7 +242,10 @@ class Group:
 
     @cached_property
     def tree_latency_s(self) -> Floats:
-        """The latency up and down a tree: through a node's ranks in turn or its switches, then between nodes."""
+        """The latency in seconds up and down a tree.
+
+        Inside a node a tree passes the ranks in turn, or the switches that add. Between nodes its height counts.
+        """
         link = self.intra_node_link
         steps = self.ranks_per_node > 1 if link.multicast_efficiency else 2 * (self.ranks_per_node - 1)
         inside = steps * (MULTICAST_S if link.multicast_efficiency else self._intra_step_s)
@@ -229,16 +256,19 @@ class Group:
     # ------------------------------------------------------------ seconds per byte, in long messages
     @cached_property
     def send_s_per_byte(self) -> Floats:
-        """The seconds per byte from one rank to another over the slowest link."""
+        """The seconds per byte to send from one rank to its neighbour, over the slowest link on the way."""
         return _slowest(self.send_links())
 
     @cached_property
     def ring_s_per_byte(self) -> Floats:
-        """The seconds per byte of one round of the ring. Between nodes the ports of all its ranks work in parallel."""
+        """The seconds per byte of one round of a ring. Between nodes the ports of a node's ranks work in parallel."""
         return _slowest(self.ring_links()) / self.num_ranks
 
     def send_links(self) -> Iterator[LinkTime]:
-        """Yield the seconds per byte of a send over each link that it may pass, from inside nodes up."""
+        """Yield the seconds per byte of a send for each link that it may pass.
+
+        The links inside nodes come first, those of the network's core last.
+        """
         inside = self._unshared_s_per_byte * self._parts(2) * self._slower_inside
         yield from self._inside_links(np.where(self.crosses_nodes, 0.0, inside))
         yield LinkTime(self.inter_node_link.name, np.where(self.crosses_nodes, self._port_s_per_byte, 0.0))
@@ -246,7 +276,10 @@ class Group:
             yield LinkTime(load.name, load.send * self._good_port_s_per_byte)
 
     def ring_links(self) -> Iterator[LinkTime]:
-        """Yield the seconds per shard's byte that each link is busy in one round of the ring, from inside nodes up."""
+        """Yield the seconds that each link is busy in one round of a ring, per byte of one rank's shard.
+
+        The links inside nodes come first, those of the network's core last.
+        """
         inside: Floats = _passed_shards(self.num_ranks) * self._intra_s_per_byte
         yield from self._inside_links(inside)
         between = (self.num_ranks - 1) / self._ring_ports * self._port_s_per_byte
@@ -255,7 +288,14 @@ class Group:
             yield LinkTime(load.name, (self.num_ranks - 1) * load.ring * self._good_port_s_per_byte)
 
     def all_to_all_links(self, outside: Floats | float = 1.0) -> Iterator[LinkTime]:
-        """Yield the seconds per byte of one rank that each link is busy in an all-to-all, from inside nodes up."""
+        """Yield the seconds that each link is busy in an all-to-all, per byte that one rank sends to one other rank.
+
+        The links inside nodes come first, those of the network's core last.
+
+        Args:
+            outside: Share of the bytes for other nodes that really leaves the node, as for
+                ``all_to_all_s_per_byte``.
+        """
         beyond = self.num_ranks - self.ranks_per_node
         passed_on = beyond * np.where(np.asarray(outside) < 1, 1.0, self.relayed)
         sent = _passed_shards(self.ranks_per_node) + passed_on
@@ -276,14 +316,14 @@ class Group:
 
     @cached_property
     def tree_s_per_byte(self) -> Floats:
-        """The seconds per byte up and down the tree: the slower of the ways inside nodes and between them.
+        """The seconds per byte up and down a tree. The slower of the links inside nodes and between nodes decides.
 
-        Switches that add pass 1 + 1 / n of the bytes over each link, every rank's bytes once and the sum's shards,
-        against 2 (n - 1) / n in a ring. Between nodes the ranks of a node share what it sends: the bytes up once and
-        down once, half of them in each of two trees (Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth
-        broadcast, reduction and scan", 2009). Where switches add, two nodes just swap their sums: 362 GB/s on 2 nodes
-        of H100, where an all-gather has 185 (Ultra-Scale Playbook). 2 nodes of A100 show no such gain, 45 GB/s of all
-        ports against 8 of one (Hetu-Galvatron).
+        Switches that add pass 1 + 1 / n of the bytes over each link: every rank's bytes once, and the shards of the
+        sum. A ring passes 2 (n - 1) / n. Between nodes the ranks of a node share the bytes that the node sends: all
+        bytes go up once and down once, half of them in each of two trees (Sanders, Speck, Traeff, "Two-tree algorithms
+        for full bandwidth broadcast, reduction and scan", 2009). If switches add, two nodes just swap their sums: 362
+        GB/s on 2 nodes of H100, where an all-gather has 185 (Ultra-Scale Playbook). 2 nodes of A100 show no such gain,
+        45 GB/s of all ports against 8 of one (Hetu-Galvatron).
         """
         ranks, link = self.ranks_per_node, self.intra_node_link
         inside = 2 * _passed_shards(ranks) / ranks * self._intra_s_per_byte
@@ -298,17 +338,24 @@ class Group:
         return slowest
 
     def all_to_all_s_per_byte(self, outside: Floats | float = 1.0) -> Floats:
-        """Return the seconds per byte that a rank sends in equal shares to all, over both kinds of link at once.
+        """Return the seconds per byte of an all-to-all, in which a rank sends equal shares of its bytes to all ranks.
 
-        Of the bytes for other nodes the share ``outside`` leaves the node; what stands for several ranks there is
-        passed on over the links inside, as is what another rail is to carry.
+        Links inside nodes and between them work at the same time.
+
+        Args:
+            outside: Share of the bytes for other nodes that really leaves the node. Below 1, bytes for several
+                ranks of
+                another node are sent there once and passed on over the links inside that node.
         """
         return _slowest(self.all_to_all_links(outside)) / self.num_ranks
 
     # ------------------------------------------------------------ sums in the network's switches, and trees of our own
     @cached_property
     def switched_latency_s(self) -> Floats:
-        """The latency of a sum in the network's switches: along a node's ranks, once into the network, and back."""
+        """The latency in seconds of a sum in the network's switches.
+
+        It goes along the ranks of a node, once into the network, and back.
+        """
         inside = 2 * self.intra_node_link.latency_s * (self.ranks_per_node - 1).astype(np.float64)
         above_s = _sum(np.where(load.num_parts > 1, load.latency_s, 0.0) for load in self.network)
         latency_s: Floats = inside + np.where(self.crosses_nodes, self._port_step_s + above_s, 0.0) + self._delay_s
@@ -316,10 +363,11 @@ class Group:
 
     @cached_property
     def switched_s_per_byte(self) -> Floats:
-        """The seconds per byte of a sum in switches. Each rank sends its part up once and gets that part of the sum.
+        """The seconds per byte of a sum in the network's switches.
 
-        Above the lowest switches there is one sum of many ranks, so that no tier is fuller than the ports. NCCL assumes
-        0.9 of their bandwidth (src/graph/tuning.cc, 2.8).
+        Each rank sends its part of the bytes up once and gets that part of the sum. Above the lowest switches there is
+        one sum of many ranks, so that no tier carries more than the ports. NCCL assumes 0.9 of their bandwidth
+        (src/graph/tuning.cc, 2.8).
         """
         ranks, link = self.ranks_per_node, self.intra_node_link
         inside: Floats = 2 * _passed_shards(ranks) / ranks * self._intra_s_per_byte
@@ -332,12 +380,15 @@ class Group:
 
     @cached_property
     def two_trees_latency_s(self) -> Floats:
-        """The latency up and down a binary tree over the numbers of the ranks, whatever node they lie on."""
+        """The latency in seconds up and down a binary tree over the ranks in the order of their numbers.
+
+        Every step counts as slow as one over the group's slowest link.
+        """
         latency_s: Floats = 2 * np.ceil(np.log2(self.num_ranks)) * self.step_s
         return latency_s
 
     def two_trees_s_per_byte(self, is_dealt: Booleans) -> Floats:
-        """Return the seconds per byte up and down two trees, each with half of the bytes.
+        """Return the seconds per byte of an all-reduce over two trees, each with half of the bytes.
 
         An inner rank of one tree is a leaf of the other. A rank sends every byte twice. With r ranks on each of K nodes
         the trees' edges take (3 - 2 / K) times the bytes out of a node with block placement, and 2 r (1 - 1 / K) times
@@ -345,7 +396,7 @@ class Group:
         ``autotuner.training.ring_and_tree``.
 
         Args:
-            is_dealt: Whether rank i lies on node i modulo the number of nodes.
+            is_dealt: True where rank i lies on node i modulo the number of nodes (cyclic placement).
         """
         ranks, nodes = self.ranks_per_node, self.num_nodes
         apart = 2 * ranks * (1 - 1 / nodes)

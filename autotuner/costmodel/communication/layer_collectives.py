@@ -34,21 +34,21 @@ from autotuner.costmodel.micro_batch import (
 
 
 def overlap_share(accelerator: Accelerator) -> float:
-    """Return the share of a computation's time under which a collective makes progress.
+    """Return the share of a computation's time in which a collective can make progress at the same time.
 
-    1 on GPUs, whose copy engines and network cards work beside the matrix units; 0 on a CPU, where the core that
-    computes also moves the bytes.
+    It is 1 on GPUs, whose copy engines and network cards work at the same time as the matrix units. It is 0 on a CPU,
+    where the core that computes also moves the bytes.
     """
     return 0.0 if accelerator.kind == "cpu" else 1.0
 
 
 def exposed_s(wire_s: Floats, window_s: Floats, num_parts: Floats) -> Floats:
-    """Return the seconds by which a collective in equal parts lengthens a computation in as many parts.
+    """Return the seconds that a collective adds to a computation, if both are cut into the same number of equal parts.
 
     Exact for both usual pipelines, which mirror each other: a bucketed reduction, whose part i starts when part i of
-    the backward pass is done (arXiv 2006.15704, section 3.2), and a prefetched gather, whose part i + 1 runs under part
-    i of the computation (arXiv 2304.11277, section 3.3). The last reduction and the first gather meet no computation;
-    each other part sticks out by what it is longer than its computation.
+    the backward pass is done (arXiv 2006.15704, section 3.2), and a prefetched gather, whose part i + 1 runs during
+    part i of the computation (arXiv 2304.11277, section 3.3). No computation hides the last reduction and the first
+    gather. Each other part is exposed for as long as it takes longer than its part of the computation.
 
     Args:
         wire_s: Wire time of all parts together.
@@ -63,12 +63,18 @@ def exposed_s(wire_s: Floats, window_s: Floats, num_parts: Floats) -> Floats:
 
 
 def layer_tensor_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
-    """Return the seconds of one pass's tensor collectives: an all-reduce after attention and one after the MLP.
+    """Return the seconds of one pass's collectives among tensor ranks in one layer, before any overlap.
 
-    With sequence parallelism each becomes a reduce-scatter and an all-gather (arXiv 2205.05198, section 4.2.2); what is
-    gathered for a product in 8 bits may be rounded before. Ranks with whole experts, each with tokens of its own, have
-    nothing to sum; where they share hidden states no longer than that, they gather the answers. Shared experts are
-    split like a dense block.
+    There is an all-reduce after attention and one after the MLP. With sequence parallelism each becomes a
+    reduce-scatter and an all-gather (arXiv 2205.05198, section 4.2.2). Values that are gathered for a product in 8 bits
+    may be rounded before. Ranks that hold whole experts, each with its own tokens, have nothing to sum. If they do not
+    divide hidden states (no sequence parallelism), they gather the results instead. Shared experts are split like a
+    dense block.
+
+    Args:
+        x: Layouts, one per row.
+        job: The job.
+        sparse: True for a layer with experts.
     """
     summed_bytes, group = hidden_bytes(x, job), _group(x, job)
     whole_s, gather_s = all_reduce_s(summed_bytes, group), all_gather_s(summed_bytes, group)
@@ -92,15 +98,17 @@ copies that take memory bandwidth from them, use up the rest. Three pairs of run
 
 
 def exposed_tensor_s(x: LayoutColumns, tensor_s: Floats, products_s: Floats, share: float) -> Floats:
-    """Return the part of a pass's tensor collectives that the products next to them leave exposed.
+    """Return the seconds of a pass's tensor collectives that the neighbouring matrix products do not hide.
 
     A collective that a product waits for is exposed, unless both are cut into as many parts as there are tensor ranks.
-    Then each part of the collective runs beside the product of another part, so that only one part is exposed
-    ("Introducing Async Tensor Parallelism in PyTorch", 2024; user buffers of Transformer Engine). Args:
+    Then each part of the collective runs during the product of another part, so that only one part is exposed
+    ("Introducing Async Tensor Parallelism in PyTorch", 2024; user buffers of Transformer Engine).
+
+    Args:
         x: Layouts.
         tensor_s: Seconds of the pass's collectives.
         products_s: Seconds of the pass's products.
-        share: Share of the products under which collectives make progress without async tensor parallelism.
+        share: Share of the products' time in which collectives make progress without async tensor parallelism.
     """
     if not (share or x.async_tensor_parallel.any()):
         return tensor_s
@@ -111,12 +119,12 @@ def exposed_tensor_s(x: LayoutColumns, tensor_s: Floats, products_s: Floats, sha
 
 
 def end_of_model_s(x: LayoutColumns, job: Job) -> Floats:
-    """Return the seconds to sum looked-up states over tensor ranks, or their gradients at the end of the model."""
+    """Return the seconds to sum the embedding's output, or the gradient at the model's end, over tensor ranks."""
     return all_reduce_s(hidden_bytes(x, job), _group(x, job))
 
 
 def logits_gather_s(x: LayoutColumns, job: Job) -> Floats:
-    """Return the seconds to gather the logits over the tensor ranks, if the layout or the stack wants them whole."""
+    """Return the seconds to gather all logits on every tensor rank; 0 if the logits stay divided."""
     logits_bytes = x.element_bytes * tokens_per_pass(x, job) * job.model.vocab_size * gathers_logits(x, job)
     return all_gather_s(logits_bytes, _group(x, job)) * (x.tensor_parallel_degree > 1)
 
@@ -129,14 +137,16 @@ def _group(x: LayoutColumns, job: Job) -> Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeTimes:
-    """Exposed seconds of one layer's exchange."""
+    """The seconds that one layer's attention waits for other context ranks, in its forward and in its backward pass."""
 
     forward_s: Floats
     backward_s: Floats
 
 
 def exchange_times(x: LayoutColumns, job: Job, forward_s: Floats, backward_s: Floats) -> ExchangeTimes:
-    """Return the time that a layer's attention core waits for the other ranks of its context group; 0 without others.
+    """Return the seconds that a layer's attention waits for other ranks of its context group; 0 for a group of one.
+
+    The layout chooses the exchange: a ring, an all-gather of keys and values, or an all-to-all of heads.
 
     Args:
         x: Layouts.
@@ -207,7 +217,10 @@ def _key_values(x: LayoutColumns, job: Job) -> Floats:
 
 
 def dispatch_s(x: LayoutColumns, job: Job) -> Floats:
-    """Return the seconds of one pass through a sparse layer: tokens to the ranks of their experts, and back."""
+    """Return the seconds to send tokens to the ranks of their experts and back, in one pass through a sparse layer.
+
+    It is the time on the wire, before any overlap; 0 if the model has no experts.
+    """
     experts = job.model.experts
     if experts is None or not (x.expert_parallel_degree * (1 + job.stack.splits_experts) > 1).any():
         return np.zeros(len(x))
@@ -258,9 +271,14 @@ def _split_experts_s(x: LayoutColumns, job: Job, experts: MixtureOfExperts, toke
 
 
 def exposed_dispatch_s(job: Job, sent_s: Floats, computed_s: Floats) -> Floats:
-    """Return the part of one pass's dispatch that the computation of another micro-batch leaves exposed.
+    """Return the seconds of one pass's token dispatch that the computation of another micro-batch does not hide.
 
-    The forward pass of one micro-batch runs beside the backward pass of another (arXiv 2412.19437, section 3.2.1:
-    DualPipe; Megatron-LM's ``overlap_moe_expert_parallel_comm`` does so within 1F1B).
+    The forward pass of one micro-batch runs at the same time as the backward pass of another (arXiv 2412.19437, section
+    3.2.1: DualPipe; Megatron-LM's ``overlap_moe_expert_parallel_comm`` does so within 1F1B).
+
+    Args:
+        job: Job, whose stack states the share of the dispatch that it can hide.
+        sent_s: Seconds of the dispatch (``dispatch_s``).
+        computed_s: Seconds of computation that can hide it.
     """
     return sent_s - np.minimum(job.stack.hides_dispatch * sent_s, computed_s)

@@ -27,12 +27,12 @@ from autotuner.costmodel.table import taken, where
 
 
 def placed(group: Group, stride: Integers, cluster: Cluster, layouts: LayoutColumns | None) -> Group:
-    """Return the group with its ranks on nodes by the layouts' placement, routed over the cluster's network.
+    """Return the group with the ranks per node and the network load that follow from the layouts' rank placement.
 
     Args:
-        group: Group with block placement and one switch.
-        stride: Distance between the numbers of its ranks.
-        cluster: Cluster with the nodes.
+        group: Group with block placement, on nodes that are joined by one switch.
+        stride: Difference between the numbers of neighbouring ranks of the group.
+        cluster: Cluster with the nodes and the network.
         layouts: Layouts of the groups; None: block placement, and nothing configured in NCCL.
     """
     stride = np.broadcast_to(stride, np.shape(group.num_ranks))
@@ -112,10 +112,10 @@ def _flat_ring(places: Places, inside: Integers, cluster: Cluster) -> FlatRing:
 
 
 def group_of(num_ranks: Integers, stride: Integers, cluster: Cluster, layouts: LayoutColumns | None = None) -> Group:
-    """Return groups of ``num_ranks`` ranks that lie ``stride`` apart.
+    """Return the groups of ``num_ranks`` ranks whose numbers differ by ``stride``, with the links between them.
 
-    A group that straddles borders of nodes has as few ranks on one side as the steps in which the border wanders
-    through such groups; its ring has no more ports anywhere than there.
+    If a group lies across a border between nodes, the border cuts it at a different place in each such group. The group
+    with the fewest ranks on one side of a border limits the number of ports of all rings.
 
     Args:
         num_ranks: Ranks of a group, of shape (layouts,).
@@ -155,22 +155,22 @@ def _in_blocks(num_ranks: Integers, stride: Integers, cluster: Cluster, layouts:
 
 # ---------------------------------------------------------------- the groups of a layout, by Layout's rank order
 def tensor_group(x: LayoutColumns, cluster: Cluster) -> Group:
-    """Return the group of tensor ranks, which are neighbours."""
+    """Return the groups of tensor ranks, whose numbers follow one another."""
     return _ring(x, cluster, placement.tensor_spread(_one(x)))
 
 
 def context_group(x: LayoutColumns, cluster: Cluster) -> Group:
-    """Return the group of context ranks: one rank of each tensor group that shares a sequence."""
+    """Return the groups of context ranks, which split the same sequences among them."""
     return _ring(x, cluster, placement.context_spread(_one(x)))
 
 
 def shard_group(x: LayoutColumns, cluster: Cluster) -> Group:
-    """Return the group of shard ranks, which split parameters: shard and context ranks together."""
+    """Return the groups of ranks that split the parameters (FSDP): shard ranks and context ranks together."""
     return _ring(x, cluster, placement.shard_spread(_one(x)))
 
 
 def replicate_group(x: LayoutColumns, cluster: Cluster) -> Group:
-    """Return the group of replicas with the same shard; if nothing is sharded, context ranks are replicas too."""
+    """Return the groups of replicas with the same shard. Without sharding, context ranks are replicas, too."""
     replicas, joined = placement.replicate_spreads(_one(x))
     num_ranks, stride = _column(replicas.num_ranks), _column(replicas.stride)
     num_joined = _column(joined.num_ranks)
@@ -190,15 +190,16 @@ def replicate_group(x: LayoutColumns, cluster: Cluster) -> Group:
 
 
 def exchange_group(x: LayoutColumns, cluster: Cluster) -> Group:
-    """Return the group of a lossy exchange: replicas with the same shard, one context rank of each."""
+    """Return the groups for a lossy gradient exchange: replicas with the same shard and the same context rank."""
     replicas, _ = placement.replicate_spreads(_one(x))
     return _ring(x, cluster, replicas)
 
 
 def expert_group(x: LayoutColumns, job: Job) -> Group:
-    """Return the group of expert ranks: the innermost of context, shard and often tensor ranks.
+    """Return the groups of expert ranks, which hold different experts of the same layer.
 
-    Megatron-LM core 0.13, parallel_state.py: expert ranks are numbered tensor-expert-data-pipeline.
+    They consist of context ranks and shard ranks with the nearest numbers, and often of tensor ranks. Megatron-LM core
+    0.13, parallel_state.py: expert ranks are numbered tensor-expert-data-pipeline.
     """
     spread = placement.expert_spread(_one(x), job)
     group = group_of(_column(spread.num_ranks), _column(spread.stride), job.cluster, x)
@@ -206,12 +207,15 @@ def expert_group(x: LayoutColumns, job: Job) -> Group:
 
 
 def expert_shard_group(x: LayoutColumns, job: Job) -> Group:
-    """Return the group of shard ranks with the same experts: those that expert ranks leave."""
+    """Return the groups of ranks that hold the same experts and split these experts' parameters among them."""
     return _ring(x, job.cluster, placement.expert_shard_spread(_one(x), job))
 
 
 def pipeline_group(x: LayoutColumns, cluster: Cluster) -> Group:
-    """Return the group of pipeline ranks: one rank of every stage. ``Hops`` has the degraded links between them."""
+    """Return the groups of pipeline ranks, with one rank for each place in the pipeline.
+
+    Degraded links between them are not included; ``Hops`` has them.
+    """
     spread = placement.pipeline_spread(_one(x))
     return group_of(_column(spread.num_ranks), _column(spread.stride), cluster, x)
 

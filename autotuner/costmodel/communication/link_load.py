@@ -23,9 +23,11 @@ from autotuner.costmodel.communication.rank_placement import Places
 
 
 def unevenness(num_balls: Floats, num_bins: float) -> Floats:
-    """Return the expected balls in the fullest bin over those in the average one; 1 for no balls or a single bin.
+    """Return the expected number of balls in the fullest bin, divided by the average number per bin.
 
-    Numbers of balls in bins count as Poisson and independent: at most 3 % beside a simulation of 8 to 512 bins.
+    Balls fall into bins at random, as connections fall on the uplinks of a switch. It is 1 for no balls or a single
+    bin. The numbers of balls in the bins count as Poisson distributed and independent, which differs by at most 3 %
+    from a simulation of 8 to 512 bins.
 
     Example:
         >>> unevenness(np.array([1.0, 8.0]), 1).tolist()
@@ -55,10 +57,10 @@ _MANY = 1e4
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NetworkLoad:
-    """Traffic over links of one kind while all groups of an axis work at once, one row per layout.
+    """The load of one kind of network links while all groups of an axis communicate at once, one row per layout.
 
-    Its unit is the port of one rank: a load of 2 takes twice as long as the same bytes through a port. The rows of
-    groups that stay below have loads of 0.
+    The unit is the load of one rank's port: with a load of 2, the same bytes take twice as long as through a port.
+    Groups that do not use these links have a load of 0.
     """
 
     name: str
@@ -79,17 +81,26 @@ class NetworkLoad:
     """Extra latency of a message over these links, compared with one that stays below them."""
 
     def joined(self, num_joined: Integers) -> NetworkLoad:
-        """Return the load if each rank stands for so many that lie beside it, and the ports of all of them work."""
+        """Return the load if each rank stands for ``num_joined`` neighbouring ranks, whose ports share its bytes."""
         return replace(self, ring=self.ring / num_joined, ring_by_node=self.ring_by_node / num_joined)
 
     def of_one_in(self, num_ranks: Integers) -> NetworkLoad:
-        """Return the load if one of so many ranks of a node took part, and the others did the same besides."""
+        """Return the load of groups with one rank per node, if all ``num_ranks`` ranks of a node work at once."""
         by_node = self.ring_by_node * num_ranks
         return replace(self, ring=by_node, ring_by_node=by_node, ring_steps=np.maximum(self.num_parts - 1.0, 0.0))
 
 
 def network_loads(places: Places, cluster: Cluster, layouts: LayoutColumns | None) -> tuple[NetworkLoad, ...]:
-    """Return the loads of the cluster's network from the nodes upwards; empty without a description."""
+    """Return the load of each kind of link of the cluster's network, from the lowest links up.
+
+    Args:
+        places: Places of the groups on nodes.
+        cluster: Cluster with the network.
+        layouts: Layouts of the groups; None: nothing is configured in NCCL.
+
+    Returns:
+        An empty tuple if the cluster has no description of its network.
+    """
     network = cluster.network
     if network is None:
         return ()
@@ -198,7 +209,14 @@ def _scattered_over_rails(
 
 
 def relayed_share(inside: Integers, places: Places, network: Network, layouts: LayoutColumns | None) -> Floats | float:
-    """Return the share of all-to-all bytes leaving a node that NVLink takes to another rail's accelerator first."""
+    """Return the share of all-to-all bytes for other nodes that first go over NVLink to an accelerator on another rail.
+
+    Args:
+        inside: Number of ranks of a group that share a node.
+        places: Places of the groups on nodes.
+        network: Network with its rails (separate switches for the ports at the same place of each node).
+        layouts: Layouts, which may turn this relay off (NCCL's PXN); None: it is on.
+    """
     share = 1 - 1 / _rails_met(inside, places, network)
     return share if layouts is None else np.where(layouts.pxn, share, 0.0)
 

@@ -32,7 +32,7 @@ Triple: TypeAlias = tuple[float, float, float]
 
 
 class Generation(IntEnum):
-    """GPUs that NCCL tells apart, by their compute capability: 7.x, 8.x, 9.x, and 10 and above."""
+    """The generations of NVIDIA GPUs in NCCL, by compute capability: 7.x, 8.x, 9.x, and 10 and above."""
 
     VOLTA = 0
     AMPERE = 1
@@ -41,7 +41,7 @@ class Generation(IntEnum):
 
 
 class NcclAlgorithm(StrEnum):
-    """Algorithms, as NCCL names them in ``NCCL_ALGO``.
+    """NCCL's algorithms for collectives, with their names in ``NCCL_ALGO``.
 
     PAT is left out, because only one GPU per node gathers with it.
     """
@@ -55,7 +55,7 @@ class NcclAlgorithm(StrEnum):
 
 
 class NcclProtocol(IntEnum):
-    """The index of a protocol in a triple."""
+    """NCCL's protocols for collectives. The value is the index of the protocol in a ``Triple``."""
 
     LL = 0
     LL128 = 1
@@ -150,7 +150,7 @@ _LEAST_COPIED_GB_PER_S, _WIDE_GB_PER_S, _FEW_CHANNELS = 25.0, 50.0, 4
 
 
 def generation_of(accelerator: Accelerator) -> Generation:
-    """Return the generation of a GPU of NVIDIA, by its number formats and scales."""
+    """Return the generation of an NVIDIA GPU, which follows from the number formats and scales that it supports."""
     if accelerator.applies_block_scales:
         return Generation.BLACKWELL
     if Fp8Recipe.BLOCKWISE in accelerator.fp8_recipes:
@@ -159,12 +159,12 @@ def generation_of(accelerator: Accelerator) -> Generation:
 
 
 def wires_of(num_ranks: int, ranks_per_node: int, cluster: Cluster) -> Wires:
-    """Return the wires between so many ranks, with so many of them on each node.
+    """Return the channels and links that NCCL finds between the ranks of a group.
 
     Args:
-        num_ranks: Number of ranks, two or more.
+        num_ranks: Number of ranks of the group, two or more.
         ranks_per_node: Number of the group's ranks on each node.
-        cluster: Cluster of GPUs of NVIDIA.
+        cluster: Cluster of NVIDIA GPUs.
     """
     generation = generation_of(cluster.accelerator)
     link, num_nodes = cluster.intra_node_link, -(-num_ranks // ranks_per_node)
@@ -238,7 +238,7 @@ _SMALLEST, _LARGEST = 2**3, 2**34
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channels:
-    """Copies of an algorithm's path that work in parallel, with the GB/s of each inside nodes and between them."""
+    """NCCL channels: copies of a path that work in parallel, with the GB/s of each inside nodes and between nodes."""
 
     count: int
     inside_gb_per_s: float
@@ -247,7 +247,7 @@ class Channels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wires:
-    """A group of ranks as NCCL's search of the topology leaves it."""
+    """The channels and links of a group of ranks that NCCL's topology search finds."""
 
     num_ranks: int
     num_nodes: int
@@ -266,18 +266,18 @@ class Wires:
 
     @property
     def ranks_per_node(self) -> int:
-        """The ranks of the group per node, rounded down as in NCCL."""
+        """The number of the group's ranks on each node, rounded down as in NCCL."""
         return self.num_ranks // self.num_nodes
 
     @property
     def size_row(self) -> int:
-        """The index in a triple of one node, two nodes, or more."""
+        """The index in a ``Triple`` for the number of nodes: 0 for one node, 1 for two, 2 for more."""
         return min(self.num_nodes, 3) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """An algorithm with a protocol, as NCCL rates it for one collective of one group."""
+    """An algorithm with a protocol, with the latency and bandwidth that NCCL expects of it for one group."""
 
     algorithm: NcclAlgorithm
     protocol: NcclProtocol
@@ -290,7 +290,7 @@ class Way:
     """Size from which the latency counts 1.4 times, 1.9 times on Volta; None: it never does."""
 
     def seconds(self, num_bytes: float) -> float:
-        """Return the seconds that NCCL expects for a collective of that size."""
+        """Return the seconds that NCCL expects for a collective of ``num_bytes`` bytes."""
         bandwidth, latency_us = self.gb_per_s, self.latency_us
         if self.algorithm is NcclAlgorithm.TREE and self.is_sum:
             shares, size = TREE_SHARES[self.protocol], int(num_bytes) >> 6
@@ -306,19 +306,25 @@ class Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """A range of sizes for which NCCL takes one way. It ends where the next band begins."""
+    """A range of sizes for which NCCL chooses the same algorithm and protocol. It ends where the next band begins."""
 
     from_bytes: int
     way: Way
 
 
 def chosen(collective: Collective, num_bytes: float, wires: Wires) -> Way:
-    """Return the way that NCCL takes for that size. Of equal ones it takes the first in its own order."""
+    """Return the algorithm and protocol that NCCL chooses for a collective of this size.
+
+    If several are equally fast, NCCL takes the first in its own order.
+    """
     return min(ways(collective, wires), key=lambda way: way.seconds(num_bytes))
 
 
 def bands(collective: Collective, wires: Wires) -> tuple[Band, ...]:
-    """Return the way of every size, at powers of two. Neighbouring sizes with the same way are joined."""
+    """Return the ranges of sizes for which NCCL chooses the same algorithm and protocol, smallest first.
+
+    Sizes are compared at powers of two bytes.
+    """
     rated, found = ways(collective, wires), list[Band]()
     size = _SMALLEST
     while size <= _LARGEST:
@@ -330,7 +336,7 @@ def bands(collective: Collective, wires: Wires) -> tuple[Band, ...]:
 
 
 def ways(collective: Collective, wires: Wires) -> tuple[Way, ...]:
-    """Return every way that NCCL may take, in its order of algorithms and protocols.
+    """Return every algorithm and protocol that NCCL may choose for a collective, in NCCL's own order.
 
     Raises:
         ValueError: There is only one rank.

@@ -39,7 +39,7 @@ _Resource: TypeAlias = tuple[str, int, int]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WiredNode:
-    """The slowdown and delay of a node's links for groups of ranks, one row per layout."""
+    """The slowdown and delay inside a node whose accelerators are not all joined by NVLink, one row per layout."""
 
     ring_slowdown: Floats
     """Time of a byte around a ring inside a node, divided by that on the cluster's link inside nodes."""
@@ -52,7 +52,16 @@ class WiredNode:
 
 
 def wired_node(ranks_inside: Integers, stride: Integers, cluster: Cluster) -> WiredNode | None:
-    """Return the slowdown of groups inside a node, with ranks ``stride`` apart; None if one link joins all."""
+    """Return the slowdown of collectives inside a node that has PCIe or sockets between accelerators.
+
+    Args:
+        ranks_inside: Number of ranks of a group that share a node.
+        stride: Difference between the numbers of neighbouring ranks of the group.
+        cluster: Cluster with the wiring of its nodes.
+
+    Returns:
+        None if the wiring is not described, or if NVLink joins all accelerators of a node.
+    """
     wiring, size = cluster.wiring, cluster.accelerators_per_node
     if wiring is None or wiring.is_joined_by_nvlink(size):
         return None

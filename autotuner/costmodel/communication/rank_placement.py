@@ -20,7 +20,7 @@ from autotuner.core.columns import Booleans, Floats, Integers
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Windows:
-    """Parts of ``size`` ranks of a job, and groups of ranks, one row per layout."""
+    """Groups of ranks, and the parts of ``size`` consecutive ranks that they cross, one row per layout."""
 
     num_ranks: Integers
     """Number of ranks of one group."""
@@ -32,15 +32,18 @@ class Windows:
     """Number of ranks of the job; the last part may have fewer."""
 
     def rings_out(self) -> Floats:
-        """Return the number of rings that leave the fullest part."""
+        """Return the number of rings that leave a part, for the part that most rings leave."""
         return self._fullest(_rings_out)
 
     def sends_out(self) -> Floats:
-        """Return the number of ranks of the fullest part whose next rank in the group lies after its end."""
+        """Return the number of a part's ranks whose next rank in the group lies after the part's end.
+
+        It is the number of the part with the most such ranks.
+        """
         return self._fullest(_sends_out)
 
     def shares_out(self) -> Floats:
-        """Return the all-to-all traffic that leaves the fullest part, in units of one rank's bytes."""
+        """Return the all-to-all traffic that leaves the busiest part, in units of the bytes that one rank sends."""
         return self._fullest(_shares_out)
 
     def _fullest(self, count: Callable[[Integers, Integers, Integers, Integers], Floats]) -> Floats:
@@ -95,9 +98,9 @@ def _sent_from(num_ranks: Integers, stride: Integers, length: Integers) -> Integ
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Places:
-    """Groups of ranks with evenly spaced numbers, one row per layout.
+    """The places of groups on nodes: ranks of a group have evenly spaced numbers. One row per layout.
 
-    A *part* is what lies below one switch, or inside one node: so many nodes that follow one another.
+    A *part* of the cluster is one node, or the nodes below one switch, which follow one another.
     """
 
     num_ranks: Integers
@@ -116,25 +119,29 @@ class Places:
 
     @property
     def span(self) -> Integers:
-        """The distance of rank numbers from one group of a row to the next group with other ranks."""
+        """The number of ranks in a block of ``stride`` groups. The next block starts that many ranks later."""
         return self.num_ranks * self.stride
 
     def ranks_below(self, part_nodes: int) -> Integers:
-        """Return the fewest ranks of a group in any part in which it lies."""
+        """Return the smallest number of a group's ranks that lie in one part, among the parts that hold any of them.
+
+        Args:
+            part_nodes: Number of nodes of a part.
+        """
         if not self.is_cyclic.any():
             return self._in_blocks(part_nodes)
         return np.where(self.is_cyclic, self._dealt(part_nodes), self._in_blocks(part_nodes))
 
     def leave(self, part_nodes: int) -> Booleans:
-        """Return the rows whose groups lie in more than one part."""
+        """Return a mask over the rows: True where a group lies in more than one part of ``part_nodes`` nodes."""
         return self.ranks_below(part_nodes) < self.num_ranks
 
     def num_parts(self, part_nodes: int) -> Integers:
-        """Return the number of parts in which a group lies."""
+        """Return the number of parts of ``part_nodes`` nodes that a group lies in."""
         return -(-self.num_ranks // self.ranks_below(part_nodes))
 
     def ring_ranks(self, part_nodes: int, *, by_node: bool = False) -> Floats:
-        """Return the ranks of a part divided by the times that rings leave it: a ring's part of the ports.
+        """Return the number of ranks of a part for each ring that leaves it, whose ports the ring has for itself.
 
         Args:
             part_nodes: Number of nodes of a part, in which no row's group lies as a whole.
@@ -145,7 +152,11 @@ class Places:
         return np.where(self.is_cyclic, dealt, blocks)
 
     def ring_steps_out(self, part_nodes: int) -> Floats:
-        """Return the number of steps of one round that leave a part, without the last step."""
+        """Return the number of steps in one round of a ring that leave a part, without the last step.
+
+        Args:
+            part_nodes: Number of nodes of a part.
+        """
         steps = (self.num_parts(part_nodes) - 1).astype(np.float64)
         if self.sorts_ring or not self.is_cyclic.any():
             return steps
@@ -154,14 +165,22 @@ class Places:
         )
 
     def share_sent_out(self, part_nodes: int) -> Floats:
-        """Return the share of a part's ranks whose next rank in the group lies in another part."""
+        """Return the share of a part's ranks whose next rank in the group lies in another part.
+
+        Args:
+            part_nodes: Number of nodes of a part.
+        """
         num_ranks = self.ranks_per_node * part_nodes
         blocks = self._fullest(part_nodes, Windows.sends_out, np.minimum(self.stride, num_ranks) / num_ranks)
         shares = np.where(self.is_cyclic, self._out_of(part_nodes, self.stride), blocks)
         return np.where(self.leave(part_nodes), shares, 0.0)
 
     def share_scattered_out(self, part_nodes: int) -> Floats:
-        """Return the share of all-to-all bytes of a part's ranks that leaves the part."""
+        """Return the share of the bytes that a part's ranks send in an all-to-all that leaves the part.
+
+        Args:
+            part_nodes: Number of nodes of a part.
+        """
         shares = (self.num_ranks - self.ranks_below(part_nodes)) / self.num_ranks
         return np.where(self.is_cyclic, shares, self._fullest(part_nodes, Windows.shares_out, shares))
 

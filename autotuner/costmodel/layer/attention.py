@@ -28,7 +28,7 @@ _BACKWARD_PRODUCTS = (3, 2)  # the scores again, gradients of queries and keys; 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionShape:
-    """Shape of causal attention on one rank. Each field is a number or a column."""
+    """Shape of causal attention on one rank. Each field is a number or a column with one row per layout."""
 
     batch: Sizes
     num_heads: Sizes
@@ -45,17 +45,21 @@ class AttentionShape:
     """Width of a value; 0: as wide as a key."""
 
     def columns(self) -> list[Floats]:
-        """Return the fields in their order, as floats that are broadcast to one shape."""
+        """Return the fields as a list of float arrays of one common shape, in the order of the fields.
+
+        ``value_dim`` comes last, with the width of a key where it is 0.
+        """
         values = np.where(np.asarray(self.value_dim) > 0, self.value_dim, self.head_dim)
         sizes = (self.batch, self.num_heads, self.num_kv_heads, self.head_dim, self.query_len, self.key_len, values)
         return list(np.broadcast_arrays(*(np.asarray(size, dtype=np.float64) for size in sizes)))
 
 
 def attention_s(shape: AttentionShape, kernel: Choices | int, law: AttentionLaw) -> tuple[Floats, Floats]:
-    """Return the forward and backward seconds of the core by each row's kernel, at the clocks of a short benchmark.
+    """Return the seconds of the attention core's forward and backward pass, with the kernel of each row.
 
-    The backward of a fused kernel contains its own recomputation of the scores. A kernel that the law does not know
-    takes ``nan``.
+    The attention core is everything between the projections. Times hold for the clocks of a short benchmark on an idle
+    device. The backward pass of a fused kernel includes its own recomputation of the scores. A kernel that the law does
+    not know takes ``nan``.
 
     Returns:
         Two arrays, broadcast over the shape and the kernels.

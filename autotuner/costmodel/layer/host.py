@@ -52,7 +52,16 @@ LAUNCHES_PER_COLLECTIVE = 3
 
 
 def launches_s(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool) -> Floats:
-    """Return the host's seconds to launch a layer's forward pass. The backward, which starts in C++, takes as long."""
+    """Return the seconds that the host needs to launch the kernels of a layer's forward pass.
+
+    The backward pass, which starts in C++, takes as long.
+
+    Args:
+        x: Layouts, one per row.
+        job: The job.
+        sparse: True for a layer with experts.
+        sends_cross: True if pipeline sends cross nodes at the same time.
+    """
     per_layer = np.where(x.compiled, COMPILED_KERNELS_PER_LAYER, KERNELS_PER_LAYER)
     kernels = per_layer + (job.model.num_norms_per_layer - 2)
     kernels = kernels + KERNELS_PER_LATENT * (job.model.latent_attention is not None) + cast_kernels(x, job)
@@ -76,20 +85,28 @@ def launches_s(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool) -
 
 
 def dispatch_wait_s(x: LayoutColumns, job: Job) -> Floats:
-    """Return the seconds that the device idles in a forward pass while its host waits for the counts of tokens."""
+    """Return the seconds of a forward pass in which the device idles because its host waits for token counts.
+
+    The host reads how many tokens arrive for each expert before it launches the experts' kernels.
+    """
     waits = job.stack.dispatch_waits and job.model.experts is not None and job.model.experts.capacity_factor is None
     launches = LAUNCHES_PER_DISPATCH_WAIT * waits * (job.cluster.accelerator.kind != "cpu")
     return np.where(x.expert_parallel_degree > 1, launches * job.stack.kernel_launch_s, 0.0)
 
 
 def host_wait_s(job: Job, launching_s: Floats, device_s: Floats) -> Floats:
-    """Return the seconds that a device waits for launches of ``launching_s`` beside ``device_s`` of its own work.
+    """Return the seconds that a device waits for its host to launch kernels.
 
     The host runs ahead of the device, so that the longer of the two decides. But it does not run ahead for a whole
-    step: it stops where it reads a result, and short kernels lie beside long ones. The power mean rounds the corner
-    about as vTrain's small models show it: passes of 25, 51 and 205 ms under 67 ms of launches took 67, 75 and 205 ms.
+    step: it stops where it reads a result, and short kernels come between long ones. The power mean rounds the corner
+    about as vTrain's small models show it: passes of 25, 51 and 205 ms with 67 ms of launches took 67, 75 and 205 ms.
 
-    On a CPU the core that launches also computes.
+    On a CPU the core that launches also computes, so the wait is all of ``launching_s``.
+
+    Args:
+        job: The job.
+        launching_s: Seconds that the host needs to launch the kernels.
+        device_s: Seconds of the device's own work in the same time.
     """
     if job.cluster.accelerator.kind == "cpu":
         return launching_s
@@ -97,24 +114,25 @@ def host_wait_s(job: Job, launching_s: Floats, device_s: Floats) -> Floats:
 
 
 def layer_host_s(x: LayoutColumns, core: CoreTimes) -> tuple[Floats, Floats]:
-    """Return the forward and backward seconds of one layer, without those of recomputation."""
+    """Return the host's seconds in one layer's forward and backward pass on CPU cores, without recomputation."""
     forward_s = core.layer.forward_s + _split_s(x, core, lambda split: split.layer.forward_s)
     backward_s = core.layer.backward_s + _split_s(x, core, lambda split: split.layer.backward_s)
     return forward_s, backward_s
 
 
 def ends_host_s(x: LayoutColumns, core: CoreTimes) -> tuple[Floats, Floats]:
-    """Return the forward and backward seconds of embedding, last norm, output and loss together."""
+    """Return the host's forward and backward seconds for embedding, last norm, output and loss on CPU cores."""
     forward_s = core.ends.forward_s + _split_s(x, core, lambda split: split.ends.forward_s)
     backward_s = core.ends.backward_s + _split_s(x, core, lambda split: split.ends.backward_s)
     return forward_s, backward_s
 
 
 def recompute_host_s(x: LayoutColumns, core: CoreTimes) -> tuple[Floats, Floats]:
-    """Return the extra seconds of a layer that recomputes, in its forward, and in its backward beyond repeated kernels.
+    """Return the host's extra seconds in a layer that recomputes on CPU cores: in its forward and its backward pass.
 
-    Selective recomputation watches every operation, and calls each again to see whether its result was kept, as the
-    results of collectives are. Full recomputation counts the host's part of a forward pass with the rest of it.
+    Those of the backward pass do not include the repeated kernels. Selective recomputation watches every operation, and
+    calls each again to see if its result was kept, as the results of collectives are. Full recomputation counts the
+    host's part of the repeated forward pass elsewhere, with the rest of that pass.
     """
     selective, full = x.recompute == Recompute.SELECTIVE, x.recompute == Recompute.FULL
     calling_s = core.layer.forward_s + _split_s(x, core, lambda split: split.dispatch_s)
@@ -123,7 +141,10 @@ def recompute_host_s(x: LayoutColumns, core: CoreTimes) -> tuple[Floats, Floats]
 
 
 def shard_host_s(num_ranks: Integers, core: CoreTimes) -> tuple[Floats, Floats]:
-    """Return the extra seconds of FSDP to gather a layer and to reduce its gradients, by steps of a ring."""
+    """Return the host's extra seconds of FSDP on CPU cores: to gather one layer, and to reduce its gradients.
+
+    They grow with the steps of a ring. Both are 0 if FSDP was not measured.
+    """
     if core.sharded is None:
         return np.zeros(len(num_ranks)), np.zeros(len(num_ranks))
     steps = (num_ranks - 1) / (core.sharded.num_ranks - 1)

@@ -47,14 +47,16 @@ from autotuner.costmodel.sequences import keys_per_token, tokens_per_sequence, w
 def copies_s(
     x: LayoutColumns, job: Job, forward_s: Floats, backward_s: Floats, *, sparse: bool
 ) -> tuple[Floats, Floats]:
-    """Return the seconds by which a layer's copies out and back outlast the layer, beside which they run.
+    """Return the exposed seconds of copying a layer's activations to the host, and of copying them back.
+
+    The copies run at the same time as the layer's forward and backward pass. Only the time beyond the pass is exposed.
 
     Args:
         x: Layouts.
         job: The job.
-        forward_s: The layer's computation.
-        backward_s: The computation of its backward pass.
-        sparse: A layer with experts.
+        forward_s: Seconds of computation in the layer's forward pass.
+        backward_s: Seconds of computation in its backward pass.
+        sparse: True for a layer with experts.
     """
     if not x.offload_activations.any():
         return np.zeros(len(x)), np.zeros(len(x))
@@ -77,13 +79,13 @@ ATTENTION_FIELDS = (
 
 
 def layer_work(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool = False) -> Work:
-    """Return the work of one layer, with its attention, its feed-forward block and the collectives of both.
+    """Return the time of one layer for a micro-batch: attention, feed-forward block, and the collectives of both.
 
     Args:
         x: Layouts.
         job: The job.
-        sparse: A layer with experts.
-        sends_cross: Pipeline sends cross nodes meanwhile.
+        sparse: True for a layer with experts.
+        sends_cross: True if pipeline sends cross nodes at the same time.
     """
     products = layer_matrix_s(x, job, sparse=sparse)
     attention, attention_backward = _attention_s(x, job)
@@ -138,7 +140,7 @@ def _host_s(
 
 
 def input_work(x: LayoutColumns, job: Job) -> Work:
-    """Return the work of the token lookup and its gradient."""
+    """Return the time of the token lookup (input embedding) and of its gradient for a micro-batch."""
     seconds, tensor_s = lookup_s(x, job), end_of_model_s(x, job)
     return replace(
         Work.nothing(len(x)),
@@ -150,7 +152,7 @@ def input_work(x: LayoutColumns, job: Job) -> Work:
 
 
 def output_work(x: LayoutColumns, job: Job) -> Work:
-    """Return the work of output projection, softmax and cross-entropy, split over the tensor ranks."""
+    """Return the time of output projection, softmax and cross-entropy for a micro-batch, split over tensor ranks."""
     products, loss, joined_s = projection_s(x, job), loss_s(x, job), logits_gather_s(x, job)
     core = job.cluster.accelerator.core
     host, host_backward = ends_host_s(x, core) if core else (np.zeros(len(x)), np.zeros(len(x)))

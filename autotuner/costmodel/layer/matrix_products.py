@@ -42,7 +42,10 @@ from autotuner.costmodel.sequences import with_dealing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """``tokens`` rows through ``count`` matrices of inputs x outputs, each a number or a column."""
+    """A matrix product: ``tokens`` rows times ``count`` matrices of shape (inputs, outputs).
+
+    Each field is a number or a column with one row per layout.
+    """
 
     tokens: Floats
     inputs: Floats | float
@@ -52,7 +55,7 @@ class Product:
     """Number of equal kernels, one after the other; a fraction if not every layer has the matrix."""
 
     def rows(self, rows: Booleans) -> Floats:
-        """Return the five sizes of some rows, of shape (sizes, rows)."""
+        """Return the five fields for the rows of a mask, as an array of shape (5, rows), in the order of the fields."""
         sizes = np.empty((5, len(rows)))
         for number, size in enumerate((self.tokens, self.inputs, self.outputs, self.count, self.launches)):
             sizes[number] = size
@@ -60,7 +63,15 @@ class Product:
 
 
 def layer_products(x: LayoutColumns, job: Job, *, sparse: bool) -> Iterator[Product]:
-    """Yield the matrices of a layer without its router. A gate and its input are one product, twice as wide."""
+    """Yield the matrix products of a layer on one rank, without the one of the router.
+
+    The projections of a gate and of its input are one product, which is twice as wide.
+
+    Args:
+        x: Layouts, one per row.
+        job: The job.
+        sparse: True for a layer with experts.
+    """
     yield from _attention_products(x, job)
     experts = job.model.experts
     if sparse and experts:
@@ -70,7 +81,7 @@ def layer_products(x: LayoutColumns, job: Job, *, sparse: bool) -> Iterator[Prod
 
 
 def router_product(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Product:
-    """Return the matrix that scores every expert for every token, which frameworks multiply in 16 or 32 bits."""
+    """Return the matrix product that scores every expert for every token. Frameworks compute it in 16 or 32 bits."""
     return Product(tokens=own_tokens(x, job), inputs=job.model.hidden_size, outputs=experts.num_experts)
 
 
@@ -140,7 +151,7 @@ Law = TypeVar("Law", GemmLaw, AttentionLaw)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProductTimes:
-    """Seconds of some products: forward, and backward by gradient."""
+    """Seconds of matrix products in the forward pass, for the gradients of inputs, and for those of weights."""
 
     forward_s: Floats
     input_gradient_s: Floats
@@ -148,7 +159,7 @@ class ProductTimes:
 
     @property
     def backward_s(self) -> Floats:
-        """The seconds of both gradients."""
+        """The seconds of the whole backward pass: gradients of inputs and of weights."""
         return self.input_gradient_s + self.weight_gradient_s
 
     def __add__(self, other: ProductTimes) -> ProductTimes:
@@ -159,7 +170,7 @@ class ProductTimes:
         )
 
     def take(self, index: Integers) -> ProductTimes:
-        """Return the times of some layouts, in the order of the index."""
+        """Return the times of the layouts with these numbers, in the order of ``index``."""
         return ProductTimes(
             forward_s=self.forward_s[index],
             input_gradient_s=self.input_gradient_s[index],
@@ -168,7 +179,10 @@ class ProductTimes:
 
 
 def layer_products_s(x: LayoutColumns, job: Job, *, sparse: bool) -> ProductTimes:
-    """Return the seconds of a layer's products, computed once for each combination of their shapes' options."""
+    """Return the seconds of a layer's matrix products, without rounding their factors to low precision.
+
+    They are computed once for each combination of the options that their shapes depend on.
+    """
     few, which = x.distinct(*with_dealing(SHAPE_FIELDS, job))
     layer = _products_s(few, job, list(layer_products(few, job, sparse=sparse)))
     if sparse and job.model.experts:
@@ -185,7 +199,7 @@ def projection_s(x: LayoutColumns, job: Job) -> ProductTimes:
 
 
 def layer_matrix_s(x: LayoutColumns, job: Job, *, sparse: bool) -> ProductTimes:
-    """Return the seconds of a layer's products and of rounding their factors."""
+    """Return the seconds of a layer's matrix products, with those of rounding their factors to low precision."""
     products, casts = layer_products_s(x, job, sparse=sparse), casts_s(x, job, sparse=sparse)
     return ProductTimes(
         forward_s=products.forward_s + casts.forward_s,
@@ -236,7 +250,10 @@ def _rate_shares(recipes: Choices, law: GemmLaw) -> Floats:
 
 
 def by_precision(x: LayoutColumns, laws: Mapping[Precision, Law]) -> Iterator[tuple[Booleans, Law]]:
-    """Yield the rows of each law. Rows whose format the hardware lacks have no law."""
+    """Yield the law (the constants) of each precision, with a mask of the rows that have this precision.
+
+    Rows whose precision the hardware lacks appear in no mask.
+    """
     for precision, law in laws.items():
         rows: Booleans = x.precision == precision
         if rows.any():
@@ -251,10 +268,10 @@ Sizes = Floats | Integers | float
 
 
 def gemm_s(m: Sizes, n: Sizes, k: Sizes, law: GemmLaw, *, count: Sizes = 1) -> Floats:
-    """Return the time of ``count`` independent products (m, k) x (k, n), launched as one batched kernel.
+    """Return the seconds of ``count`` independent matrix products (m, k) x (k, n), launched as one batched kernel.
 
-    Clocks are those of a short benchmark on an idle device; what a training step sustains is the caller's factor. The
-    rows that must be aligned are those of length ``k`` and ``n``.
+    Times hold for the clocks of a short benchmark on an idle device. The caller adds the factor for the clock that a
+    training step sustains. The rows whose alignment matters are those of length ``k`` and ``n``.
 
     Returns:
         Seconds, broadcast over the shapes.
@@ -267,7 +284,10 @@ def gemm_s(m: Sizes, n: Sizes, k: Sizes, law: GemmLaw, *, count: Sizes = 1) -> F
 
 
 def whole_vectors(size: Floats, law: GemmLaw) -> Floats:
-    """Return the nearest size with aligned rows, for a mean of many sizes; at least one vector."""
+    """Return the nearest size that is a multiple of one vector load, at least one vector.
+
+    It replaces the mean of many sizes, which may be no size that occurs. If alignment costs nothing, the size stays.
+    """
     vector = _VECTOR_BYTES / law.operand_bytes
     return np.maximum(np.rint(size / vector), 1.0) * vector if min(law.unaligned_shares) < 1 else size
 

@@ -33,7 +33,7 @@ A100."""
 
 
 def stream_rate(job: Job) -> float:
-    """Return the bytes per second of kernels that only move memory."""
+    """Return the bytes per second that kernels reach which only move memory."""
     return BANDWIDTH_EFFICIENCY * job.cluster.accelerator.memory_bandwidth_bytes_per_s
 
 
@@ -44,10 +44,11 @@ def _eager_s_per_byte(job: Job) -> float:
 
 
 def pointwise_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
-    """Return the forward seconds of norms, residual sums, rotations and activations; a backward takes twice as long.
+    """Return the forward seconds of norms, residual sums, rotations and activations in a layer.
 
-    The stack says how much more than ``_pointwise_elements`` it moves; compiled, each is one kernel, which is what
-    TorchInductor fuses elementary operations to (Ansel et al., ASPLOS 2024).
+    The backward pass takes twice as long. The stack says how many more bytes it moves than ``_pointwise_elements``
+    counts. If the layer is compiled, each of these operations is one kernel, because TorchInductor fuses elementary
+    operations (Ansel et al., ASPLOS 2024).
     """
     elements = reduce(np.add, _pointwise_elements(x, job, sparse=sparse).values())
     moved_bytes = x.element_bytes * tokens_per_pass(x, job) * elements
@@ -57,7 +58,7 @@ def pointwise_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
 
 
 def pointwise_shares(x: LayoutColumns, job: Job, *, sparse: bool) -> Mapping[LayerPart, Floats]:
-    """Return the share of ``pointwise_s`` that each part of a layer takes."""
+    """Return the share that each part of a layer has in ``pointwise_s``, from 0 to 1."""
     parts = _pointwise_elements(x, job, sparse=sparse)
     total = reduce(np.add, parts.values())
     return {part: elements / total for part, elements in parts.items()}
@@ -123,15 +124,15 @@ def _routing_elements(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> 
 
 
 def lookup_s(x: LayoutColumns, job: Job) -> Floats:
-    """Return the seconds of the token lookup; its gradient takes as long."""
+    """Return the seconds of the token lookup (input embedding). Its gradient takes as long."""
     return 2 * hidden_bytes(x, job) / stream_rate(job)
 
 
 def loss_s(x: LayoutColumns, job: Job) -> Floats:
-    """Return the seconds of softmax and cross-entropy, half of them before the loss is known.
+    """Return the seconds of softmax and cross-entropy in both passes; half of them belong to the forward pass.
 
-    Logits in fp32: written, read for the maximum and the sum, read and written for the gradient; fused: read once less,
-    and all in 16 bits.
+    Logits are in fp32: written, read for the maximum and for the sum, then read and written for the gradient. A fused
+    loss reads them once less, and keeps all in 16 bits.
     """
     logit_bytes = 3 * x.element_bytes if job.stack.fuses_loss else 5 * 4.0
     moved_bytes = logit_bytes * tokens_per_pass(x, job) * job.model.vocab_size / logits_split(x, job)
@@ -144,14 +145,21 @@ _SIGN_BYTES = (4 + 4) + (4 + 4) + (4 + 4 + 4)
 
 
 def optimizer_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
-    """Return the seconds of AdamW on a rank's elements: weight and two moments are read and written, gradients read.
+    """Return the seconds of the optimizer's step on the elements that a rank owns.
 
-    In mixed precision the gradient is first widened to fp32 and the weight written a second time, in 16 bits. One
-    kernel per operation (``_multi_tensor_adam`` of torch/optim/adam.py) passes over the first moment 3 times, the
-    second 5, the gradient 2, the weight 4, and 6 times over a copy of its own, the roots of the second moment. Sign
-    descent, behind a lossy exchange, knows no moments.
+    AdamW reads and writes the weight and two moments, and reads the gradient. In mixed precision the gradient is first
+    widened to fp32, and the weight is written a second time, in 16 bits. One kernel per operation
+    (``_multi_tensor_adam`` of torch/optim/adam.py) passes over the first moment 3 times, the second 5, the gradient 2,
+    the weight 4, and 6 times over a copy of its own, the roots of the second moment. Sign descent, which follows some
+    lossy exchanges, has no moments.
 
-    The host steps its share meanwhile, as Megatron's HybridDeviceOptimizer does.
+    If the layout moves a share of the optimizer to the host, the host steps its share at the same time, as Megatron's
+    HybridDeviceOptimizer does.
+
+    Args:
+        x: Layouts, one per row.
+        job: The job.
+        num_elements: Elements that a rank's optimizer updates, of shape (layouts,).
     """
     moment_bytes = 4 if job.workload.optimizer_state_precision == "fp32" else 2
     widened_bytes = np.where(x.precision == Precision.FP32, 0.0, 2.0 + 4.0 + 2.0)

@@ -31,10 +31,10 @@ Times = TypeVar("Times", Work, Passes)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelWork(Generic[Times]):
-    """Work of one micro-batch by part of the model: in full (``Work``), or as schedules see it (``Passes``).
+    """The time of one micro-batch in each part of the model: in detail (``Work``), or by pass (``Passes``).
 
-    The columns of a part are the combinations of ``LAYER_FIELDS`` that occur. Where layers depend on whether pipeline
-    sends cross nodes, all come a second time, with sends that do.
+    Each row of a part's columns is one combination of ``LAYER_FIELDS`` that occurs. If the time of layers depends on
+    pipeline sends that cross nodes, all combinations come twice: first without such sends, then with them.
     """
 
     job: Job
@@ -50,7 +50,7 @@ class ModelWork(Generic[Times]):
 
     @staticmethod
     def of(x: LayoutColumns, job: Job) -> ModelWork[Work]:
-        """Time the parts for every combination in the table."""
+        """Return the time of each part of the model for every combination of options in the table."""
         few, which = x.distinct(*with_dealing(LAYER_FIELDS, job))
         skips_some = bool((x.recompute_every > 1).any())
         parts, changes = _parts(few, job, skips_some=skips_some, sends_cross=False)
@@ -60,15 +60,17 @@ class ModelWork(Generic[Times]):
         return ModelWork(job=job, parts=parts, changes=changes, num_combinations=len(few), which=which)
 
     def rows(self, rows: slice) -> ModelWork[Times]:
-        """Return the work of some of the table's layouts."""
+        """Return the work for only these rows of the table."""
         return replace(self, which=self.which[rows])
 
     def for_layouts(self, x: LayoutColumns, row_of: Integers | None = None) -> ModelWork[Times]:
-        """Return the work of layouts, one row for each.
+        """Return the work for the given layouts, with one row for each of them.
 
         Args:
-            x: The table that was timed, or a shorter one.
-            row_of: The row in the shorter one that each timed layout has; those of one row agree.
+            x: The table that the work was computed for, or a shorter one.
+            row_of: For each layout of the original table, its row in the shorter one. Layouts with the same row
+                must have
+                the same work. None: ``x`` is the original table.
         """
         which = self.which
         if row_of is not None:
@@ -80,17 +82,17 @@ class ModelWork(Generic[Times]):
         return replace(self, which=which, not_recomputed=model_layers_not_recomputed(x, self.job))
 
     def passes(self: ModelWork[Work]) -> ModelWork[Passes]:
-        """Return passes instead of works, as schedules see them."""
+        """Return the seconds of forward, input-gradient and weight-gradient passes in place of the detailed work."""
         parts, changes = ({kind: work.passes() for kind, work in works.items()} for works in (self.parts, self.changes))
         return replace(cast("ModelWork[Passes]", self), parts=parts, changes=changes)
 
     def on(self, load: RankLoad) -> Times:
-        """Return the part of the work that a pipeline rank does for a micro-batch."""
+        """Return the time of one micro-batch on a pipeline rank that holds this load."""
         works = (taken(part, self.which) * load.counts[kind] for kind, part in self.parts.items())
         return self._changed(reduce(add, works), load.not_recomputed)
 
     def whole(self) -> Times:
-        """Return the work of all pipeline ranks together for a micro-batch."""
+        """Return the time of one micro-batch on all pipeline ranks together."""
         model = self.job.model
         counts = {PartKind.DENSE: model.num_layers - model.num_sparse_layers, PartKind.SPARSE: model.num_sparse_layers}
         works = (part * float(counts.get(kind, 1)) for kind, part in self.parts.items())

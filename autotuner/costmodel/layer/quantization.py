@@ -27,7 +27,7 @@ from autotuner.costmodel.micro_batch import hidden_split, local_experts, tokens_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CastTimes:
-    """Seconds of a layer's casts: in the forward, with the gradients of inputs, and with those of weights."""
+    """Seconds to round a layer's tensors: in the forward pass, for input gradients, and for weight gradients."""
 
     forward_s: Floats
     input_gradient_s: Floats
@@ -36,7 +36,7 @@ class CastTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CastBytes:
-    """Bytes that rounding moves per element of a tensor, as numbers or columns."""
+    """Bytes that rounding reads and writes per element of a tensor, as numbers or columns."""
 
     input: Floats | float
     """Bytes for a product's input in the forward."""
@@ -159,11 +159,17 @@ def _columns(x: LayoutColumns, job: Job) -> CastBytes:
 
 
 def casts_s(x: LayoutColumns, job: Job, *, sparse: bool) -> CastTimes:
-    """Return the seconds of one micro-batch's casts in a layer; 0.0 if nothing is rounded.
+    """Return the seconds that a layer spends on rounding to low precision in one micro-batch; 0.0 if it does not round.
 
-    Whole on every tensor rank are the inputs of both blocks and the gradients of both outputs, h each, of which a rank
-    rounds its own part where they are gathered rounded; split over the tensor ranks are the attention's output and the
-    feed-forward block's inner activations, and the gradients of queries, keys, values and inner products.
+    Every tensor rank has the whole inputs of both blocks and the whole gradients of both outputs (h elements each). If
+    they are gathered in rounded form, a rank rounds only its own part. The attention's output and the feed-forward
+    block's inner activations are split over the tensor ranks. So are the gradients of queries, keys, values and inner
+    products.
+
+    Args:
+        x: Layouts, one per row.
+        job: The job.
+        sparse: True for a layer with experts.
     """
     if not is_one_of(x.precision, NARROW_PRECISIONS).any():
         return CastTimes(**dict.fromkeys(("forward_s", "input_gradient_s", "weight_gradient_s"), np.zeros(len(x))))
@@ -190,9 +196,14 @@ def casts_s(x: LayoutColumns, job: Job, *, sparse: bool) -> CastTimes:
 
 
 def weight_casts_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
-    """Return the seconds per step to round the weights of a rank, if its software rounds them once a step.
+    """Return the seconds per step to round the weights of a rank, if its software rounds them once per step.
 
-    What was gathered rounded is only laid out a second time.
+    Weights that are gathered in rounded form only need a second memory layout.
+
+    Args:
+        x: Layouts, one per row.
+        job: The job.
+        num_elements: Weights on the rank, of shape (layouts,).
     """
     if not is_one_of(x.precision, NARROW_PRECISIONS).any():
         return np.zeros(len(x))
@@ -204,7 +215,10 @@ def weight_casts_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
 
 
 def cast_kernels(x: LayoutColumns, job: Job) -> Floats:
-    """Return the number of kernels of a dense layer's casts in each pass. Two inputs and two gradients are separate."""
+    """Return the number of kernels per pass that round tensors in a dense layer.
+
+    Two inputs and two gradients have kernels of their own.
+    """
     rounds = is_one_of(x.precision, NARROW_PRECISIONS)
     eager = 8.0 * 6  # six operations for each of eight tensors
     torchao = np.where(x.compiled, 8.0, eager)

@@ -24,14 +24,15 @@ from autotuner.costmodel.stages import PartKind, model_layers_not_recomputed
 
 
 def model_flop_per_step(job: Job) -> float:
-    """Return the forward and backward FLOP of the whole batch on the whole job."""
+    """Return the FLOP of a step's forward and backward passes over the whole batch, without recomputation."""
     return float(job.model.model_flop_per_step(job.workload))
 
 
 def recomputed_flop_per_step(x: LayoutColumns, job: Job) -> Floats:
-    """Return the forward FLOP of the whole job that the layout computes again, in layers that recompute.
+    """Return the FLOP per step that the backward passes of all ranks compute a second time.
 
-    All of theirs, or what the stack's selective recomputation repeats of products and attention cores.
+    Full recomputation repeats the forward pass of each layer that recomputes. Selective recomputation repeats the
+    products and attention cores that the stack's policy names.
     """
     model, keys = job.model, job.workload.keys_per_token
     dense, sparse = _recomputing_layers(x, job)
@@ -73,16 +74,16 @@ def recompute_s(
 ) -> Floats:
     """Return the seconds that a layer's backward pass spends on recomputation.
 
-    Products of matrices take their share of all products by FLOP, what lies between theirs by bytes moved.
+    The share of matrix products that are repeated counts by FLOP. The share of other operations counts by moved bytes.
 
     Args:
         x: Layouts.
         job: The job.
-        forward_s: The layer's forward pass.
-        products_s: Its products.
-        attention_s: Its attention core.
-        pointwise_s: What lies between them.
-        sparse: A layer with experts.
+        forward_s: Seconds of the layer's whole forward pass.
+        products_s: Seconds of its matrix products in that pass.
+        attention_s: Seconds of its attention core in that pass.
+        pointwise_s: Seconds of the operations between them in that pass.
+        sparse: True for a layer with experts.
     """
     full, selective = x.recompute == Recompute.FULL, x.recompute == Recompute.SELECTIVE
     if not selective.any():
@@ -95,7 +96,7 @@ def recompute_s(
 
 
 def repeats_core(x: LayoutColumns, job: Job) -> Booleans:
-    """Return the layouts whose backward pass runs the attention core again."""
+    """Return a mask over the layouts: True where the backward pass runs the attention core again."""
     repeats = recomputed(job.stack.selective_recompute).repeats
     selective = (_P.CORE in repeats) | ((_P.SCORES in repeats) & has_scores(x))
     again: Booleans = (x.recompute == Recompute.FULL) | ((x.recompute == Recompute.SELECTIVE) & selective)
@@ -103,16 +104,16 @@ def repeats_core(x: LayoutColumns, job: Job) -> Booleans:
 
 
 def repeats_routing(x: LayoutColumns, job: Job) -> Booleans:
-    """Return the layouts whose backward pass sends tokens to their experts again."""
+    """Return a mask over the layouts: True where the backward pass sends tokens to their experts again."""
     again = _P.EXPERT_DOWN in recomputed(job.stack.selective_recompute).repeats
     repeated: Booleans = (x.recompute == Recompute.FULL) | ((x.recompute == Recompute.SELECTIVE) & again)
     return repeated
 
 
 def collectives_again(x: LayoutColumns, job: Job) -> Floats:
-    """Return the share of a forward pass's tensor collectives that the backward pass repeats.
+    """Return the share of a forward pass's tensor collectives that the backward pass repeats, from 0 to 1.
 
-    Each block reduces its result, and with sequence parallelism gathers its input, which takes as long as its half of
+    Each block reduces its result. With sequence parallelism it also gathers its input, which takes as long as half of
     an all-reduce.
     """
     repeats = recomputed(job.stack.selective_recompute).repeats
@@ -124,7 +125,7 @@ def collectives_again(x: LayoutColumns, job: Job) -> Floats:
 
 
 def product_share(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
-    """Return the share of a layer's products, by FLOP, that selective recomputation repeats."""
+    """Return the share of a layer's matrix products, by FLOP, that selective recomputation repeats, from 0 to 1."""
     parts = _product_parts(job.model, sparse=sparse)
     repeats = recomputed(job.stack.selective_recompute).repeats
     named = sum(size for part, size in parts.items() if part in repeats) / sum(parts.values())

@@ -12,7 +12,7 @@ from autotuner.costmodel.table import Additive
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passes(Additive):
-    """Seconds of one micro-batch's passes through some stages, for many layouts."""
+    """Seconds of one micro-batch's passes through some pipeline stages, with one row per layout."""
 
     forward_s: Floats
     """Forward pass."""
@@ -23,24 +23,27 @@ class Passes(Additive):
 
     @property
     def backward_s(self) -> Floats:
-        """The seconds of both gradients."""
+        """The seconds of the whole backward pass: gradients of inputs and of weights."""
         return self.input_s + self.weight_s
 
     @property
     def total_s(self) -> Floats:
-        """The seconds of forward and backward."""
+        """The seconds of the forward and the backward pass together."""
         return self.forward_s + self.input_s + self.weight_s
 
     def with_sends(self, send_s: Floats) -> Passes:
-        """Return the passes with a blocking send after each forward and each input gradient."""
+        """Return the passes with a send of ``send_s`` seconds added after each forward and each input gradient.
+
+        The send blocks the rank, so that its time is part of the pass.
+        """
         return Passes(forward_s=self.forward_s + send_s, input_s=self.input_s + send_s, weight_s=self.weight_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work(Additive):
-    """Seconds that one micro-batch keeps a rank busy with some part of the model, forward and backward together.
+    """Seconds that one micro-batch keeps a rank busy in some part of the model, forward and backward together.
 
-    The first nine fields sum to the total. The others tell when parts of it happen.
+    The first nine fields sum to the total. The other fields are parts of this time by pass.
     """
 
     matrix_s: Floats
@@ -70,22 +73,22 @@ class Work(Additive):
 
     @classmethod
     def nothing(cls, size: int) -> Work:
-        """Return zero work for ``size`` layouts; ``dataclasses.replace`` adds its parts."""
+        """Return work of zero seconds for ``size`` layouts. Use ``dataclasses.replace`` to set its parts."""
         return cls(**dict.fromkeys((f.name for f in fields(cls)), np.zeros(size)))
 
     @property
     def compute_s(self) -> Floats:
-        """The seconds of forward and backward without recomputation and collectives."""
+        """The seconds of computation in both passes, without recomputation, copies to the host and collectives."""
         return self.matrix_s + self.attention_s + self.pointwise_s + self.host_s
 
     @property
     def total_s(self) -> Floats:
-        """The seconds of computation, recomputation and the collectives between."""
+        """The seconds of computation, recomputation, exposed copies to the host, and exposed collectives."""
         # in order, so that a row's total does not depend on how many rows there are
         collectives_last = self.compute_s + self.recompute_s + self.offload_s
         return collectives_last + self.tensor_s + self.context_s + self.expert_s
 
     def passes(self) -> Passes:
-        """Return these seconds by pass, including collectives, as a schedule sees them."""
+        """Return the same seconds by pass (forward, input gradient, weight gradient), including collectives."""
         rest_s = self.total_s - self.forward_s - self.weight_gradient_s
         return Passes(forward_s=self.forward_s, input_s=rest_s, weight_s=self.weight_gradient_s)

@@ -37,10 +37,17 @@ from autotuner.costmodel.stages import PartKind, RankLoad, num_micro_batches
 def with_rounded_inputs(
     parts: Mapping[LayerPart, Floats], x: LayoutColumns, job: Job, *, sparse: bool
 ) -> dict[LayerPart, Floats]:
-    """Return the parts of a layer with each product's input as wide as it is kept for the weight's gradient.
+    """Return the bytes of each part of a layer, if inputs of products are kept in low precision.
 
-    The inputs of both blocks and what ends the feed-forward block are kept rounded and no more in 16 bits. The output
-    of the attention core, which its own backward reads, is kept both ways; inputs of gates and norms feed no product.
+    A product's input is kept to compute the gradient of the weight. The inputs of both blocks and the input of the
+    feed-forward block's last product are kept rounded and no longer in 16 bits. The output of the attention core, which
+    its own backward pass reads, is kept in both forms. Inputs of gates and norms feed no product and stay as they are.
+
+    Args:
+        parts: Bytes of each part of the layer in 16 bits.
+        x: Layouts, one per row.
+        job: The job.
+        sparse: True for a layer with experts.
     """
     share = saved_share(x, job)
     if (share == 1.0).all():
@@ -80,7 +87,11 @@ product of both (``_math_backward`` of trials/distributed/block_attention.py).""
 
 
 def with_fp32_attention(parts: Mapping[LayerPart, Floats], x: LayoutColumns, job: Job) -> dict[LayerPart, Floats]:
-    """Return the parts of a layer as a plain backward pass finds them, if the attention core is composed in fp32."""
+    """Return the bytes of each part of a layer, if attention is composed of separate kernels that work in fp32.
+
+    The layouts whose attention kernel is another one keep the same bytes, except for a second copy of the core's output
+    that context ranks may need.
+    """
     composed, blocks = _is_composed(x, job), _in_blocks(x)
     whole, changed = composed & ~blocks, dict(parts)
     each = 4.0 * tokens_per_pass(x, job) * job.model.query_size / x.tensor_parallel_degree
@@ -96,7 +107,10 @@ def with_fp32_attention(parts: Mapping[LayerPart, Floats], x: LayoutColumns, job
 
 
 def core_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes of a composed core's backward pass and of the residual stream's gradient; 0 for other cores."""
+    """Return the temporary bytes in the backward pass of attention that is composed in fp32; 0 for other kernels.
+
+    They include the gradient of the residual stream.
+    """
     tokens, blocks, tensor = tokens_per_pass(x, job), _in_blocks(x), x.tensor_parallel_degree
     keys = np.where(blocks, float(job.workload.seq_len) / x.context_parallel_degree, float(job.workload.seq_len))
     scores = 4.0 * np.where(blocks, _BLOCK_SCORES_ALIVE, _SCORES_ALIVE) * tokens * keys * job.model.num_heads / tensor
@@ -130,7 +144,7 @@ _UNTIL_CORE = frozenset({_P.ATTENTION_NORM, _P.QUERY, _P.KEY, _P.VALUE, _P.LATEN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerBytes:
-    """The bytes that one layer keeps of one micro-batch."""
+    """The bytes of activations that one layer keeps for the backward pass of one micro-batch."""
 
     kept: Floats
     """Bytes kept until the layer's backward, with the layout's recomputation."""
@@ -145,10 +159,10 @@ class LayerBytes:
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job, *, sparse: bool) -> LayerBytes:
-        """Return the bytes of a layer of one kind.
+        """Return the bytes of activations of a layer with experts (``sparse``), or of one without.
 
-        A layer that recomputes in full keeps its input and rebuilds the rest; a selective one drops and keeps what the
-        stack's policies say (``RecomputePolicy``), and rebuilds what it dropped.
+        A layer that recomputes in full keeps its input and rebuilds the rest. With selective recomputation, the stack's
+        policy (``RecomputePolicy``) says which parts it drops and keeps. It rebuilds the parts that it dropped.
         """
         plain, layer_input = _plain_parts(x, job, sparse=sparse), hidden_bytes(x, job) / hidden_split(x)
         parts = with_rounded_inputs(plain, x, job, sparse=sparse)
@@ -315,7 +329,7 @@ def _ends_of_blocks(x: LayoutColumns, job: Job) -> dict[LayerPart, Floats]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptBytes:
-    """The activations of a rank at several moments of the step."""
+    """The bytes of activations on a rank at several moments of the step."""
 
     waiting: Floats
     """Bytes saved for backward passes when most micro-batches are in flight."""
@@ -328,7 +342,7 @@ class KeptBytes:
 
 
 def kept_bytes(x: LayoutColumns, job: Job, load: RankLoad, layers: Mapping[PartKind, LayerBytes]) -> KeptBytes:
-    """Return the activations of a rank at several moments.
+    """Return the bytes of activations on a rank at several moments of the step.
 
     Args:
         x: Layouts.
@@ -399,7 +413,7 @@ def _working_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogitsBytes:
-    """The bytes of the loss at several moments."""
+    """The bytes of logits and of the loss at several moments of the step."""
 
     passing: Floats
     """Bytes at its peak."""
@@ -413,12 +427,12 @@ class LogitsBytes:
 
 
 def logits_bytes(x: LayoutColumns, job: Job) -> LogitsBytes:
-    """Return the bytes of logits, their log-softmax in fp32, and the gradients before and after it.
+    """Return the bytes of logits, of their log-softmax in fp32, and of the gradients before and after it.
 
-    They are the tensors of PyTorch's cross-entropy at its peak, in the backward, split over the tensor ranks. The
-    gradients are those of one micro-batch. The rest is saved for each micro-batch whose backward is to come: for all of
-    them under GPipe, for one in the other schedules, whose last stage runs each backward right after the forward. A
-    pipeline also keeps the logits, because it holds the results of its stages. Otherwise they are freed.
+    They are the tensors of PyTorch's cross-entropy at its peak, in the backward pass, split over the tensor ranks. The
+    gradients are those of one micro-batch. The other tensors are saved for each micro-batch that has not had its
+    backward pass: all of them under GPipe, one in the other schedules, whose last stage runs each backward right after
+    the forward. A pipeline also keeps the logits, because it holds the results of its stages. Otherwise they are freed.
     """
     stack, in_pipeline = job.stack, x.pipeline_parallel_degree > 1
     elements = tokens_per_pass(x, job) * job.model.vocab_size / logits_split(x, job)
@@ -442,6 +456,6 @@ def _gathered_copies(x: LayoutColumns, job: Job) -> Floats:
 
 
 def has_scores(x: LayoutColumns) -> Booleans:
-    """Return the layouts whose attention kernel has its scores in memory."""
+    """Return a mask over the layouts: True where the attention kernel writes its scores to memory."""
     scores: Booleans = np.isin(x.attention_kernel, (AttentionKernel.MATH, AttentionKernel.FUSED_SOFTMAX))
     return scores

@@ -37,7 +37,7 @@ optimizer's step beyond that moment are in ``buffers_bytes``."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankMemory:
-    """The memory of a pipeline rank that does not depend on how data-parallel ranks share its weights."""
+    """The memory of a pipeline rank, as far as it does not depend on how data-parallel ranks share weights."""
 
     rank: Integers
     """Number of the rank in the pipeline, from 0."""
@@ -68,14 +68,20 @@ class _Moment:
 
 
 def memory(x: LayoutColumns, job: Job) -> MemoryColumns:
-    """Return the peak of each layout, with the pipeline rank that reaches it."""
+    """Return the peak memory of each layout, in bytes by part, on the pipeline rank that reaches the highest peak."""
     return fullest_rank(x, job, rank_memories(x, job, fullest_candidates(x, job)))
 
 
 def rank_memories(x: LayoutColumns, job: Job, loads: Sequence[RankLoad]) -> list[RankMemory]:
-    """Return the memory of the candidates for the fullest rank, which depends on ``RANK_STEP_FIELDS`` alone.
+    """Return the memory of each given pipeline rank, before data-parallel ranks share its weights.
 
-    Where sequences differ, some step draws a micro-batch of the longest.
+    It depends only on the options in ``RANK_STEP_FIELDS``. If sequences have different lengths, the longest one counts,
+    because some step has a micro-batch of it.
+
+    Args:
+        x: Layouts, one per row.
+        job: The job.
+        loads: Pipeline ranks that may have the highest peak.
     """
     job = replace(job, workload=job.workload.of_longest)
     kinds = (kind for kind in PartKind.of(job.model) if kind.is_layer)
@@ -95,7 +101,7 @@ def rank_memories(x: LayoutColumns, job: Job, loads: Sequence[RankLoad]) -> list
 
 
 def fullest_rank(x: LayoutColumns, job: Job, ranks: Sequence[RankMemory]) -> MemoryColumns:
-    """Return the peak of each layout on the fullest of some ranks."""
+    """Return the peak memory of each layout, in bytes by part, on that of the given ranks with the highest peak."""
     sharding = Sharding.of(x, job)
     fullest, *others = (_on_rank(x, job, sharding, rank) for rank in ranks)
     highest_bytes = fullest.total_bytes
@@ -107,7 +113,7 @@ def fullest_rank(x: LayoutColumns, job: Job, ranks: Sequence[RankMemory]) -> Mem
 
 
 def peak_bytes(x: LayoutColumns, job: Job, ranks: Sequence[RankMemory]) -> Floats:
-    """Return the peak of each layout alone, without its parts."""
+    """Return the peak memory of each layout in bytes, as one sum, on that of the given ranks with the highest peak."""
     sharding = Sharding.of(x, job)
     return reduce(np.maximum, (_on_rank(x, job, sharding, rank).total_bytes for rank in ranks))
 

@@ -31,10 +31,10 @@ _WORKING_BYTES: Mapping[GradientSync, float] = {
 
 
 def state_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes of states per element that a rank owns, beside its master weight.
+    """Return the bytes of optimizer and exchange states per element that a rank owns, without the master weight.
 
-    AdamW's two moments; the momentum of a lossy exchange, in fp32, with them or in their place; or the anchor that
-    DiLoCo counts from.
+    These are AdamW's two moments. A lossy exchange has an fp32 momentum in addition to them or in their place. DiLoCo
+    has the anchor, the weights that its changes are counted from.
     """
     moments_bytes = np.full(len(x), 2 * (4.0 if job.workload.optimizer_state_precision == "fp32" else 2.0))
     if not x.gradient_sync.any():
@@ -44,11 +44,11 @@ def state_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 
 def exchanging_bytes(x: LayoutColumns, owned: Floats) -> Floats:
-    """Return the bytes of matrices and of gathered payloads in a lossy exchange; 0 if all gradients are summed.
+    """Return the temporary bytes of a lossy gradient exchange: matrices and gathered data; 0 without such an exchange.
 
     Args:
         x: The layouts.
-        owned: Elements of a rank.
+        owned: Elements that a rank owns.
     """
     sync = x.gradient_sync
     working = np.array([_WORKING_BYTES[one] for one in GradientSync])[sync]
@@ -60,7 +60,10 @@ def exchanging_bytes(x: LayoutColumns, owned: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharding:
-    """The sharding of a layout's weights over data-parallel ranks, the same on every pipeline rank."""
+    """The way in which data-parallel ranks share the weights, gradients and optimizer states of a layout.
+
+    It is the same on every pipeline rank.
+    """
 
     dense_ranks: Floats
     """Number of ranks that share one copy of the optimizer states of the dense weights."""
@@ -86,7 +89,7 @@ class Sharding:
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job) -> Sharding:
-        """Return one row per layout."""
+        """Return the sharding of each layout, one row per layout."""
         dense_ranks, expert_ranks = _shard_ranks(x, job)
         several = num_micro_batches(x, job) > 1
         sums_whole, in_buckets = _sums_whole(x) & several, _in_buckets(x, job)
@@ -105,7 +108,13 @@ class Sharding:
 
 
 def owned_elements(x: LayoutColumns, job: Job, held: Weights) -> Floats:
-    """Return the number of elements that a rank's optimizer updates."""
+    """Return the number of elements that a rank's optimizer updates.
+
+    Args:
+        x: Layouts, one per row.
+        job: The job.
+        held: Weights of the rank before data-parallel ranks share them.
+    """
     dense_ranks, expert_ranks = _shard_ranks(x, job)
     owned: Floats = held.dense / dense_ranks + held.expert / expert_ranks
     return owned
@@ -122,15 +131,15 @@ def _sums_whole(x: LayoutColumns) -> Booleans:
 
 
 def gradient_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes of an accumulated gradient, and of the one that is reduced."""
+    """Return the bytes per element of a gradient that data-parallel ranks reduce."""
     return np.where(x.fp32_gradient_reduce | job.stack.sums_gradients_in_fp32, 4.0, x.element_bytes)
 
 
 def summed_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes of a gradient that is summed over micro-batches.
+    """Return the bytes per element of a gradient that a rank sums over its micro-batches.
 
-    What the trial job is to reduce in fp32 it widens on the way, but for the whole gradients that FSDP sums before
-    (``unsharded_accumulated_grad`` of torch/distributed/fsdp, torch 2.13).
+    The trial job widens gradients to fp32 only on their way to an fp32 reduction. An exception are whole gradients that
+    FSDP sums before (``unsharded_accumulated_grad`` of torch/distributed/fsdp, torch 2.13).
     """
     on_the_way = job.stack.fills_buckets & (not job.stack.sums_gradients_in_fp32) & ~_sums_whole(x)
     return np.where(on_the_way, x.element_bytes, gradient_bytes(x, job))
@@ -169,7 +178,7 @@ def _keeps_buckets(x: LayoutColumns) -> Booleans:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """Elements of a rank's weights before data-parallel sharding."""
+    """The number of elements in a rank's weights, before data-parallel ranks share them."""
 
     dense: Floats
     """Elements that are split over tensor ranks and stages only."""
@@ -182,7 +191,7 @@ class Weights:
 
 
 def weights(x: LayoutColumns, job: Job, load: RankLoad) -> Weights:
-    """Return the elements of the model that the rank holds."""
+    """Return the number of the model's elements that a pipeline rank with this load holds."""
     model, tensor = job.model, x.tensor_parallel_degree
     elements = _layer_elements(model)
     tables = load.has_input * model.num_input_parameters
@@ -201,7 +210,7 @@ def weights(x: LayoutColumns, job: Job, load: RankLoad) -> Weights:
 
 
 def expert_split(x: LayoutColumns, job: Job) -> Integers:
-    """Return the number of parts of a layer's experts: over expert ranks, and over tensor ranks in each of them."""
+    """Return the number of parts that a layer's experts are split into, over expert ranks and over tensor ranks."""
     return x.expert_parallel_degree * width_split(x, job)
 
 

@@ -23,15 +23,18 @@ def rank_bubble_s(
 ) -> Floats:
     """Return the seconds of a step in which one pipeline rank waits for the others and for sends.
 
-    A step lasts as long as the rank whose micro-batches and waiting add up to most; asking the first and the last is
-    enough where layers divide. The difference to no ``send_s`` is what sends cost when they overlap with compute. Where
-    they block it (Megatron-LM without overlap), add each to the forward or to the input gradient that sends it, and
-    pass no ``send_s``: v of either per micro-batch, one less of the first rank's backward and of the last's forward.
+    A step lasts as long as the rank with the largest sum of micro-batches and waiting. If all ranks have equally many
+    layers, only the first and the last rank can be that one.
+
+    If sends overlap with computation, their cost is the result minus the result for a ``send_s`` of 0. If they block it
+    (Megatron-LM without overlap), pass a ``send_s`` of 0 and add the time of each send to the forward or the input
+    gradient before it. With v stages per rank these are v of either per micro-batch, but one less for the first rank's
+    backward and for the last rank's forward.
 
     Args:
         x: Layouts.
-        num_micro_batches: In a step of each layout.
-        rank: One pipeline rank of each layout.
+        num_micro_batches: Micro-batches in a step of each layout.
+        rank: Number of one pipeline rank of each layout, from 0.
         own: Passes of the stages of that rank.
         others: Passes of the stages of all other ranks, summed; they count as equal among themselves.
         send_s: One-way delay between neighbouring stages.

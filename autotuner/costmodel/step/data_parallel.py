@@ -36,21 +36,23 @@ one tensor for each."""
 
 
 def data_communication_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floats:
-    """Return the exposed seconds of the data-parallel group in one step. Weights and gradients travel as stored.
+    """Return the seconds per step that a rank waits for data-parallel collectives, without their hidden part.
 
-    * nothing sharded: all-reduces under the last micro-batch's backward;
-    * optimizer sharded (ZeRO-1): one reduce-scatter under the last backward, one all-gather of the new parameters;
-    * gradients sharded (ZeRO-2): a reduce-scatter under every micro-batch's backward, then the same all-gather;
-    * parameters sharded: for every micro-batch gathered under the forward (under the backward again, if resharded) and
-      scattered under the backward. In a pipeline gradients are scattered once a step, and what a backward gathered
-      stays for the next forward (``stage.py`` of torch.distributed.pipelining, 2.13): parameters are gathered once a
-      step, or once for every micro-batch if resharded.
+    Weights and gradients travel in the precision in which they are stored.
 
-    Replicas of shards all-reduce what was scattered, as often as it is scattered. The gradients of experts on expert
-    ranks travel among the fewer ranks that hold the same. Replicas with a lossy exchange reduce nothing under the
-    backward pass: they exchange once a step, behind it. What is clipped before it is reduced waits for the last
-    gradient, whose norm it takes, unless each bucket is clipped by itself. On a described network all of it shares
-    links with what the other axes send meanwhile.
+    * nothing sharded: all-reduces during the last micro-batch's backward; * optimizer sharded (ZeRO-1): one
+    reduce-scatter during the last backward, one all-gather of the new parameters; * gradients sharded (ZeRO-2): a
+    reduce-scatter during every micro-batch's backward, then the same all-gather; * parameters sharded: for every
+    micro-batch, they are gathered during the forward (and again during the backward, if resharded), and gradients are
+    scattered during the backward. In a pipeline gradients are scattered once a step, and parameters that a backward
+    gathered stay for the next forward (``stage.py`` of torch.distributed.pipelining, 2.13): parameters are gathered
+    once a step, or once for every micro-batch if resharded.
+
+    Replicas of shards all-reduce the scattered gradients, as often as they are scattered. The gradients of experts on
+    expert ranks travel among the fewer ranks that hold the same experts. Replicas with a lossy exchange reduce nothing
+    during the backward pass: they exchange once a step, after it. Gradients that are clipped before the reduction wait
+    for the last gradient, because clipping needs the norm of all, unless each bucket is clipped by itself. On a
+    described network, all of these collectives share links with the traffic of the other axes.
     """
     collectives, parts = _num_collectives_and_parts(x, job, window)
     gather_s, reduce_s = _gather_and_reduce_s(x, job, window.held, collectives)
@@ -91,7 +93,8 @@ def _under(wire_s: Floats, window_s: Floats, parts: Floats, met: MetTraffic | No
 def early_share(x: LayoutColumns, job: Job, window: RankWindow) -> Floats:
     """Return the share of the gradients' bytes whose reduction may start before the last backward pass ends, 0..1.
 
-    All parts but the last one; none where a norm or a lossy exchange waits for all of them, or nobody reduces.
+    These are all parts of the gradients but the last one. It is 0 if a norm or a lossy exchange waits for all
+    gradients, or if only one rank has them.
     """
     _, parts = _num_collectives_and_parts(x, job, window)
     replicas = x.data_parallel_degree * x.context_parallel_degree

@@ -84,12 +84,14 @@ _TRAFFIC: Mapping[GradientSync, _Traffic] = {
 
 
 def lossy_exchange_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
-    """Return the seconds of an average step, none of them hidden; 0 if all gradients are summed.
+    """Return the seconds that a lossy gradient exchange adds to an average step; 0 if all gradients are summed.
+
+    Nothing hides these seconds. An exchange that takes place every few steps counts with its share per step.
 
     Args:
         x: The layouts.
         job: The job.
-        num_elements: Gradient elements that a rank holds, those of its shard.
+        num_elements: Gradient elements of the shard that a rank owns.
     """
     once_s = exchange_wire_s(x, job, num_elements) + exchange_kernels_s(x, job, num_elements)
     return np.where(x.gradient_sync == GradientSync.FULL, 0.0, once_s / steps_per_exchange(_one(x)))
@@ -104,7 +106,10 @@ def exchange_wire_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
 
 
 def exchange_kernels_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
-    """Return the seconds of kernels before and after the wire: memory traffic, and products with the cosine basis."""
+    """Return the seconds of the kernels before and after the communication of one lossy exchange.
+
+    They move memory, and DeMo also multiplies by the cosine basis.
+    """
     element, sent, received = (
         np.array([getattr(_TRAFFIC[sync], name) for sync in GradientSync])[x.gradient_sync]
         for name in ("element", "sent", "received")

@@ -21,7 +21,10 @@ NOTICED = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """Plans of layouts with as many ranks, one stage each, as columns of shape (layouts, ranks)."""
+    """Plans of the adaptive schedule for layouts with equally many ranks, as columns of shape (layouts, ranks).
+
+    Each rank holds one stage.
+    """
 
     forward_s: Floats
     """Forward (F) of each rank, with the time that blocks it when it sends."""
@@ -38,7 +41,7 @@ class Planned:
 
     @classmethod
     def of(cls, passes: StagePasses, hops: Hops, extra_slack: Integers, num_micro_batches: Integers) -> Planned:
-        """Return the plans for these passes and hops."""
+        """Return the plans for these passes of stages and these hops (sends between neighbouring ranks)."""
         num_ranks = passes.forward_s.shape[1]
         blocks_s, flies_s = hops.blocks_s[:, : num_ranks - 1], hops.flies_s[:, : num_ranks - 1]
         flies_s = flies_s + hops.receives_s[:, : num_ranks - 1]
@@ -55,12 +58,12 @@ class Planned:
         )
 
     def step_s(self, num_micro_batches: Integers, carried_s: Floats) -> Floats:
-        """Return the longest chain that any rank must go through.
+        """Return the seconds of a step: the longest of the chains of passes that some rank must go through.
 
-        * A rank starts when the first micro-batch has come, and computes without a pause from then on.
-        * Or its first I comes back late, and until then it may run only as many F as its warm-up has.
-        * Or the last I goes back from it through the ranks before, whose W all but one were done meanwhile.
-        * Or delegates, each busy for all of a transfer, send as many as there are.
+        * A rank starts when the first micro-batch has arrived, and then computes without a pause. * Or the rank's first
+        I comes back late, and until then it may run only as many F as its warm-up has. * Or the last I goes back from
+        the rank through the ranks before it, which have by then run all of their W but one. * Or delegates (processes
+        that send), each busy for a whole transfer, carry only as many transfers as there are delegates.
 
         Args:
             num_micro_batches: Number of micro-batches in a step of each layout.

@@ -30,7 +30,7 @@ from autotuner.costmodel.table import where
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankTime:
-    """The time of a pipeline rank in a step."""
+    """The time of one pipeline rank in a step, with its waiting and sending."""
 
     load: RankLoad
     bubble_s: Floats
@@ -44,7 +44,14 @@ class RankTime:
 
 
 def slowest_rank(x: LayoutColumns, job: Job, passes: ModelWork[Passes], loads: Sequence[RankLoad]) -> RankTime:
-    """Return the rank that a step waits for, found among some ranks of each layout."""
+    """Return the time of the slowest pipeline rank of each layout, which the step waits for.
+
+    Args:
+        x: Layouts, one per row.
+        job: The job.
+        passes: Seconds of one micro-batch's passes in each part of the model.
+        loads: Pipeline ranks that may be the slowest.
+    """
     m, stage_send_s = num_micro_batches(x, job), send_between_stages_s(x, job)
     whole = passes.whole()
     slowest = reduce(_slower, (_on(x, job, load, passes.on(load), whole, m, stage_send_s) for load in loads))
@@ -101,13 +108,16 @@ _BEFORE_DATA = _NAMES[: _NAMES.index("data_communication_s")]
 
 
 def before_data_s(step_time: StepTime[Floats]) -> Floats:
-    """Return the sum of all parts before ``data_communication_s``, which data-parallel ranks do not change."""
+    """Return the sum of the parts of a step that come before ``data_communication_s`` in ``StepTime``.
+
+    They do not depend on how data-parallel ranks share the weights.
+    """
     parts: list[Floats] = [getattr(step_time, name) for name in _BEFORE_DATA]
     return reduce(np.add, parts)  # in order, as ``StepTime.total_s`` adds
 
 
 def total_s(before_data_s: Floats, data_communication_s: Floats, bubble_s: Floats, optimizer_s: Floats) -> Floats:
-    """Return the step time from its last three parts and the sum of those before."""
+    """Return the step time: the sum of the earlier parts (``before_data_s``) and of the last three parts."""
     return before_data_s + data_communication_s + bubble_s + optimizer_s
 
 
@@ -117,7 +127,7 @@ RANK_STEP_FIELDS = ("data_parallel_degree", "pipeline_stride", *options_entering
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankWindow:
-    """The load of one pipeline rank that the collectives of data-parallel ranks depend on."""
+    """The times and weights of one pipeline rank that its data-parallel collectives depend on."""
 
     forward_s: Floats
     """Computation of one micro-batch's forward, without collectives, which hides gathers."""
@@ -136,7 +146,7 @@ class RankWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStep:
-    """The step of the slowest pipeline rank."""
+    """The parts of a step of the slowest pipeline rank, without optimizer and data-parallel collectives."""
 
     step_time: StepTime[Floats]
     """Parts of the step, with zero for the optimizer and the data-parallel group."""
@@ -147,7 +157,14 @@ class RankStep:
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job, loads: Sequence[RankLoad], works: ModelWork[Work]) -> RankStep:
-        """Return the step of each layout, from the pipeline ranks among which the slowest is found."""
+        """Return the step of the slowest pipeline rank of each layout.
+
+        Args:
+            x: Layouts, one per row.
+            job: The job.
+            loads: Pipeline ranks that may be the slowest.
+            works: Time of one micro-batch in each part of the model.
+        """
         slowest, m = slowest_rank(x, job, works.passes(), loads), num_micro_batches(x, job)
         work = works.on(slowest.load)
         step, held, nothing = work * m, weights(x, job, slowest.load), np.zeros(len(x))
@@ -177,7 +194,10 @@ class RankStep:
         return cls(step_time=step_time, window=window, planned_in_flight=slowest.planned_in_flight)
 
     def keeping(self, loads: Sequence[RankLoad]) -> tuple[RankLoad, ...]:
-        """Return the loads, with the micro-batches that plans keep."""
+        """Return the loads with the number of micro-batches in flight that the adaptive schedule's plan needs.
+
+        Loads of layouts with other schedules stay as they are.
+        """
         planned = self.planned_in_flight
         if planned is None:
             return tuple(loads)

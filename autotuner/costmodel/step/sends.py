@@ -25,9 +25,10 @@ from autotuner.costmodel.stages import stage_load
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hops:
-    """Sends of one micro-batch, of shape (layouts, hops). Hop i joins ranks i and i + 1, the last one both ends.
+    """Times of one micro-batch's sends between pipeline ranks, of shape (layouts, hops).
 
-    A send blocks the sending rank for ``blocks_s``, and arrives ``flies_s`` later.
+    Hop i joins ranks i and i + 1; the last hop joins the last rank and the first. A send blocks the sending rank for
+    ``blocks_s``, and arrives ``flies_s`` later.
     """
 
     blocks_s: Floats
@@ -41,7 +42,10 @@ class Hops:
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job) -> Hops:
-        """Return the hops of layouts with more than one pipeline rank, on the cluster's present links."""
+        """Return the times of sends on the cluster's present links, some of which may be degraded.
+
+        All layouts must have more than one pipeline rank.
+        """
         healthy = cls.healthy(x, job)
         delayed_s, slower = _ailing(x, job)
         group, sent = pipeline_group(x, job.cluster), sent_bytes(x, job)
@@ -64,7 +68,7 @@ class Hops:
 
     @classmethod
     def healthy(cls, x: LayoutColumns, job: Job) -> Hops:
-        """Return the hops of the same layouts on nominal links, sent inline."""
+        """Return the times of sends on nominal links, for the same layouts if ranks send without delegates."""
         seconds = _between_stages_s(x, job)
         each_s = np.repeat(seconds[:, None], int(x.pipeline_parallel_degree.max()), axis=1)
         nothing = np.zeros_like(each_s)
@@ -77,7 +81,7 @@ class Hops:
         )
 
     def take(self, rows: Integers, num_hops: int) -> Hops:
-        """Return the first hops of some layouts."""
+        """Return the first ``num_hops`` hops of the layouts with these row numbers."""
         return Hops(
             blocks_s=self.blocks_s[rows, :num_hops],
             flies_s=self.flies_s[rows, :num_hops],
@@ -96,7 +100,7 @@ def _are_delegated(x: LayoutColumns, delayed_s: Floats, slower: Floats) -> Boole
 
 
 def sent_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes of one micro-batch's hidden states, as one rank sends them to the next stage."""
+    """Return the bytes of one micro-batch's hidden states that one rank sends to the next stage."""
     size: Floats = hidden_bytes(x, job) / hidden_split(x)
     return size
 
@@ -154,7 +158,7 @@ _SLOWEST_COPY = 4e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelegatedTransfer:
-    """The time of one transfer on nominal links."""
+    """The time of one transfer by a delegate (another process that sends for the rank) on nominal links."""
 
     copy_s: Floats
     """Time of a copy on the sending rank and on the receiving rank. Neither computes meanwhile."""
@@ -163,7 +167,10 @@ class DelegatedTransfer:
 
 
 def delegated_transfer(sent_bytes: Floats, job: Job) -> DelegatedTransfer:
-    """Return the time of a transfer of so many bytes, by laws that were not measured; each prediction says so."""
+    """Return the time of a transfer of ``sent_bytes`` bytes by a delegate.
+
+    The formulas were not compared with measurements, and each prediction that uses them says so.
+    """
     kind = job.cluster.accelerator.kind
     return DelegatedTransfer(
         copy_s=sent_bytes / COPY_BYTES_PER_S.get(kind, _SLOWEST_COPY),
@@ -173,7 +180,7 @@ def delegated_transfer(sent_bytes: Floats, job: Job) -> DelegatedTransfer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePasses:
-    """Seconds of one micro-batch's passes, of shape (layouts, stages)."""
+    """Seconds of one micro-batch's passes in each pipeline stage, of shape (layouts, stages)."""
 
     forward_s: Floats
     input_s: Floats
@@ -183,13 +190,13 @@ class StagePasses:
     def of(
         cls, x: LayoutColumns, job: Job, passes: ModelWork[Passes], rows: Integers, rank_of: Integers
     ) -> StagePasses:
-        """Return the passes of some layouts of a table with as many stages on as many ranks.
+        """Return the passes of some layouts of a table, all with the same number of stages and ranks.
 
         Args:
             x: All layouts of the table.
             job: The job.
             passes: Passes of the whole table.
-            rows: Indices of the layouts.
+            rows: Numbers of the layouts' rows in the table.
             rank_of: Pipeline rank of each stage.
         """
         num_stages = len(rank_of)
@@ -206,7 +213,7 @@ class StagePasses:
 
 
 def rank_of_stages(layout: Layout) -> Integers:
-    """Return the pipeline rank of each stage of a layout."""
+    """Return the pipeline rank of each stage of a layout, as an array with one entry per stage."""
     rank_of = np.empty(layout.num_stages, dtype=np.int64)
     for rank in range(layout.pipeline_parallel_degree):
         rank_of[list(stages_of_rank(layout, rank))] = rank

@@ -42,7 +42,7 @@ with an error of 4 % at most."""
 
 
 def simulated_numbers(p: int, v: int, num_micro_batches: int) -> tuple[int, ...]:
-    """Return the numbers of micro-batches to simulate: all of them, or two numbers from which the rest follows."""
+    """Return the numbers of micro-batches to simulate: the full number, or two smaller ones to extrapolate from."""
     if 3 * p * v * num_micro_batches <= _MOST_STEPS or num_micro_batches <= 5 * p:
         return (num_micro_batches,)
     rounds = 2 if p <= _FEW_RANKS else 1
@@ -53,9 +53,18 @@ def simulated_numbers(p: int, v: int, num_micro_batches: int) -> tuple[int, ...]
 def simulated_s(
     name: PipelineSchedule, p: int, v: int, num_micro_batches: int, passes: StagePasses, hops: Hops
 ) -> tuple[Floats, Floats]:
-    """Return the seconds of a step of the simulated micro-batches, and those of each further one.
+    """Return the seconds of a simulated step, and the seconds that each further micro-batch adds.
 
-    All layouts have the same schedule, ranks and delegates.
+    All layouts have the same schedule and numbers of ranks and delegates. The simulated step has the largest of
+    ``simulated_numbers`` micro-batches. If these are all, the second result is 0.
+
+    Args:
+        name: Pipeline schedule.
+        p: Pipeline ranks.
+        v: Stages per rank.
+        num_micro_batches: Micro-batches of a real step.
+        passes: Seconds of the passes in each stage.
+        hops: Times of the sends between ranks.
     """
     numbers = simulated_numbers(p, v, num_micro_batches)
     delegates = int(hops.num_delegates.max(initial=0))
@@ -155,7 +164,7 @@ _AT_ONCE = 1 << 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTimes:
-    """The times of a table's layouts on unequal links and with plans."""
+    """Seconds that unequal links add to a step, and seconds of planned steps, one row per layout."""
 
     added_s: Floats
     """Seconds that unequal links add to a step of a schedule that is not planned."""
@@ -168,7 +177,7 @@ class LinkTimes:
 
 
 def link_times(x: LayoutColumns, job: Job, passes: ModelWork[Passes]) -> LinkTimes | None:
-    """Return the times of all layouts; None if no layout has any."""
+    """Return the extra times of layouts with unequal links or with the adaptive schedule; None if there are none."""
     has_stages = x.pipeline_parallel_degree > 1
     planned = has_stages & (x.pipeline_schedule == PipelineSchedule.ADAPTIVE)
     concerned = has_stages if job.cluster.link_health else has_stages & (planned | (x.p2p_transport > 0))

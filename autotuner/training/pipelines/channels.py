@@ -30,11 +30,10 @@ _NEVER_SENT = 2**31 - 1
 
 
 class Channel:
-    """Tensors to and from one other rank.
+    """Sends tensors to one other rank, and receives tensors from it.
 
-    Attributes:
-        tells_moments: Each message is followed by the moment at which it was sent.
-        ahead_s: Seconds to add to the other host's clock to get this host's.
+    Attributes: tells_moments: True if each message is followed by the moment at which it was sent. ahead_s: Seconds to
+    add to the other host's clock to get this host's.
     """
 
     def __init__(self, group: Any, peer: int) -> None:
@@ -43,21 +42,24 @@ class Channel:
         self.tells_moments, self.ahead_s = False, 0.0
 
     def send(self, tensor: Tensor, tag: int) -> dist.Work:
-        """Begin to send a tensor."""
+        """Begin to send a tensor to the other rank."""
         work: dist.Work = self._group.send([tensor], self._peer, tag)
         return work
 
     def receive(self, buffer: Tensor, tag: int) -> dist.Work:
-        """Begin to receive a tensor."""
+        """Begin to receive a tensor from the other rank into the buffer."""
         work: dist.Work = self._group.recv([buffer], self._peer, tag)
         return work
 
     def break_off(self) -> None:
-        """Do nothing, because other ranks need the group."""
+        """Do nothing. Other ranks need the process group, so that this channel must not break it."""
 
 
 class PairChannel(Channel):
-    """A channel over a process group of two ranks, which can break without any other: gloo, or NCCL on GPUs."""
+    """A channel with a process group for just two ranks, so that it can break without an effect on other ranks.
+
+    The group uses gloo for tensors on a CPU, and NCCL for those on GPUs.
+    """
 
     def __init__(
         self,
@@ -81,7 +83,10 @@ class PairChannel(Channel):
             super().__init__(dist.ProcessGroupNCCL(store, int(is_upper), 2, options), 0 if is_upper else 1)
 
     def break_off(self) -> None:
-        """Break the connection, so that both ranks notice. Gloo closes a connection whose receive timed out."""
+        """Break the connection, so that both ranks notice.
+
+        With gloo, a receive that times out closes the connection. With NCCL, the process group is aborted.
+        """
         if not self.tells_moments:
             self._group.abort()
             return
@@ -116,7 +121,10 @@ _PREFIX = "pipelines"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendezvous:
-    """A store that any process of the job can open by itself. It outlives process groups that break."""
+    """A key-value store in which processes of the job find each other.
+
+    Any process can open it by itself. It outlives process groups that break.
+    """
 
     path: str = ""
     """File that all ranks see; empty: a server at ``host`` and ``port``."""
@@ -126,14 +134,20 @@ class Rendezvous:
 
     @classmethod
     def beside(cls, store: Store | None, environment: Mapping[str, str]) -> Self:
-        """Return a store beside the file in which ranks meet, or at the address in torchrun's environment."""
+        """Return a store next to the file that the ranks already use, or at the address in torchrun's environment.
+
+        Args:
+            store: Store of the job. If it is a ``FileStore``, the new store is a file in the same folder.
+            environment: Environment variables with ``MASTER_ADDR`` and ``MASTER_PORT``, which any other store
+                needs.
+        """
         if isinstance(store, FileStore):
             path: str = store.path  # type: ignore[attr-defined]  # torch's stubs do not name it
             return cls(path=f"{path}.{_PREFIX}")
         return cls(host=environment["MASTER_ADDR"], port=int(environment["MASTER_PORT"]))
 
     def store(self, name: str) -> Store:
-        """Open a new connection for all processes that know the name."""
+        """Open a new connection to the part of the store that all processes with the same ``name`` share."""
         if self.path:
             whole: Store = FileStore(self.path, -1)
         else:
@@ -155,20 +169,20 @@ class Neighbourhood:
 
     @classmethod
     def of(cls, schedule: Schedule, rank: int, pipeline: str = "0") -> Self:
-        """Return the ranks that hold a stage before or after one of this rank's."""
+        """Return the ranks that hold the stage before or after any stage of this rank."""
         rank_of = schedule.rank_of
         own = [stage for stage, holder in rank_of.items() if holder == rank]
         holders = {rank_of[other] for stage in own for other in (stage - 1, stage + 1) if other in rank_of}
         return cls(rank=rank, peers=tuple(sorted(holders - {rank})), pipeline=pipeline)
 
     def pair(self, peer: int) -> str:
-        """Return a name for both ranks, which is the same on both."""
+        """Return a name for this rank and ``peer`` together. Both ranks get the same name."""
         return f"{self.pipeline}/{min(self.rank, peer)}_{max(self.rank, peer)}"
 
 
 def pair_channels(
     rendezvous: Rendezvous, around: Neighbourhood, device: torch.device, *, timeout_s: float
 ) -> dict[int, Channel]:
-    """Make a channel of its own to every neighbour. All ranks must call it at the same time."""
+    """Return one new channel per neighbour, by the neighbour's rank. All ranks must call it at the same time."""
     # in this order no two wait for each other in a circle
     return {peer: PairChannel(rendezvous, around, peer, device=device, timeout_s=timeout_s) for peer in around.peers}

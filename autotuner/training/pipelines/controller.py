@@ -39,7 +39,7 @@ arXiv 2504.19232 on four models, 2.6, 10.5, 18.4 and 21.1 %)."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Powers:
-    """The changes that a controller may make to a pipeline."""
+    """The changes that a controller is allowed to make to a pipeline."""
 
     may_replan: bool
     """True if the schedule may change."""
@@ -57,14 +57,14 @@ class Powers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The schedule and the senders of the next steps."""
+    """The schedule of the next steps, and whether delegates (processes that send for a rank) send their messages."""
 
     schedule: Schedule
     is_delegated: bool
 
     @property
     def warm_up(self) -> tuple[int, ...]:
-        """The forwards per pipeline rank before its first backward."""
+        """The number of forwards that each pipeline rank runs before its first backward."""
         return tuple(
             next((at for at, action in enumerate(actions) if action.kind is not Kind.FORWARD), len(actions))
             for actions in self.schedule.ranks
@@ -72,7 +72,7 @@ class Choice:
 
 
 def forwards_late(delays_s: Sequence[float], forward_s: Sequence[float], before: Sequence[int]) -> tuple[int, ...]:
-    """Return the number of forward passes in each link's delay, rounded up: ceil(c / t_F), by which a plan is made.
+    """Return how many forward passes each link's delay lasts, rounded up. Plans are made for these numbers.
 
     Args:
         delays_s: Delay of each link.
@@ -96,7 +96,7 @@ def _forwards_late(delay_s: float, forward_s: float, before: int) -> int:
 
 
 def choose(times: PassTimes, late: Sequence[int], plain: Schedule, now: Schedule, powers: Powers) -> Choice:
-    """Return the schedule and the senders that are predicted to be fastest within the given powers.
+    """Return the permitted schedule and way of sending with the shortest predicted step.
 
     Args:
         times: Times of passes, and delays of links as they were found.
@@ -139,16 +139,17 @@ def _blocked_s(schedule: Schedule, times: PassTimes) -> float:
 
 # ---------------------------------------------------------------- what ranks tell each other
 class ControlGroup:
-    """A gloo group of all ranks with connections of its own, over the hosts' network instead of the pipeline's links.
+    """A gloo process group in which all ranks exchange their observations.
 
-    Every rank of the job must make one at the same time.
+    It has connections of its own over the hosts' network, and does not use the pipeline's links. Every rank of the job
+    must make one at the same time.
     """
 
     def __init__(self, *, timeout_s: float) -> None:
         self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s), group_desc="control")
 
     def gather(self, observation: RankObservation) -> list[RankObservation]:
-        """Return the observations of all ranks, including this rank's own."""
+        """Return the observations of all ranks in the order of the ranks, including this rank's own."""
         own = torch.tensor(observation.numbers(), dtype=torch.float64)
         gathered = [torch.empty_like(own) for _ in range(dist.get_world_size(self._group))]
         dist.all_gather(gathered, own, group=self._group)
@@ -156,10 +157,10 @@ class ControlGroup:
 
 
 class Controller:
-    """Watches a pipeline's links and ranks, and steers it around those that became slow.
+    """Watches a pipeline's links and ranks, and changes the schedule or the way of sending if links are slow.
 
-    Every rank of the job has one, and calls ``after_step`` after the same steps. All ranks compute the same of the same
-    numbers, so all follow the same plan without a vote.
+    Every rank of the job has one, and calls ``after_step`` after the same steps. All ranks compute with the same
+    numbers, so that all follow the same plan without a vote.
 
     Args:
         pipeline: Pipeline of this rank, which runs its plain schedule.
@@ -193,9 +194,9 @@ class Controller:
         self._late: tuple[int, ...] | None = None
 
     def after_step(self, step: int) -> tuple[LinkEvent, ...]:
-        """Return the events of the last step: findings, and reactions that begin with the next step.
+        """Return the events of the last step: slow links and ranks that were found, and changes from the next step on.
 
-        Every rank finds the same. The events count the step as ``step``.
+        Every rank must call it, and gets the same events. ``step`` is the number of the step in these events.
         """
         own = RankObservation.of(self._pipeline, self._recent, pipeline_index=self._pipeline_index)
         observations = self._group.gather(own)
@@ -236,7 +237,12 @@ class Controller:
 
 
 def pass_times(observations: Sequence[RankObservation], delays_s: Sequence[float]) -> PassTimes:
-    """Return the mean times of each stage over its ranks, with these delays of links."""
+    """Return the times of the passes of each stage, averaged over the ranks that hold it, plus the given link delays.
+
+    Args:
+        observations: Measurements of all ranks in a step.
+        delays_s: One-way delay of each link, by the stage before it.
+    """
     stages = _by_stage(observations)
     return PassTimes(
         forward_s=tuple(fmean(one.forward_s for one in ranks) for ranks in stages),
@@ -247,7 +253,10 @@ def pass_times(observations: Sequence[RankObservation], delays_s: Sequence[float
 
 
 def noticed_delays_s(observations: Sequence[RankObservation]) -> tuple[float, ...]:
-    """Return the delay of each link: the longest transfer that a rank at its ends saw, 0 below half a forward pass."""
+    """Return the delay of each link: the longest transfer that a rank at either end saw.
+
+    A transfer shorter than half a forward pass counts as 0.
+    """
 
     def noticed_s(transfer_s: float | None, forward_s: float) -> float:
         return transfer_s if transfer_s is not None and transfer_s > _NOTICED * forward_s else 0.0

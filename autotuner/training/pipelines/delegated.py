@@ -24,7 +24,7 @@ from autotuner.training.pipelines.transport import Arrival, LinkConditions, Mess
 
 
 class DelegateFailed(AutotunerError, ConnectionError):
-    """Raised when a process that sends or receives for this rank cannot go on."""
+    """Raised when a delegate (a process that sends or receives for this rank) cannot continue."""
 
     def __init__(self, peer: int, reason: str) -> None:
         super().__init__(f"a delegate towards pipeline rank {peer} failed: {reason}")
@@ -32,11 +32,11 @@ class DelegateFailed(AutotunerError, ConnectionError):
 
 
 class DelegatedTransport:
-    """A transport that hands messages to delegates, and takes received ones from them.
+    """A transport in which delegates (other processes) send and receive all messages of the rank.
 
-    The rank copies a message into memory that it shares with the delegate, and goes on. On a GPU copies have streams of
-    their own, and a thread tells the delegate when one is complete. ``ahead_s`` is added to each neighbour's clock to
-    get this host's, and ``seed`` is the seed of jitter.
+    The rank copies a message into memory that it shares with the delegate, and continues. On a GPU copies have streams
+    of their own, and a thread tells the delegate when one is complete. ``ahead_s`` is added to each neighbour's clock
+    to get this host's clock, and ``seed`` is the seed of the links' random jitter.
     """
 
     is_delegated = True
@@ -65,17 +65,17 @@ class DelegatedTransport:
         self._gpu: _Gpu | None = None
 
     def switch(self, *, delegated: bool) -> None:
-        """Let delegates send for this rank from the next step on, or no longer."""
+        """Accept only ``delegated=True``, because in this transport delegates always send."""
         if not delegated:
             raise InvalidInput("delegated", delegated, "this transport cannot send inline")
 
     def begin(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
-        """Ask delegates to wait for all messages of the step."""
+        """Ask the delegates to wait for all messages that this rank receives in the step."""
         self._arrived.clear()
         self.expect(expected)
 
     def expect(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
-        """Ask delegates to wait for these messages, too."""
+        """Ask the delegates to wait for these messages in addition to earlier ones."""
         asked: dict[int, list[tuple[Slot, int]]] = {}
         by_pid = {one.pid: one for group in self._delegates.receiving.values() for one in group}
         for message, buffer in expected:
@@ -86,7 +86,7 @@ class DelegatedTransport:
             self._tell(by_pid[pid], Receive(tuple(slots)))
 
     def send(self, message: Message, tensor: Tensor) -> None:
-        """Copy a tensor to the memory of a delegate, which waits as long as the link holds it back."""
+        """Copy a tensor to a delegate's memory. The delegate waits for the link's emulated delay, then sends it."""
         delegate = self._of(self._delegates.sending, message)
         tag = message.tag(self._num_micro_batches)
         slot = delegate.slots.of(tag, tensor.nbytes)
@@ -101,16 +101,16 @@ class DelegatedTransport:
             self._tell(delegate, Send(slot, tag, held_s))
 
     def receive(self, message: Message, buffer: Tensor) -> Arrival:
-        """Return the arrival. A delegate has waited for it since the step began."""
+        """Return a function that waits for the message. A delegate has expected the message since the step began."""
         return partial(self.take, message, buffer)
 
     def finish(self) -> None:
-        """Return when the slot of every message that was sent may be used again."""
+        """Wait until delegates have sent all messages, so that their memory may be used again."""
         while self._num_sending:
             self._hear()
 
     def close(self) -> None:
-        """End the delegates."""
+        """End the delegates' processes."""
         self._selector.close()
         self._delegates.end()
 

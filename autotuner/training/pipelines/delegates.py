@@ -34,17 +34,17 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The place of a message in the shared memory."""
+    """The place of one message in the memory that a rank and its delegate share."""
 
     offset: int
     num_bytes: int
 
 
 class Slots:
-    """Slots as tensors, in either process. Each is mapped when it is first used.
+    """The shared memory of a rank and one delegate, with one slot per message of a step, as tensors.
 
-    The rank allocates the memory, and gives every message of a step a slot that it keeps from step to step. If
-    ``pinned``, CUDA reads and writes the pages while the CPU goes on.
+    The rank allocates the memory. A message keeps its slot from step to step. A slot is mapped into a process when the
+    process first uses it. If ``pinned``, CUDA reads and writes the pages while the CPU continues.
     """
 
     def __init__(self, descriptor: int | None = None, *, pinned: bool = False) -> None:
@@ -55,7 +55,7 @@ class Slots:
         self._end = 0
 
     def whole(self, slot: Slot) -> Tensor:
-        """Return header and message as bytes, which is the form that is sent."""
+        """Return the header and the message in a slot as bytes. They are sent in this form."""
         if slot not in self._whole:
             size = _HEADER_BYTES + slot.num_bytes
             room = torch.frombuffer(mmap.mmap(self.descriptor, size, offset=slot.offset), dtype=torch.uint8)
@@ -65,15 +65,18 @@ class Slots:
         return self._whole[slot]
 
     def message(self, slot: Slot, like: Tensor) -> Tensor:
-        """Return the message, with the shape and dtype of a tensor."""
+        """Return the message in a slot as a tensor with the shape and dtype of ``like``."""
         return self.whole(slot)[_HEADER_BYTES:].view(like.dtype).view(like.shape)
 
     def sent_s(self, slot: Slot) -> Tensor:
-        """Return the moment of sending: one float64, on the sender's clock."""
+        """Return the moment at which the message was sent, as a tensor with one float64.
+
+        It is in seconds on the sender's clock.
+        """
         return self.whole(slot)[:8].view(torch.float64)
 
     def of(self, tag: int, num_bytes: int) -> Slot:
-        """Return the slot of the message with a tag. It moves if it no longer fits."""
+        """Return the slot for messages with this tag. If the message no longer fits, it gets a new slot."""
         slot = self._of_tags.get(tag)
         if slot is None or slot.num_bytes != num_bytes:
             slot = self._of_tags[tag] = Slot(self._end, num_bytes)
@@ -86,7 +89,7 @@ class Slots:
 # ---------------------------------------------------------------- what a rank and its delegate say
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A request to a delegate to send a slot, after so many seconds."""
+    """A request to a delegate: send the message in a slot after ``held_s`` seconds."""
 
     slot: Slot
     tag: int
@@ -95,21 +98,21 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """A request to a delegate to receive into slots, each for the message with a tag."""
+    """A request to a delegate: receive messages, each with a given tag and into a given slot."""
 
     slots: tuple[tuple[Slot, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """An answer that the slot of a tag may be used again."""
+    """A delegate's answer: the message with this tag is sent, and its slot may be used again."""
 
     tag: int
 
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """An answer that the message of a tag has arrived at a moment on this host's clock."""
+    """A delegate's answer: the message with this tag arrived at ``moment_s`` on this host's clock."""
 
     tag: int
     moment_s: float
@@ -117,7 +120,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An answer that the delegate cannot go on."""
+    """A delegate's answer: it cannot continue, for the given reason."""
 
     reason: str
 
@@ -125,7 +128,7 @@ class Failed:
 # ---------------------------------------------------------------- the rank's side
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delegate:
-    """A delegate as its rank sees it."""
+    """A process that sends or receives messages for a rank, as the rank sees it."""
 
     pid: int
     peer: int
@@ -138,9 +141,10 @@ class Delegate:
     def start(
         cls, rendezvous: Rendezvous, name: str, peer: int, *, is_upper: bool, timeout_s: float, pinned: bool
     ) -> Self:
-        """Fork a delegate, if possible before this process has threads.
+        """Fork a process as a delegate of this rank, if possible before this process has threads.
 
-        It meets the delegate of the same name on the other rank, and dies with the thread that starts it.
+        The delegate connects to the delegate of the same name on the other rank. It ends with the thread that started
+        it.
         """
         slots, parent = Slots(pinned=pinned), os.getpid()
         own, others = Pipe()
@@ -155,7 +159,7 @@ class Delegate:
             os._exit(0)  # nothing of the rank's is this process's to clean up
 
     def end(self) -> None:
-        """End the delegate, whatever it does. Its memory is freed when no tensor uses it any more."""
+        """Kill the delegate's process. The shared memory is freed when no tensor uses it any more."""
         self.connection.close()
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
@@ -164,7 +168,7 @@ class Delegate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delegates:
-    """All delegates of a rank: by neighbour, those that send and those that receive."""
+    """All delegates of a rank: for each neighbouring rank, those that send to it and those that receive from it."""
 
     sending: Mapping[int, tuple[Delegate, ...]]
     receiving: Mapping[int, tuple[Delegate, ...]]
@@ -179,10 +183,11 @@ class Delegates:
         timeout_s: float,
         pinned: bool = False,
     ) -> Self:
-        """Fork so many delegates per neighbour and direction, if possible before this process joins any group.
+        """Fork ``num_delegates`` processes per neighbour and direction, and return them.
 
-        Those of all ranks find each other by themselves. ``timeout_s`` is the time after which a message never comes,
-        and ``pinned`` says that a GPU reads and writes what they send.
+        Call it before this process joins any group, if possible. The delegates of different ranks connect to each other
+        by themselves. ``timeout_s`` is the time after which a message counts as lost, and ``pinned`` says that a GPU
+        reads and writes the messages.
         """
         if num_delegates < 1:
             raise InvalidInput("num_delegates", num_delegates, "must be 1 or more", 1)
@@ -207,7 +212,7 @@ class Delegates:
 
     @property
     def all(self) -> tuple[Delegate, ...]:
-        """The delegates of all neighbours."""
+        """The delegates for all neighbours and both directions."""
         return tuple(one for group in (*self.sending.values(), *self.receiving.values()) for one in group)
 
     @property
@@ -216,7 +221,7 @@ class Delegates:
         return tuple(one.pid for one in self.all)
 
     def end(self) -> None:
-        """End all delegates."""
+        """Kill the processes of all delegates."""
         for one in self.all:
             one.end()
 

@@ -31,11 +31,15 @@ _NORMAL_MAD = 1.4826
 
 
 def threshold_for(false_alarms_per_step: float, num_tests: int) -> float:
-    """Return the threshold of the sum of log-likelihood ratios at which nominal steps raise no more alarms than that.
+    """Return the threshold of a sum of log-likelihood ratios that keeps false alarms within the given rate.
 
     The mean time to a false alarm of a sum that restarts at 0 is at least the exponential of its threshold (Lorden,
-    1971, Annals of Mathematical Statistics 42, theorem 2), whatever law the ratios are of. Clipped ones only wait
-    longer.
+    1971, Annals of Mathematical Statistics 42, theorem 2), whatever the distribution of the ratios. Clipped ratios only
+    make it longer.
+
+    Args:
+        false_alarms_per_step: Most false alarms per step of all tests together, while nothing is wrong.
+        num_tests: Number of tests that run at the same time.
 
     Example:
         >>> round(threshold_for(1e-4, num_tests=10), 2)
@@ -45,39 +49,42 @@ def threshold_for(false_alarms_per_step: float, num_tests: int) -> float:
 
 
 class NominalLevel:
-    """The level and noise of a series while nothing is wrong: median and median absolute deviation of 32 steps."""
+    """The usual level and noise of a series of times: median and median absolute deviation of up to 32 steps."""
 
     def __init__(self) -> None:
         self._values: deque[float] = deque(maxlen=_KEPT_STEPS)
 
     @property
     def is_learned(self) -> bool:
-        """True if there are enough steps to compare with."""
+        """True if there are enough steps to compare new ones with."""
         return len(self._values) >= LEARNED_STEPS
 
     @property
     def level_s(self) -> float:
-        """The median; 0 without steps."""
+        """The median of the kept steps' times; 0 without steps."""
         return median(self._values) if self._values else 0.0
 
     @property
     def scale_s(self) -> float:
-        """The standard deviation of normal noise of this size; larger for few steps, which know it badly."""
+        """The standard deviation of the noise, estimated for normal noise from the median absolute deviation.
+
+        For few steps it is larger, because they tell the noise less precisely.
+        """
         level_s, count = self.level_s, len(self._values)
         spread_s = median(abs(value - level_s) for value in self._values)
         return _NORMAL_MAD * spread_s * count / (count - 1)
 
     def add(self, value_s: float) -> None:
-        """Add one step's value."""
+        """Add the time of one step to the kept steps."""
         self._values.append(value_s)
 
     def forget(self, num_steps: int) -> None:
-        """Remove the last steps, because they were not nominal."""
+        """Remove the latest ``num_steps`` steps, because they were not nominal."""
         for _ in range(min(num_steps, len(self._values))):
             self._values.pop()
 
     def restart(self, values_s: Sequence[float]) -> None:
-        """Keep only these steps."""
+        """Keep only these times, and forget all earlier ones."""
         self._values = deque(values_s, maxlen=_KEPT_STEPS)
 
 
@@ -117,7 +124,7 @@ class _Sum:
 
 
 class ChangeTest:
-    """A sequential test in both directions that follows the distance of a series from its nominal level.
+    """A sequential test that finds out when a series of times moves away from its nominal level, up or down.
 
     Each step adds the log-likelihood ratio of a shift against none to a sum that never falls below 0 (CUSUM: Page,
     1954, Biometrika 41), under normal noise of the learned scale. One outlier, however far, never moves the level: at
@@ -141,16 +148,16 @@ class ChangeTest:
         self._waited = False
 
     def above_s(self, value_s: float) -> float:
-        """Return the seconds of a value above the nominal level; 0 while that is learned."""
+        """Return the seconds by which a time exceeds the nominal level; 0 until the nominal level is learned."""
         return value_s - self._nominal.level_s if self._nominal.is_learned else 0.0
 
     def add(self, value_s: float, shift_s: float, *, doubt_s: float = 0.0) -> bool:
-        """Add a step and return True if the level has changed with it.
+        """Add the time of a step, and return True if the test finds with it that the level has changed.
 
         Args:
-            value_s: Of this step.
+            value_s: Time of this step.
             shift_s: The least shift that matters. Less than half of it is never found.
-            doubt_s: Part of the value above its level that has another cause.
+            doubt_s: Part of the time above its level that has another cause.
         """
         self._recent.append(value_s)
         if self._nominal.is_learned and self._is_changed(value_s, shift_s, max(0.0, doubt_s)):
@@ -160,7 +167,7 @@ class ChangeTest:
         return False
 
     def settle(self, level_s: float) -> None:
-        """Adopt a level that another test found."""
+        """Adopt a level that another test of the same link found, and restart this test."""
         self.level_s, self._waited = level_s, False
         self._later.restart()
         self._earlier.restart()
@@ -196,13 +203,13 @@ _KEPT_PASSES = 32
 
 
 class RecentPasses:
-    """The last 32 durations of each kind of pass on this rank, across steps."""
+    """The durations of the last 32 passes of each kind on this rank, across steps."""
 
     def __init__(self) -> None:
         self._durations: dict[Kind, deque[float]] = {}
 
     def add(self, durations_s: Mapping[Kind, Sequence[float]]) -> None:
-        """Add the passes of one more step."""
+        """Add the durations of the passes of one more step."""
         for kind, values in durations_s.items():
             self._durations.setdefault(kind, deque(maxlen=_KEPT_PASSES)).extend(values)
 
@@ -213,7 +220,7 @@ class RecentPasses:
 
 
 class RankObservation(NamedTuple):
-    """The measurements of one rank of a pipeline in a step, as the few numbers that all ranks exchange."""
+    """The measurements of one pipeline rank in a step, as the few numbers that all ranks exchange."""
 
     stage: int
     """Stage of the rank in the pipeline."""
@@ -238,7 +245,10 @@ class RankObservation(NamedTuple):
 
     @classmethod
     def of(cls, pipeline: ResilientPipeline, recent: RecentPasses | None = None, *, pipeline_index: int = 0) -> Self:
-        """Observe the last step of a pipeline of one stage per rank, and add its passes to ``recent``."""
+        """Return the observation of a pipeline's last step on this rank, and add its passes to ``recent``.
+
+        The pipeline must have one stage per rank.
+        """
         recent = RecentPasses() if recent is None else recent
         timings, stage, dead = pipeline.timings, pipeline.rank, pipeline.transport.dead_peers
         recent.add(timings.passes_s)
@@ -257,12 +267,12 @@ class RankObservation(NamedTuple):
         )
 
     def numbers(self) -> list[float]:
-        """Return the observation as numbers, as many for every rank."""
+        """Return the observation as a list of numbers, with the same length on every rank. A missing value is NaN."""
         return [math.nan if one is None else float(one) for one in self]
 
     @classmethod
     def of_numbers(cls, numbers: Sequence[float]) -> Self:
-        """Return the observation from its numbers."""
+        """Return the observation that ``numbers`` turned into this list."""
         values: list[Any] = [None if math.isnan(one) else one for one in numbers]
         found = cls(*values)
         return found._replace(
@@ -318,12 +328,12 @@ class _Link:
 
 
 class Detector:
-    """A detector that follows every link and every rank with separate sequential tests.
+    """Finds slow links and slow ranks, with a separate sequential test for each of them.
 
-    A link is slow if messages arrive later than before, counted from the moment of sending, by more than the passes at
-    its ends became longer. A rank is slow if its passes became longer than those of other stages did. A machine whose
-    cores others use makes both longer in several places at once, and is neither. A delay matters from half a forward
-    pass of the stage before the link.
+    A link is slow if messages take longer than before, counted from the moment of sending, and this is more than the
+    passes at its ends became longer. A rank is slow if its passes became longer by more than those of other stages did.
+    If other programs use a machine's cores, both become longer in several places at once, and neither counts as slow. A
+    delay matters if it is at least half a forward pass of the stage before the link.
 
     Ranks with the same observations find the same, without a vote.
 
@@ -357,14 +367,18 @@ class Detector:
 
     @property
     def delays_s(self) -> tuple[float, ...]:
-        """The one-way delay of each link as last found, by the stage before it."""
+        """The one-way delay of each link in seconds, as last found, in the order of the stages before the links."""
         return tuple(self._delays_s)
 
     def look(self, step: int, observations: Sequence[RankObservation]) -> list[LinkEvent]:
-        """Return what changed with a step, by the observations of all ranks in any order.
+        """Return an event for each link or stage that became slow, dead or nominal again in this step.
 
-        Events name both ends of a link, or one stage, and the seconds above the nominal: of a link one way, of a stage
-        per micro-batch.
+        Events name both ends of a link, or one stage. They give the seconds above the nominal level: of a link for one
+        way, of a stage per micro-batch.
+
+        Args:
+            step: Number of the step in the events.
+            observations: Measurements of all ranks in this step, in any order.
         """
         by_place = {(one.stage, one.pipeline_index): one for one in observations}
         longer_s = {place: self._ranks[place].above_s(one.micro_batch_s) for place, one in by_place.items()}

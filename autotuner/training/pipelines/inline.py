@@ -22,13 +22,14 @@ _AT_ONCE_S = 1e-4
 
 
 class InlineTransport:
-    """A transport in which the rank itself sends and receives.
+    """A transport in which the rank itself sends and receives, without delegates.
 
-    A message that its link holds back holds back the rank, too: on a GPU a send lies in the stream before the kernels
-    of the passes that follow (head-of-line blocking, arXiv 2504.19232). The other rank gets it that much later.
+    A message that its link delays also delays the rank: on a GPU a send lies in the stream before the kernels of the
+    passes that follow (head-of-line blocking, arXiv 2504.19232). The other rank gets the message later by the same
+    time.
 
-    What sends or receives raises ``LinkDead`` where nothing passes. ``channels`` are by pipeline rank, and ``seed`` is
-    that of jitter.
+    Sends and receives raise ``LinkDead`` if the link is dead. ``channels`` are by pipeline rank, and ``seed`` is the
+    seed of the links' random jitter.
     """
 
     is_delegated = False
@@ -54,25 +55,26 @@ class InlineTransport:
 
     @property
     def dead_peers(self) -> frozenset[int]:
-        """The peers whose link failed an operation."""
+        """The ranks to which a send, or from which a receive, has failed."""
         return frozenset(self._dead)
 
     def switch(self, *, delegated: bool) -> None:
-        """Let delegates send for this rank from the next step on, or no longer."""
+        """Accept only ``delegated=False``, because in this transport there are no delegates."""
         if delegated:
             raise InvalidInput("delegated", delegated, "this rank has no delegates; use a transport that has some")
 
     def begin(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
-        """Post all receives of the step with gloo, which receives no message before.
+        """Begin to receive all messages of the step, if the backend allows it before they are needed.
 
-        NCCL needs sends and receives in the order in which they pass.
+        Gloo receives no message before that is posted. NCCL needs sends and receives in the order in which they pass,
+        so that they are posted later.
         """
         for message, buffer in expected:
             if self.posts_early(message.peer):
                 self._posted[message] = self._receiving(message, buffer)
 
     def send(self, message: Message, tensor: Tensor) -> None:
-        """Wait as long as the link holds the message back, then begin to send it."""
+        """Wait for the delay that the link's condition emulates, then begin to send the tensor."""
         sent_s = time.monotonic()
         condition = self.conditions.between(self.rank, message.peer)
         if condition.is_dead:
@@ -87,34 +89,39 @@ class InlineTransport:
             self._start(message.stamp, torch.tensor([sent_s], dtype=torch.float64))
 
     def receive(self, message: Message, buffer: Tensor) -> Arrival:
-        """Begin to receive into a buffer, unless it has begun."""
+        """Begin to receive a message into the buffer, if ``begin`` has not. Return a function that waits for it."""
         return self._posted.pop(message, None) or self._receiving(message, buffer)
 
     def finish(self) -> None:
-        """Return when everything that was sent has left."""
+        """Wait until all sent messages have left this rank."""
         while self._sending:
             peer, work, _ = self._sending.pop()
             self._wait(peer, work)
 
     def close(self) -> None:
-        """Do nothing, because groups end with their process."""
+        """Do nothing, because process groups end with their process."""
 
     # ------------------------------------------------------------ for SwitchedTransport
     @property
     def is_sending(self) -> bool:
-        """True if something was sent that has not been waited for."""
+        """True if a message was sent that nothing has waited for yet."""
         return bool(self._sending)
 
     def posts_early(self, peer: int) -> bool:
-        """Return True if messages from a rank can be posted in any order, and so at the start of a step."""
+        """Return True if messages from this rank may be posted in any order, and so at the start of a step."""
         return self._channels[peer].tells_moments
 
     def tag(self, message: Message) -> int:
-        """Return the tag of a message of this pipeline."""
+        """Return the tag under which a message of this pipeline is sent."""
         return message.tag(self._num_micro_batches)
 
     def part(self, peer: int, word: Message) -> None:
-        """Tell a neighbour that this rank has sent and received everything, and wait for the same message from it."""
+        """Tell a neighbour that this rank has sent and received everything, and wait for the same message from it.
+
+        Args:
+            peer: Pipeline rank of the neighbour.
+            word: Message to exchange, which no stage uses.
+        """
         channel, own = self._channels[peer], torch.zeros(1, device=self._device)
         try:
             coming = channel.receive(torch.zeros_like(own), self.tag(word))
@@ -124,14 +131,14 @@ class InlineTransport:
             raise self._died(peer, str(error)) from error
 
     def give_up(self, peer: int) -> None:
-        """Forget the messages to and from a rank, and let it notice."""
+        """Drop all messages to and from a rank, and break the connection so that the other rank notices."""
         self._dead.add(peer)
         self._channels[peer].break_off()
         self._sending = [one for one in self._sending if one[0] != peer]
         self._posted = {message: arrival for message, arrival in self._posted.items() if message.peer != peer}
 
     def reach_again(self, peer: int, channel: Channel) -> None:
-        """Use another channel to a rank after its own died."""
+        """Use a new channel to a rank whose old channel died."""
         self._dead.discard(peer)
         self._channels[peer] = channel
 

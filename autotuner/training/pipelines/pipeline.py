@@ -38,7 +38,7 @@ PassKind = TypeVar("PassKind")
 # ---------------------------------------------------------------- times of a step
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """The times of one step on one rank."""
+    """The durations of passes and transfers in one step on one rank."""
 
     passes_s: Mapping[Kind, Sequence[float]] = field(default_factory=dict)
     """Durations of the passes of each kind that ran, in their order, without the waits for messages before them."""
@@ -47,18 +47,18 @@ class Timings:
     seen are left out."""
 
     def shortest_transfer_s(self, peer: int) -> float | None:
-        """Return the shortest transfer from another pipeline rank; None if none was seen."""
+        """Return the seconds of the shortest transfer from another pipeline rank; None if none was seen."""
         return min((seconds for message, seconds in self.transfers_s.items() if message.peer == peer), default=None)
 
 
 class DeviceClock:
-    """A clock that reads moments without making the device wait: points of a GPU's stream, or of the host's clock."""
+    """A clock whose readings do not make the device wait: events in a GPU's stream, or times of the host's clock."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
     def now(self) -> Any:
-        """Return a moment that ``between_s`` takes."""
+        """Return the present moment in the form that ``between_s`` takes."""
         if self._device.type == "cuda":
             event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
             event.record(torch.cuda.current_stream(self._device))
@@ -66,7 +66,7 @@ class DeviceClock:
         return time.perf_counter()
 
     def between_s(self, start: Any, end: Any) -> float:
-        """Return the seconds between two moments; on a GPU wait until the second has passed."""
+        """Return the seconds between two moments. On a GPU, wait until the second one has passed."""
         if self._device.type == "cuda":
             end.synchronize()
             return float(start.elapsed_time(end)) / 1e3
@@ -74,7 +74,7 @@ class DeviceClock:
 
 
 class PassLog(Generic[PassKind]):
-    """A log of the start and end of the passes of a step."""
+    """A log of the start and end of every pass in a step."""
 
     def __init__(self, device: torch.device) -> None:
         self.clock = DeviceClock(device)
@@ -82,20 +82,20 @@ class PassLog(Generic[PassKind]):
 
     @contextmanager
     def running(self, kind: PassKind, stage: int, micro_batch: int) -> Iterator[None]:
-        """Record the pass that runs inside the context."""
+        """Record the code inside the context as one pass."""
         start = self.clock.now()
         yield
         self._passes.append((kind, stage, micro_batch, start, self.clock.now()))
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
-        """Add the work inside the context to the latest pass, such as the loss to the forward before it."""
+        """Count the code inside the context as part of the latest pass, such as the loss after its forward."""
         yield
         if self._passes:
             self._passes[-1] = (*self._passes[-1][:4], self.clock.now())
 
     def take(self) -> list[tuple[PassKind, int, int, Any, Any]]:
-        """Return kind, stage, micro-batch, begin and end of the passes since the last call."""
+        """Return the recorded passes since the last call: kind, stage, micro-batch, start and end of each."""
         passes, self._passes = self._passes, []
         return passes
 
@@ -106,13 +106,14 @@ WatchPass = Callable[[Kind, int, int], AbstractContextManager[None]]
 
 
 class TimedStage(PipelineStage):
-    """A stage of torch's pipelines whose tensors are sent by a transport, and whose passes are timed.
+    """A pipeline stage of torch that sends its tensors through a transport and times its passes.
 
-    torch's runtime asks a stage for the operations that it should start. This one starts them itself and names none, so
-    the runtime waits for nothing: a pass waits for its own input, and the pipeline for what it sent.
+    torch's runtime asks a stage for the operations that it should start. This stage starts them itself and returns
+    none, so that the runtime waits for nothing: a pass waits for its own input, and the pipeline for the messages that
+    it sent.
 
-    Attributes:
-        watch_pass: Called for every pass, beside the clock.
+    Attributes: watch_pass: Called for every pass, in addition to the clock. The pass runs in the context that it
+    returns.
     """
 
     def __init__(
@@ -126,7 +127,12 @@ class TimedStage(PipelineStage):
         self._arrivals: dict[tuple[bool, int], list[tuple[Message, Arrival]]] = {}
 
     def expected(self, micro_batch: int, *, is_gradient: bool) -> list[tuple[Message, Tensor]]:
-        """Return the messages that a micro-batch's forward, or its backward, receives, and their buffers."""
+        """Return the messages that one pass of a micro-batch receives, with their buffers.
+
+        Args:
+            micro_batch: Number of the micro-batch, from 0.
+            is_gradient: True for its backward pass, False for its forward pass.
+        """
         infos: Sequence[_RecvInfo] = (self.grad_recv_info if is_gradient else self.args_recv_info)[micro_batch]
         found = []
         for part, info in enumerate(infos):
@@ -136,28 +142,28 @@ class TimedStage(PipelineStage):
         return found
 
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
-        """Send the activations by the transport, and name no operation."""
+        """Send the activations through the transport, and return no operations to torch's runtime."""
         self._send(super().get_fwd_send_ops(fwd_chunk_id), self.stage_index + 1, fwd_chunk_id, is_gradient=False)
         return []
 
     def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
-        """Send the gradients by the transport, and name no operation."""
+        """Send the gradients through the transport, and return no operations to torch's runtime."""
         self._send(super().get_bwd_send_ops(bwd_chunk_id), self.stage_index - 1, bwd_chunk_id, is_gradient=True)
         return []
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
-        """Receive the activations by the transport, and name no operation."""
+        """Begin to receive the activations through the transport, and return no operations to torch's runtime."""
         self._receive(fwd_chunk_id, is_gradient=False)
         return []
 
     def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
-        """Receive the gradients by the transport, and name no operation."""
+        """Begin to receive the gradients through the transport, and return no operations to torch's runtime."""
         if self.has_backward and not self.is_last:
             self._receive(bwd_chunk_id, is_gradient=True)
         return []
 
     def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **keywords: Any) -> Any:
-        """Run a forward pass as soon as its input has arrived."""
+        """Wait for the input of a micro-batch, then run and time its forward pass."""
         self._await(fwd_chunk_id, is_gradient=False)
         with self._timed(Kind.FORWARD, fwd_chunk_id):
             return super().forward_one_chunk(fwd_chunk_id, *arguments, **keywords)
@@ -165,7 +171,10 @@ class TimedStage(PipelineStage):
     def backward_one_chunk(
         self, bwd_chunk_id: int, loss: Any = None, full_backward: bool = True, last_backward: bool = False
     ) -> None:
-        """Compute the gradients of inputs, and of weights too in a full backward pass."""
+        """Wait for the output's gradient, then compute and time the gradients of inputs.
+
+        A full backward pass also computes the gradients of weights.
+        """
         self._await(bwd_chunk_id, is_gradient=True)
         with self._timed(Kind.BACKWARD if full_backward else Kind.INPUT, bwd_chunk_id):
             super().backward_one_chunk(
@@ -173,7 +182,7 @@ class TimedStage(PipelineStage):
             )
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
-        """Compute the gradients of weights."""
+        """Compute and time the gradients of weights for a micro-batch."""
         with self._timed(Kind.WEIGHT, bwd_chunk_id):
             super().backward_weight_one_chunk(bwd_chunk_id, last_backward=last_backward)
 
@@ -215,15 +224,13 @@ _KINDS = {
 
 
 class ResilientPipeline(_PipelineScheduleRuntime):
-    """The stages of one rank under a schedule of ``autotuner.schedules``.
+    """Runs the stages of one rank by a schedule of ``autotuner.schedules`` that may change between steps.
 
-    ``step`` is that of torch's schedules. Between two steps the schedule, the conditions of links and the transport's
-    mode can change; all ranks must then follow the same schedule from the same step on.
+    Call ``step`` as with torch's own schedules. Between two steps the schedule, the conditions of links and the
+    transport's mode can change. All ranks must then follow the same schedule from the same step on.
 
-    Attributes:
-        schedule: Schedule of the next step.
-        timings: Times of the last step.
-        transport: Transport of tensors to other ranks, with ``is_delegated`` and ``dead_peers``.
+    Attributes: schedule: Schedule of the next step. timings: Times of the last step. transport: Transport of tensors to
+    other ranks, with ``is_delegated`` and ``dead_peers``.
     """
 
     def __init__(
@@ -269,7 +276,7 @@ class ResilientPipeline(_PipelineScheduleRuntime):
 
     @property
     def conditions(self) -> LinkConditions:
-        """The link conditions of the next step's messages."""
+        """The emulated conditions of links (delay, bandwidth) for the messages of the next step."""
         return self.transport.conditions
 
     @conditions.setter
@@ -277,7 +284,7 @@ class ResilientPipeline(_PipelineScheduleRuntime):
         self.transport.conditions = conditions
 
     def switch(self, *, delegated: bool) -> None:
-        """Let delegates send from the next step on, or this rank itself again.
+        """Let delegates (other processes) send from the next step on, or, if False, this rank itself again.
 
         Raises:
             InvalidInput: There are no delegates.
@@ -285,7 +292,7 @@ class ResilientPipeline(_PipelineScheduleRuntime):
         self.transport.switch(delegated=delegated)
 
     def close(self) -> None:
-        """End all processes that send for this rank."""
+        """End all processes that send or receive for this rank."""
         self.transport.close()
 
     def _initialize_stages(self, *arguments: Any, **keywords: Any) -> None:

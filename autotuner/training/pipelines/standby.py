@@ -23,7 +23,7 @@ from autotuner.training.pipelines.transport import Transport
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standby:
-    """The delegates that stand by a rank's pipeline, and the store in which it meets its neighbours."""
+    """The delegates (processes that send and receive) of a rank, and the store in which ranks find each other."""
 
     rendezvous: Rendezvous
     around: Neighbourhood
@@ -34,7 +34,7 @@ class Standby:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The process ids of the delegates."""
+        """The process ids of the delegates; empty without delegates."""
         return () if self.delegates is None else self.delegates.pids
 
     @classmethod
@@ -47,14 +47,16 @@ class Standby:
         store: Store | None = None,
         pinned: bool | None = None,
     ) -> Self:
-        """Fork the delegates of a rank; before ``init_process_group``, and before CUDA is used.
+        """Fork the delegates of a rank. Call it before ``init_process_group``, and before CUDA is used.
 
         Args:
-            around: The rank and its neighbours: ``Neighbourhood.of(schedule, rank)`` with any schedule of the pipeline.
+            around: The rank and its neighbours: ``Neighbourhood.of(schedule, rank)`` with any schedule of the
+                pipeline.
             num_delegates: Number per neighbour and direction: a link's delay over a micro-batch's time, rounded up.
+                0: none.
             timeout_s: Seconds after which a message counts as lost.
             store: Store in which ranks meet; None: torchrun's.
-            pinned: Whether a GPU reads and writes the messages of delegates; None: if there is a GPU.
+            pinned: True if a GPU reads and writes the messages of delegates; None: if there is a GPU.
         """
         rendezvous = Rendezvous.beside(store, os.environ)
         delegates = None
@@ -71,17 +73,20 @@ class Standby:
         loss_fn: Callable[..., Tensor],
         scale_grads: bool = True,
     ) -> ResilientPipeline:
-        """Return the rank's stages as a pipeline that sends by itself while it can; after ``init_process_group``."""
+        """Return the rank's stages as a pipeline that starts without delegates. Call it after ``init_process_group``.
+
+        If a link fails, delegates carry its messages.
+        """
         transport = self.transport(schedule, torch.device(stages[0].device))
         return ResilientPipeline(stages, schedule, transport=transport, loss_fn=loss_fn, scale_grads=scale_grads)
 
     def transport(
         self, schedule: Schedule, device: torch.device, *, is_delegated: bool = False, seed: int = 0
     ) -> Transport:
-        """Connect the rank with its neighbours, which must do so at the same time, after ``init_process_group``.
+        """Connect the rank with its neighbours, and return the transport that sends and receives for it.
 
-        Any schedule of the pipeline serves. If ``is_delegated``, delegates send from the first step on. ``seed`` is the
-        seed of the links' jitter.
+        All ranks must call it at the same time, after ``init_process_group``. Any schedule of the pipeline will do. If
+        ``is_delegated``, delegates send from the first step on. ``seed`` is the seed of the links' random jitter.
         """
         rank, num_micro_batches = self.around.rank, schedule.num_micro_batches
         channels = pair_channels(self.rendezvous, self.around, device, timeout_s=self.timeout_s)

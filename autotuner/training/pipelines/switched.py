@@ -24,11 +24,11 @@ Reconnect = Callable[[int, int], Channel]
 
 
 class SwitchedTransport:
-    """A transport that sends inline or by delegates, as set between steps, and by delegates if nothing else passes.
+    """A transport that sends itself or by delegates, as set between steps. On dead links delegates always send.
 
-    Messages sent inline are kept until the end of the step, because only the other rank knows whether they have come.
-    ``reconnect`` remakes a link that died by its condition, after the condition has ended. Without it the link stays
-    dead.
+    Messages that the rank itself sent are kept until the end of the step, because only the other rank knows if they
+    have arrived. ``reconnect`` makes a new channel to a rank whose link an emulated condition had cut, after the
+    condition has ended. Without it the link stays dead.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class SwitchedTransport:
 
     @property
     def conditions(self) -> LinkConditions:
-        """The conditions of the next step's messages."""
+        """The emulated conditions of links (delay, bandwidth) for the messages of the next step."""
         return self._inline.conditions
 
     @conditions.setter
@@ -63,20 +63,20 @@ class SwitchedTransport:
 
     @property
     def is_delegated(self) -> bool:
-        """True if delegates send in the next step, on every link."""
+        """True if delegates send all messages of the next step, on every link."""
         return self._is_delegated
 
     @property
     def dead_peers(self) -> frozenset[int]:
-        """The peers that only delegates reach."""
+        """The ranks that only delegates can reach."""
         return self._inline.dead_peers
 
     def switch(self, *, delegated: bool) -> None:
-        """Let delegates send from the next step on, or this rank itself again where it can."""
+        """Let delegates send from the next step on, or, if False, this rank itself where it can."""
         self._is_delegated = delegated
 
     def begin(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
-        """Post the messages of the step, each with the transport that it comes by."""
+        """Begin a step: reconnect links that may work again, and begin to receive the expected messages."""
         self._revive()
         self._expected = dict(expected)
         self._kept, self._coming, self._came = {}, {}, set()
@@ -86,7 +86,7 @@ class SwitchedTransport:
                 self._post(message, buffer)
 
     def send(self, message: Message, tensor: Tensor) -> None:
-        """Begin to send a tensor, by a delegate if it is not sent otherwise."""
+        """Begin to send a tensor: by a delegate if delegates serve this link, otherwise from this rank itself."""
         if self._goes_by_delegates(message.peer):
             self._delegated.send(message, tensor)
             return
@@ -95,13 +95,13 @@ class SwitchedTransport:
             self._inline.send(message, tensor)
 
     def receive(self, message: Message, buffer: Tensor) -> Arrival:
-        """Begin to receive into a buffer."""
+        """Begin to receive a message into the buffer, and return a function that waits for it."""
         if not self._goes_by_delegates(message.peer) and message not in self._coming:
             self._post(message, buffer)
         return partial(self.take, message, buffer)
 
     def finish(self) -> None:
-        """Return when everything has left and, if this rank sent by itself, has arrived."""
+        """Wait until all messages have left this rank. Those that it sent itself must also have arrived."""
         while self._inline.is_sending:
             with self._bridging():
                 self._inline.finish()
@@ -113,7 +113,7 @@ class SwitchedTransport:
         self._kept, self._coming = {}, {}
 
     def close(self) -> None:
-        """End the delegates."""
+        """End the delegates' processes."""
         self._delegated.close()
         self._inline.close()
 

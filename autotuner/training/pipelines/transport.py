@@ -28,7 +28,7 @@ class LinkCondition:
     """True if inline sends fail. Delegates still get through, over the hosts' own network."""
 
     def hold_s(self, num_bytes: int, chance: random.Random) -> float:
-        """Return the seconds for which a message is held back."""
+        """Return the seconds for which a message of ``num_bytes`` bytes is delayed. ``chance`` draws the jitter."""
         delay_s = max(0.0, chance.gauss(self.delay_s, self.jitter_s)) if self.jitter_s else self.delay_s
         return delay_s + (num_bytes / self.bandwidth_bytes_per_s if self.bandwidth_bytes_per_s else 0.0)
 
@@ -38,7 +38,7 @@ _NOMINAL = LinkCondition()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkConditions:
-    """The links of one pipeline whose condition is emulated.
+    """The emulated conditions of the links of one pipeline, such as delay and bandwidth.
 
     Example:
         >>> conditions = LinkConditions(of_pairs={(0, 1): LinkCondition(delay_s=0.03)})
@@ -56,7 +56,7 @@ class LinkConditions:
                 raise InvalidInput("of_pairs", list(pair), rule, str(sorted(pair)))
 
     def between(self, one: int, other: int) -> LinkCondition:
-        """Return the condition of the link between two pipeline ranks."""
+        """Return the condition of the link between two pipeline ranks; a nominal one if none was set."""
         return self.of_pairs.get((min(one, other), max(one, other)), _NOMINAL)
 
 
@@ -65,7 +65,7 @@ _MOST_PARTS = 8
 
 
 class Message(NamedTuple):
-    """One tensor between neighbouring stages, named so that order never matters."""
+    """The name of one tensor that a stage sends to a neighbouring stage; messages may come in any order."""
 
     peer: int
     """Pipeline rank at the other end."""
@@ -79,18 +79,21 @@ class Message(NamedTuple):
     """Number of the tensor among those that a stage sends."""
 
     def tag(self, num_micro_batches: int) -> int:
-        """Return a number that no other message of the step between the two ranks has. Both ends find the same."""
+        """Return a number that no other message between the same two ranks has in this step.
+
+        The sender and the receiver compute the same number.
+        """
         assert self.part < _MOST_PARTS
         return ((2 * self.stage + self.is_gradient) * num_micro_batches + self.micro_batch) * _MOST_PARTS + self.part
 
     @property
     def stamp(self) -> Message:
-        """The message with the time at which this one was sent."""
+        """The name of the message that carries the time at which this one was sent."""
         return self._replace(part=_MOST_PARTS - 1)
 
 
 class LinkDead(AutotunerError, ConnectionError):
-    """Raised when nothing passes between this pipeline rank and another any more."""
+    """Raised when this pipeline rank can no longer exchange messages with another rank."""
 
     def __init__(self, peer: int, reason: str) -> None:
         super().__init__(f"the link to pipeline rank {peer} is dead: {reason}")
@@ -103,37 +106,40 @@ was not seen."""
 
 
 class Transport(Protocol):
-    """A protocol that sends and receives for one pipeline rank. The thread that computes calls every method."""
+    """A protocol for objects that send and receive for one pipeline rank.
+
+    Only the thread that computes calls the methods.
+    """
 
     conditions: LinkConditions
     """Conditions of the next messages; set between steps."""
 
     @property
     def is_delegated(self) -> bool:
-        """True if delegates send for this rank."""
+        """True if delegates (other processes) send for this rank."""
 
     @property
     def dead_peers(self) -> frozenset[int]:
-        """The pipeline ranks that this rank cannot send to by itself any more."""
+        """The pipeline ranks to which this rank itself can no longer send."""
 
     def switch(self, *, delegated: bool) -> None:
-        """Let delegates send for this rank from the next step on, or no longer.
+        """Let delegates send for this rank from the next step on, or, if False, let the rank itself send.
 
         Raises:
-            InvalidInput: There are none, or only they can send.
+            InvalidInput: There are no delegates, or only delegates can send.
         """
 
     def begin(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
-        """Begin a step, in which these messages come, in this order from each peer, into these buffers."""
+        """Begin a step in which these messages arrive in these buffers, from each rank in this order."""
 
     def send(self, message: Message, tensor: Tensor) -> None:
         """Begin to send a tensor, which must not change before ``finish``."""
 
     def receive(self, message: Message, buffer: Tensor) -> Arrival:
-        """Begin to receive into a buffer."""
+        """Begin to receive a message into the buffer, and return a function that waits for it."""
 
     def finish(self) -> None:
-        """Return when everything that was sent has left."""
+        """Wait until all messages that were sent have left this rank."""
 
     def close(self) -> None:
-        """End everything that was started for the transport."""
+        """End all processes and threads that the transport has started."""
