@@ -12,7 +12,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsidesStanding:
-    """Counts of the computations that run, wait and ended without an answer."""
+    """Numbers of computations that are running now, are waiting, and ended without an answer."""
 
     num_running: int = 0
     """Computed at this moment."""
@@ -23,43 +23,50 @@ class AsidesStanding:
 
 
 class Asides(Protocol):
-    """Calls a function that others may have to wait for; function, arguments and answer can be pickled."""
+    """A place where functions are computed, for example a group of helper processes ("asides") beside a web service.
+
+    The caller waits for the answer. The function, its arguments and its answer must be picklable.
+    """
 
     def ask(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
-        """Return or raise what the function does; it takes a moment at most.
+        """Call a function that takes a moment at most, and return its answer or raise its error.
 
         Raises:
-            TooCostly: It took too long, or too much memory.
-            Busy: Too many wait already.
+            TooCostly: The function took too long, or too much memory.
+            Busy: Too many calls wait already.
         """
         ...
 
     def search(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
-        """Do the same for a function that may take seconds; some room is kept for those that ``ask``."""
+        """Call a function that may take seconds, and return its answer or raise its error.
+
+        Some capacity stays reserved for calls of ``ask``, so that long calls do not delay short ones. Errors as of
+        ``ask``.
+        """
         ...
 
     @property
     def standing(self) -> AsidesStanding:
-        """Return how many run, wait and were ended."""
+        """Return the numbers of computations that are running now, are waiting, and ended without an answer."""
         ...
 
     def close(self) -> None:
-        """End whatever is computed."""
+        """Stop all computations that are running."""
         ...
 
 
 class Inline:
-    """Calls the function where it was asked for: in a command, nobody else waits."""
+    """Calls each function directly, in the caller's own process: a command has no other requests that would wait."""
 
     standing = AsidesStanding()
 
     def ask(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
-        """Call the function."""
+        """Call the function directly and return its answer."""
         return function(*args, **kwargs)
 
     def search(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
-        """Call the function."""
+        """Call the function directly and return its answer."""
         return function(*args, **kwargs)
 
     def close(self) -> None:
-        """End whatever is computed."""
+        """Do nothing: no computation continues after its call."""

@@ -18,7 +18,11 @@ from autotuner.costmodel.evidence import LATENT, LINEAR, Evidence, Where
 
 
 def caveats(job: Job, layouts: LayoutColumns) -> tuple[Caveat, ...]:
-    """Return what a reader of predictions of these layouts should know."""
+    """Return the caveats that a reader of predictions of these layouts should know.
+
+    They say which parts were compared with measured runs, which constants were taken from other hardware, which links
+    are degraded, and what the prediction does not include.
+    """
     evidence = Evidence.of(job)
     return (
         *_compared(evidence, job.cluster.accelerator.name),
@@ -32,14 +36,14 @@ def caveats(job: Job, layouts: LayoutColumns) -> tuple[Caveat, ...]:
 
 
 def caveats_of_job(job: Job) -> tuple[Caveat, ...]:
-    """Return what predictions were calibrated on, and what of the model is counted or priced as something else."""
+    """Return caveats that depend on the job alone: its calibration, and model features that are approximated."""
     known = job.calibration and replace(job.calibration, parts=(), correlations=())
     calibrated = (Caveat(kind=CaveatKind.CALIBRATED, calibration=known),) if known else ()
     return (*calibrated, *approximations(job.model))
 
 
 def approximations(model: TransformerSpec) -> tuple[Caveat, ...]:
-    """Return what of the model is counted or priced as something else."""
+    """Return caveats for features of the model whose cost is predicted as if they were another, simpler feature."""
     return (*_shapes(model), *(Caveat(kind=CaveatKind.APPROXIMATED, subjects=(said,)) for said in model.approximations))
 
 

@@ -63,10 +63,13 @@ MAX_SEARCHED = 2_000_000
 
 
 def require_modest(request: SweepRequest) -> None:
-    """Return if no number of the request is beyond use, and its cluster could hold one copy of the weights.
+    """Check that the numbers of a sweep request are reasonable, and that its cluster can hold one copy of the weights.
+
+    The check of the memory is skipped for a registered trainer, for trials with fewer layers and for trials on another
+    cluster.
 
     Raises:
-        InvalidInput: With the first that is.
+        InvalidInput: A number exceeds its limit, or the weights need more memory than the whole cluster has.
     """
     for name, most in _MOST.items():
         if (value := attrgetter(name)(request)) > most:
@@ -83,11 +86,18 @@ def require_modest(request: SweepRequest) -> None:
 
 
 def require_layouts(request: SweepRequest, *, most: int = MAX_SEARCHED) -> None:
-    """Return if the space holds a layout that a trial can run, or that a trial on the smaller cluster stands for.
+    """Check that a trial can run at least one layout of the space of a sweep request.
+
+    If the trials run on a smaller cluster, at least one of them must be able to stand for a layout of the job (proxy
+    trial).
+
+    Args:
+        request: The sweep request.
+        most: Maximum number of legal layouts that the space may have.
 
     Raises:
-        InvalidInput: With why it holds none, or what of the request is beyond use.
-        SpaceTooLarge: It holds more than ``most``, or cannot be looked through at all.
+        InvalidInput: No trial can run, with the reasons; or a number of the request exceeds its limit.
+        SpaceTooLarge: The space has more than ``most`` legal layouts, or it is too large to be enumerated.
     """
     require_modest(request)
     rules = trial_rules(request.trainer)
@@ -109,7 +119,7 @@ def require_layouts(request: SweepRequest, *, most: int = MAX_SEARCHED) -> None:
 
 
 def trials_on(request: SweepRequest, cluster: Cluster, layouts: LayoutColumns) -> ProxyTrials:
-    """Return the trials on a smaller cluster that stand for layouts of the sweep's job."""
+    """Return proxy trials: trials of smaller layouts on a smaller cluster that stand for layouts of the sweep's job."""
     from autotuner.search.sampler.proxies import proxy_trials  # noqa: PLC0415  # predictions need none of it
 
     is_whole = request.trainer is not None
@@ -119,7 +129,7 @@ def trials_on(request: SweepRequest, cluster: Cluster, layouts: LayoutColumns) -
 # ---------------------------------------------------------------- answers
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question about a job."""
+    """A question for predictions about a job: the best layouts of a search space, or one given layout."""
 
     job: Job
     axes: Mapping[str, tuple[int, ...] | None] = field(default_factory=dict)
@@ -135,7 +145,7 @@ class Question:
 
     @property
     def searched(self) -> tuple[SearchSpace, tuple[Rule, ...]]:
-        """The space with every axis, and the rules that its layouts keep."""
+        """The search space of the question with values for every option, and the rules that its layouts must keep."""
         if self.format is None:
             return default_space(self.job).with_axes(**self.axes), RULES
         return sayable_space(self.job, self.format, self.axes, self.current)
@@ -172,7 +182,14 @@ class PredictionTable:
 
     @classmethod
     def of(cls, job: Job, items: tuple[PredictedLayout, ...], caveats: tuple[Caveat, ...], **beside: Any) -> Self:
-        """The rows with the job that they are layouts of, and other fields."""
+        """Return a table of these rows; reference peak and model size come from the job.
+
+        Args:
+            job: The job that the rows are layouts of.
+            items: The rows.
+            caveats: Caveats for the reader.
+            beside: Values of other fields of the table.
+        """
         accelerator = job.cluster.accelerator
         return cls(
             model_size=ModelSize.of(job.model),
@@ -185,7 +202,14 @@ class PredictionTable:
 
     @classmethod
     def of_best(cls, job: Job, best: BestLayouts, advice: Advice, current: Current | None = None) -> Self:
-        """The best of a space, and what is to be said beside them."""
+        """Return a table of the best layouts of a space, with their ranks, advice and the layout that runs today.
+
+        Args:
+            job: The job.
+            best: The best layouts of the space.
+            advice: Options outside the space that would be faster, or remedies if no layout fits in memory.
+            current: The layout that runs today; None: unknown.
+        """
         shown = [row.layout for row in best.rows]
         return cls.of(
             job,
@@ -201,10 +225,13 @@ class PredictionTable:
 
 
 def best_of_space(question: Question) -> PredictionTable:
-    """Return the best predicted layouts of a space, what that leaves open, and what runs today beside them.
+    """Return the best predicted layouts of the question's search space, with advice on options outside the space.
+
+    If the question names the layout that runs today, the answer compares it with the best.
 
     Raises:
-        InvalidInput: It holds no legal layout, or too many; or the format cannot say a value that was named.
+        InvalidInput: The space has no legal layout, or too many; or the export format cannot express a value that the
+            question names.
     """
     job, (space, rules) = question.job, question.searched
     compared = ComparedBy(objective=question.objective)
@@ -216,10 +243,10 @@ def best_of_space(question: Question) -> PredictionTable:
 
 
 def prediction_of_layout(question: Question, layout: Layout) -> PredictionTable:
-    """Return the prediction of one layout, and what runs today beside it.
+    """Return the prediction of one layout, compared with the layout that runs today if the question names one.
 
     Raises:
-        InvalidDocument: It cannot run, with every rule that it breaks.
+        InvalidDocument: The layout cannot run; the error lists every rule that it breaks.
     """
     job = question.job
     require_asked(layout, job)
@@ -244,7 +271,7 @@ def _caveats(job: Job, shown: list[Layout], current: Current | None) -> tuple[Ca
 # ---------------------------------------------------------------- a sweep before it is asked for
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotStoodFor:
-    """Layouts for which no trial on the smaller cluster stands, and why."""
+    """A number of layouts that no trial on the smaller cluster can stand for, and the reason."""
 
     why: str
     num_layouts: int
@@ -252,7 +279,7 @@ class NotStoodFor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoodFor:
-    """Counts of the layouts that trials on the smaller cluster stand for."""
+    """Numbers of layouts that a trial on the smaller cluster can stand for, and of those that it cannot."""
 
     num_layouts: int
     """Number of legal layouts of the job for which a trial stands."""
@@ -262,7 +289,7 @@ class StoodFor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPreview:
-    """A preview of a sweep's search; nothing was measured or stored for it."""
+    """A preview of the layouts that a sweep would search. It measures and stores nothing."""
 
     space: SearchSpace
     """Axes with the values that would be tried; null: every legal one."""
@@ -279,13 +306,17 @@ class SweepPreview:
 
 
 def preview(request: SweepRequest, *, limit: int = 3, with_remedies: bool = True) -> SweepPreview:
-    """Return what the sweep would search, with the ``limit`` best layouts.
+    """Return a preview of a sweep: the space that it would search, and the best layouts by prediction.
 
-    To look for what would help where nothing fits takes several times as long as all the rest.
+    Args:
+        request: The sweep request.
+        limit: Maximum number of best layouts to return.
+        with_remedies: Search for remedies if no layout fits in memory. This takes several times as long as all the
+            rest.
 
     Raises:
-        InvalidInput: It holds no layout that a trial can run, with why.
-        SpaceTooLarge: It cannot be looked through.
+        InvalidInput: The space has no layout that a trial can run; the error gives the reasons.
+        SpaceTooLarge: The space is too large to be enumerated.
     """
     job, space, rules = request.legal_job, request.space, trial_rules(request.trainer)
     compared = ComparedBy(objective=request.objective, trace=request.fault_trace)
@@ -315,7 +346,7 @@ _KEPT = 64
 
 
 class Previews:
-    """Previews of sweeps, which asides compute; for any thread."""
+    """A cache of previews of sweeps. Helper processes compute them; any thread may use it."""
 
     def __init__(self, asides: Asides, kept: int = _KEPT) -> None:
         self._asides = asides
@@ -324,7 +355,10 @@ class Previews:
         self._lock = threading.Lock()
 
     def of(self, request: SweepRequest, *, with_remedies: bool = True) -> SweepPreview:
-        """Return what the sweep would search; errors as of ``preview``, which take as long to find."""
+        """Return the preview of a sweep, from the cache if an equal search was asked for before.
+
+        Errors are those of ``preview``. They are cached too, because finding one takes as long as finding an answer.
+        """
         key = _key(request, with_remedies)
         with self._lock:
             found = self._found.get(key)

@@ -29,7 +29,7 @@ from autotuner.search.space.legal import MAX_CANDIDATES, legal_chunks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedBy:
-    """The measure that predicted layouts are compared by."""
+    """The objective, and the link faults if any, by which predicted layouts are compared."""
 
     objective: Objective = field(default_factory=Objective)
     """Objective that is maximised."""
@@ -37,7 +37,10 @@ class ComparedBy:
     """Injected faults of the links; None: there are none."""
 
     def judged(self, x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
-        """The value of every row beside its peak bytes; speed alone is told by MFU, which takes least to predict."""
+        """Return the objective's value and the peak bytes of every layout, higher values being better.
+
+        If the objective is speed, the value is the MFU, which takes the least computation to predict.
+        """
         if self.objective.is_speed:
             totals = totals_under(x, job, self.trace)
             return totals.mfu, totals.peak_bytes
@@ -50,7 +53,7 @@ class ComparedBy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedLayout:
-    """A layout beside its prediction."""
+    """A layout with its prediction and, if requested, its modelled resource cost."""
 
     rank: int | None = None
     """Rank from 1 among the layouts that are predicted to fit, by the predicted value (MFU unless another objective was
@@ -63,7 +66,7 @@ class PredictedLayout:
     @property
     @derived
     def label(self) -> str:
-        """The layout in short: ``tp2 pp4 1f1b mb1``."""
+        """Short text of the layout, such as ``tp2 pp4 1f1b mb1``."""
         return str(self.layout)
 
     @property
@@ -78,19 +81,19 @@ class PredictedLayout:
 
     @property
     def peak_bytes(self) -> float:
-        """Predicted peak memory of one rank, worst stage."""
+        """Predicted peak memory in bytes of one rank in the pipeline stage that needs the most."""
         return self.prediction.peak_bytes
 
     @property
     @derived
     def changes_mathematics(self) -> bool:
-        """It trains another function than most layouts do (fp8), so that its speed is not all that counts."""
+        """True if the layout is not numerically equivalent to plain training (fp8, for example)."""
         return not self.layout.is_equivalent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestLayouts:
-    """Layouts that are predicted to fit, highest expected value first."""
+    """The best layouts of a space that are predicted to fit in memory, the highest expected value first."""
 
     num_legal: int
     """Layouts that keep every rule."""
@@ -115,15 +118,24 @@ def best_predicted(
     most: int = MAX_CANDIDATES,
     compared_by: ComparedBy | None = None,
 ) -> BestLayouts:
-    """Predict every legal layout and keep the best that fit; ties go to the smaller peak, then to the space's order.
+    """Predict every legal layout of a space and return the best ones that are predicted to fit in memory.
 
-    The best has the highest expected value, which is MFU where nothing else is asked for: predicted value x probability
-    to fit, since a run that dies trains nothing. Of a space of millions one chunk is held at a time, and the best of
-    those before; these are predicted once more. With a fault trace the value is that under it, and a layout must be
-    legal on links at their worst.
+    The best layout has the highest expected value: predicted value x probability to fit, since a run that dies trains
+    nothing. The value is MFU unless ``compared_by`` names another objective. Equal layouts are ordered by smaller peak,
+    then by the order of the space. A large space is predicted in chunks, and only the best layouts so far are kept;
+    these are predicted again in full at the end.
+
+    Args:
+        job: The job.
+        space: The search space; None: the default values of every option.
+        limit: Maximum number of layouts to return.
+        rules: Rules that a layout must keep.
+        most: Maximum number of candidate layouts that are checked against the rules.
+        compared_by: Objective and fault trace; None: MFU with nominal links. With a fault trace, the value is that
+            under the trace, and a layout must be legal with every link in its worst state of the trace.
 
     Raises:
-        SpaceTooLarge: More layouts than ``most`` would have to be judged.
+        SpaceTooLarge: More than ``most`` candidate layouts would have to be checked.
     """
     compared_by = compared_by or ComparedBy()
     trace = compared_by.trace

@@ -38,7 +38,7 @@ _MAD = 1.4826
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sitting:
-    """Equal runs, as far as a normal distribution needs to know them."""
+    """Summary of the runs of one layout in one session: their number, mean and squared deviations."""
 
     num_runs: int
     """Number of runs."""
@@ -49,7 +49,11 @@ class Sitting:
 
 
 def sittings(groups: Sequence[Floats]) -> tuple[Sitting, ...]:
-    """One for each group of logarithms; how far off is far, all groups tell together."""
+    """Return the summary of each group of runs, given the logarithms of their rates.
+
+    A few outliers in a group are moved towards its median. The distance that counts as an outlier is computed from all
+    groups together.
+    """
     scale = _robust_deviation(groups)
     found = []
     for logs in (_pulled_in(group, _FAR * scale) for group in groups):
@@ -103,7 +107,11 @@ _POINTS, _NO_WEIGHT = 401, 1e-7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Belief:
-    """A mixture of normal likelihoods of the change (of the logarithm), one for each pair of deviations."""
+    """The likelihood of each possible change of the rate, as a mixture of normal distributions of the log change.
+
+    Each part of the mixture assumes one combination of standard deviations: from run to run, from session to session,
+    and their ratio between the two layouts.
+    """
 
     log_weights: Floats
     """Log weights of each pair given the runs, whatever the change; not normalised."""
@@ -115,27 +123,32 @@ class Belief:
     """Deviation from run to run of each."""
 
     def log_likelihoods(self, changes: Sequence[float]) -> list[float]:
-        """Return how likely the runs are for each change of the logarithm of the rate, up to one factor for all."""
+        """Return the log likelihood of the runs for each given change of the log rate, up to one common constant."""
         z = (np.array(changes)[:, None] - self.centres) / self.deviations
         logs = self.log_weights - np.log(self.deviations) - z**2 / 2
         highest = logs.max(axis=1)
         return [float(value) for value in highest + np.log(np.exp(logs - highest[:, None]).sum(axis=1))]
 
     def reaching(self, log_likelihood: float) -> Belief:
-        """Return what is left of the mixture without the parts that are nowhere as likely as this."""
+        """Return the mixture without the parts whose log likelihood stays below the given value at every change."""
         kept = self.log_weights - np.log(self.deviations) > log_likelihood
         return Belief(**{f.name: getattr(self, f.name)[kept] for f in fields(self)})
 
     def noise(self) -> float:
-        """The likely deviation from run to run."""
+        """Return the likely standard deviation of the log rate from run to run of the candidate."""
         return math.exp(float(self._weights() @ np.log(self.within)))
 
     def middle(self) -> float:
-        """The mean of the changes that the runs leave possible."""
+        """Return the mean of the log change of the rate, given the runs."""
         return float(self._weights() @ self.centres)
 
     def quantiles(self, shares: Sequence[float]) -> list[float]:
-        """Changes below which the truth lies with these probabilities, if before the runs all were equally likely."""
+        """Return quantiles of the log change of the rate, given the runs.
+
+        Args:
+            shares: Probabilities, 0..1. Each answer is the change below which the true change lies with that
+                probability, if all changes were equally likely before the runs.
+        """
         weights = self._weights()
         kept = weights > _NO_WEIGHT
         weights, centres, deviations = weights[kept], self.centres[kept], self.deviations[kept]
@@ -153,7 +166,12 @@ class Belief:
 
 
 def believe(reference: Sequence[Sitting], candidate: Sequence[Sitting]) -> Belief:
-    """Return what sessions of two layouts say of the change from the first to the second."""
+    """Return what runs of two layouts in separate sessions say about the change of the rate between the layouts.
+
+    Args:
+        reference: Sessions of the layout that is compared with.
+        candidate: Sessions of the layout that is judged.
+    """
     within, between, ratio, log_prior = _considered()
     mean, variance, log_fit = _level(reference, within, between)
     candidates_mean, candidates_variance, candidates_log_fit = _level(candidate, ratio * within, between)
@@ -167,11 +185,14 @@ def believe(reference: Sequence[Sitting], candidate: Sequence[Sitting]) -> Belie
 
 
 def believe_pairs(differences: Sitting) -> Belief:
-    """Return what differences of runs by turns say: whatever the session does to both is gone from them.
+    """Return what pairs of runs say about the change of the rate, if both layouts ran in turn in one session.
 
-    Here the deviation itself counts as uniform, not its logarithm. Nothing else stands beside the scatter of these
-    pairs, and three that lie close by chance would be an alarm too often: 1.3 of 100 equal layouts at a noise of 5 %,
-    where this leaves 0.7.
+    Effects of the session on both layouts cancel out in the differences. Here the deviation itself counts as uniform,
+    not its logarithm. Without the scatter of other sessions, three pairs that lie close by chance would be an alarm too
+    often: 1.3 of 100 equal layouts at a noise of 5 %, where this leaves 0.7.
+
+    Args:
+        differences: Differences of the log rates of each pair, candidate less reference.
     """
     apart = math.sqrt(2) * _WITHIN
     return Belief(
@@ -244,10 +265,11 @@ def _paid(belief: Belief, test: SequentialTest) -> tuple[float, float]:
 
 
 def decide(belief: Belief, test: SequentialTest) -> Decision:
-    """The side of the tolerance that the change lies on, once the bet on that side has paid enough.
+    """Return whether the candidate is slower than the tolerance allows, is not slower, or is not decided yet.
 
-    A bet on a loss multiplies its stake by 1 / ``false_alarms`` in at most that share of equal layouts, however long it
-    runs; the other by 1 / (1 - ``power``) in at most that share of those with the loss.
+    Two bets run on the result (see the module). A bet on a loss multiplies its stake by 1 / ``false_alarms`` in at most
+    that share of equal layouts, however long it runs; the bet on no loss multiplies its stake by 1 / (1 - ``power``) in
+    at most that share of layouts with the loss.
     """
     (on_loss, on_none), change = _paid(belief, test), math.expm1(belief.middle())
     if change < -test.tolerance and on_loss >= -math.log(test.false_alarms):
@@ -272,16 +294,19 @@ _INTERVAL = (0.025, 0.975)
 def compare(
     reference: Sequence[RunGroup], candidate: Sequence[RunGroup], test: SequentialTest, *, same_sitting: bool = False
 ) -> Comparison:
-    """Return what the runs so far say of the candidate; may be asked after every run.
+    """Compare the runs of a candidate with those of a reference.
+
+    The test stays valid if it is repeated after every run.
 
     Args:
-        reference: What the candidate is held to, a group for each session (a night, a gate).
-        candidate: What is judged, the same way.
-        test: How strictly.
-        same_sitting: Both ran by turns: the i-th runs of both make a pair, and what has no partner yet waits.
+        reference: Runs of the reference, a group for each session (a night, a gate).
+        candidate: Runs of the candidate, grouped in the same way.
+        test: Tolerance, error probabilities and numbers of runs of the test.
+        same_sitting: True if both ran in turn in one session: the i-th runs of both make a pair, and a run without a
+            partner is not counted yet.
 
     Raises:
-        InvalidInput: One side has no runs.
+        InvalidInput: The reference or the candidate has no runs.
     """
     belief = weigh(reference, candidate, same_sitting=same_sitting)
     change, (low, high) = math.expm1(belief.middle()), (math.expm1(end) for end in belief.quantiles(_INTERVAL))
@@ -300,10 +325,10 @@ def compare(
 
 
 def weigh(reference: Sequence[RunGroup], candidate: Sequence[RunGroup], *, same_sitting: bool = False) -> Belief:
-    """Return what the runs leave possible of the change; the arguments are those of ``compare``.
+    """Return the likelihood of each change of the rate, given the runs. The arguments are those of ``compare``.
 
     Raises:
-        InvalidInput: One side has no runs.
+        InvalidInput: The reference or the candidate has no runs.
     """
     for name, groups in (("reference", reference), ("candidate", candidate)):
         if not groups:
@@ -338,10 +363,12 @@ _Z95 = 1.645
 def next_runs(
     reference: Sequence[RunGroup], candidate: Sequence[RunGroup], test: SequentialTest, *, same_sitting: bool = False
 ) -> int:
-    """Return how many more runs of the candidate, or of each by turns, would decide if they are like the last.
+    """Return how many more runs would probably decide the test, if they are like the latest runs.
 
-    Ask again after every run. 0: it is decided, there were the most runs allowed, or no runs of this session can
-    decide it, since what is unknown is how far sessions lie apart or where the reference lies.
+    The number counts runs of the candidate or, with ``same_sitting``, pairs of runs of both. Ask again after every run.
+    The answer is 0 if the test is decided, if the maximum number of runs is reached, or if runs of this session cannot
+    decide it, because the unknown part is the difference between sessions or the rate of the reference. The arguments
+    are those of ``compare``.
     """
     counts = [sum(len(group.rates) for group in groups) for groups in (reference, candidate)]
     num_runs = min(counts) if same_sitting else counts[1]
@@ -354,11 +381,15 @@ def next_runs(
 
 
 def next_baseline_runs(runs: RunGroup | None, test: SequentialTest) -> int:
-    """Return how many more runs of its first session make a baseline beside which a lost ``test.loss`` can be found.
+    """Return how many more runs a baseline needs in its first session so that ``test.loss`` can be detected later.
 
-    As many as a candidate of as many runs needs, with a little bad luck. Few runs may hide some of their scatter: the
-    deviation of three is less than half the truth once in five times, that of ten less than three quarters. At most a
-    quarter of ``max_runs``, since later sessions add theirs.
+    It needs as many as a candidate with the same number of runs needs, with a little bad luck. Few runs may hide some
+    of their scatter: the deviation of three is less than half the truth once in five times, that of ten less than three
+    quarters. The total is at most a quarter of ``max_runs``, since later sessions add theirs.
+
+    Args:
+        runs: Runs so far; None: none yet.
+        test: The test that later runs will be compared with.
     """
     if runs is None or len(runs.rates) < test.min_runs:
         return test.min_runs - (len(runs.rates) if runs else 0)
@@ -410,7 +441,7 @@ is found, and the latest, which know how runs differ now."""
 
 
 def longer_baseline(baseline: Sequence[RunGroup], runs: RunGroup) -> tuple[RunGroup, ...]:
-    """The baseline with one run more."""
+    """Return the baseline with one more group of runs. Only the first 5 and the last 15 groups are kept."""
     groups = (*baseline, runs)
     if len(groups) <= _FIRST_GROUPS + _LAST_GROUPS:
         return groups

@@ -34,10 +34,11 @@ _DERIVED = "data_parallel_replicate_degree"
 def unsearched(
     best: PredictedLayout, job: Job, space: SearchSpace, rules: Sequence[Rule] = RULES
 ) -> tuple[Alternative, ...]:
-    """Steps from the best layout out of the space that are expected to pay, what saves most first.
+    """Return faster layouts outside the space, one step from its best layout, the largest saving first.
 
-    A step is one option taken to a value that its axis does not name, and that device and software have. Whether it is
-    likely to fit counts as it does in the ranking.
+    A step changes one option to a value that the space does not include but that device and software support. The
+    expected MFU (predicted MFU x probability to fit in memory) must be higher than that of the best layout, and the
+    step must save at least 0.5 % of the time.
     """
     outside = tuple(_outside(best.layout, job, space, rules))
     predictions = predict(LayoutColumns.from_layouts(outside), job)
@@ -94,7 +95,7 @@ _ANY_SPLIT: Mapping[str, tuple[int, ...] | None] = {
 
 
 class RemedyKind(StrEnum):
-    """A change of the space or of the workload that leaves more memory."""
+    """A change of the search space or of the workload that reduces the memory that layouts need."""
 
     FULL_RECOMPUTATION = "full_recomputation"
     ANY_SPLIT = "any_split"  # of the ranks
@@ -104,7 +105,7 @@ class RemedyKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """Changes of the space or of the workload."""
+    """One or more changes of the space or of the workload, and the best layout that they allow."""
 
     kinds: tuple[RemedyKind, ...]
     """Kinds of changes."""
@@ -116,7 +117,7 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargerCluster:
-    """A cluster of the same accelerators on which a layout of the space fits."""
+    """A larger cluster of the same accelerators on which a layout of the space fits in memory."""
 
     num_nodes: int
     accelerators_per_node: int
@@ -125,13 +126,13 @@ class LargerCluster:
     @property
     @derived
     def num_accelerators(self) -> int:
-        """Accelerators of all nodes."""
+        """Number of accelerators of all nodes together."""
         return self.num_nodes * self.accelerators_per_node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
-    """A shortfall of memory, and what would fit."""
+    """The memory that is missing if no layout of a space fits, and changes that would help."""
 
     nearest: PredictedLayout
     """The layout of the space with the smallest peak."""
@@ -145,7 +146,13 @@ class Shortfall:
 
 
 def shortfall(nearest: PredictedLayout, job: Job, space: SearchSpace) -> Shortfall:
-    """Return what is missing and what would help where nothing of a space fits, not even its smallest peak."""
+    """Return the missing memory and possible remedies for a space in which no layout fits.
+
+    Args:
+        nearest: The layout of the space with the smallest predicted peak.
+        job: The job.
+        space: The search space.
+    """
     return Shortfall(
         nearest=nearest,
         missing_bytes=_missing_bytes(nearest, job),
@@ -235,7 +242,7 @@ def _growing(cluster: Cluster) -> Iterator[Cluster]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """One of both: where layouts fit there is no shortfall, and where none does nothing is one step from the best."""
+    """Advice on a search: faster options outside the space if layouts fit, or remedies if none fits. Never both."""
 
     not_searched: tuple[Alternative, ...] = ()
     """Options beyond the space that are expected to pay, the largest saving first."""
@@ -244,7 +251,14 @@ class Advice:
 
 
 def advice(job: Job, space: SearchSpace, table: BestLayouts, rules: Sequence[Rule] = RULES) -> Advice:
-    """Return what the table of the job's space leaves open; layouts that break a rule are not advised beside others."""
+    """Return advice on a search: faster options outside the space, or remedies if no layout fits in memory.
+
+    Args:
+        job: The job.
+        space: The search space.
+        table: The best layouts of the space.
+        rules: Rules that an advised option outside the space must keep.
+    """
     if table.nearest is not None:
         return Advice(shortfall=shortfall(table.nearest, job, space))
     return Advice(not_searched=unsearched(table.rows[0], job, space, rules)) if table.rows else Advice()
@@ -252,7 +266,7 @@ def advice(job: Job, space: SearchSpace, table: BestLayouts, rules: Sequence[Rul
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Current:
-    """The layout that runs today."""
+    """The layout that runs today, compared with the best layouts of a table."""
 
     layout: Layout
     """Layout as it was given."""
@@ -268,14 +282,22 @@ class Current:
     @property
     @derived
     def label(self) -> str:
-        """The layout in short."""
+        """Short text of the layout, such as ``tp2 pp4 1f1b mb1``."""
         return str(self.layout)
 
 
 def current_beside(
     layout: Layout, job: Job, *, best: PredictedLayout | None, unchanged: PredictedLayout | None
 ) -> Current:
-    """The layout that runs today beside the first row of a table and the best that keeps the mathematics."""
+    """Compare the layout that runs today with the best layouts of a prediction table.
+
+    Args:
+        layout: The layout that runs today.
+        job: The job.
+        best: First row of the table; None: the table is empty.
+        unchanged: Best layout that is numerically equivalent to plain training; None: some row of the table is, or
+            there is none.
+    """
     if broken := reasons(layout, job):
         return Current(layout=layout, reasons=broken)
     predicted = predict_one(layout, job)

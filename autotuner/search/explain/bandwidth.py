@@ -32,7 +32,7 @@ _EXACT = 1.005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthWay:
-    """One way to share gradients."""
+    """One way to shard the model and exchange gradients, with its step time at each bandwidth."""
 
     name: str
     """``FSDP``, ``HSDP``, ``replicas``, ``demo``."""
@@ -52,7 +52,7 @@ class BandwidthWay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthSpan:
-    """A range of bandwidths in which one way takes the shortest step of all."""
+    """A range of bandwidths between nodes in which one way to exchange gradients has the shortest step."""
 
     way: str
     low_bytes_per_s: float
@@ -61,7 +61,7 @@ class BandwidthSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthCurve:
-    """Predicted step times of the ways to share gradients; nothing here was measured."""
+    """Predicted step times of the ways to exchange gradients, by bandwidth between nodes. Nothing here was measured."""
 
     bandwidths_bytes_per_s: tuple[float, ...]
     """Bandwidths of the port of one accelerator, rising."""
@@ -77,10 +77,12 @@ class BandwidthCurve:
 
 
 def bandwidth_curve(layout: Layout, job: Job) -> BandwidthCurve:
-    """The curve of a layout; without ways where no network lies between data-parallel ranks, or nothing fits.
+    """Return the predicted step time of each way to exchange gradients, at bandwidths between nodes from low to high.
+
+    The curve is empty if no network lies between data-parallel ranks, or if nothing fits in memory.
 
     Raises:
-        InvalidInput: The layout breaks a rule; the first is named.
+        InvalidInput: The layout breaks a rule; the error names the first.
     """
     require_legal(layout, job)
     own_bytes_per_s = job.cluster.inter_node_link.bandwidth_bytes_per_s

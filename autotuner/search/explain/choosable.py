@@ -27,7 +27,7 @@ _MOST_DOMAINS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choosable:
-    """A value that an option may take, or why it may not."""
+    """A value that an option of a layout may take, or the reasons why it may not."""
 
     field: str
     value: int
@@ -41,14 +41,15 @@ class Choosable:
 
     @property
     def is_legal(self) -> bool:
-        """Return whether the layout with it could run, as far as this option is concerned."""
+        """Return whether the layout with this value could run, looking only at rules that concern this option."""
         return not self.reasons and not self.is_idle
 
 
 def choices_of(layout: Layout, job: Job) -> Mapping[str, tuple[Choosable, ...]]:
-    """Values of every option of a layout arranged for the job, legal or not; by field.
+    """Return the values that each option of a layout may take, legal or not, by name of the option.
 
-    The replicate degree has none: it is what the other degrees leave.
+    The layout must use all ranks of the job's cluster (``arrange``). ``data_parallel_replicate_degree`` is missing,
+    because the other degrees decide it.
     """
     broken = frozenset(reason.rule for reason in reasons(layout, job))
     return {
@@ -164,7 +165,7 @@ _NUMBERS: Mapping[str, Callable[[Layout, Job], tuple[int, ...]]] = {
 # ---------------------------------------------------------------- what it would do
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegalLayout:
-    """The prediction of a layout that can run."""
+    """The prediction of a layout that can run, and reasons why a sweep would not try it."""
 
     explanation: Explanation
     untried: tuple[Reason, ...]
@@ -173,7 +174,7 @@ class LegalLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """A layout chosen by hand, judged and predicted."""
+    """A layout chosen by hand: whether it can run, its prediction, and the values that each option may take."""
 
     layout: Layout
     """Layout on all ranks of the cluster, without options that have no effect with its other values."""
@@ -188,7 +189,7 @@ class WhatIf:
 
 
 def what_if(layout: Layout, job: Job) -> WhatIf:
-    """The layout on all ranks of the job's cluster, judged and predicted."""
+    """Change a layout so that it uses all ranks of the job's cluster, check it against the rules and predict it."""
     layout = arrange(layout, job)
     broken = reasons(layout, job)
     return WhatIf(

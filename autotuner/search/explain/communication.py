@@ -55,7 +55,7 @@ _LINKS: dict[Traffic, Callable[[Group], Iterable[LinkTime]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkUse:
-    """Links of one kind under the traffic of one axis."""
+    """The use of one kind of links by the communication groups of one parallel axis."""
 
     link: str
     """Its name: a link of the catalog, ``leaf uplinks``, ``torus dimension 1``."""
@@ -65,7 +65,7 @@ class LinkUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """The groups of one axis, all at work at the same time."""
+    """Communication of one parallel axis, if all of its groups of ranks communicate at the same time."""
 
     axis: str
     """``tensor``, ``context``, ``expert``, ``pipeline``, ``shard`` or ``replicate``."""
@@ -84,10 +84,11 @@ class Route:
 
 
 def routes(layout: Layout, job: Job) -> tuple[Route, ...]:
-    """The route of each axis with groups of more than one rank, innermost first; flat collectives are told as rings.
+    """Return the communication of each parallel axis whose groups have several ranks, innermost axis first.
 
-    None where the cluster describes neither network nor wiring, and deals ranks to nodes in blocks: each link then is
-    what joins the ranks, and groups say it themselves.
+    Collectives without a hierarchy are counted as rings. The result is empty if the cluster describes neither network
+    nor wiring and ranks are placed on nodes in blocks: then one link joins the ranks of each group, and the group names
+    it.
     """
     if job.cluster.network is None and job.cluster.wiring is None and layout.rank_placement == RankPlacement.BLOCK:
         return ()
@@ -134,7 +135,7 @@ def _route(axis: str, traffic: Traffic, group: Group) -> Route:
 # ---------------------------------------------------------------- the groups of one rank
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankGroup:
-    """A group of ranks that one rank communicates in."""
+    """A group of ranks along one parallel axis in which one rank communicates."""
 
     axis: str
     """``tensor``, ``context``, ``expert``, ``pipeline`` or ``data``; the last holds context ranks, too, which sum the
@@ -158,7 +159,7 @@ class RankGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankGroups:
-    """A rank's place, and its groups of more than one."""
+    """The place of one rank in the cluster, and all its communication groups of more than one rank."""
 
     rank: int
     pipeline_rank: int
@@ -179,23 +180,23 @@ class RankGroups:
 
     @property
     def num_nodes(self) -> int:
-        """Nodes of the job, the last of which may be filled in part."""
+        """Number of nodes of the job; the last node may be only partly used."""
         return -(-self.world_size // self.ranks_per_node)
 
     def ranks_on(self, node: int) -> tuple[int, ...]:
-        """The ranks of a node, in the order of its accelerators."""
+        """Return the ranks on a node, in the order of its accelerators."""
         if self.is_dealt:
             return tuple(range(node, self.world_size, self.num_nodes))
         first = node * self.ranks_per_node
         return tuple(range(first, min(first + self.ranks_per_node, self.world_size)))
 
     def node_of(self, rank: int) -> int:
-        """The node that a rank lies on."""
+        """Return the index of the node on which a rank runs."""
         return rank % self.num_nodes if self.is_dealt else rank // self.ranks_per_node
 
 
 def rank_groups(layout: Layout, job: Job, rank: int) -> RankGroups:
-    """The groups of a rank of a legal layout.
+    """Return the communication groups of one rank of a legal layout.
 
     Raises:
         InvalidInput: The layout has no such rank.
@@ -278,7 +279,7 @@ def _slow_links(ends: list[int], cluster: Cluster, *, in_a_row: bool) -> tuple[L
 # ---------------------------------------------------------------- what NCCL would take
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclBand:
-    """Sizes of messages for which NCCL takes one way."""
+    """A range of message sizes for which NCCL chooses the same algorithm and protocol."""
 
     from_bytes: int
     """The least; the greatest lies below the next band's."""
@@ -290,7 +291,7 @@ class NcclBand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclWays:
-    """Algorithms and protocols that NCCL would take among the ranks of one axis, whatever a layout names."""
+    """Algorithms and protocols that NCCL would choose among the ranks of one axis, whatever the layout requests."""
 
     axis: str
     """``tensor``, ``shard`` or ``replicate``."""
@@ -303,9 +304,9 @@ class NcclWays:
 
 
 def nccl_ways(layout: Layout, job: Job) -> tuple[NcclWays, ...]:
-    """Return them by axis, for groups of several ranks.
+    """Return the algorithms and protocols that NCCL would choose, for each axis with groups of several ranks.
 
-    None where NCCL does not communicate: on cores and on GPUs of others.
+    The result is empty if the accelerators are not CUDA devices, since NCCL does not run there.
     """
     if job.cluster.accelerator.kind != "cuda":
         return ()
@@ -338,7 +339,7 @@ def _nccl_ways(axis: str, group: Group, job: Job, *, gathers: bool) -> NcclWays:
 # ---------------------------------------------------------------- links that are not healthy
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossedLink:
-    """A link that is not healthy, and what of a layout passes it."""
+    """A degraded link, and the parallel axes of a layout whose communication crosses it."""
 
     health: LinkHealth
     axes: tuple[str, ...]
@@ -347,7 +348,7 @@ class CrossedLink:
 
 
 def crossed_links(layout: Layout, job: Job) -> tuple[CrossedLink, ...]:
-    """Every link of the cluster of which something is known, in its order."""
+    """Return every degraded link of the cluster, with the parallel axes of the layout that communicate over it."""
     slow = (health for health in job.cluster.link_health if not health.is_healthy)
     return tuple(CrossedLink(health=health, axes=tuple(_axes(health, layout, job))) for health in slow)
 

@@ -35,7 +35,7 @@ _WORTHWHILE = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimePart:
-    """A part of the step that takes time."""
+    """A part of the step time, with the resource that limits it."""
 
     part: str
     """The field of ``StepTime``."""
@@ -48,7 +48,7 @@ class TimePart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPart:
-    """A part of the peak."""
+    """A part of the peak memory of a layout."""
 
     part: str
     """The field of ``Memory``."""
@@ -59,7 +59,7 @@ class MemoryPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A step away that breaks a rule."""
+    """A layout one step away that cannot run, with the first rule that it breaks."""
 
     changes: tuple[FieldChange, ...]
     """Options that would differ."""
@@ -69,7 +69,10 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """One layout: where its time and memory go, and what its neighbours promise. Nothing here was measured."""
+    """The parts of one layout's time and memory, and layouts one step away that may be better.
+
+    Nothing here was measured.
+    """
 
     model_size: ModelSize
     """Size of the model."""
@@ -108,15 +111,15 @@ class Explanation:
     @property
     @derived
     def label(self) -> str:
-        """The layout in short."""
+        """Short text of the layout, such as ``tp2 pp4 1f1b mb1``."""
         return str(self.layout)
 
 
 def explain(layout: Layout, job: Job) -> Explanation:
-    """Explain a legal layout; its neighbours are predicted with it, in one call.
+    """Explain the predicted time and memory of a legal layout, and predict all layouts one step away from it.
 
     Raises:
-        InvalidInput: The layout breaks a rule; the first is named.
+        InvalidInput: The layout breaks a rule; the error names the first.
     """
     require_legal(layout, job)
     candidates = neighbours(layout, job)
@@ -180,7 +183,7 @@ def _too_large(changes: Sequence[Alternative]) -> tuple[Alternative, ...]:
 # ---------------------------------------------------------------- a trial's parts, with what was measured of each
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePeak:
-    """A pipeline rank's memory."""
+    """Peak memory of one pipeline rank, predicted and, if known, measured."""
 
     stage: int
     """The pipeline rank, from 0; it may hold several stages."""
@@ -194,13 +197,13 @@ class StagePeak:
     @property
     @derived
     def predicted_bytes(self) -> float:
-        """Sum of the parts."""
+        """Predicted peak in bytes: the sum of its parts."""
         return self.predicted.total_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialParts:
-    """The parts of a trial's time and memory."""
+    """The parts of a trial's step time and memory, predicted and, if known, measured."""
 
     is_small: bool
     """It is the trial on fewer ranks that stands for the layout of which this is told, not that layout."""
@@ -220,10 +223,13 @@ class TrialParts:
 
 
 def trial_parts(trial: Trial, request: SweepRequest) -> TrialParts:
-    """The parts of what ran as the trial, or would have.
+    """Return the parts of the time and memory of the layout that a trial ran, or would have run.
+
+    A trial on fewer ranks (proxy trial) runs a smaller layout than the one that it stands for; the parts are those of
+    the smaller one.
 
     Raises:
-        InvalidInput: A rule that is younger than the trial forbids its layout.
+        InvalidInput: The layout breaks a rule that was added after the trial.
     """
     layout, job = what_ran(trial, request)
     predicted = trial.prediction.step_time if trial.scaled is None else predict_one(layout, job).step_time
@@ -240,9 +246,14 @@ def trial_parts(trial: Trial, request: SweepRequest) -> TrialParts:
 
 
 def stage_peaks(layout: Layout, job: Job, peak_bytes: Sequence[int] = ()) -> tuple[StagePeak, ...]:
-    """Memory of each pipeline rank beside the peaks that all ranks of the job told, if they did.
+    """Return the predicted peak memory of each pipeline rank, with the highest measured peak among its ranks.
 
-    The pipeline is the outermost axis of the ranks: those of one stage are neighbours.
+    The pipeline is the outermost axis of the ranks: the ranks of one stage have consecutive numbers.
+
+    Args:
+        layout: The layout.
+        job: The job.
+        peak_bytes: Measured peak of each rank of the job; measured peaks are left out unless all ranks have one.
     """
     by_stage = stage_memory(layout, job)
     num_each = layout.world_size // len(by_stage)

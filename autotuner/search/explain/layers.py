@@ -43,7 +43,10 @@ _BETTER = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerGain:
-    """The best layout with the options of a layer and of all before it searched, the others as they are by default."""
+    """The best layout if the options of a communication layer and of all earlier layers are searched.
+
+    Options of later layers keep their defaults. The gain is relative to the best layout of the layer before.
+    """
 
     layer: CommunicationLayer
     options: tuple[str, ...]
@@ -62,13 +65,13 @@ class LayerGain:
     @property
     @derived
     def label(self) -> str:
-        """The layout in short."""
+        """Short text of the layout, such as ``tp2 pp4 1f1b mb1``."""
         return str(self.layout)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerReport:
-    """Gains of all layers, by prediction or as they were measured."""
+    """Gains of all communication layers, either predicted or measured."""
 
     gains: tuple[LayerGain, ...]
     """Gains in the order of the layers; among measured trials, only of layers that were tried."""
@@ -79,13 +82,13 @@ class LayerReport:
 
     @classmethod
     def of(cls, gains: Sequence[LayerGain], said: tuple[Caveat, ...] = ()) -> LayerReport:
-        """Return the report of gains, one layer at least."""
+        """Return the report of these gains, in the order of the layers; there must be at least one."""
         return cls(gains=tuple(gains), total_gain=gains[-1].value / gains[0].value - 1, caveats=said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepLayers:
-    """Gains of the layers of communication to a job, predicted and measured."""
+    """Gains of the communication layers in a sweep's job, predicted and measured."""
 
     predicted: LayerReport
     """Gains by prediction, with the strategies of the sweep's own space, and more values of other layers than most
@@ -95,18 +98,22 @@ class SweepLayers:
 
 
 def options_of_layer(layer: CommunicationLayer) -> tuple[str, ...]:
-    """Fields of a layout that decide that layer."""
+    """Return the names of the layout options that belong to a communication layer."""
     return tuple(name for name, one in OPTIONS.items() if one.layer == layer)
 
 
 # ---------------------------------------------------------------- predicted
 def layer_report(job: Job, space: SearchSpace | None = None) -> LayerReport:
-    """Search the layers of a job by prediction, the best strategies first.
+    """Search the communication layers of a job one after the other by prediction, and return the gain of each.
 
-    Strategies are those of the space, or of the job's default one. An option of another layer that the space holds at
-    one value other than its default stays there; the others are searched wider than most spaces do. Of a large space
-    the best strategies by themselves are crossed with the options of other layers, as many as a table of a million
-    holds.
+    The first layer is the strategy (how the model is split). Strategies are those of the space, or of the job's default
+    space. If the space has only one value for an option of another layer, and this is not the default, the option stays
+    there; options of other layers are searched with more values than most spaces have. In a large space, only the best
+    strategies are combined with the options of other layers, as many as a table of a million rows holds.
+
+    Args:
+        job: The job.
+        space: The search space; None: the default space of the job.
 
     Raises:
         InvalidInput: No layout is predicted to fit.
@@ -244,10 +251,11 @@ def _values(table: LayoutColumns, job: Job) -> Floats:
 
 # ---------------------------------------------------------------- measured
 def measured_layers(objective: Objective, trials: Iterable[Trial]) -> LayerReport | None:
-    """Return what each layer gave among ranked trials: the best that leaves the options of later layers alone.
+    """Return the gain of each communication layer among the ranked trials of a sweep.
 
-    An option that is the same in all of them was not searched, whatever its value. A layer whose options no trial tried
-    gave nothing; None where every trial tried some of a later layer.
+    The best trial of a layer is the best one in which all options of later layers have their defaults. An option with
+    the same value in all trials was not searched, whatever the value. The gain of a layer whose options no trial tried
+    is 0. Return None if every trial changed an option of a later layer.
     """
     ranked = objective.ranked(list(trials))
     searched = [name for name in OPTIONS if len({getattr(trial.layout, name) for trial in ranked}) > 1]

@@ -31,7 +31,7 @@ _LEAST_HELD_UP = 0.001
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowHop:
-    """Two pipeline ranks that send to each other over links that are not healthy."""
+    """Two neighbouring pipeline ranks that send to each other over degraded links."""
 
     ranks: tuple[int, int]
     """Pipeline ranks, the sender of forwards first."""
@@ -43,7 +43,7 @@ class SlowHop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A message from one pass to another pipeline rank over such a hop."""
+    """A message between two neighbouring pipeline ranks over degraded links: the result of one pass."""
 
     action: str
     """Pass whose result it is, as torch writes it: ``2F3``."""
@@ -61,7 +61,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldUp:
-    """A pipeline rank that computes nothing while what it sends is under way."""
+    """A pipeline rank that cannot compute while its messages are being sent."""
 
     pipeline_rank: int
     added_s: float
@@ -70,7 +70,7 @@ class HeldUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTimelines:
-    """A step with nominal links and with others, on one axis of time."""
+    """The same step with nominal links and with degraded links, on one time axis."""
 
     links: tuple[LinkHealth, ...] = ()
     """Degraded links; empty if no link is known to be slow, and ``slow`` is then None."""
@@ -93,24 +93,34 @@ class LinkTimelines:
 
     @property
     def is_measured_slow(self) -> bool:
-        """Return whether the recorded step ran under the slow links: under a trace, the healthy steps are recorded."""
+        """Return True if the recorded step ran with the degraded links.
+
+        Under a fault trace it did not: there, the step that is recorded is one with healthy links.
+        """
         return self.slow is not None and self.stretch is None
 
 
 def trial_link_timelines(trial: Trial, request: SweepRequest) -> LinkTimelines:
-    """Return what its links hold up of the step that ran as a trial, which the store read with its timeline.
+    """Return the step of the layout that ran as a trial, with nominal links and with degraded links.
+
+    The trial must have been read from the store together with its timeline.
 
     Raises:
-        InvalidInput: A rule that is younger than the trial forbids its layout.
+        InvalidInput: The layout breaks a rule that was added after the trial.
     """
     found = link_timelines(*what_ran(trial, request), request.fault_trace)
     return replace(found, measured=trial.ran_measurement.timeline if trial.ran_measurement else None)
 
 
 def link_timelines(layout: Layout, job: Job, trace: FaultTrace | None = None) -> LinkTimelines:
-    """Return a legal layout's step with nominal links, and with those of today.
+    """Return the predicted step of a legal layout with nominal links, and with degraded links.
 
-    Today's are the cluster's link health, or the worst of a trace of what befalls the links in the course of the run.
+    The degraded links are those of the cluster's link health; with a fault trace, also those of its worst period.
+
+    Args:
+        layout: The layout.
+        job: The job.
+        trace: Injected faults of the links during the run; None: there are none.
     """
     healthy = _predicted(layout, _under(job, ()))
     stretch = None if trace is None else _worst(layout, job, trace)
@@ -201,9 +211,14 @@ def _sends(block: Block, num_stages: int) -> bool:
 
 
 def messages_over(hops: Sequence[SlowHop], timeline: StepTimeline, *, blocks_sends: bool) -> tuple[Message, ...]:
-    """Return the messages over slow hops in a step, by the time when they are sent; what was folded away is not told.
+    """Return the messages that cross degraded links in a step, in the order in which they are sent.
 
-    Where a rank ``blocks_sends``, it computes nothing while what it sends is under way.
+    Messages in the parts of the timeline that are folded (left out because they repeat) are missing.
+
+    Args:
+        hops: Pairs of pipeline ranks with degraded links between them.
+        timeline: The step.
+        blocks_sends: True if a rank cannot compute while its message is being sent.
     """
     num_stages = 1 + max((b.stage or 0 for lane in timeline.ranks for b in lane.blocks), default=0)
     lanes = {lane.pipeline_rank: _Lane.of(lane, num_stages, blocks_sends) for lane in timeline.ranks}
@@ -236,7 +251,14 @@ def _between(one: _Lane, other: _Lane, hop: SlowHop, step_s: float) -> Iterator[
 
 # ---------------------------------------------------------------- whom sends hold up
 def held_up(healthy: StepTimeline, slow: StepTimeline) -> HeldUp | None:
-    """Return the rank that its own sends hold up longest in the slow step; None where none waits for them longer."""
+    """Return the pipeline rank that loses the most extra time to its own sends over degraded links.
+
+    Return None if the extra time is negligible: at most 0.1 % of the step.
+
+    Args:
+        healthy: The step with nominal links.
+        slow: The step with degraded links.
+    """
     before = {lane.pipeline_rank: lane.seconds.send_s for lane in healthy.ranks}
     added_s, rank = max(
         (lane.seconds.send_s - before.get(lane.pipeline_rank, 0.0), lane.pipeline_rank) for lane in slow.ranks

@@ -56,7 +56,7 @@ _IN_PASSES = (*COMPUTED, "recompute_s", "offload_s")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPart:
-    """A part of a step, on both sides where both are known."""
+    """A part of a step's time, predicted and, if known, measured."""
 
     kind: PartKind
     predicted: Mapping[Activity, float]
@@ -70,13 +70,13 @@ class StepPart:
     @property
     @derived
     def predicted_s(self) -> float | None:
-        """Sum over its activities; None where no law of the model explains it."""
+        """Predicted seconds of the part: the sum over its activities; None if the cost model does not predict it."""
         return sum(self.predicted.values()) if self.predicted else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepParts:
-    """A whole step, part by part in one order."""
+    """All parts of a step's time in a fixed order, predicted and, if known, measured."""
 
     parts: tuple[StepPart, ...]
     """Those that take time on either side."""
@@ -91,16 +91,23 @@ class StepParts:
     @property
     @derived
     def predicted_s(self) -> float:
-        """Sum of the predicted parts."""
+        """Predicted seconds of the step: the sum of its parts."""
         return self.predicted.total_s
 
 
 def step_parts(
     layout: Layout, job: Job, predicted: StepTime, measured: Breakdown | PhaseTimes | None = None
 ) -> StepParts:
-    """The parts of a legal layout's step, as predicted of it in the job, and as measured of a step, if anything was.
+    """Return the parts of the step time of a legal layout, as predicted and, if given, as measured.
 
-    Activations that are copied to the host and back are half of each pass; a prediction does not divide them.
+    Copies of activations to the host and back count half for the forward and half for the backward pass; a prediction
+    does not divide them.
+
+    Args:
+        layout: The layout.
+        job: The job.
+        predicted: Predicted step time of the layout in the job.
+        measured: Measured parts of a profiled step, or of timed steps; None: nothing was measured.
     """
     seconds = _seconds(layout, job, predicted)
     measured_s = _fields(measured)
@@ -126,10 +133,10 @@ def step_parts(
 
 
 def measured_fields(layout: Layout, measured: Breakdown | PhaseTimes) -> Mapping[tuple[str, ...], float]:
-    """Return the measured seconds of each set of ``StepTime`` fields that the measurement tells apart.
+    """Return the measured seconds of each set of ``StepTime`` fields that the measurement can distinguish.
 
-    All that the passes compute is one set, and it holds the time that no law explains. The sets have no field in
-    common, and their seconds sum to the measured step.
+    All fields that are computed in forward and backward passes form one set, which also gets the time that no field
+    explains. The sets have no field in common, and their seconds sum to the measured step.
     """
     measured_s = _fields(measured)
     claims = {name: _measured_as(name, layout, measured) for name in measured_s}
@@ -242,7 +249,7 @@ Resource = Literal["matrix", "memory", "host", "host_link", "link", "schedule"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """A limit of a part of a step, with the numbers of the job that decide how long the part takes."""
+    """The resource that limits a part of a step, with the numbers of the job that decide how long the part takes."""
 
     part: str
     """The field of ``StepTime``."""
@@ -271,7 +278,13 @@ class Limit:
 
 
 def limit_of(part: str, layout: Layout, job: Job) -> Limit:
-    """Return what limits a part of a legal layout's step, a field of ``StepTime``."""
+    """Return the resource that limits a part of the step of a legal layout.
+
+    Args:
+        part: Name of a field of ``StepTime``.
+        layout: The layout.
+        job: The job.
+    """
     accelerator, workload = job.cluster.accelerator, job.workload
     match part:
         case "matrix_s":

@@ -51,7 +51,7 @@ fewer."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedTimeline:
-    """A predicted step, and the closed form beside it."""
+    """A simulated step of a layout as a timeline, with the step time that the closed formulas predict."""
 
     timeline: StepTimeline
     """A row per pipeline rank, as all ranks of it do the same; of a deep pipeline the first and the last."""
@@ -64,14 +64,15 @@ class PredictedTimeline:
 def predicted_timeline(
     layout: Layout, job: Job, *, most_actions: int = _WHOLE, most_unfolded: int = 0
 ) -> PredictedTimeline:
-    """The timeline of a legal layout.
+    """Return the simulated timeline of a step of a legal layout.
 
     Args:
         layout: The layout.
-        job: What it trains where.
-        most_actions: A step of no more passes is simulated whole; of a longer one only beginning and end, where its
-            ranks keep step between them.
-        most_unfolded: Of a step of no more passes nothing is folded away, so that it can be laid beside another.
+        job: The job.
+        most_actions: A step with at most this many passes is simulated whole. Of a longer step, only beginning and end
+            are simulated, if all micro-batches between them take equally long.
+        most_unfolded: In a step with at most this many passes, nothing is left out, so that it can be drawn next to
+            another step.
     """
     predicted_s = predict_one(layout, job).step_time.total_s
     timeline = _timeline(layout, job, stage_times(layout, job), most_actions, most_unfolded)
@@ -319,10 +320,12 @@ def _received_s(action: Action, schedule: Schedule, passes: PassTimes) -> float:
 
 # ---------------------------------------------------------------- of a trial
 def what_ran(trial: Trial, request: SweepRequest) -> tuple[Layout, Job]:
-    """The layout that ran as the trial, or would have, and its job: those of a proxy trial that stands for the layout.
+    """Return the layout that a trial ran, or would have run, and its job.
+
+    If a proxy trial (a smaller trial) stands for the layout, these are the layout and the job of the proxy trial.
 
     Raises:
-        InvalidInput: A rule that is younger than the trial forbids its layout.
+        InvalidInput: The layout breaks a rule that was added after the trial.
     """
     require_legal(trial.layout, request.legal_job)
     return trial.ran, request.trial_job if trial.scaled is None else request.job_of(trial.scaled)
@@ -330,7 +333,7 @@ def what_ran(trial: Trial, request: SweepRequest) -> tuple[Layout, Job]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialTimelines:
-    """A step on both sides."""
+    """The step of a trial as a timeline, predicted and, if it was recorded, measured."""
 
     is_small: bool
     """It is that of the trial on fewer ranks that stands for the layout, not of the layout."""
@@ -341,7 +344,12 @@ class TrialTimelines:
 
 
 def trial_timelines(trial: Trial, request: SweepRequest) -> TrialTimelines:
-    """The timelines of what ran as a trial, which the store read with its timeline; errors as ``what_ran``."""
+    """Return the predicted and the recorded timeline of the layout that ran as a trial.
+
+    Errors are those of ``what_ran``.
+
+    The trial must have been read from the store together with its timeline.
+    """
     return TrialTimelines(
         is_small=trial.scaled is not None,
         predicted=predicted_timeline(*what_ran(trial, request)),

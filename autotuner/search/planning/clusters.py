@@ -46,7 +46,7 @@ section 3). A cluster that cannot hold them is skipped."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """The price of an accelerator, and its source."""
+    """The price per hour and the power of an accelerator, with their sources."""
 
     accelerator: str
     """Name of the accelerator."""
@@ -64,7 +64,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """A cluster that the plan compares."""
+    """A cluster that a plan compares, real or hypothetical."""
 
     cluster: Cluster
     """Cluster with the price that applies."""
@@ -73,7 +73,7 @@ class Offer:
 
 
 def rentable() -> tuple[str, ...]:
-    """Accelerators that anybody can rent at a listed price, in nodes with fast links, and that multiply bf16."""
+    """Return the names of accelerators that have a list price, fast links in a node, and bf16."""
     return tuple(name for name in accelerators() if name not in _NOT_RENTED and _is_offered(name))
 
 
@@ -86,7 +86,12 @@ def _is_offered(name: str) -> bool:
 
 
 def prices_of(request: PlanRequest, found: Sequence[Offer]) -> tuple[Price, ...]:
-    """The price of each accelerator of the offers, with its source, in their order."""
+    """Return the price of each accelerator among the offers, with its source, in the order of the offers.
+
+    Args:
+        request: The plan request, whose own prices replace those of the catalog.
+        found: Clusters that the plan compares.
+    """
     own = {load_accelerator(name).name: price for name, price in request.prices.items()}
     clusters = {offer.cluster.accelerator.name: offer.cluster for offer in reversed(found) if not offer.is_hypothetical}
     told = dict.fromkeys(offer.cluster.accelerator.name for offer in found)
@@ -108,11 +113,11 @@ def _price(name: str, cluster: Cluster, own: dict[str, float]) -> Price:
 
 
 def offers(request: PlanRequest) -> tuple[Offer, ...]:
-    """Every cluster that the request compares, those of one accelerator one after the other, the smallest first.
+    """Return every cluster that the plan compares, grouped by accelerator, the smallest first.
 
     Raises:
         InvalidInput: There are none, too many, or a size is neither whole nodes nor less than one.
-        NotFound: The catalog has no such accelerator.
+        NotFound: The catalog has no accelerator of a given name.
     """
     names = tuple(dict.fromkeys(load_accelerator(name).name for name in request.accelerators))
     names = names or (() if request.clusters else rentable())  # nothing is added to clusters that a caller has
@@ -153,7 +158,14 @@ def _priced(cluster: Cluster, request: PlanRequest) -> Cluster:
 
 
 def changed(cluster: Cluster, prices: ChangePrices, network_factor: float = 1.0, extra_bytes: int = 0) -> Cluster:
-    """The cluster with a faster network or more memory, and what that costs."""
+    """Return a hypothetical cluster with a faster network or more memory, and with a price that includes the change.
+
+    Args:
+        cluster: The cluster to change.
+        prices: Prices of the changes.
+        network_factor: Bandwidth between nodes as a multiple of the present one.
+        extra_bytes: Memory to add to each accelerator.
+    """
     link = cluster.inter_node_link
     base = cluster.price_per_accelerator_hour
     more = base * prices.network_share * (network_factor - 1) + prices.memory_per_gb_hour * extra_bytes / GIGA

@@ -26,7 +26,7 @@ _NUM_FACTORS = len(PARTS) + 1
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Errors:
-    """Errors that the logarithm of one predicted step time may have."""
+    """Standard deviations of the logarithm of one predicted step time, by source of the error."""
 
     parts: Floats
     """Effect of a standard deviation of each part's factor on the whole step, in the order of ``PARTS``."""
@@ -39,7 +39,7 @@ class Errors:
 
 
 def errors_of(layout: Layout, job: Job, prediction: Prediction) -> Errors:
-    """The errors behind a prediction's interval."""
+    """Return the error model of a prediction: what its interval is computed from."""
     found = interval_error(LayoutColumns.from_layouts([layout]), job)
     deviations = np.array([float(np.ravel(found.parts[name])[0]) for name in PARTS])
     total_s = prediction.step_time.total_s
@@ -50,7 +50,12 @@ def errors_of(layout: Layout, job: Job, prediction: Prediction) -> Errors:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Told:
-    """Findings of a small sweep on one accelerator: sums of standard factors, each with noise."""
+    """The information that a small sweep on one accelerator would give about errors of predictions.
+
+    It consists of noisy sums of the logarithms of error factors.
+
+    An error factor is the unknown ratio of true to predicted time of one part of a step.
+    """
 
     accelerator: str
     """Accelerator whose factors are observed."""
@@ -61,10 +66,16 @@ class Told:
 
     @classmethod
     def by_parts(cls, accelerator: str, errors: Errors, parts: Iterable[str], num_trials: int) -> Told | None:
-        """Return what trials tell of the parts that they run as the target does; None where that is nothing.
+        """Return the information from trials that measure some parts of a step; None if the step has no such part.
 
-        Each part's own factor times that of all parts is measured, as well as trials scatter: by the residual of a
-        whole step, of which a part is a share.
+        Each part's own error factor times the common factor of all parts is measured. The noise of a part is the
+        residual error of a whole step, divided by the part's share of the step and by the root of the number of trials.
+
+        Args:
+            accelerator: Name of the accelerator of the trials.
+            errors: Error model of the trial's predicted step time.
+            parts: Parts of a step that the trials run in the same way as the target.
+            num_trials: Number of trials.
         """
         names = tuple(PARTS)
         seen = [names.index(name) for name in parts if errors.shares[names.index(name)] > 0]
@@ -80,7 +91,7 @@ class Told:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Belief:
-    """The joint belief of the logarithms of the times, in hours, of several clusters."""
+    """The joint normal distribution of the logarithms of the run times, in hours, of several clusters."""
 
     log_hours: Floats
     """Their means."""
@@ -95,7 +106,12 @@ class Belief:
 
     @classmethod
     def of(cls, found: Sequence[Outcome], errors: Sequence[Errors]) -> Belief:
-        """Return what is believed before anything is measured."""
+        """Return the belief about the run times before anything is measured.
+
+        Args:
+            found: Predicted run of each cluster.
+            errors: Error model of the predicted step time of each cluster.
+        """
         names = tuple(dict.fromkeys(outcome.cluster.accelerator.name for outcome in found))
         weights = np.zeros((len(found), _NUM_FACTORS * len(names)))
         for row, (outcome, error) in enumerate(zip(found, errors, strict=True)):
@@ -112,19 +128,22 @@ class Belief:
 
     @property
     def deviations(self) -> Floats:
-        """Standard deviation of each logarithm."""
+        """Standard deviation of the logarithm of each cluster's run time."""
         shared = np.einsum("if,fg,ig->i", self.weights, self.covariance, self.weights)
         whole: Floats = np.sqrt(np.maximum(shared, 0.0) + self.own**2)
         return whole
 
     @property
     def shared_covariance(self) -> Floats:
-        """Return the covariance of the logarithms, without what each has for itself."""
+        """Covariance of the logarithms of the run times, without the errors that each cluster has independently."""
         found: Floats = self.weights @ self.covariance @ self.weights.T
         return found
 
     def after(self, told: Told) -> Belief:
-        """The belief once trials have told something: the means stay, as nobody knows yet what they tell."""
+        """Return the belief that would remain after a small sweep.
+
+        Only the uncertainty shrinks: its results are not known yet.
+        """
         rows = np.zeros((len(told.rows), self.weights.shape[1]))
         rows[:, _columns(self.accelerators, told.accelerator)] = told.rows
         across = rows @ self.covariance
@@ -139,12 +158,12 @@ def _columns(names: Sequence[str], name: str) -> slice:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Loss:
-    """The average loss of each of several clusters, whose run times are log-normal.
+    """The average loss of a run on each of several clusters, whose run times are log-normal.
 
-    A run of t hours loses rate x t, and weight times as much on top where it breaks a limit. With a deadline the rate
-    is the price of an hour, so that losses are dollars; with a price limit alone it is 1, and the limit what the money
-    buys: hours. Where neither is named, runs are compared by the product of time and cost: the rate is the root of the
-    price.
+    A run of t hours loses rate x t, and ``weight`` times as much again if it breaks a limit. With a deadline, the rate
+    is the price of an hour, so that losses are dollars. With a price limit alone, the rate is 1, so that losses are
+    hours, and the limit is the number of hours that the money buys. With neither, runs are compared by the product of
+    time and cost: the rate is the root of the price.
     """
 
     rates: Floats
@@ -158,12 +177,20 @@ class Loss:
 
     @classmethod
     def of(cls, found: Sequence[Outcome], goal: Goal) -> Loss:
-        """Return the loss that a goal means."""
+        """Return the loss function of a goal for these clusters.
+
+        A cluster without a price counts one dollar per accelerator-hour.
+        """
         return cls.by_prices(np.array([one.footprint.price_per_hour or one.cluster.world_size for one in found]), goal)
 
     @classmethod
     def by_prices(cls, prices: Floats, goal: Goal) -> Loss:
-        """Return that of clusters whose hours cost so much; one without a price counts an accelerator-hour a dollar."""
+        """Return the loss function of a goal for clusters with these prices.
+
+        Args:
+            prices: Price per hour of each whole cluster.
+            goal: Deadline, price limit and penalty.
+        """
         rates = np.ones(len(prices)) if goal.price_limit is not None else np.sqrt(prices)
         rates = prices if goal.deadline_s is not None else rates
         bought_h = np.full(len(prices), np.inf) if goal.price_limit is None else goal.price_limit / prices
@@ -172,11 +199,11 @@ class Loss:
         return cls(rates=rates, limits_h=limits_h, weight=goal.broken_weight, dollars=prices / rates)
 
     def expected(self, log_hours: Floats, deviations: Floats) -> Floats:
-        """Return the average loss of each: shape (..., clusters).
+        """Return the average loss of a run on each cluster: shape (..., clusters).
 
         Args:
             log_hours: Means of the logarithms of the times in hours: shape (..., clusters).
-            deviations: Of these logarithms: shape (clusters,).
+            deviations: Standard deviations of these logarithms: shape (clusters,).
         """
         mean_h = np.exp(log_hours + deviations**2 / 2)
         # Which share of the average time belongs to runs that break a limit: E[t where t > limit] / E[t].
@@ -186,7 +213,12 @@ class Loss:
         return losses
 
     def chance_kept(self, log_hours: Floats, deviations: Floats) -> Floats:
-        """Return how likely each is to keep every limit."""
+        """Return the probability that a run on each cluster keeps the deadline and the price limit.
+
+        Args:
+            log_hours: Means of the logarithms of the times in hours.
+            deviations: Standard deviations of these logarithms.
+        """
         return below((np.log(self.limits_h) - log_hours) / np.maximum(deviations, 1e-9))
 
 
@@ -199,14 +231,14 @@ _SEED = 20_261_123
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Decision:
-    """A choice among clusters by what is believed of their times."""
+    """The choice of the cluster with the least expected loss, given the present belief about the run times."""
 
     belief: Belief
     loss: Loss
 
     @classmethod
     def among(cls, request: PlanRequest, found: Sequence[Outcome]) -> Decision:
-        """Return the choice before anything is measured."""
+        """Return the choice among these clusters before anything is measured."""
         errors = [errors_of(one.best.layout, job_on(request, one.cluster), one.best.prediction) for one in found]
         return cls(belief=Belief.of(found, errors), loss=Loss.of(found, request.goal))
 
@@ -217,30 +249,33 @@ class Decision:
 
     @property
     def best(self) -> int:
-        """The cluster with the least."""
+        """Index of the cluster with the least expected loss."""
         return int(np.argmin(self.losses))
 
     @property
     def chances_kept(self) -> Floats:
-        """Return how likely each is to keep the goal's limits; 1 where there are none."""
+        """Probability that each cluster keeps the goal's deadline and price limit; 1 if there are none."""
         return self.loss.chance_kept(self.belief.log_hours, self.belief.deviations)
 
     def regret_saved(self, after: Belief) -> float:
-        """Return the mean dollars that the choice gains if it is made once more is known (value of information).
+        """Return the mean dollars saved if the cluster is chosen only after more is known (value of information).
 
-        The means that will then be believed are drawn; a choice that stays as it is saves nothing (Raiffa and Schlaifer
-        1961, Applied Statistical Decision Theory, preposterior analysis).
+        Possible results are drawn at random; a choice that stays the same saves nothing (Raiffa and Schlaifer 1961,
+        Applied Statistical Decision Theory, preposterior analysis).
+
+        Args:
+            after: The belief that would remain after a small sweep.
         """
         means = self._drawn(self.belief.shared_covariance - after.shared_covariance)
         return self._dollars_below(self.loss.expected(means, after.deviations))
 
     @property
     def regret(self) -> float:
-        """Dollars by which the choice is worse, on average, than if all times were known beforehand."""
+        """Mean dollars that the present choice costs more than the best choice if all run times were known."""
         return self._dollars_below(self._losses_once_known())
 
     def chances_best(self) -> Floats:
-        """Return how likely each cluster is to turn out with the least loss."""
+        """Return the probability that each cluster turns out to have the least loss."""
         losses = self._losses_once_known()
         chances: Floats = np.bincount(np.argmin(losses, axis=1), minlength=len(self.belief.own)) / len(losses)
         return chances

@@ -29,7 +29,7 @@ _S_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A value and its 80 % interval, whose ends lie as many times below and above it."""
+    """A value with its 80 % interval; the two ends are the median divided and multiplied by the same factor."""
 
     low: float
     """Fewer than 10 of 100 cases lie below."""
@@ -40,14 +40,19 @@ class Interval:
 
     @classmethod
     def of(cls, median: float, deviation: float) -> Interval:
-        """Return the interval of a log-normal value; the deviation is that of its logarithm."""
+        """Return the interval of a log-normal value.
+
+        Args:
+            median: Median of the value.
+            deviation: Standard deviation of its natural logarithm.
+        """
         factor = math.exp(Z80 * deviation)
         return cls(low=median / factor, median=median, high=median * factor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A cluster with its best layout, and what the whole run takes on it."""
+    """A cluster with its best layout, and the predicted time and resources of the whole training run on it."""
 
     cluster: Cluster
     """Cluster with the prices that apply."""
@@ -66,41 +71,41 @@ class Outcome:
 
     @property
     def time_s(self) -> Interval:
-        """Return the seconds of the whole run, interruptions counted."""
+        """Seconds of the whole run, including the time lost by interruptions."""
         return Interval.of(self.num_steps * self.step_time_s / self.goodput, self.deviation)
 
     @property
     def cost(self) -> Interval:
-        """US dollars of the run."""
+        """Cost of the whole run in US dollars, including interruptions."""
         return self._scaled(self.footprint.price_per_hour / _S_PER_HOUR)
 
     @property
     def accelerator_hours(self) -> Interval:
-        """Return the accelerator-hours of the run, interruptions counted."""
+        """Accelerator-hours of the whole run, including interruptions."""
         return self._scaled(self.cluster.world_size / _S_PER_HOUR)
 
     @property
     def energy_kwh(self) -> Interval | None:
-        """Return the energy of the run.
+        """Energy of the whole run in kWh, or None if the power of the accelerator is unknown.
 
-        None where nobody knows what the accelerator draws. How sure the power is, is not counted.
+        The interval includes the uncertainty of the time but not that of the power.
         """
         power = self.footprint.power
         return None if power is None else self._scaled(power.total_w / _J_PER_KWH)
 
     @property
     def co2_kg(self) -> Interval:
-        """Return the emissions of the energy; 0 where its mix is not known."""
+        """Emissions of the run's energy in kg of CO2; 0 if the energy mix is unknown."""
         return self._scaled(self.footprint.co2_kg_per_hour / _S_PER_HOUR)
 
     @property
     def step_time_s(self) -> float:
-        """Return the seconds of one step."""
+        """Predicted seconds of one optimizer step."""
         return self.best.prediction.step_time.total_s
 
     @property
     def mfu(self) -> float:
-        """Return the MFU of steps that are not interrupted."""
+        """Predicted MFU of steps that are not interrupted, 0..1."""
         return self.best.prediction.mfu
 
     def _scaled(self, factor: float) -> Interval:
@@ -111,7 +116,15 @@ class Outcome:
 def outcome_of(
     job: Job, best: PredictedLayout, goal: Goal, failures: Failures, *, is_hypothetical: bool = False
 ) -> Outcome:
-    """Return what the run takes on the job's cluster by a layout."""
+    """Return the predicted time and resources of the whole training run with a layout on the job's cluster.
+
+    Args:
+        job: The job on the cluster.
+        best: The layout with its prediction.
+        goal: Tokens to train on, and limits.
+        failures: Rates of interruptions and the time that each takes.
+        is_hypothetical: True if nobody sells the cluster.
+    """
     num_ranks = job.cluster.world_size
     log_slowdown = failures.log_slowdown(num_ranks)
     of_failures = log_slowdown * math.log(failures.spread) / Z80  # to first order, as goodput is near 1
@@ -129,7 +142,7 @@ def outcome_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRun:
-    """A whole training run on a cluster, as the cost model has it. Intervals hold 80 of 100 cases."""
+    """A whole training run on a cluster, as the cost model predicts it. Intervals are 80 % intervals."""
 
     time_s: Interval
     """Interruptions counted."""
@@ -152,7 +165,7 @@ class TrainingRun:
 
     @classmethod
     def of(cls, outcome: Outcome) -> Self:
-        """Return the run's figures, which an outcome has under the same names."""
+        """Return the figures of the run, which an ``Outcome`` has under the same names."""
         return cls(**{field.name: getattr(outcome, field.name) for field in fields(cls)})
 
 
@@ -168,13 +181,13 @@ _THIN: Mapping[str, tuple[int, ...]] = {
 
 
 def job_on(request: PlanRequest, cluster: Cluster) -> Job:
-    """The run's job on a cluster."""
+    """Return the job of the planned training run on a cluster."""
     return Job(model=resolved(request.model), cluster=cluster, workload=request.workload, stack=resolved(request.stack))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchedCluster:
-    """The best layout of a cluster, and which of its layouts were looked through."""
+    """The best layout found for a cluster, and whether all of its layouts were searched."""
 
     outcome: Outcome | None
     """Outcome of the best layout; None if no layout that was searched fits."""
@@ -187,18 +200,18 @@ class SearchedCluster:
 def searched_clusters(
     request: PlanRequest, found: Sequence[Offer], *, is_thorough: bool
 ) -> tuple[SearchedCluster, ...]:
-    """Search each of the clusters; see ``searched_cluster``."""
+    """Search the best layout of each cluster; see ``searched_cluster``."""
     return tuple(searched_cluster(request, offer, is_thorough=is_thorough) for offer in found)
 
 
 def searched_cluster(request: PlanRequest, offer: Offer, *, is_thorough: bool = True) -> SearchedCluster:
-    """Search the layouts of one cluster for the best.
+    """Search the best layout of one cluster.
 
     Args:
-        request: What is asked.
+        request: The plan request.
         offer: The cluster.
-        is_thorough: Look through every layout, or through a thin space where these are too many; else through the thin
-            space, which is several times as fast, and through every layout where none of it fits.
+        is_thorough: If True, search every layout; if these are too many, search only a reduced space. If False, search
+            the reduced space first, which is several times as fast, and every layout only if none of it fits.
     """
     job = job_on(request, offer.cluster)
     whole = _whole_space(job, request)
@@ -227,7 +240,7 @@ def _missed(kind: CaveatKind, offer: Offer, rule: str) -> Caveat | None:
 
 
 def moved_outcome(request: PlanRequest, outcome: Outcome, cluster: Cluster) -> Outcome:
-    """Return what the run takes by the same layout on a cluster of as many nodes."""
+    """Return the predicted run with the same layout on another cluster with as many nodes."""
     job = job_on(request, cluster)
     row = PredictedLayout(layout=outcome.best.layout, prediction=predict_one(outcome.best.layout, job))
     return outcome_of(job, row, request.goal, request.failures, is_hypothetical=True)

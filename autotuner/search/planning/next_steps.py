@@ -56,7 +56,10 @@ _S_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PilotSweep:
-    """A small sweep that makes the choice surer, given those before it."""
+    """A small sweep before the choice of a cluster.
+
+    Its figures assume that the pilot sweeps listed before it were run.
+    """
 
     accelerator: str
     """Accelerator that the sweep runs on."""
@@ -88,7 +91,7 @@ class PilotSweep:
 
     @property
     def worth(self) -> float:
-        """Dollars that it saves beyond what it costs."""
+        """Dollars that the sweep saves on average, less its cost."""
         return self.saved - self.cost
 
 
@@ -104,9 +107,13 @@ class _Sweep:
 
 
 def pilot_sweeps(request: PlanRequest, contenders: Sequence[Outcome]) -> tuple[PilotSweep, ...]:
-    """Return small sweeps that are worth more than they cost, each given that the earlier were run.
+    """Return small sweeps that save more than they cost, in the order to run them.
 
-    The contenders are the clusters, the least expected loss first.
+    The value of each sweep assumes that those before it were run.
+
+    Args:
+        request: The plan request.
+        contenders: Predicted runs on the clusters to choose from, the least expected loss first.
     """
     found = contenders[:_MOST_CONTENDERS]
     decision = Decision.among(request, found)
@@ -196,7 +203,7 @@ _NODE_FACTORS = (9 / 8, 5 / 4, 3 / 2, 2)
 
 
 class UpgradeKind(StrEnum):
-    """A change of the chosen cluster."""
+    """A kind of change of the chosen cluster."""
 
     MORE_NODES = "more_nodes"
     TWICE_THE_NETWORK = "twice_the_network"
@@ -205,7 +212,7 @@ class UpgradeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upgrade:
-    """A change of the chosen cluster, and what it buys."""
+    """A change of the chosen cluster, with the time and money that it saves."""
 
     change: UpgradeKind
     num_nodes: int = 0
@@ -229,7 +236,13 @@ class Upgrade:
 
     @classmethod
     def between(cls, change: UpgradeKind, before: Outcome, after: Outcome) -> Upgrade:
-        """Return what the second outcome has over the first."""
+        """Return the gain of a change of the cluster.
+
+        Args:
+            change: Kind of the change.
+            before: Predicted run on the chosen cluster.
+            after: Predicted run on the changed cluster.
+        """
         num_nodes = after.cluster.num_nodes - before.cluster.num_nodes
         saved_s = before.time_s.median - after.time_s.median
         saved_cost = before.cost.median - after.cost.median
@@ -253,7 +266,7 @@ class Upgrade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upgrades:
-    """Changes of the chosen cluster, and which of their clusters have too many layouts to be looked through."""
+    """Gains of changes of the chosen cluster, and the changed clusters that had too many layouts to search."""
 
     found: tuple[Upgrade, ...]
     too_large: tuple[Caveat, ...] = ()
@@ -261,7 +274,13 @@ class Upgrades:
 
 
 def upgrades(request: PlanRequest, offer: Offer, chosen: Outcome) -> Upgrades:
-    """Return what each change of the chosen cluster buys."""
+    """Return the gain of each change of the chosen cluster: more nodes, twice the network, more memory.
+
+    Args:
+        request: The plan request.
+        offer: The chosen cluster as it was offered.
+        chosen: Predicted run on that cluster.
+    """
     cluster = chosen.cluster
     faster = changed(cluster, request.change_prices, network_factor=2.0)
     larger = changed(cluster, request.change_prices, extra_bytes=_MORE_MEMORY_BYTES)

@@ -33,7 +33,7 @@ from autotuner.core.trial_spec import OptimizerName, OptimizerSettings, TrialSpe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """Sizes of what trains at once."""
+    """A global batch size and a number of data-parallel ranks that an optimizer study tries together."""
 
     global_batch_size: int
     data_parallel_degree: int
@@ -42,14 +42,14 @@ class Scale:
         return f"{self.global_batch_size} on {self.data_parallel_degree}"
 
     def with_optimizer(self, optimizer: OptimizerSettings) -> OptimizerCandidate:
-        """Return the candidate that trains so much at once."""
+        """Return the candidate that trains with this batch size, these data-parallel ranks and the given optimizer."""
         batch, degree = self.global_batch_size, self.data_parallel_degree
         return OptimizerCandidate(optimizer=optimizer, global_batch_size=batch, data_parallel_degree=degree)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starts:
-    """Values that may be tried, and reasons why others may not."""
+    """Batch sizes and data-parallel degrees that an optimizer study may try, and reasons why others are left out."""
 
     scales: Mapping[OptimizerName, tuple[Scale, ...]]
     """Scales by optimizer; an optimizer that has none is left out."""
@@ -58,10 +58,10 @@ class Starts:
 
 
 def starts_of(request: OptimizerStudyRequest) -> Starts:
-    """The legal ones of all that the space names.
+    """Return the legal combinations of optimizer, batch size and data-parallel degree of a study's space.
 
     Raises:
-        InvalidInput: There are none.
+        InvalidInput: No combination is legal.
     """
     scales: dict[OptimizerName, tuple[Scale, ...]] = {}
     refusals: dict[str, None] = {}  # in order, each once
@@ -82,7 +82,7 @@ def starts_of(request: OptimizerStudyRequest) -> Starts:
 
 
 def with_trials(study: StudyRun, trials: Sequence[OptimizerTrial]) -> StudyRun:
-    """Return a study with its trials, and with what of its space cannot be tried."""
+    """Return a study with its trials, and with the reasons why some combinations of its space cannot be tried."""
     return replace(study, progress=StudyProgress(trials=tuple(trials), refusals=starts_of(study.request).refusals))
 
 
@@ -115,11 +115,13 @@ median."""
 
 
 class Pruning:
-    """Two rules, both in time and in accelerator-hours, since either may be what somebody has least of.
+    """Two rules that end candidates of an optimizer study early.
 
-    A candidate ends that can no longer lie on the front: another came to the target with less of both than it has used.
-    And it ends whose loss lies above the median of the others' best losses at equal time and at equal accelerator-hours
-    (the median stopping rule of Google Vizier, doi 10.1145/3097983.3098043). The others are trials that have ended.
+    First, a candidate ends if it can no longer be on the front of time and accelerator-hours: another candidate reached
+    the target loss with less of both than this one has already used. Second, a candidate ends if its loss is above the
+    median of the others' best losses both at equal time and at equal accelerator-hours (the median stopping rule of
+    Google Vizier, doi 10.1145/3097983.3098043). Both rules look at time and accelerator-hours, since either may be the
+    scarce resource. The others are trials that have ended.
     """
 
     def __init__(self, request: OptimizerStudyRequest, others: Sequence[OptimizerTrial]) -> None:
@@ -128,7 +130,7 @@ class Pruning:
         self._best = [_BestLosses(trial, self._window) for trial in others if trial.curve.num_steps > 1]
 
     def verdict(self, trial: OptimizerTrial) -> PruneReason | None:
-        """Return why the running trial should end; None where it goes on."""
+        """Return the reason why a running trial should end early; None if it should go on."""
         curve = trial.curve
         if curve.num_steps < _NUM_STEPS:
             return None
@@ -185,7 +187,16 @@ Params = dict[str, float | int | str]
 
 
 def propose(request: OptimizerStudyRequest, starts: Starts, trials: Sequence[OptimizerTrial]) -> OptimizerCandidate:
-    """Return what to try next: first each optimizer in the middle of its ranges, then as TPE says."""
+    """Return the next candidate of an optimizer study.
+
+    The first candidates are each optimizer with values in the middle of its ranges. Later ones come from Optuna's TPE
+    sampler.
+
+    Args:
+        request: The request of the study.
+        starts: Combinations that may be tried.
+        trials: All trials that have ended.
+    """
     number = len(trials)
     names = list(starts.scales)
     if number < len(names):
@@ -283,7 +294,7 @@ def _values(request: OptimizerStudyRequest, trial: OptimizerTrial) -> tuple[floa
 
 
 class StudyLimit(StrEnum):
-    """A limit that ends a study."""
+    """A limit that ends an optimizer study."""
 
     ACCELERATOR_HOURS = "accelerator_hours"
     CANDIDATES = "candidates"
@@ -291,7 +302,7 @@ class StudyLimit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyEnd:
-    """The end of a study."""
+    """The end of an optimizer study: the limit that was reached, and the figures of its candidates."""
 
     limit: StudyLimit
     accelerator_hours: float
@@ -302,7 +313,7 @@ class StudyEnd:
 
 
 class StudyPlan:
-    """Decides what a study does next; begins with every trial stored so far, by number."""
+    """Decides the next step of an optimizer study. It starts from all trials that are stored so far."""
 
     def __init__(self, study_id: str, request: OptimizerStudyRequest, trials: Sequence[OptimizerTrial]) -> None:
         self._id = study_id
@@ -312,7 +323,7 @@ class StudyPlan:
         self._pruning: Pruning | None = None
 
     def next(self) -> OptimizerTrial | StudyEnd:
-        """The trial to run, an interrupted one before a new one; or the end."""
+        """Return the next trial to run, or the end of the study. An interrupted trial comes before a new one."""
         ended = [trial for trial in self._trials.values() if trial.state.finished]
         interrupted = [trial for trial in self._trials.values() if not trial.state.finished]
         budget, hours = self._request.budget, sum(trial.accelerator_hours for trial in ended)
@@ -324,11 +335,14 @@ class StudyPlan:
         return interrupted[0] if interrupted else self._new(propose(self._request, self._starts, ended))
 
     def tell(self, trial: OptimizerTrial) -> None:
-        """Learn how a trial stands that was run."""
+        """Record the new state of a trial, so that later decisions use it."""
         self._trials[trial.number] = trial
 
     def spec(self, trial: OptimizerTrial) -> TrialSpec:
-        """Return what a launcher runs for the trial: as many steps as its samples last."""
+        """Return the description of a trial for the launcher.
+
+        Its number of steps uses up the study's maximum of samples.
+        """
         request, candidate = self._request, trial.candidate
         job = request.job_of(candidate)
         accelerator = job.cluster.accelerator
@@ -349,7 +363,7 @@ class StudyPlan:
         )
 
     def reached(self, trial: OptimizerTrial) -> TargetReached | None:
-        """Return what the trial took to the target; None where it is not there."""
+        """Return the time and resources that a trial needed to reach the target loss; None if it has not reached it."""
         curve = trial.curve
         num_steps = curve.steps_to(self._request.target_loss, self._request.window_sequences)
         if num_steps is None:
@@ -367,13 +381,21 @@ class StudyPlan:
         )
 
     def loses(self, trial: OptimizerTrial) -> PruneReason | None:
-        """Return why the running trial should end before its target."""
+        """Return the reason why a running trial should end before it reaches the target; None if it should go on."""
         return None if self._pruning is None else self._pruning.verdict(trial)
 
     def ended(
         self, trial: OptimizerTrial, *, pruned: PruneReason | None, failure: TrialFailure | None
     ) -> OptimizerTrial:
-        """The trial as its end is stored: at the target, pruned, failed, or with its samples used up."""
+        """Record the end of a trial and return the trial as it is to be stored.
+
+        It ends at the target loss, pruned, failed, or with all of its samples used, in this order of precedence.
+
+        Args:
+            trial: The trial with its loss curve.
+            pruned: Reason why it was ended early; None: it was not.
+            failure: Reason why it died; None: it did not.
+        """
         reached = self.reached(trial)
         if reached is not None:
             ended = replace(trial, state=TrialState.COMPLETE, reached=reached)

@@ -29,7 +29,7 @@ Axes = Mapping[str, tuple[int, ...] | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """Layouts as columns, and what they take by prediction."""
+    """Layouts that a job of several phases may use, with their predicted times in each phase."""
 
     layouts: tuple[Layout, ...]
     """Each once."""
@@ -43,13 +43,14 @@ class Candidates:
 
 
 def candidates_of(phased: PhasedJob, axes: Axes, current: Layout | None, limit: int) -> Candidates:
-    """The best layouts of each phase, the best that can stay throughout, and the one that runs today.
+    """Return candidate layouts: the best of each phase, the best that can run in all phases, and the present one.
 
     Args:
-        phased: The job.
-        axes: Values that were named for all phases; what suits the job of a phase stands on the others.
-        current: What runs before the first phase.
-        limit: How many are kept of each phase, and of those that can stay.
+        phased: The job with its phases.
+        axes: Values of options that hold for all phases; other options have the default values for the job of each
+            phase.
+        current: The layout that runs before the first phase; None: none does.
+        limit: Maximum number of best layouts for each phase, and of best layouts for all phases together.
 
     Raises:
         InvalidInput: No layout of the space fits in some phase, or the space is too large.
@@ -122,16 +123,16 @@ def _predicted(phased: PhasedJob, jobs: Sequence[Job], layouts: tuple[Layout, ..
 
 
 def cheapest_course(phase_s: Floats, switch_s: float, start: int | None = None) -> tuple[int, ...] | None:
-    """The candidate of each phase whose sum of seconds and switches is the smallest; None where no course exists.
+    """Return the index of the layout for each phase that gives the least total time; None if a phase has no layout.
 
-    A dynamic programme: to the cheapest way into a candidate leads the cheapest way into the phase before, either in
-    the same candidate or from the cheapest of all by a switch. Of equally cheap courses one with fewer switches is
+    A dynamic programme: the cheapest way to a layout in a phase comes from the same layout in the phase before, or by a
+    switch from the cheapest layout of the phase before. Of equally cheap sequences, the one with fewer switches is
     taken.
 
     Args:
-        phase_s: Shape (phases, candidates); infinite where a candidate cannot run.
-        switch_s: What a change of candidate between two phases takes.
-        start: The candidate that runs before the first phase; None: none does, and the first costs no switch.
+        phase_s: Seconds of each phase with each layout: shape (phases, candidates); infinite if a layout cannot run.
+        switch_s: Seconds of a switch of layout between two phases.
+        start: Index of the layout that runs before the first phase; None: none does, and the first costs no switch.
     """
     num_phases, num_candidates = phase_s.shape
     so_far = phase_s[0].copy()
@@ -153,7 +154,11 @@ def cheapest_course(phase_s: Floats, switch_s: float, start: int | None = None) 
 
 
 def each_phase_its_own(phase_s: Floats) -> tuple[int, ...] | None:
-    """The fastest candidate of each phase, whatever switches cost; None where a phase has none."""
+    """Return the index of the fastest layout for each phase, without the cost of switches; None if a phase has none.
+
+    Args:
+        phase_s: Seconds of each phase with each layout: shape (phases, candidates); infinite if a layout cannot run.
+    """
     course = phase_s.argmin(axis=1)
     if not np.isfinite(phase_s[np.arange(len(course)), course]).all():
         return None
@@ -161,7 +166,14 @@ def each_phase_its_own(phase_s: Floats) -> tuple[int, ...] | None:
 
 
 def course_s(course: tuple[int, ...], phase_s: Floats, switch_s: float, start: int | None = None) -> float:
-    """Return what a course takes, its switches included."""
+    """Return the total seconds of a sequence of layouts, including its switches.
+
+    Args:
+        course: Index of the layout for each phase.
+        phase_s: Seconds of each phase with each layout: shape (phases, candidates).
+        switch_s: Seconds of one switch.
+        start: Index of the layout that runs before the first phase; None: none does.
+    """
     run = course if start is None else (start, *course)
     num_switches = sum(before != after for before, after in pairwise(run))
     return float(sum(phase_s[number, candidate] for number, candidate in enumerate(course))) + num_switches * switch_s
@@ -180,10 +192,10 @@ _ANY_WORKLOAD = tuple(rule for rule in DEGREE_RULES if rule.name == "world-size"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhasesQuestion:
-    """A question about a job of phases.
+    """A question for the best layout in each phase of a job.
 
     Raises:
-        InvalidInput: What runs today takes other ranks than the cluster has.
+        InvalidInput: The layout that runs today has another number of ranks than the cluster.
     """
 
     phased: PhasedJob
@@ -199,7 +211,7 @@ class PhasesQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseChoice:
-    """One phase in a course."""
+    """The layout chosen for one phase of a job, with its predicted times."""
 
     phase: str
     """Its name."""
@@ -225,7 +237,7 @@ class PhaseChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """A layout for each phase."""
+    """A sequence of layouts, one for each phase of a job, with its total time."""
 
     choices: tuple[PhaseChoice, ...]
     num_switches: int
@@ -235,7 +247,10 @@ class Course:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhasesPlan:
-    """A layout for each phase; nothing here was measured."""
+    """The best layout for each phase of a job, by prediction, compared with simpler plans.
+
+    Nothing here was measured.
+    """
 
     best: Course
     """Course with the shortest duration."""
@@ -254,12 +269,14 @@ class PhasesPlan:
 
     @property
     def saved_s(self) -> float | None:
-        """Return what the best course saves of the fastest static one; None where nothing can stay."""
+        """Seconds that the best plan saves over the fastest single layout; None if no layout can run throughout."""
         return self.statics[0].total_s - self.best.total_s if self.statics else None
 
 
 def plan_phases(question: PhasesQuestion) -> PhasesPlan:
-    """The best layout of each phase, by prediction, where each switch between two costs what a checkpoint takes.
+    """Return the best layout for each phase of a job by prediction.
+
+    A switch of layout between two phases costs the time to write and read a checkpoint.
 
     Raises:
         InvalidInput: Some phase has no layout that fits, or the space is too large.

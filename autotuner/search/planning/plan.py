@@ -50,7 +50,7 @@ _THREADS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanProgress:
-    """Progress of a plan, in pieces of work."""
+    """Progress of a plan: numbers of pieces of work that are done and that are known so far."""
 
     num_done: int = 0
     num_known: int = 0
@@ -63,7 +63,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A cluster beside the others."""
+    """A cluster in a plan, compared with the other clusters."""
 
     cluster: str
     """Its name: the short form of one of the catalog."""
@@ -90,7 +90,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A plan where to invest for one training run. Nothing of it was measured."""
+    """The result of a plan: which cluster to take for a training run. Nothing here was measured."""
 
     contenders: tuple[Candidate, ...]
     """Clusters on which a layout fits, the least expected loss first: the first is the one to take."""
@@ -109,16 +109,16 @@ class Plan:
 
 
 def plan(request: PlanRequest, asides: Asides, progress: Progress = lambda done, known: None) -> Plan:
-    """Compare whole clusters for a training run.
+    """Compare whole clusters for a training run and return the plan.
 
     Args:
-        request: What is asked.
-        asides: Compute pieces of it, some at once.
-        progress: Told after each piece.
+        request: The plan request.
+        asides: Helper processes that compute the pieces of work, some of them in parallel.
+        progress: Called after each piece with the number of pieces done and the number known so far.
 
     Raises:
         InvalidInput: There are no clusters to compare, too many, or none on which a layout fits.
-        NotFound: The catalog has no accelerator of a name.
+        NotFound: The catalog has no accelerator of a given name.
     """
     found = offers(request)
     work = _Work(request, asides, progress)
@@ -270,7 +270,7 @@ def _contenders(
 
 @value
 class PlanRun(Run):
-    """A plan; its id is the same for the same question, as long as nothing changes that it is answered by."""
+    """A plan as a durable run. Its id stays the same for the same question, code and catalog."""
 
     kind: Literal["plan"] = "plan"
     request: PlanRequest
@@ -288,7 +288,10 @@ _READ_BY_PLANS = (".py", ".toml")
 
 
 def plan_id_of(request: PlanRequest) -> str:
-    """Content key of the question, the code and the catalog: what has changed since is a plan of its own."""
+    """Return the id of a plan: a hash of the question, the code and the catalog.
+
+    A change of any of them gives a new plan.
+    """
     read = codec.loads(PlanRequest, codec.dumps(request))  # as whoever computes it reads it
     return codec.content_key(read, _release())[:_DIGITS]
 

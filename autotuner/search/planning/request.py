@@ -39,7 +39,7 @@ _S_PER_HOUR = 3600.0
 
 @value
 class Goal:
-    """A training run that somebody wants."""
+    """The training run that a plan is for: its number of tokens, deadline and price limit."""
 
     num_tokens: Annotated[float, Typed(read_amount, written_amount, "15.6T, 400B or 2e12")]
     """Tokens that the model is trained on."""
@@ -60,11 +60,12 @@ class Goal:
 
 @value
 class Failures:
-    """Rates of interruptions by accelerators, hosts and networks, and what each time takes.
+    """Rate of interruptions by accelerators, hosts and networks, and the time that each takes.
 
     The defaults are those of Llama 3 405B (arXiv 2407.21783, section 3.3.4): 419 unexpected interruptions in 54 days on
-    16,384 H100, and more than 90 % of the time effective, of which each interruption then has 19.5 minutes. Other
-    clusters fail at other rates: that this one's lie within a factor of 2 in 80 of 100 cases is an assumption.
+    16,384 H100, and more than 90 % of the time effective, which leaves 19.5 minutes for each interruption. Other
+    clusters fail at other rates: the assumption is that the rate of this one lies within a factor of 2 in 80 of 100
+    cases.
     """
 
     hours_between: Annotated[Positive, Flag("hours-between-failures")] = 50_676.0
@@ -79,15 +80,16 @@ class Failures:
             raise InvalidInput("spread", self.spread, "must be 1.0 or more", 1.0)
 
     def log_slowdown(self, num_accelerators: int) -> float:
-        """Logarithm of the job's time over that without interruptions.
+        """Return the natural logarithm of the job's time divided by its time without interruptions.
 
-        Interruptions are a Poisson process that strikes recoveries, too: the time grows by exp(rate x what each takes)
-        (Daly 2006, Future Generation Computer Systems 22), where recoveries are short beside the time between failures.
+        Interruptions are a Poisson process and may also strike recoveries: the time grows by exp(rate x time of each)
+        (Daly 2006, Future Generation Computer Systems 22), if recoveries are short compared with the time between
+        failures.
         """
         return num_accelerators * self.lost_s / (self.hours_between * _S_PER_HOUR)
 
     def goodput(self, num_accelerators: int) -> float:
-        """Share of the time in which so many accelerators make progress."""
+        """Return the share of the time, 0..1, in which a job on this many accelerators makes progress."""
         return math.exp(-self.log_slowdown(num_accelerators))
 
 
@@ -100,7 +102,7 @@ MOST_CLUSTERS = 512
 
 @value
 class ChangePrices:
-    """Costs of changes of a cluster that nobody has a price list of."""
+    """Prices of changes of a cluster (faster network, more memory) that no price list has."""
 
     network_share: Annotated[Share, Flag("network-price-share")] = 0.10
     """Share of a cluster's price that its network is; twice the bandwidth costs as much again. The default is an
@@ -112,7 +114,7 @@ class ChangePrices:
 
 @value
 class PlanRequest:
-    """A training run to plan: which cluster to take for it."""
+    """A request for a plan: which cluster to take for a training run."""
 
     model: Named[TransformerSpec]
     """Name of a stored or catalog model, or the model itself, as for a prediction."""

@@ -21,7 +21,7 @@ _IN_GROUPS = " in groups"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """One choice of a layout."""
+    """One option of layouts, or a combination such as the sharding, by which tables and charts compare them."""
 
     name: str
     """Name in addresses: ``tp``, ``recompute``."""
@@ -33,17 +33,17 @@ class Axis:
     """The value of a layout."""
 
     def in_order(self, values: Iterable[Value]) -> tuple[Value, ...]:
-        """Return each value once, the least or plainest first."""
+        """Return each value once, in order: numbers from the least, words from the plainest."""
         if self.words:
             return tuple(sorted(set(values), key=lambda value: self.words.index(str(value))))
         return tuple(sorted(set(values), key=int))
 
 
 def axis_named(name: str) -> Axis:
-    """Return the axis of that name.
+    """Return the axis with a given name.
 
     Raises:
-        InvalidInput: There is none; the rule lists those there are.
+        InvalidInput: There is no such axis; the error lists all names.
     """
     if name in AXES:
         return AXES[name]
@@ -51,7 +51,7 @@ def axis_named(name: str) -> Axis:
 
 
 def varied_axes(layouts: Sequence[Layout]) -> tuple[Axis, ...]:
-    """Return the axes on which some of the layouts differ."""
+    """Return the axes that do not have the same value in all of these layouts."""
     return tuple(axis for axis in AXES.values() if len({axis.read(layout) for layout in layouts}) > 1)
 
 

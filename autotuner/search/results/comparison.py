@@ -49,7 +49,7 @@ _MEASURED_PHASES: Mapping[str, tuple[PartKind, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """One layout of a comparison."""
+    """One layout in a comparison of two to four layouts, with its job, prediction and trial."""
 
     layout: Layout
     job: Job
@@ -74,7 +74,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """The figures of a layout, as well as anybody knows them."""
+    """Step time, throughput, MFU and memory of a layout: measured if possible, else estimated or predicted."""
 
     source: FiguresSource
     """Source of the figures."""
@@ -94,7 +94,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """A layout beside the fastest."""
+    """The distance of a layout from the fastest layout of a comparison."""
 
     gain: float
     """Rate of the fastest beyond its own, as a fraction of its own."""
@@ -106,7 +106,7 @@ class Beside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A part of a step, as one of the layouts has it."""
+    """A part of the step time of one of the compared layouts."""
 
     name: str
     kind: PartKind
@@ -115,7 +115,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift:
-    """The difference of a part between the fastest and another layout: longer in the fastest, or below 0 shorter."""
+    """The difference of one part of the step between two layouts; below 0 if the faster layout spends less on it."""
 
     name: str
     seconds: float
@@ -123,7 +123,7 @@ class Shift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedLayout:
-    """One of the layouts."""
+    """One of the layouts of a comparison, with its figures and the parts of its step."""
 
     letter: str
     """Letter that names it in sentences."""
@@ -145,18 +145,18 @@ class ComparedLayout:
     @property
     @derived
     def label(self) -> str:
-        """The layout in short."""
+        """Short text of the layout, such as ``tp2 pp4 1f1b mb1``."""
         return str(self.layout)
 
     @property
     def step_s(self) -> float:
-        """Return the sum of the parts."""
+        """Seconds of the step: the sum of its parts."""
         return sum(part.seconds for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutComparison:
-    """A comparison: what differs, which is faster and whether by more than noise, and through which parts."""
+    """A comparison of two to four layouts: which is fastest, by how much, and in which parts of the step."""
 
     fastest: str
     """Letter of the one with the highest rate."""
@@ -173,12 +173,12 @@ class LayoutComparison:
     items: tuple[ComparedLayout, ...]
 
     def at(self, letter: str) -> ComparedLayout:
-        """Return the layout of a letter."""
+        """Return the compared layout that a letter (A to D) stands for."""
         return self.items[LETTERS.index(letter)]
 
 
 def side_by_side(contenders: Sequence[Contender]) -> LayoutComparison:
-    """Compare two to four legal layouts, each in a job of its own or all in one."""
+    """Compare two to four legal layouts, which may belong to one job or to different jobs."""
     figures = tuple(_figures(one) for one in contenders)
     is_one_job = len({(one.job.model, one.job.workload, one.job.cluster) for one in contenders}) == 1
     rates = [_rate(*pair, is_one_job) for pair in zip(contenders, figures, strict=True)]
@@ -287,10 +287,10 @@ def _parts(contenders: Sequence[Contender]) -> tuple[PartsAre, tuple[tuple[Part,
 def measured_parts(
     trials: Sequence[Trial],
 ) -> tuple[PartsAre, tuple[tuple[Part, ...], ...]] | None:
-    """Return the measured parts of every trial in one order, and whether they were ``measured`` or ``simulated``.
+    """Return the measured parts of the step of every trial, in one order, and whether the trials ran or were simulated.
 
-    Parts of profiled steps where each trial has one, else the phases of the timed steps; None where some trial has
-    neither, or stands for another layout.
+    The parts are those of a profiled step if every trial has one, else the phases of timed steps. Return None if some
+    trial has neither, or ran a smaller layout in place of its own (proxy trial).
     """
     measured = [one.measurement for one in trials if one.measurement]
     if len(measured) < len(trials):
@@ -329,7 +329,12 @@ def _in_one_state(contenders: Sequence[Contender]) -> Sequence[Contender]:
 
 
 def shifts_between(old: Sequence[Part], new: Sequence[Part]) -> tuple[Shift, ...]:
-    """Return how much longer each part is in the new step, the largest change first; both have the same parts."""
+    """Return how much longer each part of a step is in the new step, the largest change first.
+
+    Args:
+        old: Parts of the old step.
+        new: The same parts, in the same order, of the new step.
+    """
     pairs = zip(old, new, strict=True)
     shifts = (Shift(name=after.name, seconds=after.seconds - before.seconds) for before, after in pairs)
     return tuple(sorted(shifts, key=lambda shift: -abs(shift.seconds)))

@@ -23,7 +23,7 @@ _SLACK = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WayOut:
-    """A remedy for trials that died, as far as those that were measured tell."""
+    """A suggestion for a group of failed trials: a similar layout that ran, or a longer time limit."""
 
     died: Layout
     """Failed layout that differs least; without the next two fields, the one that is predicted to need least memory."""
@@ -87,7 +87,7 @@ def _fewest_steps_s(died: Sequence[Trial], request: SweepRequest) -> float | Non
 # ---------------------------------------------------------------- groups
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedTrial:
-    """A trial that died."""
+    """A trial that failed, with its message."""
 
     trial: int
     """Its number in its sweep."""
@@ -101,7 +101,7 @@ class FailedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """A value that most trials of a group have, and more of them than chance would give it."""
+    """A value of an option that most failed trials of a group have, and more of them than chance explains."""
 
     choice: str
     """Name of the choice: ``recompute``."""
@@ -115,7 +115,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decisive:
-    """The number that decided, beside its limit."""
+    """The quantity that caused a group of failures (memory, time or attempts), compared with its limit."""
 
     unit: Literal["bytes", "s", "attempts"]
     """Predicted peaks of trials that ran out of memory, the time that the fewest steps of trials that timed out are
@@ -130,7 +130,7 @@ class Decisive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureGroup:
-    """Trials that died of one cause."""
+    """Failed trials of a sweep that have the same cause."""
 
     kind: FailureKind
     """Groups of one kind differ in what their trials said."""
@@ -149,7 +149,12 @@ class FailureGroup:
 
 
 def failures(request: SweepRequest, trials: Sequence[Trial]) -> tuple[FailureGroup, ...]:
-    """Return the groups of a sweep's trials that died, the largest first."""
+    """Return the failed trials of a sweep in groups by cause, the largest group first.
+
+    Args:
+        request: The request of the sweep.
+        trials: All trials of the sweep, including those that did not fail.
+    """
     ordered = sorted(trials, key=lambda trial: trial.number)
     ran = [trial for trial in ordered if trial.ran_measurement is not None and trial.repeats is None]
     groups: dict[tuple[FailureKind, str], list[Trial]] = {}

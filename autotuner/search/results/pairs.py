@@ -26,7 +26,7 @@ MeasuredLayouts = tuple[LayoutColumns, Floats]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairEffect:
-    """The effect of one change on the throughput of otherwise equal layouts. Every number was measured."""
+    """The effect of changing one option on the throughput of otherwise equal layouts. Every number was measured."""
 
     subject: str
     """Subject of the change: ``recompute``, or ``tensor → pipeline`` for ranks that moved from one axis to the
@@ -50,7 +50,7 @@ class PairEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRules:
-    """Effects of one choice at a time among measured layouts."""
+    """Effects of single options, from pairs of measured layouts that differ in nothing else."""
 
     num_measured: int
     """Layouts with a measured step time."""
@@ -59,7 +59,10 @@ class MeasuredRules:
 
     @classmethod
     def of(cls, trials: Iterable[Trial]) -> Self:
-        """Return the effects among a sweep's trials that were measured at full size, without repeats."""
+        """Return the effects of single options among the trials of a sweep.
+
+        Only trials that measured the full-size layout count; repeats of a layout are left out.
+        """
         whole = [trial for trial in trials if trial.repeats is None]
         measured = tuple((trial.layout, trial.measurement.step_time_s) for trial in whole if trial.measurement)
         return cls(num_measured=len(measured), items=_effects_of(measured))
@@ -67,7 +70,7 @@ class MeasuredRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairAxis:
-    """One way in which two layouts may differ."""
+    """One way in which two otherwise equal layouts differ: in one option, or by moving ranks between two degrees."""
 
     subject: str
     fields: tuple[str, ...]
@@ -78,7 +81,10 @@ class PairAxis:
     """A value is compared with the next one measured only, not with every one after it."""
 
     def values(self, before: int, after: int) -> tuple[str, str]:
-        """Return two values of the first field in words; empty for ranks that moved, whose pairs count together."""
+        """Return two values of the first field in words.
+
+        Both are empty if ranks moved from one degree to another, since all such pairs count together.
+        """
         if len(self.fields) == 2:
             return "", ""
         one = OPTIONS[self.fields[0]]
@@ -97,10 +103,15 @@ def _effects_of(measured: tuple[tuple[Layout, float], ...]) -> tuple[PairEffect,
 
 
 def pair_effects(measured: Iterable[MeasuredLayouts]) -> tuple[PairEffect, ...]:
-    """Return every effect that pairs of measured layouts show, the six of arXiv 2311.05610 first.
+    """Return the effect of every option that differs in some pair of measured layouts.
 
-    A layout measured more than once counts once, by its median. Pairs are made inside each job that was ``measured``
-    and pooled over all; times that are no number are left out.
+    The six options of arXiv 2311.05610 come first.
+
+    A pair consists of two layouts of the same job that differ only in that option. The effects of all jobs are pooled.
+
+    Args:
+        measured: For each job, its layouts and their step times. A layout with several times counts once, with its
+            median; times that are NaN are left out.
     """
     gains: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for layouts, step_time_s in measured:

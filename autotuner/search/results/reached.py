@@ -28,7 +28,7 @@ TRIED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAILED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """A trial with what it reached."""
+    """A trial with its results: throughput, step time, MFU, memory and price."""
 
     trial: int
     """Its number in its sweep."""
@@ -57,7 +57,7 @@ class Reached:
 
     @classmethod
     def of(cls, trial: Trial, request: SweepRequest) -> Reached:
-        """Return the figures of a trial that reached something."""
+        """Return the results of a trial that was measured or estimated, by the rules of its sweep."""
         reached = trial.reached
         assert reached is not None, "it was measured, and estimated where less of it ran"
         counted = request.objective.counted(reached)
@@ -86,7 +86,12 @@ def _price(request: SweepRequest, tokens_per_s: float) -> float | None:
 
 
 def ranked_times(objective: Objective, trials: Iterable[Trial]) -> Sequence[RankedTime]:
-    """Return what the order of ranked trials rests on, in that order, as a store reads it without the trials."""
+    """Return the step times and repeats of the ranked trials of a sweep, best first, without the trials themselves.
+
+    Args:
+        objective: Objective of the sweep.
+        trials: All trials of the sweep, including repeats.
+    """
     every = list(trials)
     repeated: dict[int, list[float]] = {}
     for trial in every:
@@ -125,7 +130,7 @@ _GRID = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """The certainty of a trial's place."""
+    """The certainty of a trial's place in the ranking."""
 
     probability_best: float
     """Probability that this trial's layout is the best of those ranked, 0..1; the probabilities sum to 1."""
@@ -140,11 +145,15 @@ class Standing:
 
 
 def standings(times: Sequence[RankedTime]) -> Mapping[str, Standing]:
-    """Return the standing of every ranked trial of a sweep by its id, the first of the ranking first.
+    """Return how certain the place of every ranked trial is, by the id of the trial, best first.
 
-    A median is known within its own interval; on top of that equal runs differ, which one run cannot see: by what is
-    usual, and by what runs of one layout differed by in the sweep, which the mean of several runs is less subject to.
-    Errors of the logarithms count as normal and independent; what a step is worth counts as known.
+    The standard error of a step time includes two sources: the interval of the trial's own median, and the difference
+    between equal runs, which one run cannot show. The latter is estimated from an assumed value and from repeated runs
+    in the sweep; the mean of several runs has less of it. Errors of the logarithms count as normal and independent. The
+    value of a step for the objective counts as known.
+
+    Args:
+        times: Step times of the ranked trials, best first.
     """
     if not times:
         return {}
@@ -167,7 +176,7 @@ def standings(times: Sequence[RankedTime]) -> Mapping[str, Standing]:
 
 @value
 class RankedTrial(Trial):
-    """A trial with its place in a ranking, and how sure that is."""
+    """A trial with its rank, and the certainty of that rank."""
 
     rank: Count | None = None
     """Rank from 1 by the sweep's objective; by MFU among the trials of all sweeps. None: it has none."""
@@ -181,7 +190,13 @@ class RankedTrial(Trial):
 
     @classmethod
     def of_sweep(cls, trial: Trial, request: SweepRequest, known: Mapping[str, Standing]) -> Self:
-        """Return a trial of a sweep with its place among those of which ``known`` holds the standings, best first."""
+        """Return a trial with its rank and with the certainty of the rank.
+
+        Args:
+            trial: A trial of the sweep.
+            request: The request of the sweep.
+            known: Certainty of each ranked trial by its id, best first; a trial that is missing here has no rank.
+        """
         standing = known.get(trial.id)
         return extended(
             cls,

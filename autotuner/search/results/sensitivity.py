@@ -21,7 +21,7 @@ _NOTHING = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """Shares of a variance, 0..1."""
+    """Shares of the variance of values, 0..1, that the choices of layouts explain."""
 
     alone: tuple[float, ...]
     """Share that each choice explains by itself."""
@@ -32,15 +32,16 @@ class Shares:
 
 
 def shares_explained(choices: Sequence[Floats], values: Floats) -> Shares:
-    """Return how much of the values' variance a sum of one effect for each value of each choice explains.
+    """Return how much of the variance of values a sum of effects of choices explains.
 
-    Both ends of what is called relative importance: entered first and entered last (Grömping 2006, J. Statistical
-    Software 17(1), *first* and *last*). Each is adjusted for the number of effects, as many effects explain something
-    of any few values, and is no less than 0.
+    Each choice has one effect for each of its values. Its share is computed with the choice entered first and entered
+    last, the two ends of relative importance (Grömping 2006, J. Statistical Software 17(1), *first* and *last*). Both
+    are adjusted for the number of effects, since many effects explain something of any few values, and are not less
+    than 0.
 
     Args:
-        choices: Of each its effects as columns of 0 and 1, one row for each value.
-        values: At least two.
+        choices: For each choice, its effects as columns of 0 and 1, with one row for each value.
+        values: The values to explain; at least two.
     """
     centred = values - values.mean()
     columns = np.hstack([each - each.mean(axis=0) for each in choices])
@@ -103,7 +104,7 @@ _FEWEST = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """A value of a choice."""
+    """One value of an option among ranked layouts, with the best layout that has it."""
 
     value: Value
     num_ranked: int
@@ -116,7 +117,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Importance:
-    """A choice on which ranked layouts differ."""
+    """The importance of one option in which ranked layouts differ."""
 
     name: str
     """The choice, for addresses: ``tp``."""
@@ -136,7 +137,7 @@ class Importance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """Choices that mattered among the ranked trials of a sweep."""
+    """The options that made a difference among the ranked trials of a sweep."""
 
     num_ranked: int
     """Number of ranked layouts behind the figures."""
@@ -150,7 +151,12 @@ class Choices:
 
 
 def choices(request: SweepRequest, trials: Sequence[Trial]) -> Choices:
-    """Return what mattered among the trials of a sweep."""
+    """Return how much each option mattered among the ranked trials of a sweep.
+
+    Args:
+        request: The request of the sweep.
+        trials: All trials of the sweep.
+    """
     ranked = request.objective.ranked(trials)
     axes = varied_axes([trial.layout for trial in ranked])
     log_value = np.log([request.objective.value(trial.reached) for trial in ranked if trial.reached])
@@ -208,7 +214,7 @@ def _effects(trials: Sequence[Trial], request: SweepRequest) -> tuple[PairEffect
 # ---------------------------------------------------------------- two choices at a time
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """All trials whose layouts have two values."""
+    """One cell of a grid of two options: all trials whose layouts have a given value of both."""
 
     row: Value
     column: Value
@@ -226,7 +232,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """Every pair of values of two choices that trials had."""
+    """A table with the values of one option as rows, those of another as columns, and the best trial in each cell."""
 
     row_name: str
     """The choice of the rows, for addresses: ``tp``."""
@@ -247,7 +253,12 @@ class Grid:
 
 
 def two_that_matter(importance: Sequence[Importance], layouts: Sequence[Layout]) -> tuple[str, str]:
-    """Return the names of the two choices to show first: those that explain most, then those that vary."""
+    """Return the names of the two options to show first: the most important ones, else options that vary.
+
+    Args:
+        importance: Importance of options, highest first.
+        layouts: Layouts that were tried.
+    """
     names = [one.name for one in importance]
     names += [axis.name for axis in varied_axes(layouts) if axis.name not in names]
     names += [name for name in ("tp", "pp") if name not in names]
@@ -257,7 +268,7 @@ def two_that_matter(importance: Sequence[Importance], layouts: Sequence[Layout])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepChoices:
-    """Choices that mattered in a sweep."""
+    """The importance of each option in a sweep, and a grid of two options."""
 
     choices: Choices
     """Importance of each choice, and its effect in otherwise equal pairs."""
@@ -268,10 +279,16 @@ class SweepChoices:
 def sweep_choices(
     request: SweepRequest, trials: Sequence[Trial], row: str | None = None, column: str | None = None
 ) -> SweepChoices:
-    """Return what mattered, and two choices at a time: those that are named, else those that matter most.
+    """Return the importance of each option in a sweep, and a grid of two options.
+
+    Args:
+        request: The request of the sweep.
+        trials: All trials of the sweep.
+        row: Option of the rows of the grid; None: one that matters most.
+        column: Option of the columns of the grid; None: the other one that matters most.
 
     Raises:
-        InvalidInput: There is no such choice.
+        InvalidInput: There is no such option.
     """
     found = choices(request, trials)
     first, second = two_that_matter(found.importance, [trial.layout for trial in trials])
@@ -279,10 +296,16 @@ def sweep_choices(
 
 
 def grid(request: SweepRequest, trials: Sequence[Trial], row: str, column: str) -> Grid:
-    """Return the best of every pair of values of two choices.
+    """Return a grid with the best trial for every pair of values of two options.
+
+    Args:
+        request: The request of the sweep.
+        trials: All trials of the sweep; repeats and trials that have not ended are left out.
+        row: Option of the rows.
+        column: Option of the columns.
 
     Raises:
-        InvalidInput: There is no such choice.
+        InvalidInput: There is no such option.
     """
     down, across = axis_named(row), axis_named(column)
     tried = [trial for trial in trials if trial.repeats is None and trial.state in TRIED]

@@ -25,7 +25,7 @@ _WORTHWHILE = 0.01
 
 
 class Role(StrEnum):
-    """The reason why a layout stands beside the best."""
+    """The reason why the answer of a sweep compares a layout with the best."""
 
     IN_USE = "in_use"  # it runs today
     NEXT = "next"  # one of the ranks that follow
@@ -35,7 +35,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rival:
-    """A ranked layout beside the best."""
+    """A ranked layout that the answer of a sweep compares with the best."""
 
     role: Role
     rank: int
@@ -57,7 +57,7 @@ class Rival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """Reasons why the best is faster than a rival."""
+    """The reasons why the best layout is faster than one other ranked layout (the rival)."""
 
     rival: Rival
     """Rival: the layout that runs today, else the first that can be told apart from the best, else the first."""
@@ -76,7 +76,7 @@ class Why:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The best layout of a sweep so far, how sure that is, and the layouts beside it."""
+    """The best layout of a sweep so far, how certain that is, and a comparison with other ranked layouts."""
 
     best: Reached
     """Layout to train with."""
@@ -100,7 +100,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepAnswer:
-    """The answer of a sweep, and what its search expects."""
+    """The answer of a sweep, and the improvement that further trials are expected to bring."""
 
     answer: Answer | None
     """The answer; None before a trial has a rank."""
@@ -109,7 +109,12 @@ class SweepAnswer:
 
 
 def answer(request: SweepRequest, trials: Sequence[Trial]) -> Answer | None:
-    """Return the answer of a sweep by all of its trials, repeats included; None before one of them has a rank."""
+    """Return the best layout of a sweep and how certain that is; None if no trial has a rank yet.
+
+    Args:
+        request: The request of the sweep.
+        trials: All trials of the sweep, including repeats.
+    """
     ranked = request.objective.ranked(trials)
     if not ranked:
         return None
@@ -201,7 +206,7 @@ def _shifts(both: tuple[Trial, Trial]) -> tuple[PartsAre, Sequence[Shift], tuple
 # ---------------------------------------------------------------- how right the predictions were
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedTrial:
-    """A trial's prediction, made before it ran, beside what it reached."""
+    """The prediction of a trial's layout, made before it ran, compared with its result."""
 
     trial: int
     """Its number in its sweep."""
@@ -231,7 +236,7 @@ class ComparedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy:
-    """The accuracy of a sweep's predictions."""
+    """How close the predictions of a sweep were to the results of its trials."""
 
     trials: tuple[ComparedTrial, ...]
     """Those that were measured, by number."""
@@ -248,7 +253,12 @@ class Accuracy:
 
 
 def accuracy(request: SweepRequest, trials: Sequence[Trial]) -> Accuracy:
-    """Compare the predictions of a sweep's ranked trials with what these reached; repeats say nothing new."""
+    """Compare the predictions of a sweep's ranked trials with their results. Repeats of a layout do not count.
+
+    Args:
+        request: The request of the sweep.
+        trials: All trials of the sweep.
+    """
     tells_peaks = request.trainer is None or request.job.cluster.accelerator.kind != "cpu"  # else of the process
     ranked = sorted((trial for trial in trials if trial.is_ranked), key=lambda trial: trial.number)
     compared = tuple(_compared(trial, tells_peaks=tells_peaks) for trial in ranked)

@@ -26,7 +26,7 @@ from autotuner.search.sampler.pareto import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A share by which a metric is higher or lower elsewhere."""
+    """The relative difference of one metric between two trials."""
 
     metric: Metric
     share: float
@@ -34,7 +34,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trade:
-    """The nearest step along the front to more of something."""
+    """A change to another trial on the Pareto front that is better in some metrics and worse in others."""
 
     trial: int
     """Number of the trial that has more."""
@@ -46,7 +46,7 @@ class Trade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontPoint:
-    """A trial on the front."""
+    """A trial on the Pareto front: no other trial is as good in all metrics and better in one."""
 
     trial: int
     """Its number in its sweep."""
@@ -71,7 +71,7 @@ class FrontPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behind:
-    """A ranked trial that another one beats."""
+    """A ranked trial that is not on the Pareto front, and a trial that is better."""
 
     trial: int
     """Its number in its sweep."""
@@ -86,7 +86,11 @@ class Behind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """The part of the present hypervolume that was dominated when a trial had ended, by trials up to its number."""
+    """The hypervolume of the front after a trial had ended, as a share of its present hypervolume.
+
+    It counts all trials up to the number of this trial. The hypervolume is the volume of metric values that the front
+    dominates.
+    """
 
     trial: int
     volume_share: float
@@ -94,7 +98,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepFront:
-    """The front of a sweep so far."""
+    """The Pareto front of a sweep so far: the ranked trials that no other trial beats in all metrics."""
 
     metrics: tuple[Metric, ...]
     """Metrics of the front; ``values`` have this order."""
@@ -116,10 +120,14 @@ def sweep_front(
     metrics: Sequence[Metric] = (),
     profile: Sequence[Weight] = (),
 ) -> SweepFront:
-    """The front of the ranked ones among a sweep's trials.
+    """Return the Pareto front of the ranked trials of a sweep.
 
-    Without ``metrics`` that counts which the sweep was asked for, else speed, energy where it is known, and simplicity.
-    ``profile`` is how much each counts where one trial has to be named; without it, as the sweep ranks.
+    Args:
+        request: The request of the sweep.
+        trials: All trials of the sweep.
+        metrics: Metrics of the front; empty: those of the sweep, else speed, energy (if the power of the accelerator is
+            known) and simplicity.
+        profile: Weight of each metric for naming the one best trial; empty: the sweep's own objective decides.
     """
     energy = (Metric.TOKENS_PER_JOULE,) if request.job.cluster.accelerator.power_w else ()
     asked = tuple(metrics) or request.objective.front or (Metric.MFU, *energy, Metric.SIMPLICITY)

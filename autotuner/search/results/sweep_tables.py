@@ -26,18 +26,18 @@ _MOST = 64
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SweepTrials:
-    """Every trial of a sweep by number, without steps, as of one version, with what was worked out from them."""
+    """All trials of a sweep in one version, without their steps, with a cache of values computed from them."""
 
     version: TrialsVersion
     trials: tuple[Trial, ...]
     _known: dict[Hashable, Any] = field(default_factory=dict)
 
     def once(self, key: Hashable, work_out: Callable[[], T]) -> T:
-        """Return what ``work_out`` makes of these trials, or made of them before.
+        """Return a value computed from these trials, from the cache if it was computed before.
 
         Args:
-            key: Says what it is, and what it depends on besides.
-            work_out: Makes it, and changes nothing.
+            key: Key of the value in the cache; it must include everything else that the value depends on.
+            work_out: Function that computes the value and has no side effects.
         """
         if key not in self._known:
             self._known[key] = work_out()
@@ -45,7 +45,7 @@ class SweepTrials:
 
 
 class SweepTables:
-    """Ranked and untried layouts of sweeps, whose spaces asides predict; for any thread."""
+    """Tables of ranked and untried layouts of sweeps. Helper processes predict the layouts; any thread may use it."""
 
     def __init__(self, asides: Asides) -> None:
         self._asides = asides
@@ -53,26 +53,33 @@ class SweepTables:
         self._predicted: OrderedDict[str, BestLayouts] = OrderedDict()
 
     def ranked(self, sweep: Sweep, trials: SweepTrials) -> tuple[TableRow, ...]:
-        """The trials that have a rank, the best first."""
+        """Return the table rows of the trials that have a rank, best first."""
         return trials.once("ranked", lambda: ranked_rows(sweep.request, trials.trials))
 
     def untried(self, informed: Sweep, trials: SweepTrials) -> tuple[TableRow, ...]:
-        """The best layouts by prediction that no trial tried, of a sweep with what it knows of its job's speed.
+        """Return table rows of the best predicted layouts of a sweep that no trial has tried.
+
+        Args:
+            informed: The sweep, whose job is calibrated by its trials.
+            trials: The trials of the sweep.
 
         Raises:
-            TooCostly: The space takes too long to predict.
-            Busy: Too many ask.
+            TooCostly: Prediction of the space takes too long.
+            Busy: Too many requests wait already.
         """
         predicted = self.predicted(informed)
         return trials.once("untried", lambda: untried_rows(informed.request, predicted.rows, trials.trials))
 
     def knows(self, sweep: Sweep) -> bool:
-        """Return whether what is predicted of the sweep's space was worked out before."""
+        """Return whether the predictions of the sweep's space are in the cache."""
         with self._mutex:
             return sweep.id in self._predicted
 
     def predicted(self, informed: Sweep) -> BestLayouts:
-        """The best of the sweep's space by prediction, how many are legal, and how many fit; errors as ``untried``."""
+        """Return the best predicted layouts of a sweep's space, with the numbers of legal and of fitting layouts.
+
+        Errors are those of ``untried``.
+        """
         with self._mutex:
             if informed.id in self._predicted:
                 self._predicted.move_to_end(informed.id)
@@ -86,7 +93,7 @@ class SweepTables:
 
 
 def predicted_best(request: SweepRequest) -> BestLayouts:
-    """The best layouts of a sweep's space by prediction; none where it searches nothing."""
+    """Return the best predicted layouts of a sweep's space; empty if the sweep only measures a given layout."""
     if request.challenge is not None and not request.challenge.searches:
         return BestLayouts(num_legal=0, num_fitting=0, rows=(), caveats=(), unchanged=None, nearest=None)
     job, rules = request.trial_job, trial_rules(request.trainer)

@@ -61,7 +61,7 @@ _SUFFIXES: Mapping[str, Mapping[str, float]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """A condition that a row must meet to be shown."""
+    """A condition on one column that a table row must meet to be shown."""
 
     column: Column
     sign: str
@@ -79,14 +79,14 @@ class Condition:
 
 
 def conditions_said(text: str) -> tuple[Condition, ...]:
-    """The conditions that a text names, all of which a row must meet; none of an empty text.
+    """Return the conditions that a text such as ``tp=4 mfu>40`` contains; a row must meet all of them.
 
-    A column's name, a comparison (``= != > < >= <=``) and a value: numbers in the unit of the column's head (MFU in
-    percent, memory in GB) unless they say another, several with commas between them after ``=``. A word of a layout
-    stands for its choice: ``tp4 recompute-full``.
+    A condition is the name of a column, a comparison (``= != > < >= <=``) and a value. A number without a unit is in
+    the unit of the table's head (MFU in percent, memory in GB). Several values with commas between them may follow
+    ``=`` or ``!=``. A word of a layout is a condition too: ``tp4 recompute-full``. An empty text has no conditions.
 
     Raises:
-        InvalidInput: One of them cannot be read, with the nearest that can; or there are too many.
+        InvalidInput: A condition cannot be read (the error names the nearest one that can), or there are too many.
     """
     said = text
     for other, sign in _ALSO.items():
@@ -184,7 +184,7 @@ _SAID: Mapping[object, str] = {
 # ---------------------------------------------------------------- the query
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableQuery:
-    """A query of the rows, order and columns of a table."""
+    """A query of a table: which rows to show, in which order, with which columns."""
 
     conditions: tuple[Condition, ...] = ()
     """Conditions that a row must all meet."""
@@ -197,15 +197,15 @@ class TableQuery:
 
     @classmethod
     def read(cls, where: str = "", sort: str = "", columns: str = "") -> Self:
-        """The query in the words of an address.
+        """Return the query that the parameters of a URL describe.
 
         Args:
-            where: ``tp=4 pp>1``, as ``conditions_said`` has it.
-            sort: Name of a column, with ``-`` before it to begin with the highest; the rank where it is empty.
-            columns: Names with commas between them; the usual ones where it is empty.
+            where: Conditions such as ``tp=4 pp>1``; see ``conditions_said``.
+            sort: Name of the column to sort by, with ``-`` before it to begin with the highest; empty: the rank.
+            columns: Names of columns with commas between them; empty: the usual columns.
 
         Raises:
-            InvalidInput: A part cannot be read, with the nearest that can.
+            InvalidInput: A part cannot be read; the error names the nearest one that can.
         """
         return cls(
             conditions=conditions_said(where),
@@ -215,7 +215,7 @@ class TableQuery:
         )
 
     def rows(self, rows: Iterable[TableRow]) -> tuple[TableRow, ...]:
-        """Those rows that meet every condition, in order."""
+        """Return the rows that meet every condition, sorted; rows without a value in the sort column come last."""
         kept = [row for row in rows if all(condition(row) for condition in self.conditions)]
         known = [row for row in kept if self.sort.value(row) is not None]
         unknown = [row for row in kept if self.sort.value(row) is None]
@@ -225,7 +225,7 @@ class TableQuery:
 # ---------------------------------------------------------------- what a table says in JSON
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableColumn:
-    """One thing that a table says of every row."""
+    """The description of one column of a table."""
 
     name: str
     """Under which rows hold it, and by which it is asked for."""
@@ -241,7 +241,7 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableItem:
-    """A layout of a sweep."""
+    """One row of a sweep's table: a layout with its values."""
 
     label: str
     """The layout in short."""
@@ -257,7 +257,7 @@ class TableItem:
 
     @classmethod
     def of(cls, row: TableRow, columns: Sequence[Column]) -> Self:
-        """Return the row with those columns."""
+        """Return the values of a table row in the given columns."""
         return cls(
             label=str(row.layout),
             source=row.source,
@@ -269,7 +269,7 @@ class TableItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSlice:
-    """Rows of a table, as they were asked for."""
+    """One page of the rows of a table that meet a query."""
 
     columns: tuple[TableColumn, ...]
     items: tuple[TableItem, ...]
@@ -282,7 +282,14 @@ class TableSlice:
 
     @classmethod
     def of(cls, rows: Sequence[TableRow], query: TableQuery, *, limit: int, offset: int) -> Self:
-        """Return some of the rows that the query asks for."""
+        """Return one page of the rows that meet a query.
+
+        Args:
+            rows: All rows of the table.
+            query: Conditions, order and columns.
+            limit: Maximum number of rows on the page.
+            offset: Number of matching rows before the page.
+        """
         met = query.rows(rows)
         shown = met[offset : offset + limit]
         return cls(

@@ -25,7 +25,7 @@ _SECONDS_PER_HOUR = 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
-    """A layout with what is known of it."""
+    """A row of a sweep's table: a layout with its prediction and, if it was tried, its trial."""
 
     layout: Layout
     prediction: Prediction
@@ -46,48 +46,57 @@ class TableRow:
 
     @property
     def reached(self) -> Measurement | TrialEstimate | None:
-        """Return what it is ranked by; None where it was not tried."""
+        """The measurement or estimate that the layout is ranked by; None if it was not tried or gave no result."""
         return None if self.trial is None else self.trial.reached
 
     @property
     def robust(self) -> RobustMeasurement | None:
-        """Return what it reached under the sweep's fault trace; None without one, or where it was not measured."""
+        """The measurement under the sweep's fault trace; None if there is no trace or it was not measured."""
         return self.reached.robust if isinstance(self.reached, Measurement) else None
 
     @property
     def source(self) -> Source | Literal["predicted"]:
-        """Return what its figures have to be called."""
+        """Source of the row's figures: ``measured``, ``estimated``, ``simulated`` or ``predicted``."""
         return "predicted" if self.reached is None else self.reached.source
 
     @property
     def step_time_s(self) -> float:
-        """Return what a step took, or takes by the prediction where none ran."""
+        """Seconds of a step, measured or estimated, else predicted."""
         return self.prediction.step_time.total_s if self.reached is None else self.reached.step_time_s
 
     @property
     def step_error(self) -> float | None:
-        """Half the 95 % interval of what was measured, or the 80 % interval of an estimate, as a share; else None."""
+        """Half the interval of the step time, as a share of it; None if nothing was measured.
+
+        It is the 95 % interval of a measurement, or the 80 % interval of an estimate.
+        """
         return None if self.reached is None else self.reached.relative_error
 
     @property
     def tokens_per_s(self) -> float:
-        """Return the rate of the whole job, measured or estimated, else predicted."""
+        """Tokens per second of the whole job, measured or estimated, else predicted."""
         return self.prediction.tokens_per_s if self.reached is None else self.reached.tokens_per_s
 
     @property
     def peak_bytes(self) -> float | None:
-        """Return the peak of the fullest rank, measured or estimated; None where nobody measured it."""
+        """Peak memory in bytes of the rank that needs the most, measured or estimated; None if it is unknown."""
         peak = None if self.reached is None else self.reached.highest_peak_bytes
         return None if peak is None else float(peak)
 
     @property
     def footprint(self) -> Footprint | None:
-        """Return what it takes beside time, as found or as modelled; None in records older than footprints."""
+        """Resource cost (power, price, emissions): from the trial, or modelled if the layout was not tried.
+
+        None in records that are older than this field.
+        """
         return self.modelled if self.reached is None else self.reached.footprint
 
     @property
     def price_per_million_tokens(self) -> float | None:
-        """Dollars, of energy too where that is paid beside hours; None where no price is known."""
+        """US dollars per million tokens; None if the price is unknown.
+
+        The price of energy is included if it is paid in addition to the price of an hour.
+        """
         if not self.tokens_per_s:
             return None
         if self.footprint is not None:
@@ -96,7 +105,12 @@ class TableRow:
 
 
 def ranked_rows(request: SweepRequest, trials: Sequence[Trial]) -> tuple[TableRow, ...]:
-    """The ones of all trials of a sweep that have a rank, the best first."""
+    """Return a table row for each trial of a sweep that has a rank, best first.
+
+    Args:
+        request: The request of the sweep.
+        trials: All trials of the sweep.
+    """
     known = standings(ranked_times(request.objective, trials))
     price_per_s = _price_per_s(request)
     return tuple(
@@ -117,7 +131,13 @@ def ranked_rows(request: SweepRequest, trials: Sequence[Trial]) -> tuple[TableRo
 def untried_rows(
     request: SweepRequest, predicted: Iterable[PredictedLayout], trials: Iterable[Trial]
 ) -> tuple[TableRow, ...]:
-    """Layouts that no trial tried, in the order in which they are predicted."""
+    """Return a table row for each predicted layout that no trial has tried, in the given order.
+
+    Args:
+        request: The request of the sweep.
+        predicted: Predicted layouts, usually best first.
+        trials: All trials of the sweep.
+    """
     tried = {trial.layout for trial in trials}
     price_per_s, objective = _price_per_s(request), request.objective
     return tuple(
@@ -150,7 +170,7 @@ Unit = Literal["count", "word", "text", "share", "s", "bytes", "per_s", "dollars
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One thing that a table says of every row."""
+    """A column of a sweep's table: its name, meaning and unit, and the function that returns a row's value."""
 
     name: str
     """Name in addresses and documents: ``tp``, ``step_time_s``."""
@@ -174,11 +194,11 @@ class Column:
 
     @property
     def is_figure(self) -> bool:
-        """Return whether it is a number that is known to some digits, so that nobody asks for an exact value."""
+        """True if values are measured or computed numbers, so that a query for an exact value makes no sense."""
         return self.unit not in ("count", "word", "text")
 
     def key(self, row: TableRow) -> tuple[int, float | str]:
-        """Return what rows are sorted by: choices in their own order."""
+        """Return the key by which rows are sorted in this column; words have a fixed order."""
         value = self.value(row)
         if isinstance(value, str):
             return (0, float(self.words.index(value))) if value in self.words else (1, value)
@@ -437,10 +457,14 @@ _BY_ANY_NAME = dict(COLUMNS) | {short: column for column in COLUMNS.values() for
 
 
 def column_named(name: str, field: str) -> Column:
-    """The column of that name, or of that short name, as somebody wrote it in a ``field``, in whatever case.
+    """Return the column with a given name or short name; upper and lower case are equal.
+
+    Args:
+        name: Name as somebody wrote it.
+        field: Name of the parameter that it was written in, for the error.
 
     Raises:
-        InvalidInput: There is none; with the nearest.
+        InvalidInput: There is no such column; the error names the nearest one.
     """
     known = name.strip().lower().replace("-", "_")
     if known in _BY_ANY_NAME:
@@ -450,10 +474,10 @@ def column_named(name: str, field: str) -> Column:
 
 
 def columns_named(names: str) -> tuple[Column, ...]:
-    """The columns that a list with commas names, each once, in that order; the usual ones where it is empty.
+    """Return the columns that a text with commas names, each once, in that order; the usual columns if it is empty.
 
     Raises:
-        InvalidInput: One of them is no column.
+        InvalidInput: One of the names is no column.
     """
     named = [column_named(name, "columns") for name in names.split(",") if name.strip()]
     return tuple(dict.fromkeys(named)) or USUAL
@@ -461,13 +485,19 @@ def columns_named(names: str) -> tuple[Column, ...]:
 
 # ---------------------------------------------------------------- cells and CSV
 def cells_of(columns: Iterable[Column]) -> list[tuple[str, Callable[[TableRow], Value]]]:
-    """The cells of a row by name: of each column, and half the width of its interval where it has one."""
+    """Return the names of a row's cells, each with the function that computes its value.
+
+    A column has one cell, and a second one named ``NAME_error`` if it has an interval: half the width of that interval.
+    """
     both = (((column.name, column.value), (f"{column.name}_error", column.error)) for column in columns)
     return [(name, value) for cells in both for name, value in cells if value is not None]
 
 
 def as_csv(rows: Iterable[TableRow], columns: Iterable[Column]) -> str:
-    """The rows as CSV with a head (RFC 4180): SI units, nothing where nothing is known, the layout in words last."""
+    """Return the rows as CSV with a header line (RFC 4180).
+
+    Numbers are in SI units, unknown values are empty, and the text of the layout is the last column.
+    """
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\r\n")
     cells = cells_of(column for column in columns if column.name != "layout")

@@ -23,7 +23,7 @@ from autotuner.search.sampler.model import TIME_TRANSFER, TaskSimilarity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
-    """Hardware and software that trials ran on."""
+    """The hardware and software that trials ran on: accelerator, links, software stack and trainer."""
 
     accelerator: str
     """Name of the device."""
@@ -38,7 +38,12 @@ class Platform:
 
     @classmethod
     def of(cls, job: Job, trainer: str | None = None) -> Platform:
-        """Return the platform of a job."""
+        """Return the platform of a job.
+
+        Args:
+            job: The job.
+            trainer: Name of the registered trainer that runs it; None: the product's own training code.
+        """
         cluster = job.cluster
         return cls(
             accelerator=cluster.accelerator.name,
@@ -49,7 +54,7 @@ class Platform:
         )
 
     def differences(self, other: Platform) -> int:
-        """Return how many of accelerator, links and software differ."""
+        """Return how many of three things differ from another platform, 0 to 3: accelerator, links, and software."""
         links = (self.intra_node_link, self.inter_node_link) != (other.intra_node_link, other.inter_node_link)
         software = (self.stack, self.trainer) != (other.stack, other.trainer)
         return (self.accelerator != other.accelerator) + links + software
@@ -63,14 +68,15 @@ _LEAST = 0.7
 
 
 def interval_scale(errors: Floats, deviations: Floats, jobs: Integers) -> float:
-    """Return what to multiply deviations by, so that 80 % of the errors are within their 80 % interval.
+    """Return the factor on standard deviations with which 80 % of the errors lie within their 80 % interval.
 
-    Runs of one job err together: a job's runs weigh as much as the square root of their number.
+    Runs of one job have similar errors: together, the runs of a job weigh as much as the square root of their number.
+    The factor is at least 0.7 and, with few jobs, is moved towards 1.
 
     Args:
-        errors: Of predictions made without the run's own job.
-        deviations: That these predictions claimed.
-        jobs: Number of each run's job.
+        errors: Log errors of the predictions of runs; each prediction did not know runs of the same job.
+        deviations: Standard deviation that each of these predictions claimed.
+        jobs: Number of the job of each run.
     """
     _, which, counts = np.unique(jobs, return_inverse=True, return_counts=True)
     weights = np.asarray(counts[which] ** -0.5, dtype=np.float64)
@@ -79,7 +85,13 @@ def interval_scale(errors: Floats, deviations: Floats, jobs: Integers) -> float:
 
 
 def needed_scale(errors: Floats, deviations: Floats, weights: Floats) -> float:
-    """Return what to multiply deviations by, so that 80 % of the errors by weight are within their 80 % interval."""
+    """Return the factor on standard deviations with which 80 % of the weighted errors lie in their 80 % interval.
+
+    Args:
+        errors: Log errors of predictions.
+        deviations: Standard deviation that each prediction claimed.
+        weights: Weight of each error.
+    """
     distance = np.abs(errors) / deviations
     order = np.argsort(distance)
     reached = np.cumsum(weights[order]) >= 0.8 * weights.sum()
@@ -102,7 +114,7 @@ _Ran: TypeAlias = tuple[Job, str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearntFactor:
-    """A factor: how many times as long something takes as is predicted for a typical platform."""
+    """A factor learnt from trials: actual time divided by the time predicted for a typical platform."""
 
     factor: float
     """Factor; above 1: longer."""
@@ -113,14 +125,19 @@ class LearntFactor:
 
     @classmethod
     def of(cls, factor: float, deviation: float) -> LearntFactor:
-        """Return the factor whose logarithm has that standard deviation."""
+        """Return the factor with its 80 % interval.
+
+        Args:
+            factor: Median of the factor.
+            deviation: Standard deviation of its natural logarithm.
+        """
         half_width = Z80 * deviation
         return cls(factor=factor, relative_error=math.expm1(half_width), differs=abs(math.log(factor)) > half_width)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
-    """The calibration of one platform by the trials on it."""
+    """What the stored trials on one platform say about its speed, and how well predictions did there."""
 
     platform: Platform
     num_trials: int
@@ -138,23 +155,27 @@ class Lesson:
     @property
     @derived
     def whole_step(self) -> LearntFactor | None:
-        """The factor of whole steps; null where every trial ran out of memory."""
+        """The factor of the whole step time; null if every trial ran out of memory."""
         known = self.calibration
         return None if known is None else LearntFactor.of(known.factor, known.deviation)
 
     @property
     @derived
     def parts(self) -> dict[str, LearntFactor]:
-        """Factors of parts of a step beside that, by name; one that the trials say nothing of is about 1 and wide."""
+        """Factors of the parts of a step by name, relative to the factor of the whole step.
+
+        If the trials say nothing about a part, its factor is about 1 with a wide interval.
+        """
         parts = () if self.calibration is None else self.calibration.parts
         return {one.part: LearntFactor.of(one.factor, one.deviation) for one in parts}
 
 
 class Learnt:
-    """Stored trials as evidence; predicts each of their jobs once, when first asked.
+    """Calibrates predictions by stored trials. Each job of these trials is predicted once, when it is first needed.
 
     Args:
-        past: In whatever order. What their jobs were calibrated by is forgotten, since such trials say it.
+        past: Stored trials in any order. Calibrations that their jobs were predicted with are ignored, since these come
+            from the same trials.
     """
 
     def __init__(self, past: Iterable[PastTrial]) -> None:
@@ -163,11 +184,11 @@ class Learnt:
         self._calibrations: dict[_Ran, Calibration | None] = {}
 
     def calibrated(self, job: Job, trainer: str | None = None) -> Job:
-        """The job with what the trials say of its step times, in the place of any other calibration.
+        """Return the job with a calibration from the stored trials, which replaces any other calibration.
 
         Args:
-            job: To be predicted.
-            trainer: Name of the registered trainer that will run it; None: our own decoder.
+            job: The job to be predicted.
+            trainer: Name of the registered trainer that will run it; None: the product's own training code.
         """
         typical = replace(job, calibration=None)
         if (typical, trainer) not in self._calibrations:
@@ -175,13 +196,13 @@ class Learnt:
         return replace(job, calibration=self._calibrations[typical, trainer])
 
     def relevant(self, job: Job, trainer: str | None = None) -> tuple[PastTrial, ...]:
-        """The trials on the job's platform that a search for it should know; at most ``MAX_KNOWN``.
+        """Return the stored trials on the job's platform that a search should know; at most ``MAX_KNOWN``.
 
-        Those of the very job come first, and of each sweep the newest.
+        Trials of the same job come first; the newest trials of each sweep are preferred.
 
         Args:
-            job: To be searched.
-            trainer: Name of the registered trainer that runs its trials; None: our own decoder.
+            job: The job to be searched.
+            trainer: Name of the registered trainer that runs its trials; None: the product's own training code.
         """
         here = Platform.of(job, trainer)
         trials = (trial for trial in self.past if not here.differences(Platform.of(trial.job, trial.trainer)))
@@ -199,7 +220,7 @@ class Learnt:
         return tuple(trial for *_, trial in sorted(ranked, key=lambda one: one[:3])[:most])
 
     def lessons(self) -> Iterator[Lesson]:
-        """Yield what the trials of each platform teach, that of the newest trial first."""
+        """Yield what the stored trials say about each platform; the platform with the newest trial comes first."""
         for platform in dict.fromkeys(Platform.of(trial.job, trial.trainer) for trial in self.past):
             trials = [trial for trial in self.past if Platform.of(trial.job, trial.trainer) == platform]
             before, after = _errors_of(trials)

@@ -54,9 +54,9 @@ _MOST_FOREIGN = 0.99
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TimedRuns:
-    """Measured times of one job's runs beside their predictions for a typical cluster.
+    """Measured times of the runs of one job, and their predictions for a typical cluster.
 
-    A run whose parts were measured is observed part by part, any other as a whole.
+    A run whose parts were measured gives one observation for each part, any other run gives one for the whole step.
     """
 
     step_time_s: Floats
@@ -82,7 +82,7 @@ class TimedRuns:
 
     @classmethod
     def of(cls, job: Job, runs: Sequence[PastTrial]) -> TimedRuns:
-        """Return runs of a job that is not calibrated; those that have no step time are left out."""
+        """Return the timed runs of a job that is not calibrated; runs without a step time are left out."""
         kept, runs = _kept(job), [run for run in runs if run.step_time_s is not None]
         if missing := list(dict.fromkeys(run.layout for run in runs if run.layout not in kept)):
             kept.update(zip(missing, _predicted(job, missing), strict=True))
@@ -101,10 +101,14 @@ class TimedRuns:
         )
 
     def linear(self, factors: Floats) -> tuple[Floats, Floats]:
-        """Return the load of each factor on each observation and the error of each, made linear at these factors.
+        """Return a linear approximation of the log errors of the observations around given factors.
 
         Args:
-            factors: In standard deviations; the errors are those that a line through this place has at 0.
+            factors: Logarithms of the factors, in units of their prior standard deviations.
+
+        Returns:
+            The change of each observation for one standard deviation of each factor (observations, factors), and the
+                error of each observation that the linear approximation has at factors of 0.
         """
         logs = self.deviations * factors
         by_run_s = self.parts_s * np.exp(logs[:-2] + logs[-2] * self.bf16_on_cores[:, None] * _IN_BF16)
@@ -172,7 +176,7 @@ def _told_apart(run: PastTrial, predicted: _Predicted) -> list[tuple[Booleans, f
 
 
 def factor_deviations(job: Job) -> Floats:
-    """The deviation of each factor's logarithm before any trial, by the order of ``FACTORS``."""
+    """Return the prior standard deviation of the logarithm of each factor, in the order of ``FACTORS``."""
     known, accelerator = part_deviations(job), job.cluster.accelerator
     emulation = _EMULATION_MEASURED if accelerator.peak_is_measured else _EMULATION
     emulation = emulation if accelerator.kind == "cpu" else 0.0
@@ -181,7 +185,7 @@ def factor_deviations(job: Job) -> Floats:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Factors:
-    """The factors of one job after the runs of others, or of its own; made by ``after``."""
+    """The factors of one job (true time divided by predicted time of each part of a step), as learnt from runs."""
 
     mean: Floats
     """Mean of each factor, in units of its prior deviation."""
@@ -204,12 +208,12 @@ class Factors:
 
     @classmethod
     def after(cls, runs: Sequence[TimedRuns], numbers: Sequence[int], shared: TaskSimilarity) -> Factors:
-        """Return what is believed after these runs.
+        """Return the factors of a job after these runs of the same job and of others.
 
         Args:
-            runs: By job, at least one.
-            numbers: Number of each of these jobs in the similarity, where 0 is the one that is to be predicted.
-            shared: What the jobs share.
+            runs: Runs by job; at least one job.
+            numbers: Number of each of these jobs in ``shared``, where 0 is the job to be predicted.
+            shared: Correlations between the factors of different jobs.
         """
         means = np.zeros((shared.factors.shape[1], shared.factors.shape[0]))
         for _ in range(_ROUNDS):

@@ -39,7 +39,10 @@ _STEP_PARTS = tuple(f.name for f in fields(StepTime))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyTrial:
-    """The findings of a proxy trial; if it ran the layout itself, on the job itself, it is an ordinary observation."""
+    """The results of a proxy trial (a trial of a smaller layout that stands for a full-size one).
+
+    If it ran the full-size layout itself in the same job, it counts as an ordinary observation.
+    """
 
     stands_for: Layout
     """Layout of the full-size job in whose place it ran."""
@@ -56,11 +59,12 @@ class ProxyTrial:
 
 
 class FullSize:
-    """Estimates of layouts of one job at full size; predicts each proxy trial once, however often it is asked about.
+    """Estimates layouts of one job at full size from proxy trials (trials of smaller layouts) and the cost model.
 
-    The belief is that behind the intervals of predictions, so that proxy trials narrow what predictions say, unless
-    they surprise more than these allow: then intervals widen (``scale_inflation``). That of the sampler, which has
-    wider parts and so learns from a job's first trials, is another (``times_as_searched``).
+    Each proxy trial is predicted only once. The prior belief is that behind the intervals of predictions. Proxy trials
+    narrow it, unless their errors are larger than it allows: then the intervals get wider (``scale_inflation``). The
+    search itself uses another prior (``times_as_searched``) with wider errors of parts, so that it learns from the
+    first trials of a job.
     """
 
     def __init__(self, job: Job) -> None:
@@ -69,7 +73,12 @@ class FullSize:
         self._last: tuple[tuple[Layout, ...], LayoutColumns, PredictionColumns] | None = None
 
     def estimates(self, layouts: Sequence[Layout], trials: Iterable[ProxyTrial]) -> list[FullSizeEstimate]:
-        """Return the estimate of each layout, after all of these trials; every layout must be legal for the job."""
+        """Return the full-size estimate of each layout, given the results of proxy trials.
+
+        Args:
+            layouts: Layouts of the job; every one must be legal.
+            trials: Results of proxy trials, of these or of other layouts.
+        """
         told = list(trials)
         if not layouts:
             return []
@@ -136,18 +145,18 @@ class FullSize:
 
 
 def times_in_intervals(layouts: LayoutColumns, predictions: PredictionColumns, job: Job) -> Prior:
-    """The belief about step times that the intervals of predictions tell."""
+    """Return the belief about step times that the intervals of predictions express."""
     return time_prior(layouts, predictions, interval_error(layouts, job))
 
 
 # ---------------------------------------------------------------- of a sweep
 class SmallScale:
-    """Proxy trials of a sweep whose trials run on fewer ranks than its job.
+    """The proxy trials of a sweep whose trials run on fewer ranks than its job.
 
     Args:
-        request: With a cluster for its trials.
-        cluster: That cluster, with the memory that a rank may use.
-        layouts: Every legal one of the job.
+        request: The request of the sweep, which names a cluster for its trials.
+        cluster: That cluster, with the memory that a rank of a trial may use.
+        layouts: Every legal layout of the job.
     """
 
     def __init__(self, request: SweepRequest, cluster: Cluster, layouts: LayoutColumns) -> None:
@@ -166,12 +175,12 @@ class SmallScale:
 
     @property
     def trials(self) -> ProxyTrials:
-        """Layouts that a trial stands for, and which."""
+        """The layouts for which a proxy trial exists, and which layouts share the same proxy trial."""
         return self._trials
 
     @cached_property
     def left_out(self) -> str:
-        """Return how many legal layouts no trial stands for, and why most do not; empty where one stands for each."""
+        """Part of a sentence that says how many legal layouts have no proxy trial, and why; empty if all have one."""
         if not self._trials.refused:
             return ""
         number, (why, _) = self._trials.num_refused, self._trials.refused[0]
@@ -180,18 +189,18 @@ class SmallScale:
         )
 
     def scaled(self, layout: Layout) -> ScaledTrial:
-        """Return what runs in the place of a layout."""
+        """Return the proxy trial that stands for a layout."""
         if layout not in self._scaled:
             self._scaled[layout] = self._trials.trial_of(layout)
         return self._scaled[layout]
 
     def stand_in(self, layout: Layout) -> StandIn:
-        """Return what runs in the place of a layout, with the job that it is."""
+        """Return the layout that the proxy trial of a full-size layout runs, and its job."""
         scaled = self.scaled(layout)
         return StandIn(job=scaled.job(self._job, self._cluster), layout=scaled.layout)
 
     def growth(self, layout: Layout) -> float:
-        """Return how many times as long a step of the layout is predicted to take as one of its proxy trial."""
+        """Return the predicted step time of a layout divided by the predicted step time of its proxy trial."""
         if layout not in self._growth:
             small = self.stand_in(layout)
             few_s = predict_one(small.layout, small.job).step_time.total_s
@@ -199,10 +208,10 @@ class SmallScale:
         return self._growth[layout]
 
     def estimates(self, trials: Iterable[Trial], reference_flop_per_s: float) -> Mapping[str, TrialEstimate]:
-        """Return what is estimated of each trial that was measured, by its id, after what all of them told.
+        """Return the full-size estimate of each measured trial by the trial's id, given the results of all trials.
 
         Args:
-            trials: Of the sweep.
+            trials: Trials of the sweep.
             reference_flop_per_s: Peak of one rank that MFU is a share of.
         """
         told = [trial for trial in trials if trial.scaled is not None and trial.state.finished]

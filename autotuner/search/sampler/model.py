@@ -45,7 +45,7 @@ _COLUMNS = ("log_predicted", "loads", "residual", "tasks")
 # ---------------------------------------------------------------- tasks
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """Correlations that say how much of a belief carries over between two tasks."""
+    """Correlations that say how much of what is learnt in one task (job and trainer) holds for another."""
 
     factor: float
     """Correlation of the same factor in two tasks."""
@@ -66,7 +66,7 @@ MEMORY_TRANSFER = Transfer(factor=1.0, residual=0.7, elsewhere=0.5)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TaskSimilarity:
-    """Correlations between tasks; task 0 is the table's."""
+    """Correlations between tasks (jobs with their trainers). Task 0 is the job of the table of layouts."""
 
     factors: Floats
     """Shape (F, T, T)."""
@@ -75,20 +75,21 @@ class TaskSimilarity:
 
     @classmethod
     def of_one_task(cls, num_factors: int) -> TaskSimilarity:
-        """Return the similarity of the table's task to itself."""
+        """Return the similarity of task 0 to itself, for use without other tasks."""
         return cls(factors=np.ones((num_factors, 1, 1)), residual=np.ones((1, 1)))
 
     @classmethod
     def between(
         cls, jobs: Sequence[Job], factors: Iterable[str], transfer: Transfer, trainers: Sequence[str | None] = ()
     ) -> TaskSimilarity:
-        """Return the similarity of different jobs, or of jobs run by different trainers.
+        """Return the similarity between several tasks, which differ in job or trainer.
 
         Args:
-            jobs: One per task, the table's first.
-            factors: Parts of ``StepTime`` or ``Memory``, or ``COMMON``.
-            transfer: Of times or of peaks.
-            trainers: Name of the trainer that ran each job, None for our decoder; empty: one trainer ran all.
+            jobs: One job for each task; that of the table first.
+            factors: Names of factors: parts of ``StepTime`` or ``Memory``, or ``COMMON``.
+            transfer: Correlations of step times, or of memory peaks.
+            trainers: Name of the trainer that ran each job, None for the product's own training code; empty: one
+                trainer ran all.
         """
         tasks = list(zip(jobs, trainers or [None] * len(jobs), strict=True))
         device = _equal([job.cluster.accelerator.name for job in jobs], transfer.elsewhere)
@@ -110,7 +111,7 @@ class TaskSimilarity:
 
 
 def has_same_hardware(one: Job, other: Job) -> bool:
-    """Return whether one speed factor describes the clusters of both jobs."""
+    """Return whether two jobs run on the same accelerators and links, so that one speed factor describes both."""
     same_device = one.cluster.accelerator.name == other.cluster.accelerator.name
     return same_device and _links(one) == _links(other)
 
@@ -128,7 +129,7 @@ def _equal(values: Sequence[object], otherwise: float) -> Floats:
 # ---------------------------------------------------------------- model
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Estimate:
-    """Normal beliefs about the log quantity of some layouts."""
+    """Normal distributions of the log quantity (step time or peak memory) of some layouts."""
 
     mean: Floats
     variance: Floats
@@ -136,7 +137,7 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Points:
-    """Layouts as the model sees them, of any task."""
+    """Layouts in the form that the Gaussian model uses, each with its prediction, factor loads and task."""
 
     layouts: LayoutColumns
     """Layouts of the table's task, which those of another task stand for."""
@@ -154,24 +155,24 @@ class Points:
 
     @property
     def variance(self) -> Floats:
-        """Prior variance of each point."""
+        """Prior variance of the log quantity of each point."""
         variance: Floats = np.square(self.loads).sum(axis=1) + np.square(self.residual)
         return variance
 
     def take(self, index: Integers) -> Points:
-        """Return the points of an index."""
+        """Return the points at these indices."""
         return Points(layouts=self.layouts.take(index), **{name: getattr(self, name)[index] for name in _COLUMNS})
 
     @classmethod
     def concatenate(cls, some: Sequence[Points]) -> Points:
-        """Return the points of one or more sets, in their order."""
+        """Return the points of several sets as one set, in their order."""
         columns = {name: np.concatenate([getattr(one, name) for one in some]) for name in _COLUMNS}
         return cls(layouts=concatenate([one.layouts for one in some]), **columns)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Related:
-    """Points of several tasks, and the similarity of these."""
+    """Points of several tasks, with the similarity between these tasks."""
 
     points: Points
     similarity: TaskSimilarity
@@ -180,13 +181,13 @@ class Related:
         return len(self.points)
 
     def take(self, index: Integers) -> Related:
-        """Return some of the points."""
+        """Return the points at these indices, with the same similarity."""
         return Related(points=self.points.take(index), similarity=self.similarity)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Prior:
-    """The belief about every row of a table before any trial."""
+    """The belief about the log quantity of every row of a table of layouts before any trial."""
 
     layouts: LayoutColumns
     log_predicted: Floats
@@ -200,7 +201,7 @@ class Prior:
     """Share of the residual variance that similar layouts have in common."""
 
     def points(self, rows: Integers) -> Points:
-        """Return some rows as points of task 0."""
+        """Return the given rows of the table as points of task 0."""
         return Points(
             layouts=self.layouts.take(rows),
             log_predicted=self.log_predicted[rows],
@@ -210,14 +211,25 @@ class Prior:
         )
 
     def seen(self, rows: Integers, related: Related | None) -> Related:
-        """Return some rows, and after them the points of other tasks."""
+        """Return the given rows of the table as points, followed by the points of other tasks.
+
+        Args:
+            rows: Indices of rows.
+            related: Points of other tasks; None: there are none.
+        """
         own = self.points(rows)
         if related is None:
             return Related(points=own, similarity=TaskSimilarity.of_one_task(self.deviations.size))
         return Related(points=Points.concatenate([own, related.points]), similarity=related.similarity)
 
     def covariance(self, left: Points, right: Points, similarity: TaskSimilarity | None = None) -> Floats:
-        """Return the covariance of the errors of two sets of points, shape (left, right); None: all are of task 0."""
+        """Return the prior covariance of the errors of two sets of points: shape (left, right).
+
+        Args:
+            left: The first set of points.
+            right: The second set of points.
+            similarity: Similarity of the tasks of the points; None: all points belong to task 0.
+        """
         similarity = similarity or TaskSimilarity.of_one_task(self.deviations.size)
         alike = layout_similarity(left.layouts, right.layouts)
         alike = np.where(alike == 1.0, 1.0, self.residual_correlation * alike)
@@ -233,7 +245,7 @@ class Prior:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Posterior:
-    """The belief after some points were observed."""
+    """The belief about the log quantity of layouts after some points were observed."""
 
     prior: Prior
     seen: Points
@@ -245,18 +257,22 @@ class Posterior:
 
     @property
     def surprise(self) -> float:
-        """Sum of squared whitened errors; one per observation is expected."""
+        """Sum of squared prediction errors in standard deviations, made independent; 1 per observation is expected."""
         return float(self.whitened @ self.whitened)
 
     def at(self, points: Points | Integers) -> Estimate:
-        """Return the exact belief about points of known tasks, or about rows."""
+        """Return the exact belief about some layouts.
+
+        Args:
+            points: Points of tasks that the similarity includes, or indices of rows of the table.
+        """
         points = points if isinstance(points, Points) else self.prior.points(points)
         explained = self._explained(points)
         variance = points.variance - np.square(explained).sum(axis=1)  # rounding may leave an observed point below 0
         return Estimate(mean=points.log_predicted + explained @ self.whitened, variance=np.maximum(variance, 0.0))
 
     def shared_variance(self, rows: Integers) -> float:
-        """Return the mean covariance of two different rows, which does not affect their order; 0 of one row alone."""
+        """Return the mean covariance between different rows, which does not affect their order; 0 for a single row."""
         if len(rows) < 2:
             return 0.0
         points = self.prior.points(rows)
@@ -265,7 +281,10 @@ class Posterior:
         return float((covariance.sum() - np.trace(covariance)) / (len(rows) * (len(rows) - 1)))
 
     def at_all_rows(self) -> Estimate:
-        """Return the belief about every row as if no two layouts shared a residual; fast for a million rows."""
+        """Return an approximate belief about every row of the table, fast enough for a million rows.
+
+        It ignores that similar layouts share a part of their residual errors.
+        """
         prior = self.prior
         explained = self.root @ _loads_of_table(self.seen, self.similarity)
         factors = prior.deviations * (explained.T @ self.whitened)
@@ -289,10 +308,10 @@ def condition(
 
     Args:
         prior: The belief before.
-        rows: Those of the table that were observed; a row may repeat.
-        log_observed: One value per row, then one per related point.
-        noise_variance: As many.
-        related: Points of other tasks that were observed.
+        rows: Indices of the rows of the table that were observed; a row may occur more than once.
+        log_observed: Observed values: one for each row, then one for each related point.
+        noise_variance: Variance of the noise of each of these values.
+        related: Points of other tasks that were observed; None: there are none.
     """
     seen = prior.seen(rows, related)
     covariance = prior.covariance(seen.points, seen.points, seen.similarity) + np.diag(noise_variance)
@@ -309,10 +328,11 @@ def _loads_of_table(points: Points, similarity: TaskSimilarity) -> Floats:
 
 # ---------------------------------------------------------------- kernels
 def layout_similarity(left: LayoutColumns, right: LayoutColumns) -> Floats:
-    """Return exp(-distance / length) of all pairs, shape (left, right); 1 only for equal layouts.
+    """Return the similarity exp(-distance / length) of all pairs of layouts: shape (left, right).
 
-    The distance counts doublings of a number, steps of a number that may be zero, and choices that differ. A product of
-    exponential kernels, one per field, is a valid covariance (Rasmussen and Williams 2006, sections 4.2.1 and 4.2.4).
+    It is 1 only for equal layouts. The distance counts doublings of a number, steps of a number that may be zero, and 1
+    for each other option that differs. A product of exponential kernels, one per field, is a valid covariance
+    (Rasmussen and Williams 2006, sections 4.2.1 and 4.2.4).
     """
     distance = np.zeros((len(left), len(right)))
     for name, option in OPTIONS.items():
@@ -330,16 +350,16 @@ def layout_similarity(left: LayoutColumns, right: LayoutColumns) -> Floats:
 
 
 def student_noise(covariance: Floats, errors: Floats, own_variance: Floats, *, only_above: bool = False) -> Floats:
-    """Return the variance of the normal noise that stands for Student-t noise of each observation.
+    """Return the variance of normal noise that replaces Student-t noise, so that outliers count less.
 
-    Expectation maximisation: an observation far from the others counts less (Lange, Little and Taylor 1989, Robust
-    statistical modeling using the t distribution, section 3).
+    It is found by expectation maximisation (Lange, Little and Taylor 1989, Robust statistical modeling using the t
+    distribution, section 3).
 
     Args:
-        covariance: What the observations have in common, shape (n, n).
+        covariance: Covariance of the observations without their noise, shape (n, n).
         errors: Observed errors, of prior mean 0.
-        own_variance: Of each observation's own noise if nothing went wrong.
-        only_above: Trust low errors however far off; a fault makes no run faster.
+        own_variance: Variance of the noise of each observation if nothing went wrong.
+        only_above: Reduce the weight of errors far above the others only, since a fault makes no run faster.
     """
     lowest = 0.0 if only_above else -np.inf
     distance = np.square(np.maximum(errors - np.median(errors), lowest))  # the mean would follow the outliers

@@ -14,7 +14,7 @@ _LOWEST, _HIGHEST, _STEP = -12.0, 8.0, 1 / 256
 
 
 def log_expected_gain(mean: Floats, deviation: Floats) -> Floats:
-    """Log of E[max(g, 0)] of gains g that are normally distributed: the log of expected improvement.
+    """Return the log expected improvement, log E[max(g, 0)], of normally distributed gains g.
 
     With u = mean / deviation it is log(deviation) + log(pdf(u) + u cdf(u)) (Jones, Schonlau and Welch 1998, J. Global
     Optimization 13, equation 15). The second term is tabulated; its tails are log(u), and log(pdf(u) / u^2).
@@ -31,20 +31,23 @@ def log_expected_gain(mean: Floats, deviation: Floats) -> Floats:
 
 
 def log_probability(mean: Floats, deviation: Floats) -> Floats:
-    """Log of P(g > 0) of normal g, by the logistic curve of the same slope at 0 (numpy has no normal distribution)."""
+    """Return the logarithm of the probability that a normally distributed quantity is above 0, approximately.
+
+    It uses the logistic curve with the same slope at 0, since numpy has no normal distribution.
+    """
     log_chance: Floats = -np.logaddexp(0.0, -1.702 * mean / deviation)
     return log_chance
 
 
 def below(u: Floats) -> Floats:
-    """Return the distribution function, tabulated; off by less than 1e-6."""
+    """Return the standard normal distribution function at u, from a table with errors below 1e-6."""
     grid, values = _distribution()
     shares: Floats = np.interp(u, grid, values)
     return shares
 
 
 def inverse_mills(z: float) -> float:
-    """Return the density over the distribution function; far below 0 its limit, -z - 1/z."""
+    """Return the standard normal density at z divided by the distribution function at z. Far below 0 it is -z - 1/z."""
     if z < -30:
         return -z - 1 / z
     return math.exp(-z * z / 2) / math.sqrt(2 * math.pi) / (math.erfc(-z / math.sqrt(2)) / 2)

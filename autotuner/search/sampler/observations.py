@@ -33,7 +33,7 @@ down ran what stands in for the layout, and of any other sampler the layout."""
 
 @dataclass(frozen=True, kw_only=True)
 class SmallEvidence:
-    """Findings of trials of one size, by the row that each ran or stood in for."""
+    """Results of trials that all ran the full-size layouts, or all ran proxy trials, by row of the table of layouts."""
 
     pending: tuple[int, ...] = ()
     """Rows whose trial waits or runs."""
@@ -47,7 +47,7 @@ class SmallEvidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence(SmallEvidence):
-    """Findings of trials of layouts themselves, and of proxy trials beside them."""
+    """Results of trials of the full-size layouts, and of proxy trials (trials of smaller layouts) in ``small``."""
 
     tried: frozenset[int]
     """Rows that have a trial, in whatever state and of whatever size, and rows equal to them."""
@@ -57,13 +57,15 @@ class Evidence(SmallEvidence):
 
 
 class EvidenceReader:
-    """Finds the rows of trials and reads what came of them.
+    """Reads the results of Optuna trials for the rows of a table of layouts.
 
     Args:
-        worth_per_step: Value x step time of each row: what turns one into the other.
-        allowance_bytes: Part of each row's predicted peak that a measured peak does not see.
-        small_allowance_bytes: The same of what stands in for a row; None where trials run the layouts themselves.
-        same_trial: A number for each row, equal where one trial stands for several.
+        layouts: The table of layouts.
+        worth_per_step: For each row, its objective value times its step time, so that either gives the other.
+        allowance_bytes: Part of each row's predicted peak that a measured peak does not include.
+        small_allowance_bytes: Function that returns the same part for the proxy trial of a row; None: trials run the
+            layouts themselves.
+        same_trial: A number for each row, equal if one trial stands for several rows; None: each row has its own trial.
     """
 
     def __init__(
@@ -83,7 +85,7 @@ class EvidenceReader:
         self._rows: dict[tuple[Any, ...], Integers] = {}
 
     def read(self, trials: Iterable[FrozenTrial], promised: Mapping[int, Mapping[str, Any]] | None = None) -> Evidence:
-        """Return what the trials tell; one whose parameters are no row of the table tells nothing.
+        """Return the results of the trials by row of the table; trials whose parameters match no row are ignored.
 
         Args:
             trials: Trials of one study.
@@ -175,7 +177,7 @@ def _memory(trial: FrozenTrial, allowance_bytes: float) -> MemoryTrial | None:
 
 
 def params_of(layout: Layout) -> dict[str, Any]:
-    """The layout as Optuna parameters: integers, booleans and words."""
+    """Return the layout as Optuna parameters: integers, booleans and words."""
     return {name: one.to_plain(getattr(layout, name)) for name, one in OPTIONS.items()}
 
 

@@ -42,34 +42,39 @@ are pickled."""
 
 
 class LayoutSampler(BaseSampler):
-    """Proposes untried rows of a table of layouts, the one first that most improves the expected best value.
+    """An Optuna sampler that proposes untried layouts of a table, the most promising one first.
 
-    The study's direction is "maximize" and a trial's value is what the objective says of it: its MFU, unless another
-    is given. A trial may carry more as user attributes: ``STEP_TIME_S`` (then the value may be anything),
-    ``OUT_OF_MEMORY``, ``PEAK_BYTES``. Of an objective with a front the study has a direction per metric, a trial must
-    carry its ``STEP_TIME_S``, and the row comes first that most improves the expected hypervolume.
+    That is the layout that most improves the expected best value.
+
+    The study's direction is "maximize", and a trial's value is that of the objective: its MFU, unless another objective
+    is given. A trial may have more results as user attributes: ``STEP_TIME_S`` (then the value may be anything),
+    ``OUT_OF_MEMORY``, ``PEAK_BYTES``. If the objective has a Pareto front, the study has one direction per metric, a
+    trial must have its ``STEP_TIME_S``, and rows are proposed by the expected increase of the hypervolume.
 
     Args:
         layouts: Every legal layout.
-        predictions: Of these layouts, for the job.
-        objective: What a trial's value is; rows are compared by what they are modelled to take beside time, measured or
-            not, so that what the model of that is off by favours none. Under faults, its predictions and step times are
+        predictions: Predictions of these layouts for the job.
+        job: The job.
+        objective: Meaning of a trial's value; None: MFU. Costs beside time (energy, price) are modelled for all rows,
+            measured or not, so that errors of that model favour no row. Under faults, predictions and step times are
             those of the fault trace.
-        limit_bytes: What a rank may allocate; None: the accelerator's memory.
+        limit_bytes: Bytes that a rank may allocate; None: the accelerator's memory.
         seed: Decides between rows that are equally good; the same seed and answers give the same proposals.
         min_gain: ``stop_when_done`` stops when the best value is expected to rise by less than this fraction; 0: never.
         cost_exponent: How much a trial's time counts against it, from 0 (not at all) to 1 (gain per second).
-        scale_down: What a trial runs in the place of a layout, which it must be able to say of every row; None: trials
-            run the layouts themselves. Then ``STEP_TIME_S``, ``PEAK_BYTES`` and ``OUT_OF_MEMORY`` are those of the
-            small job, a trial without ``STEP_TIME_S`` tells no time whatever its value, and the best value is the
-            expected one of a row whose proxy trial ended well. A trial that carries ``FULL_SIZE`` ran its layout.
-        same_trial: A number for each row, equal where one trial stands for several: all of these count as tried with
-            the first. None: each row has a trial of its own.
-        past: Trials on such hardware and software that were stored before the search, of whatever job. Those of the
-            very job count as run on another day: their layouts are still tried, and the best value is none of theirs.
+        scale_down: Function that returns the smaller job and layout (proxy trial) that a trial runs in place of a
+            layout, for every row; None: trials run the layouts themselves. With it, ``STEP_TIME_S``, ``PEAK_BYTES`` and
+            ``OUT_OF_MEMORY`` are those of the smaller job, the value of a trial without ``STEP_TIME_S`` says nothing
+            about time, and the best value is the highest expected one among rows whose proxy trial ended well. A trial
+            with the attribute ``FULL_SIZE`` ran the layout itself.
+        same_trial: A number for each row, equal if one trial stands for several rows: all of these count as tried after
+            the first. None: each row has its own trial.
+        past: Trials on the same hardware and software that were stored before the search, of any job. Even trials of
+            the same job count as run on another day: their layouts are still tried, and their values do not count as
+            the best value.
 
     Raises:
-        InvalidInput: Not one prediction per layout; a negative ``min_gain`` or ``cost_exponent``.
+        InvalidInput: The numbers of predictions and layouts differ; or ``min_gain`` or ``cost_exponent`` is negative.
     """
 
     def __init__(
@@ -122,7 +127,7 @@ class LayoutSampler(BaseSampler):
     # ------------------------------------------------------------------ what Optuna calls
     @cached_property
     def distributions(self) -> dict[str, BaseDistribution]:
-        """One categorical distribution per layout field, over the values that occur in the table."""
+        """One categorical distribution for each layout option, with the values that occur in the table."""
         choices: dict[str, BaseDistribution] = {}
         for name in OPTIONS:
             _, first = np.unique(getattr(self._layouts, name), return_index=True)
@@ -130,14 +135,16 @@ class LayoutSampler(BaseSampler):
         return choices
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """All fields are sampled together."""
+        """Return the distributions of all layout options, since they are sampled together (called by Optuna)."""
         del study, trial
         return self.distributions
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """The next row to try; nothing when every row was tried or is not likely to fit.
+        """Return the parameters of the next layout to try (called by Optuna).
+
+        The result is empty if no untried layout is likely enough to fit in memory.
 
         Raises:
             InvalidInput: The study minimises.
@@ -157,30 +164,33 @@ class LayoutSampler(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Fields cannot be drawn one by one: most combinations are illegal.
+        """Refuse to sample a single option, because most combinations of single options are illegal (called by Optuna).
 
         Raises:
-            ValueError: Always; reached when no row is left, or for a parameter that is no layout field.
+            ValueError: Always. Optuna calls this if no layout is left, or for a parameter that is no layout option.
         """
         del study, trial, param_distribution
         raise ValueError(f"no layout is left to propose, or {param_name!r} is no layout field")
 
     # ------------------------------------------------------------------ what objectives and callbacks call
     def suggest(self, trial: Trial) -> Layout:
-        """The layout that a trial of ``study.optimize`` is to run."""
+        """Return the layout that a trial should run; call it in the objective function of ``study.optimize``."""
         spaces = cast("dict[str, CategoricalDistribution]", self.distributions)
         return from_plain(Layout, {name: trial.suggest_categorical(name, spaces[name].choices) for name in spaces})
 
     def remaining_gain(self, study: Study) -> float:
-        """Return by which fraction the best value is expected to rise with the next trial.
+        """Return the fraction by which the best value is expected to rise with the next trial.
 
-        Infinite before anything was measured, 0.0 when no untried layout is likely to fit.
+        It is infinite before anything was measured, and 0.0 if no untried layout is likely to fit.
         """
         proposal = self.propose(study.get_trials(deepcopy=False))
         return 0.0 if proposal is None else proposal.expected_gain
 
     def stop_when_done(self, study: Study, trial: FrozenTrial) -> None:
-        """Callback of ``study.optimize``: ends it when too little is left to gain, or nothing to propose."""
+        """Stop the study if the next trial is expected to gain less than ``min_gain``, or if no layout is left.
+
+        This is a callback for ``study.optimize``.
+        """
         del trial
         proposal = self.propose(study.get_trials(deepcopy=False))
         if proposal is None or proposal.expected_gain < self._min_gain:
@@ -188,18 +198,24 @@ class LayoutSampler(BaseSampler):
 
     # ------------------------------------------------------------------ the choice
     def rule_out(self, rows: Integers) -> None:
-        """Propose none of these rows, and any other again; whatever their trials told stays known."""
+        """Exclude these rows from later proposals; rows excluded by earlier calls are allowed again.
+
+        Results of trials of excluded rows are still used.
+
+        Args:
+            rows: Indices of rows of the table.
+        """
         self._ruled_out = frozenset(map(int, rows))
         self._last = None
 
     def propose(
         self, trials: Iterable[FrozenTrial], promised: Mapping[int, Mapping[str, Any]] | None = None
     ) -> Proposal | None:
-        """Return what to try after these trials; None when every row was tried or is not likely to fit.
+        """Return the row to try next; None if every row was tried or is not likely to fit in memory.
 
         Args:
-            trials: Of one study.
-            promised: Layouts by trial number, for trials whose parameters are not stored yet.
+            trials: Trials of one study.
+            promised: Parameters by trial number, for trials whose parameters are not stored yet.
         """
         evidence, last = self._reader.read(trials, promised), self._last
         if last is not None and last[0] == evidence:
@@ -209,11 +225,11 @@ class LayoutSampler(BaseSampler):
         return proposal
 
     def propose_among(self, rows: Integers, trials: Iterable[FrozenTrial]) -> Proposal | None:
-        """Return what to try of some rows after these trials; None when each was tried or is not likely to fit."""
+        """Return which of the given rows to try next; None if each was tried or is not likely to fit in memory."""
         return self._proposal(self._reader.read(trials), rows)
 
     def memory(self, trials: Iterable[FrozenTrial]) -> MemoryBelief:
-        """Return what is believed of the peaks of the untried layouts after these trials."""
+        """Return the belief about the peak memory of the untried layouts after these trials."""
         return memory_belief(self._beliefs, self._reader.read(trials))
 
     def _proposal(self, evidence: Evidence, among: Integers | None = None) -> Proposal | None:

@@ -17,9 +17,12 @@ from autotuner.core.trial import Trial
 
 
 def non_dominated(values: Floats) -> Booleans:
-    """Return the rows that no other dominates: as good in every column and better in one; equal rows stay together.
+    """Return a mask over rows: True if no other row dominates the row (as good in every column and better in one).
 
-    ``values`` has shape (rows, columns); takes time in proportion to rows x rows that stay.
+    Equal rows do not dominate each other. The time is proportional to rows x rows that stay.
+
+    Args:
+        values: Shape (rows, columns); higher is better.
     """
     stays = np.zeros(len(values), dtype=np.bool_)
     # Whatever comes first in this order is dominated by nothing behind it.
@@ -33,7 +36,7 @@ def non_dominated(values: Floats) -> Booleans:
 
 
 def dominators(values: Floats, row: int) -> Integers:
-    """The rows that are as good as this one in every column and better in one."""
+    """Return the indices of rows that dominate the given row: as good in every column and better in at least one."""
     as_good, better = (values >= values[row]).all(axis=1), (values > values[row]).any(axis=1)
     return np.flatnonzero(as_good & better)
 
@@ -48,13 +51,20 @@ _MOST_AT_ONCE = 1 << 21
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Boxes:
-    """Boxes as two columns of corners, of shape (boxes, dimensions); the upper ones may be infinite."""
+    """Axis-parallel boxes, given by their lower and upper corners: shape (boxes, dimensions).
+
+    Upper bounds may be infinite.
+    """
 
     low: Floats
     high: Floats
 
     def volumes_below(self, points: Floats) -> Floats:
-        """Return how much of the boxes each point dominates; ``points`` has shape (..., dimensions)."""
+        """Return the total volume of the boxes that each point dominates (the part with lower coordinates).
+
+        Args:
+            points: Shape (..., dimensions).
+        """
         flat = points.reshape(-1, points.shape[-1])
         at_once = max(1, _MOST_AT_ONCE // self.low.size)
         parts = [self._volumes_below(flat[first : first + at_once]) for first in range(0, len(flat), at_once)]
@@ -71,12 +81,15 @@ class Boxes:
 
 
 def open_boxes(points: Floats, reference: Floats) -> Boxes:
-    """The part of the space above the reference that no point dominates.
+    """Return boxes that fill the part of the space above the reference that no point dominates.
 
-    The space is cut at the points' last coordinates, and each slab like a space of one dimension less (hypervolume by
-    slicing objectives, Knowles 2002); a box that goes on in the next slab stays one box, so that three dimensions take
-    about twice as many boxes as points. ``points`` has shape (points, dimensions); those that are not above the
-    reference, one lower bound per dimension, in everything count for nothing.
+    The space is cut at the points' last coordinates, and each slab is treated like a space with one dimension less
+    (hypervolume by slicing objectives, Knowles 2002). A box that continues in the next slab stays one box, so that
+    three dimensions take about twice as many boxes as points.
+
+    Args:
+        points: Shape (points, dimensions). Points that are not above the reference in every dimension are ignored.
+        reference: One lower bound for each dimension.
     """
     above = points[(points > reference).all(axis=1)]
     boxes = _open([tuple(point) for point in above.tolist()], reference.tolist())
@@ -108,7 +121,7 @@ LEAST_MARGIN = 1e-3
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Frontier:
-    """Points that may dominate each other, above a reference."""
+    """A set of points and a reference point below them, for computing the hypervolume that the points dominate."""
 
     points: Floats
     """Shape (points, dimensions), more is better; whatever is not above the reference counts for nothing."""
@@ -117,29 +130,36 @@ class Frontier:
 
     @classmethod
     def of(cls, points: Floats, reference: Floats) -> Self:
-        """Return the frontier of those points alone that no other dominates."""
+        """Return the frontier of those points that no other point dominates."""
         return cls(points=points[non_dominated(points)], reference=reference)
 
     @cached_property
     def boxes(self) -> Boxes:
-        """Return what lies above the reference and is not dominated."""
+        """Boxes that fill the part of the space above the reference that no point dominates."""
         return open_boxes(self.points, self.reference)
 
     @cached_property
     def volume(self) -> float:
-        """The hypervolume: how much of the space above the reference the points dominate; exact."""
+        """The hypervolume: the exact volume of the space above the reference that the points dominate."""
         if not len(self.points):
             return 0.0
         best = np.maximum(self.points.max(axis=0), self.reference)
         return float(np.prod(best - self.reference) - self.boxes.volumes_below(best[None, :])[0])
 
     def gains(self, points: Floats) -> Floats:
-        """Return the rise of the hypervolume with each point alone; ``points`` has shape (..., dimensions)."""
+        """Return the increase of the hypervolume if each of the given points alone were added.
+
+        Args:
+            points: Shape (..., dimensions).
+        """
         return self.boxes.volumes_below(points)
 
 
 def reference_below(points: Floats) -> Floats:
-    """A reference for the front of these points: a tenth of its range below the worst of it in each dimension."""
+    """Return a reference point for the hypervolume of these points.
+
+    In each dimension it lies below the worst value of their front by a tenth of the front's range.
+    """
     front = points[non_dominated(points)]
     worst, best = front.min(axis=0), front.max(axis=0)
     reference: Floats = worst - np.maximum(_MARGIN * (best - worst), LEAST_MARGIN)
@@ -149,16 +169,19 @@ def reference_below(points: Floats) -> Floats:
 # ---------------------------------------------------------------- trials as points
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Valued:
-    """A trial with its value by every metric of a front."""
+    """A trial with its value in each metric of a front."""
 
     trial: Trial
     values: tuple[float, ...]
 
 
 def trial_values(objective: Objective, metrics: Sequence[Metric], trials: Iterable[Trial]) -> list[Valued]:
-    """Those of the trials that reached something, by all metrics of a front; who does not tell some is left out.
+    """Return the trials that have results in all metrics of a front, with their values; other trials are left out.
 
-    The objective says which of a trial's figures count: of healthy steps, or under faults.
+    Args:
+        objective: Decides which results of a trial count: those of healthy steps, or those under faults.
+        metrics: Metrics of the front.
+        trials: Trials of a sweep.
     """
     found = []
     for trial in trials:
@@ -170,13 +193,20 @@ def trial_values(objective: Objective, metrics: Sequence[Metric], trials: Iterab
 
 
 def on_front(objective: Objective, trials: Iterable[Trial]) -> list[Trial]:
-    """The trials that no other of them dominates by the metrics of the objective's front, in their order."""
+    """Return the trials that no other trial dominates in the metrics of the objective's front, in the given order."""
     every = trial_values(objective, objective.front, trials)
     return [one.trial for one, stays in zip(every, non_dominated(log_values(every)), strict=True) if stays]
 
 
 def adds_to_front(values: Sequence[float], others: Iterable[Sequence[float]]) -> bool:
-    """Return whether no other comes within 1 % of these values in all of them: less is noise on most machines."""
+    """Return True if no other point comes within 1 % of these values in all metrics, or is better.
+
+    Differences of less than 1 % are noise on most machines.
+
+    Args:
+        values: Values of a trial in each metric of a front.
+        others: Values of other trials in the same metrics.
+    """
     return not any(
         all((1 + WORTHWHILE_GAIN) * theirs >= own for own, theirs in zip(values, other, strict=True))
         for other in others
@@ -184,7 +214,7 @@ def adds_to_front(values: Sequence[float], others: Iterable[Sequence[float]]) ->
 
 
 def log_values(every: Sequence[Valued]) -> Floats:
-    """Logarithms of all values: shape (trials, metrics)."""
+    """Return the logarithms of all values: shape (trials, metrics)."""
     values: Floats = np.log(np.array([one.values for one in every], dtype=np.float64))
     return values if every else np.empty((0, 1))
 
@@ -217,7 +247,7 @@ _LEAST_DEVIATION = 1e-9
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Outcomes:
-    """Outcomes that each row may have: the log values of a front's metrics, along a line."""
+    """The possible results of each row in all metrics of a front; they depend on the row's uncertain step time."""
 
     log_worth: Floats
     """Log values of shape (rows, metrics): of a rate, its worth per step; of any other metric, its value."""
@@ -232,24 +262,29 @@ class Outcomes:
         return len(self.mean)
 
     def take(self, rows: Integers) -> Outcomes:
-        """Some of the rows."""
+        """Return the outcomes of the given rows."""
         return replace(self, log_worth=self.log_worth[rows], mean=self.mean[rows], deviation=self.deviation[rows])
 
     @property
     def expected(self) -> Floats:
-        """Log values at the expected log step time: shape (rows, metrics)."""
+        """Log values of the metrics at the expected log step time: shape (rows, metrics)."""
         return self.at(self.mean[:, None])[:, 0]
 
     def at(self, log_step_s: Floats) -> Floats:
-        """Log values at log step times of shape (rows, n): shape (rows, n, metrics)."""
+        """Return the log values of the metrics at given log step times: shape (rows, n, metrics).
+
+        Args:
+            log_step_s: Log step times in seconds: shape (rows, n).
+        """
         values: Floats = self.log_worth[:, None, :] - np.where(self.is_rate, log_step_s[..., None], 0.0)
         return values
 
 
 def steps_to_enter(outcomes: Outcomes, frontier: Frontier) -> Floats:
-    """Log step time below which each row adds to the front; minus infinity where no speed would do.
+    """Return the log step time below which each row would add to the front; minus infinity if no speed would be enough.
 
-    It must be above the reference in everything, and better in one rate than each point that is as good in all else.
+    The row must be above the reference in every metric. Compared with each point that is as good in all metrics that do
+    not depend on the step time, it must be better in one rate.
     """
     rates, shares = outcomes.log_worth[:, outcomes.is_rate], outcomes.log_worth[:, ~outcomes.is_rate]
     limits = (rates - frontier.reference[outcomes.is_rate]).min(axis=1)
@@ -263,11 +298,13 @@ def steps_to_enter(outcomes: Outcomes, frontier: Frontier) -> Floats:
 
 
 def log_expected_volume_gain(outcomes: Outcomes, frontier: Frontier) -> Floats:
-    """Log of the expected rise of the hypervolume with each row alone; minus infinity where no speed would raise it.
+    """Return the log of the expected increase of the hypervolume by each row alone.
 
-    The expected hypervolume improvement (Emmerich, Giannakoglou and Naujoks 2006, IEEE Trans. Evol. Comput. 10) of
-    values that move along a line: Gauss-Legendre quadrature over the normal log step time, from where the row enters
-    the front downwards as far as there is any weight, so that hopeless rows still have an order.
+    It is minus infinity if no speed would increase the hypervolume.
+
+    This is the expected hypervolume improvement (Emmerich, Giannakoglou and Naujoks 2006, IEEE Trans. Evol. Comput. 10)
+    of values that depend on the step time alone: Gauss-Legendre quadrature over the normal log step time, from where
+    the row enters the front downwards as far as there is any weight, so that hopeless rows still have an order.
     """
     gains = np.full(len(outcomes), -math.inf)
     entering = steps_to_enter(outcomes, frontier)

@@ -42,11 +42,17 @@ def time_prior(
     *,
     under_faults: bool = False,
 ) -> Prior:
-    """The belief about the log of each row's step time in seconds before any trial.
+    """Return the belief about the log step time in seconds of every row before any trial.
 
-    Deviations may differ from layout to layout; those of parts are then told by the shares, and are 1. Where runs told
-    of the parts, what a layout's options leave open beyond that is its own, a residual. Under faults the step time is
-    the mean of a trace, believed as surely as that of healthy steps and moved by the same parts.
+    If errors differ between layouts (``LayoutErrors``), the shares contain the standard deviations and the factors have
+    deviation 1. If past runs calibrated the parts, the remaining error of a layout's options is part of its residual.
+
+    Args:
+        layouts: The table of layouts.
+        predictions: Their predictions.
+        error: Standard deviations of the errors of predictions, common to all layouts or for each layout.
+        under_faults: Use the predicted mean step time under the fault trace, with the same relative errors as those of
+            healthy steps.
     """
     step_time, robust_s = predictions.step_time, predictions.robust_step_s if under_faults else None
     shares = np.concatenate([part_shares(step_time, error), np.ones((len(layouts), 1))], axis=1)
@@ -89,14 +95,14 @@ def learn_times(
     related_step_time_s: Sequence[float] = (),
     related_noise: Sequence[float] = (),
 ) -> Posterior:
-    """Return the belief after some rows were timed, and some layouts of other jobs.
+    """Return the belief about step times after some rows, and some layouts of other jobs, were timed.
 
     Args:
         prior: The belief before.
-        step_time_s: By row.
-        related: Points of other jobs.
-        related_step_time_s: One for each of these.
-        related_noise: Variance by which the first of them count; the others vary from run to run as rows do.
+        step_time_s: Measured step time of each timed row.
+        related: Points of other jobs; None: there are none.
+        related_step_time_s: Measured step time of each of these points.
+        related_noise: Variance of the noise of the first of these points; the others vary from run to run as rows do.
     """
     rows = np.array(list(step_time_s), dtype=np.int64)
     log_s = np.log([*step_time_s.values(), *related_step_time_s])
@@ -106,7 +112,13 @@ def learn_times(
 
 
 def past_noise(prior: Prior, related: Related, step_time_s: Sequence[float]) -> Floats:
-    """Return the variance by which each past trial counts: more than usual where a fault slowed it down."""
+    """Return the variance of the noise of each past trial; it is larger if a fault seems to have slowed the trial down.
+
+    Args:
+        prior: The belief about step times before any trial.
+        related: Past trials as points.
+        step_time_s: Measured step time of each of them.
+    """
     points = related.points
     covariance = prior.covariance(points, points, related.similarity)
     errors = np.log(step_time_s) - points.log_predicted
@@ -114,11 +126,11 @@ def past_noise(prior: Prior, related: Related, step_time_s: Sequence[float]) -> 
 
 
 def scale_inflation(times: Posterior) -> float:
-    """Factor on standard deviations: above 1 once predictions have proved worse than they claimed.
+    """Return a factor on standard deviations, above 1 if the errors of predictions were larger than claimed.
 
-    That of a Student-t process: the prior's scale is itself uncertain, with an inverse-gamma belief worth ``_CLAIM``
-    observations (Shah, Wilson and Ghahramani 2014, arXiv 1402.4306, section 3). Never below 1: a few predictions that
-    prove right are no reason to stop looking.
+    It is the factor of a Student-t process: the prior's scale is itself uncertain, with an inverse-gamma belief worth
+    ``_CLAIM`` observations (Shah, Wilson and Ghahramani 2014, arXiv 1402.4306, section 3). It is never below 1: a few
+    correct predictions are no reason to stop the search.
     """
     return max(1.0, math.sqrt((_CLAIM + times.surprise) / (_CLAIM + len(times.seen))))
 
@@ -148,7 +160,7 @@ _PEAK_RUN_TO_RUN = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryTrial:
-    """The findings of a trial about memory."""
+    """The result of a trial for memory: whether it fitted, and its peak if that was measured."""
 
     fits: bool
     """True if it ran; False if it ran out of memory."""
@@ -158,7 +170,7 @@ class MemoryTrial:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RelatedPeaks:
-    """Findings of trials of other jobs about memory, each with the limit of the accelerators that it ran on."""
+    """Memory results of trials of other jobs, each with the memory limit of its accelerators."""
 
     points: Related
     trials: Sequence[MemoryTrial]
@@ -166,7 +178,7 @@ class RelatedPeaks:
 
 
 def memory_prior(layouts: LayoutColumns, memory: MemoryColumns) -> Prior:
-    """The belief about the log of each row's peak in bytes before any trial."""
+    """Return the belief about the log peak memory in bytes of every row before any trial."""
     total_bytes = memory.total_bytes
     return Prior(
         layouts=layouts,
@@ -181,11 +193,17 @@ def memory_prior(layouts: LayoutColumns, memory: MemoryColumns) -> Prior:
 def learn_peaks(
     prior: Prior, limit_bytes: float, trials: Mapping[int, MemoryTrial], related: RelatedPeaks | None = None
 ) -> Posterior:
-    """The belief after some rows, and some layouts of other jobs, ran or ran out of memory.
+    """Return the belief about peak memory after some rows, and some layouts of other jobs, ran or ran out of memory.
 
-    A measured peak is an observation. That a peak lies on one side of the limit is not a Gaussian one; it is replaced
-    by the Gaussian observation that leaves the same mean and variance, one trial after the other: assumed density
-    filtering (Minka 2001, Expectation Propagation for approximate Bayesian inference, section 2).
+    A measured peak is an ordinary observation. The result that a peak is below or above the limit is not Gaussian; it
+    is replaced by the Gaussian observation that gives the same mean and variance, one trial after the other: assumed
+    density filtering (Minka 2001, Expectation Propagation for approximate Bayesian inference, section 2).
+
+    Args:
+        prior: The belief before.
+        limit_bytes: Memory limit of a rank.
+        trials: Memory result of each row that has a trial.
+        related: Memory results of trials of other jobs; None: there are none.
     """
     rows = np.array(list(trials), dtype=np.int64)
     told, limits = list(trials.values()), [limit_bytes] * len(trials)

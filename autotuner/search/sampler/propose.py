@@ -33,7 +33,7 @@ from autotuner.search.sampler.transfer import OtherJobs
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FrontWorths:
-    """Rows by each metric of a front."""
+    """The worth of every row of the table in each metric of a front."""
 
     log_worth: Floats
     """Log values of shape (rows, metrics): of a rate, its worth per step; of any other metric, its value."""
@@ -42,33 +42,38 @@ class FrontWorths:
 
     @classmethod
     def of(cls, metrics: Sequence[Metric], job: Job, footprints: FootprintColumns | None, num_rows: int) -> Self:
-        """Return the worth of every row, by what it is modelled to take beside time.
+        """Return the worth of every row in each metric, with its modelled resource cost.
 
-        ``footprints`` may be None where none is read.
+        Args:
+            metrics: Metrics of the front.
+            job: The job.
+            footprints: Modelled resource cost of every row; None: no metric needs it.
+            num_rows: Number of rows.
         """
         worths = [_worth(metric, job, footprints, num_rows) for metric in metrics]
         return cls(log_worth=np.log(np.stack(worths, axis=1)), is_rate=np.array([one.is_rate for one in metrics]))
 
     def outcomes(self, rows: Integers | slice, times: Estimate, inflation: float) -> Outcomes:
-        """Return what some rows may turn out to be, by what is believed of their step times.
+        """Return the possible results of the given rows in all metrics, from the belief about their step times.
 
         Args:
-            rows: Of the table; ``times`` are theirs.
-            times: Log step times in seconds.
+            rows: Rows of the table.
+            times: Belief about the log step times in seconds of these rows.
             inflation: Factor on their standard deviations.
         """
         deviation = inflation * np.sqrt(times.variance)
         return Outcomes(log_worth=self.log_worth[rows], is_rate=self.is_rate, mean=times.mean, deviation=deviation)
 
     def frontier(self, log_step_s: Mapping[int, float], others: Integers, expected_log_s: Floats) -> Frontier:
-        """The front of the rows whose step time is known, above the worst of the one that is expected of all.
+        """Return the front of the rows with a known step time, with a reference point for its hypervolume.
 
-        In what is no rate it is above the worst of all rows: any of them may turn out to be fast.
+        For rates, the reference lies below the front of the known values and of the expected values of ``others``. For
+        other metrics, it lies below the worst of all rows, since any of them may turn out to be fast.
 
         Args:
-            log_step_s: By row.
+            log_step_s: Log step time of each row where it is known.
             others: Rows that may be on the front.
-            expected_log_s: Of every row of the table.
+            expected_log_s: Expected log step time of every row of the table.
         """
         known = self.values(np.array([*log_step_s], dtype=np.int64), np.array([*log_step_s.values()]))
         expected = self.values(others, expected_log_s[others])
@@ -77,15 +82,16 @@ class FrontWorths:
         return Frontier.of(known, np.where(self.is_rate, below_front, below_all))
 
     def values(self, rows: Integers, log_step_s: Floats) -> Floats:
-        """Log values of rows at these step times."""
+        """Return the log values of the given rows in each metric at these log step times in seconds."""
         values: Floats = self.log_worth[rows] - np.where(self.is_rate, log_step_s[:, None], 0.0)
         return values
 
 
 def log_expected_entry(outcomes: Outcomes, frontier: Frontier) -> Floats:
-    """Log of how far the step time of each row is expected to lie below the one at which it adds to the front.
+    """Return the log of the expected improvement of each row's log step time over the one at which it enters the front.
 
-    It takes one pass per point of the front, and orders rows much as the expected rise of the hypervolume does.
+    It takes one pass for each point of the front, and orders rows much as the expected increase of the hypervolume
+    does.
     """
     below = steps_to_enter(outcomes, frontier) - outcomes.mean
     possible = np.isfinite(below)
@@ -133,7 +139,7 @@ one of 53 begins with another layout for it."""
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Beliefs:
-    """Beliefs about every row before any trial."""
+    """What is believed about the step time and the memory of every row before any trial of the search."""
 
     times: Prior
     """Log step time in seconds."""
@@ -149,7 +155,7 @@ class Beliefs:
     """Trials that stand for rows, and trials from before the search; None: there are none."""
 
     def after_peaks(self, evidence: Evidence) -> Posterior:
-        """Return what is believed of peaks after the trials."""
+        """Return the belief about peak memory after the trials of the search."""
         small = evidence.small.memory
         related = self.others.peaks(list(small), list(small.values())) if self.others else None
         return learn_peaks(self.peaks, self.limit_bytes, evidence.memory, related)
@@ -157,12 +163,13 @@ class Beliefs:
     def after_times(
         self, full_s: Mapping[int, float], small_s: Mapping[int, float], related: Related | None = None
     ) -> Posterior:
-        """Return the belief about step times after layouts, and what stood in for layouts, took so long.
+        """Return the belief about step times after the measured step times of layouts and of proxy trials.
 
         Args:
-            full_s: By row.
-            small_s: By the row that was stood in for.
-            related: Past trials and what stood in for the rows, in this order; None: asked for.
+            full_s: Measured step time of each row whose layout itself ran.
+            small_s: Measured step time of the proxy trial (a smaller trial) of each row that has one.
+            related: Past trials, followed by the proxy trials of ``small_s`` in this order; None: they are computed
+                here.
         """
         if related is None and self.others:
             related = self.others.times(list(small_s))
@@ -187,7 +194,7 @@ class Beliefs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """The layout to try next."""
+    """The layout to try next, with its expected gain and its probability to fit in memory."""
 
     row: int
     """Row of the table."""
@@ -202,7 +209,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LongShot:
-    """Reasons why a layout is proposed that has less than an even chance to fit in memory."""
+    """The reason why a layout is proposed although its probability to fit in memory is below one half."""
 
     fit_probability: float
     """Probability that it fits."""
@@ -215,7 +222,7 @@ class LongShot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryBelief:
-    """Beliefs about the peaks of the untried layouts."""
+    """What is believed about the peak memory of the untried layouts, compared with their predictions."""
 
     factor: float
     """Believed / predicted peak; the geometric mean of the layouts."""
@@ -237,19 +244,22 @@ def propose(
     tie_breaker: np.random.Generator,
     among: Integers | None = None,
 ) -> Proposal | None:
-    """The untried row that most improves the expected best, per cost of its trial; None when none is likely to fit.
+    """Return the untried row with the highest expected improvement per cost of its trial.
 
-    Where a front is looked for, the row that most improves its expected hypervolume. Before the first measurement: the
-    one of highest value that will probably fit; of those that are about as good, the likeliest to fit.
+    Return None if no untried row is likely enough to fit in memory.
 
-    A layout that has less than an even chance to fit is proposed only if its trial is expected to gain at least
-    ``WORTHWHILE_GAIN`` and more than any that is likely to fit, or if none of these is left.
+    With a front, the improvement is that of the hypervolume. Before the first measurement, the row with the highest
+    value that will probably fit is chosen; of several that are about as good, the one most likely to fit.
+
+    A layout with a probability to fit below one half is proposed only if its trial is expected to gain at least
+    ``WORTHWHILE_GAIN`` and more than any layout that is likely to fit, or if none of these is left.
 
     Args:
-        beliefs: Before any trial.
-        evidence: What the trials told.
+        beliefs: The belief about every row before any trial.
+        evidence: Results of the trials.
         cost_exponent: How much the step time counts as cost: 0 not at all, 1 in proportion.
-        tie_breaker: Decides between rows that are equally good: options that do nothing for a layout.
+        tie_breaker: Decides between rows that are equally good, for example because an option has no effect on a
+            layout.
         among: The only rows to choose from; None: all.
     """
     outlook = _Outlook.of(beliefs, evidence)
@@ -273,7 +283,7 @@ def propose(
 
 
 def memory_belief(beliefs: Beliefs, evidence: Evidence) -> MemoryBelief:
-    """Return what is believed of the peaks of the untried layouts after the trials."""
+    """Return the belief about the peak memory of the untried layouts after the trials."""
     peaks = beliefs.after_peaks(evidence).at_all_rows()
     untried = _untried(len(beliefs.worth_per_step), evidence.tried)
     log_factor = float((peaks.mean - beliefs.peaks.log_predicted)[untried].mean()) if untried.size else 0.0

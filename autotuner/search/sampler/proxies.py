@@ -55,7 +55,7 @@ _OF_THE_JOB = ("num_layers", "num_dense_layers", "global_batch_size")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ProxyTrials:
-    """Proxy trials that stand for layouts of a job."""
+    """The proxy trials on a smaller cluster that stand for layouts of a job, and the layouts without one."""
 
     job: Job
     """The layouts'."""
@@ -77,11 +77,11 @@ class ProxyTrials:
 
     @property
     def num_refused(self) -> int:
-        """Layouts for which no trial stands."""
+        """Number of layouts for which no proxy trial exists."""
         return sum(count for _, count in self.refused)
 
     def trial_of(self, layout: Layout) -> ScaledTrial:
-        """Return the trial that stands for one of the layouts."""
+        """Return the proxy trial that stands for one of the layouts."""
         depth = int(self.depth[rows_of(self.layouts, layout)[0]])
         found = proxy_trial(self.job, layout, self.cluster, most_layers_per_stage=depth, whole_model=self.whole_model)
         assert isinstance(found, ScaledTrial), "only layouts that a trial stands for are kept"
@@ -89,7 +89,7 @@ class ProxyTrials:
 
 
 def rows_of(layouts: LayoutColumns, layout: Layout) -> Integers:
-    """Return every row that is the layout."""
+    """Return the indices of all rows of a table that are equal to the layout."""
     rows = np.arange(len(layouts))
     for name in OPTIONS:
         rows = rows[getattr(layouts, name)[rows] == int(getattr(layout, name))]
@@ -99,17 +99,17 @@ def rows_of(layouts: LayoutColumns, layout: Layout) -> Integers:
 def proxy_trials(
     job: Job, layouts: LayoutColumns, cluster: Cluster, rules: Sequence[Rule], *, whole_model: bool = False
 ) -> ProxyTrials:
-    """The trials that stand for these layouts.
+    """Return the proxy trials (trials on a smaller cluster) that stand for these layouts.
 
-    A layout whose trial would not fit in memory is tried again with about half the layers per stage, until it fits or
-    none is left to leave out.
+    If a trial would not fit in memory, it is tried again with about half the layers per stage, until it fits or no more
+    layers can be left out.
 
     Args:
-        job: The layouts'.
-        layouts: Legal ones.
-        cluster: Where trials run, its accelerators with the memory that a rank of a trial may use.
-        rules: What a trial has to keep.
-        whole_model: As for ``proxy_trial``.
+        job: The full-size job of the layouts.
+        layouts: Legal layouts of the job.
+        cluster: Cluster on which trials run; its accelerators have the memory that a rank of a trial may use.
+        rules: Rules that a trial must keep.
+        whole_model: Keep all layers and pipeline ranks of the model, as for ``proxy_trial``.
     """
     depth = np.asarray(layers_per_stage(cast("Layout", layouts), job.model.num_layers), dtype=np.int64)
     pending, kept, refused = np.arange(len(layouts)), np.zeros(len(layouts), dtype=np.bool_), Counter[str]()

@@ -36,9 +36,16 @@ _Group = tuple[int, int]
 
 
 def measured_parts(job: Job, layout: Layout, cluster: Cluster, trial: ScaledTrial) -> tuple[str, ...]:
-    """Fields of ``StepTime``: the same shapes and counts, in groups of as many ranks over the same kind of link.
+    """Return the fields of ``StepTime`` that a proxy trial measures exactly as the full-size layout runs them.
 
-    None where the trial's ranks hold fewer layers: then each is measured for some of them.
+    For these, shapes and counts are equal, and groups have as many ranks over the same kind of link. The result is
+    empty if the trial's ranks hold fewer layers: then each part is measured only for some of the layers.
+
+    Args:
+        job: The full-size job.
+        layout: The full-size layout.
+        cluster: Cluster of the trial.
+        trial: The proxy trial.
     """
     is_whole = _most_layers(layout, job.model.num_layers) == _most_layers(trial.layout, trial.num_layers)
     return tuple(_parts(job, layout, cluster, trial)) if is_whole else ()
@@ -93,18 +100,19 @@ def _is_alike(cluster: Cluster, ours: _Group, room: Cluster, theirs: _Group) -> 
 def proxy_trial(
     job: Job, layout: Layout, cluster: Cluster, *, most_layers_per_stage: int | None = None, whole_model: bool = False
 ) -> ScaledTrial | Reason:
-    """The trial on a smaller cluster that stands for a legal layout of a job, or why none does.
+    """Return the trial on a smaller cluster that stands for a legal layout of a job, or the reason why there is none.
 
-    Of those that keep the rules of degrees: one in which each group of several ranks is one still, then that with most
-    pipeline ranks, then with most shards, then with most replicas. Whether it fits in memory, and keeps the rules of
-    choices, is not looked at.
+    Only trials that keep the rules of degrees are considered. Those are preferred in which every group of several ranks
+    still has several ranks; then those with the most pipeline ranks, then the most shards, then the most replicas. This
+    function does not check memory or the rules of other options.
 
     Args:
-        job: The target.
-        layout: Of the target.
-        cluster: Where trials run: equal accelerators, fewer of them.
-        most_layers_per_stage: Run no more, where a rank would not hold them; None: as many as the target.
-        whole_model: Keep pipeline and layers, as for a trainer that trains the model that it was given.
+        job: The full-size job.
+        layout: A layout of that job.
+        cluster: Cluster on which trials run: the same accelerators, but fewer.
+        most_layers_per_stage: Maximum number of layers per stage of the trial, for stages that do not fit in memory;
+            None: as many as in the full-size job.
+        whole_model: Keep all layers and pipeline ranks, for a trainer that trains the model that it was given.
     """
     if reason := _too_large(job, layout, cluster):
         return reason
@@ -119,9 +127,15 @@ def proxy_trial(
 
 
 def fewer_layers(job: Job, layout: Layout, layers: int) -> int | None:
-    """About half as many layers per stage, with patterns of recomputed and sparse layers that end as before.
+    """Return about half as many layers per stage, so that patterns of recomputed and sparse layers end as before.
 
-    None where a stage would lose what it needs: a layer of each kind, and what the ends give away.
+    Return None if no smaller number is possible: a stage needs a layer of each kind and the layers by which the ends
+    are shorter.
+
+    Args:
+        job: The full-size job.
+        layout: A layout of that job.
+        layers: Present number of layers per stage.
     """
     interval = job.model.experts.sparse_layer_interval if job.model.experts else 1
     period = math.lcm(layout.recompute_every, interval)

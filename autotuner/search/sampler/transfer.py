@@ -43,7 +43,7 @@ from autotuner.search.sampler.priors import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandIn:
-    """A layout and a job that a proxy trial runs in the place of a layout."""
+    """The job and the layout that a proxy trial (a smaller trial) runs in place of a full-size layout."""
 
     job: Job
     """Its own model, workload and cluster, the latter with as many accelerators as the trial has ranks."""
@@ -62,7 +62,7 @@ PriorOf: TypeAlias = Callable[[LayoutColumns, PredictionColumns, Job], Prior]
 
 
 def times_as_searched(layouts: LayoutColumns, predictions: PredictionColumns, job: Job) -> Prior:
-    """Return what a search believes of step times."""
+    """Return the belief about step times that a search uses before any trial."""
     return time_prior(layouts, predictions, time_error(job))
 
 
@@ -76,11 +76,11 @@ class _Known:
 
 
 class StandIns:
-    """Layouts and what stood in for them, as points of beliefs about the layouts' job.
+    """Converts results of proxy trials into points of the Gaussian model for the layouts that they stand for.
 
     Args:
-        job: Of the layouts that are stood in for.
-        times: Belief about step times.
+        job: Full-size job of the layouts.
+        times: Function that returns the belief about step times before any trial.
     """
 
     def __init__(self, job: Job, *, times: PriorOf = times_as_searched) -> None:
@@ -91,12 +91,21 @@ class StandIns:
         self._similarities: dict[tuple[Transfer, int], TaskSimilarity] = {}  # by the number of jobs that were known
 
     def times(self, stood_for: StoodFor) -> Related:
-        """Return the trials as points of the belief about step times, each beside the layout that it stands for."""
+        """Return proxy trials as points of the belief about step times, each linked to the layout that it stands for.
+
+        Args:
+            stood_for: Full-size layouts, each with the proxy trial that ran in its place.
+        """
         self._predict([one for _, one in stood_for])
         return self._related(stood_for, [self._known[one].times for _, one in stood_for], TIME_FACTORS, TIME_TRANSFER)
 
     def peaks(self, stood_for: StoodFor, told: Sequence[MemoryTrial]) -> RelatedPeaks:
-        """Return what each of the trials told of peaks, likewise."""
+        """Return proxy trials as points of the belief about peak memory, with their memory results.
+
+        Args:
+            stood_for: Full-size layouts, each with the proxy trial that ran in its place.
+            told: Memory result of each of these trials.
+        """
         stand_ins = [one for _, one in stood_for]
         self._predict(stand_ins)
         points = [self._known[one].peaks for one in stand_ins]
@@ -107,18 +116,24 @@ class StandIns:
         )
 
     def memory(self, stand_in: StandIn, *, fits: bool, peak_bytes: float | None) -> MemoryTrial:
-        """Return what a trial tells whose ranks allocated so much at most, where that was measured."""
+        """Return the memory result of a proxy trial; a measured peak is made comparable with the predicted total.
+
+        Args:
+            stand_in: Job and layout that the trial ran.
+            fits: False if it ran out of memory.
+            peak_bytes: Highest number of bytes that a rank allocated; None: it was not measured.
+        """
         if not fits or peak_bytes is None:
             return MemoryTrial(fits=fits)
         return MemoryTrial(fits=True, peak_bytes=peak_bytes + self.allowance_bytes(stand_in))
 
     def allowance_bytes(self, stand_in: StandIn) -> float:
-        """Part of a trial's predicted peak that a measured one does not see."""
+        """Return the part of a proxy trial's predicted peak in bytes that a measured peak does not include."""
         self._predict([stand_in])
         return self._known[stand_in].allowance_bytes
 
     def jobs(self, stood_for: StoodFor) -> list[Job]:
-        """Return the job of the table and all others that were asked about, by their numbers in points."""
+        """Return the full-size job and all other jobs seen so far, in the order of the task numbers of points."""
         for _, one in stood_for:
             self._numbers.setdefault(self._on_known_cluster(one.job), len(self._numbers))
         return list(self._numbers)
@@ -163,15 +178,15 @@ class StandIns:
 
 
 class OtherJobs:
-    """Evidence of what ran in the place of a table's rows, and of what ran before its search.
+    """Results of trials of other jobs: proxy trials of rows of the table, and past trials from before the search.
 
-    Points are those of past trials first, then those of what stands in for rows.
+    In all results, the points of past trials come first, then those of proxy trials.
 
     Args:
-        job: Of the table.
-        layouts: Its rows.
-        scale_down: Asked about rows that have a trial; None: trials run the layouts themselves.
-        past: Trials on such hardware and software that were stored before.
+        job: Job of the table.
+        layouts: The rows of the table.
+        scale_down: Function that returns the proxy trial of a layout; None: trials run the layouts themselves.
+        past: Trials on the same hardware and software that were stored before the search.
     """
 
     def __init__(
@@ -186,16 +201,24 @@ class OtherJobs:
 
     @property
     def past_step_time_s(self) -> list[float]:
-        """Return the step times of the past trials that were timed."""
+        """Measured step times of those past trials that have one."""
         return [seconds for _, seconds in self._timed]
 
     def times(self, rows: Sequence[int]) -> Related | None:
-        """Past trials, and what stands in for each of these rows, as points of the belief about step times."""
+        """Return past trials, then the proxy trials of the given rows, as points of the belief about step times.
+
+        Return None if there are no points.
+        """
         stood_for = [_itself(trial) for trial, _ in self._timed] + self._stood_for(rows)
         return self._stand_ins.times(stood_for) if stood_for else None
 
     def peaks(self, rows: Sequence[int], trials: Sequence[MemoryTrial]) -> RelatedPeaks | None:
-        """Return what past trials, and these of what stands in for each row, say of peaks."""
+        """Return memory results of past trials, then of the proxy trials of the given rows; None if there are none.
+
+        Args:
+            rows: Rows of the table that have a proxy trial.
+            trials: Memory result of the proxy trial of each of these rows.
+        """
         stood_for = [*map(_itself, self._past), *self._stood_for(rows)]
         memory = self._stand_ins.memory
         past = [
@@ -204,7 +227,7 @@ class OtherJobs:
         return self._stand_ins.peaks(stood_for, [*past, *trials]) if stood_for else None
 
     def allowance_bytes(self, row: int) -> float:
-        """Part of the predicted peak of what stands in for a row that a measured one does not see."""
+        """Return the part, in bytes, of the predicted peak of a row's proxy trial that a measured peak omits."""
         return self._stand_ins.allowance_bytes(self._stand_in(row))
 
     def _stood_for(self, rows: Sequence[int]) -> list[tuple[Layout, StandIn]]:

@@ -38,7 +38,7 @@ _MAX_EXPLAINED = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fall:
-    """Layouts that a rule takes out of a space."""
+    """The layouts that one rule removes from a space."""
 
     rule: str
     """Name of the rule."""
@@ -52,7 +52,7 @@ class Fall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sieved:
-    """Counts of the candidates of a space, its legal layouts, and what each rule takes out."""
+    """Numbers of the candidate and legal layouts of a space, and the number that each rule removes."""
 
     num_candidates: int
     """Different layouts that the values of the space make; those that differ only in a choice that means nothing are
@@ -64,12 +64,13 @@ class Sieved:
 
 
 def eliminate(job: Job, space: SearchSpace, rules: Sequence[Rule] = RULES) -> Sieved | None:
-    """Return what each rule takes out of a space; None of a space too large to be judged rule by rule.
+    """Count how many layouts each rule removes from a space. A layout counts only for the first rule that it breaks.
 
-    Rules of degrees alone come first, then those of choices alone, then those of both.
+    Rules that read parallel degrees alone come first, then rules that read other options alone, then rules that read
+    both. Return None if the space is too large to be checked rule by rule.
 
     Raises:
-        SpaceTooLarge: The space cannot be looked through at all.
+        SpaceTooLarge: The space is too large to be enumerated at all.
     """
     sieve = _Sieve(job, space)
     ordered = sorted(rules, key=lambda rule: rule not in IDLE_RULES)
@@ -140,16 +141,24 @@ def _row(table: LayoutColumns | Mapping[str, Any], row: int) -> Layout:
 
 # ---------------------------------------------------------------- an empty space
 def empty_space(job: Job, space: SearchSpace, rules: Sequence[Rule], what: str) -> InvalidInput:
-    """Return what to raise of a space without a layout, with the rules that remove most."""
+    """Return the error to raise for a space without a layout; it names the rules that remove the most layouts.
+
+    Args:
+        job: The job.
+        space: The search space.
+        rules: Rules that layouts must keep.
+        what: Beginning of the message, such as "holds no legal layout".
+    """
     broken = explain_empty(job, space, rules)[:MOST_REASONS]
     return InvalidInput("space", "as given", f"{what}: " + "; ".join(reason.message for reason in broken))
 
 
 def explain_empty(job: Job, space: SearchSpace | None = None, rules: Sequence[Rule] = RULES) -> tuple[Reason, ...]:
-    """Return why the space holds no legal layout: each rule that removes some, the one that removes most first.
+    """Return the reasons why a space has no legal layout: the rules that layouts break, most frequent first.
 
-    The message says how many of the candidates break the rule and shows the first of them; a candidate may break
-    several. Of very many candidates the first million are looked at. Empty when nothing is wrong.
+    Each message says how many of the candidate layouts break the rule and shows the first of them; a candidate may
+    break several rules. At most about a million candidates are checked. The result is empty if no candidate breaks a
+    rule.
     """
     space = space or SearchSpace()
     num_seen, removed = 0, [0] * len(rules)

@@ -51,7 +51,7 @@ _DEFAULT = Layout()
 
 
 class SpaceTooLarge(InvalidInput):
-    """A space names more than is looked at."""
+    """Raised when a search space has more values or layouts than the search can check."""
 
 
 _Pipeline = tuple[PipelineSchedule, int, int, int]
@@ -59,10 +59,12 @@ _Pipeline = tuple[PipelineSchedule, int, int, int]
 
 
 def splits_of(job: Job, space: SearchSpace) -> LayoutColumns:
-    """Candidate splits of the ranks; the choices are filled in with defaults that no degree rule reads.
+    """Return all candidate splits of the ranks and the batch: degrees, micro-batch size and pipeline schedule.
+
+    The other options have their defaults, which no rule about splits reads.
 
     Raises:
-        SpaceTooLarge: There are more than ``MAX_SPLITS``, or an axis has more than ``MAX_VALUES``.
+        SpaceTooLarge: There are more than ``MAX_SPLITS`` splits, or an option has more than ``MAX_VALUES`` values.
     """
     _require_few_values(space)
     found = list(islice(_splits(job, space), MAX_SPLITS + 1))
@@ -190,25 +192,31 @@ _MAX_COMBINATIONS = 1 << 20
 
 
 def legal_layouts(job: Job, space: SearchSpace | None = None, rules: Sequence[Rule] = RULES) -> LayoutColumns:
-    """Every layout of the space that keeps all rules, each once, in an order that depends on nothing else.
+    """Return every layout of the space that keeps all rules, each once, in an order that is always the same.
 
-    Where the space names no values, these are tried:
+    If the space has no values for an option, these are tried:
 
-    * tensor, pipeline and context degrees: every divisor of the number of ranks; expert degrees: every divisor of
-      the number of experts;
-    * data-parallel ranks split into replicate x shard with a shard degree of 1 (replicated), all of them (sharded)
-      or as many as a node holds (sharded inside a node, replicated across);
-    * micro-batch sizes: powers of two that divide the batch of one replica; one sequence, where half as many context
-      ranks with half the micro-batch hold as many tokens and exchange less;
-    * fewer layers on the ends of a pipeline: as many as elsewhere, one less on the last stage, one less on both,
-      unless every stage has as many layers either way;
+    * tensor, pipeline and context degrees: every divisor of the number of ranks; expert degrees: every divisor of the
+      number of experts;
+    * data-parallel ranks split into replicate x shard with a shard degree of 1 (replicated), all of them (sharded) or
+      as many as a node holds (sharded inside a node, replicated across);
+    * micro-batch sizes: powers of two that divide the batch of one replica; but only one sequence if half as many
+      context ranks with half the micro-batch hold as many tokens and exchange less;
+    * fewer layers on the ends of a pipeline: as many as elsewhere, one less on the last stage, one less on both, unless
+      every stage has as many layers either way;
     * virtual stages: every number that divides the layers of a pipeline rank between smaller ends.
 
-    A choice that means nothing beside the others stays at its default, whatever the space names for it: schedules,
-    virtual stages and smaller ends of one pipeline rank, an interval where nothing recomputes, a recipe without fp8.
+    An option that has no effect with the other values of a layout stays at its default, whatever values the space has
+    for it: for example schedule, virtual stages and smaller ends with one pipeline rank, a recomputation interval
+    without recomputation, or an fp8 recipe without fp8.
+
+    Args:
+        job: The job.
+        space: The search space; None: the default values of every option.
+        rules: Rules that a layout must keep.
 
     Raises:
-        SpaceTooLarge: More layouts than ``MAX_CANDIDATES`` would have to be judged.
+        SpaceTooLarge: More than ``MAX_CANDIDATES`` candidate layouts would have to be checked.
     """
     chunks = list(legal_chunks(job, space, rules))
     return chunks[0] if len(chunks) == 1 else concatenate(chunks)
@@ -217,10 +225,10 @@ def legal_layouts(job: Job, space: SearchSpace | None = None, rules: Sequence[Ru
 def legal_chunks(
     job: Job, space: SearchSpace | None = None, rules: Sequence[Rule] = RULES, most: int = MAX_CANDIDATES
 ) -> Iterator[LayoutColumns]:
-    """``legal_layouts`` in tables of ``CHUNK`` rows, one after the other; the last is shorter, and may be empty.
+    """Yield the layouts of ``legal_layouts`` in tables of ``CHUNK`` rows; the last table is shorter and may be empty.
 
     Raises:
-        SpaceTooLarge: More layouts than ``most`` would have to be judged; before the first.
+        SpaceTooLarge: More than ``most`` candidate layouts would have to be checked; raised before the first table.
     """
     pending: list[LayoutColumns] = []
     for block in _legal_blocks(job, space or SearchSpace(), rules, most):
@@ -260,7 +268,10 @@ def _longest(space: SearchSpace) -> str:
 
 
 def crossings(degrees: LayoutColumns, choices: _Choices, job: Job, space: SearchSpace) -> Iterator[_Crossing]:
-    """The crossing of all degrees with all choices, no more than ``_BLOCK`` rows at a time; at least one block."""
+    """Yield every split combined with every combination of the other options, in blocks of ``_BLOCK`` rows at most.
+
+    At least one block is yielded, which may be empty.
+    """
     num_choices = length_of(choices)
     step = max(1, _BLOCK // max(1, num_choices))
     for start in range(0, max(1, len(degrees)), step):
@@ -279,10 +290,12 @@ _Choices: TypeAlias = dict[str, npt.NDArray[Any]]
 
 
 def combinations_of(job: Job, space: SearchSpace) -> _Choices:
-    """Every combination that the space names; what means nothing beside the other choices has its default.
+    """Return every combination of the values in the space of those options that are not part of a split.
+
+    An option that has no effect with the other values of its combination gets its default.
 
     Raises:
-        SpaceTooLarge: There are more than ``_MAX_COMBINATIONS``.
+        SpaceTooLarge: There are more than ``_MAX_COMBINATIONS`` combinations.
     """
     named = {name: _named(space, name) for name in _CHOICE_FIELDS}
     total = prod(len(values) for values in named.values())
@@ -302,7 +315,10 @@ def combinations_of(job: Job, space: SearchSpace) -> _Choices:
 
 
 def broken_alone(rule: Rule, choices: _Choices, job: Job) -> npt.NDArray[np.bool_] | None:
-    """Return which combinations break the rule; None where it reads a degree, which they do not have."""
+    """Return a mask over combinations of options: True where a combination breaks the rule.
+
+    Return None if the rule also reads an option that the combinations do not include, such as a parallel degree.
+    """
     if not fields_read(rule, job) <= choices.keys():
         return None
     verdict = rule.broken(cast("Layout", SimpleNamespace(**choices)), job)
@@ -310,7 +326,11 @@ def broken_alone(rule: Rule, choices: _Choices, job: Job) -> npt.NDArray[np.bool
 
 
 def named_without_default(space: SearchSpace) -> list[Rule]:
-    """Rules of what means nothing, for fields whose default the space does not name; if named, it is there anyway."""
+    """Return the rules for options without an effect, limited to options whose default is missing from the space.
+
+    If the space includes the default, a layout with the default is in the space anyway, and the rule only removes its
+    duplicates.
+    """
     return [rule for rule in IDLE_RULES if getattr(_DEFAULT, rule.field) not in _named(space, rule.field)]
 
 
@@ -329,7 +349,7 @@ def _named(space: SearchSpace, name: str) -> tuple[int, ...]:
 
 
 def length_of(choices: _Choices) -> int:
-    """Return how many combinations there are."""
+    """Return the number of combinations of options."""
     return len(choices[_CHOICE_FIELDS[0]])
 
 

@@ -42,12 +42,12 @@ _LONE_GROUPS: tuple[tuple[tuple[str, ...], Callable[[Layout], Any]], ...] = (
 
 
 def settle(layout: Layout, job: Job, *, keeps_formats: bool = False) -> Layout:
-    """Return the layout with defaults where its groups or its other choices leave nothing to choose.
+    """Return the layout with defaults for every option that has no effect with the other values of the layout.
 
     Args:
-        layout: Changed in some fields.
+        layout: A layout after a change of some options.
         job: The job that the layout is for.
-        keeps_formats: Number formats stay as they are.
+        keeps_formats: Leave number formats unchanged, even those that have no effect.
     """
     layout = settle_groups(layout)
     for rule in IDLE_RULES:
@@ -57,7 +57,11 @@ def settle(layout: Layout, job: Job, *, keeps_formats: bool = False) -> Layout:
 
 
 def settle_groups(layout: Layout) -> Layout:
-    """Return the layout with defaults of the fields that are about groups of one rank; it may not be for a job yet."""
+    """Return the layout with defaults for options that concern groups of only one rank.
+
+    For example, sequence parallelism has no effect with one tensor rank. This needs no job; the layout need not be
+    legal for one.
+    """
     for names, is_lone in _LONE_GROUPS:
         if is_lone(layout):
             layout = _with_defaults(layout, names)
@@ -70,7 +74,7 @@ def _with_defaults(layout: Layout, names: Iterable[str]) -> Layout:
 
 
 def settle_columns(layouts: LayoutColumns, job: Job) -> LayoutColumns:
-    """Return what ``settle`` makes of each layout of a table."""
+    """Return a table of layouts, each changed as ``settle`` changes it."""
     columns: dict[str, Any] = {name: getattr(layouts, name) for name in OPTIONS}
     for names, is_lone in _LONE_GROUPS:
         _put_defaults(columns, names, is_lone(cast("Layout", LayoutColumns(columns))))
@@ -87,7 +91,7 @@ def _put_defaults(columns: dict[str, Any], names: Iterable[str], rows: Booleans)
 # ---------------------------------------------------------------- in the place of a layout
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """A legal layout in the place of another one."""
+    """A legal layout that could replace another layout, with its predicted gain."""
 
     layout: Layout
     changes: tuple[FieldChange, ...]
@@ -100,7 +104,15 @@ class Alternative:
 
     @classmethod
     def of(cls, layout: Layout, prediction: Prediction, job: Job, *, before: Layout, own: Prediction) -> Self:
-        """Return a layout beside the one before and the prediction of that for the same job."""
+        """Return a comparison of a layout with the layout that it would replace.
+
+        Args:
+            layout: The alternative layout.
+            prediction: Prediction of the alternative.
+            job: The job of both layouts.
+            before: The layout that would be replaced.
+            own: Prediction of the layout that would be replaced.
+        """
         return cls(
             layout=layout,
             changes=difference(before, layout),
@@ -112,13 +124,13 @@ class Alternative:
     @property
     @derived
     def label(self) -> str:
-        """The layout in short."""
+        """Short text of the layout, such as ``tp2 pp4 1f1b mb1``."""
         return str(self.layout)
 
     @property
     @derived
     def saved_share(self) -> float:
-        """Step time saved, as a share of the other layout's; below 0 where it grows."""
+        """Step time saved, as a share of the other layout's step time; below 0 if the step gets longer."""
         return self.gain / (1 + self.gain)
 
 
@@ -134,12 +146,13 @@ change the mathematics."""
 
 
 def neighbours(layout: Layout, job: Job) -> tuple[Layout, ...]:
-    """Every layout one step away, legal or not, each once.
+    """Return every layout that is one step away from a layout, legal or not, each once.
 
-    A step that would say nothing is left out: schedules of one pipeline rank, sequence parallelism over one tensor
-    rank, what the accelerator or the software lacks. What changes the mathematics stays, or goes: number formats of
-    products, their scales and the sums of gradients; what replicas exchange and clip, but for a full exchange in the
-    place of a lossy one, and clipping behind it. The bandwidth curve tells what lossy exchanges would bring.
+    Steps without an effect are left out (schedules with one pipeline rank, sequence parallelism with one tensor rank),
+    and so are options that the accelerator or the software does not support. Number formats of products, their scales
+    and the sums of gradients do not change. Options that change the mathematics do not change either, except that a
+    full gradient exchange may replace a lossy one and clipping may move after the exchange. The bandwidth curve shows
+    the gain of lossy exchanges.
     """
     steps = (*_batches(layout), *_trades(layout, job), *_experts(layout, job), *_schedules(layout, job))
     steps += (*_shardings(layout, job), *_ends(layout), *_options(layout, job))
@@ -264,11 +277,12 @@ _DATA_DEGREES = ("data_parallel_replicate_degree", "data_parallel_shard_degree")
 
 
 def arrange(layout: Layout, job: Job) -> Layout:
-    """Return the settled layout on all ranks of the cluster.
+    """Return the layout changed so that it uses all ranks of the cluster, with defaults for options without an effect.
 
-    Data-parallel ranks are those that the other degrees leave. They shard among all of them where the layout has no
-    replicas, else in groups as large as before, as far as these divide them. A schedule has as many stages per rank as
-    it runs with. A number of ranks that the other degrees do not divide stays what a rule refuses.
+    The other degrees decide the number of data-parallel ranks. If the layout shards and has no replicas, all of these
+    ranks shard together; else they shard in groups of the same size as before, if that size divides their number. The
+    schedule gets a number of stages per rank that it can run. If the other degrees do not divide the number of ranks,
+    the layout stays illegal and a rule refuses it.
     """
     arranged = _with_its_stages(settle_groups(_on_all_ranks(layout, job)), job)
     rotation = arranged.stage_rotation % arranged.pipeline_parallel_degree
@@ -305,7 +319,11 @@ def _with_its_stages(layout: Layout, job: Job) -> Layout:
 
 
 def with_choice(layout: Layout, field: str, value: int) -> Layout:
-    """The layout with another value of a field; sharding among fewer ranks than there are makes groups of them."""
+    """Return the layout with another value of one option.
+
+    For ``data_parallel_shard_degree``, the replicate degree changes too, so that the number of data-parallel ranks
+    stays.
+    """
     if field == "data_parallel_shard_degree":
         data = layout.data_parallel_degree
         return replace(layout, data_parallel_shard_degree=value, data_parallel_replicate_degree=max(1, data // value))
@@ -313,9 +331,9 @@ def with_choice(layout: Layout, field: str, value: int) -> Layout:
 
 
 def nearest_legal(layout: Layout, job: Job) -> Layout | None:
-    """A layout that can run and differs little: what the broken rules name as nearest, else a step that breaks fewer.
+    """Return a legal layout that is similar to an illegal one, or None if a few steps find none.
 
-    None where a few such steps end in none.
+    Each step takes the nearest values that the broken rules suggest, or else another change that breaks fewer rules.
     """
     broken = reasons(layout, job)
     start = layout
@@ -347,9 +365,9 @@ def _steps(layout: Layout, job: Job, broken: Iterable[Reason]) -> Iterator[Layou
 
 
 def distance(one: Layout, other: Layout) -> float:
-    """Return how much two layouts differ: doublings of numbers, and choices.
+    """Return a number for how much two layouts differ: doublings of numbers, plus 1 for each other option that differs.
 
-    Data-parallel ranks are what the others leave.
+    The two data-parallel degrees are not counted, because the other degrees decide them.
     """
     total = 0.0
     for field, option in OPTIONS.items():
@@ -374,10 +392,11 @@ _LOSSY = (GradientSync.DEMO, GradientSync.RANDOM, GradientSync.DILOCO)
 
 
 def exchange_ways(layout: Layout, job: Job) -> dict[str, Layout]:
-    """Legal layouts by name, which differ from the given one in shards and in what replicas exchange alone.
+    """Return legal layouts that differ from the given one only in sharding and gradient exchange, by name.
 
-    Full exchanges first: what the layout shards, and other levels. Lossy ones keep the layout's replicas, or make one
-    of each node where it has none; details are the layout's own where it has that exchange, else the defaults.
+    Full exchanges come first: the layout's own sharding, and other shard levels. Lossy exchanges keep the layout's
+    replicas; if it has only one replica, each node becomes a replica. Details of a lossy exchange are those of the
+    layout if it uses that exchange, else the defaults.
     """
     full = arrange(replace(layout, gradient_sync=GradientSync.FULL), job)
     ways = dict(_full_ways(full, job)) | dict(_lossy_ways(layout, full, job))
@@ -437,7 +456,7 @@ _IN_WORDS: Mapping[BatchBalance, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchWay:
-    """A way to share batches, of the layout or beside it."""
+    """A way to distribute sequences of different lengths over ranks and micro-batches, with its predicted effect."""
 
     name: str
     """``stratified + snake, packed``."""
@@ -459,9 +478,10 @@ class BatchWay:
 
 
 def batch_ways(layout: Layout, job: Job) -> tuple[BatchWay, ...]:
-    """Every legal way, padded ones first; none where all sequences are as long.
+    """Return every legal way to distribute sequences over ranks, first with padding, then with packing.
 
-    A group of ranks that the layout names deals in those ways that have one.
+    The result is empty if all sequences have the same length. The layout's ``num_dealing_ranks`` (number of ranks that
+    share sequences) applies to those ways that use it.
     """
     if job.workload.lengths is None:
         return ()

@@ -37,25 +37,30 @@ def _target_of(name: str) -> Target:
 
 
 def trial_rules(trainer: Trainer | None) -> tuple[Rule, ...]:
-    """Return what a layout must keep to be tried: by our own decoder, or by a trainer."""
+    """Return the rules that a layout must keep so that a trial can run it.
+
+    Args:
+        trainer: The registered trainer that runs trials; None: the product's own training code.
+    """
     if trainer is None:
         return (*RULES, *TRIAL_RULES)
     return (*RULES, *trainer_rules(trainer, _target_of(trainer.format)))
 
 
 def trial_space(job: Job, trainer: Trainer | None, axes: Axes, *, is_gated: bool = True) -> SearchSpace:
-    """Return what a sweep tries where the caller names the values of some axes.
+    """Return the space that a sweep searches, if the caller gives values for some options.
 
-    Where these are lossy exchanges without their details, a ladder of details is tried.
+    If the caller asks for lossy gradient exchanges but not for their details, several values of the details are tried.
 
     Args:
-        job: With the stack of the trainer.
-        trainer: None: our own decoder.
-        axes: The values that were asked for.
-        is_gated: A convergence gate stands before the first rank of what changes the mathematics.
+        job: The job, with the software stack of the trainer.
+        trainer: The registered trainer; None: the product's own training code.
+        axes: Values that the caller gave, by option.
+        is_gated: True if a convergence gate (short training that compares losses) runs before a layout that is not
+            numerically equivalent gets a rank. If False, such layouts are left out of the default values.
 
     Raises:
-        InvalidInput: The trainer cannot be told a value that was asked for.
+        InvalidInput: The trainer has no setting for a value that the caller gave.
     """
     if trainer is None:
         return default_trial_space(job, is_gated=is_gated).with_axes(**exchange_ladder(axes)).with_axes(**axes)
@@ -65,17 +70,17 @@ def trial_space(job: Job, trainer: Trainer | None, axes: Axes, *, is_gated: bool
 def sayable_space(
     job: Job, wanted: ExportFormat, axes: Axes, current: Layout | None = None
 ) -> tuple[SearchSpace, tuple[Rule, ...]]:
-    """Return what a prediction tries of layouts that can be said in a format, and the rules that these keep.
+    """Return the space and the rules of a prediction whose layouts must be exportable to a format.
 
     Args:
-        job: With the stack of the format.
-        wanted: The format.
-        axes: The values that were asked for.
-        current: What runs today, where that is known: what the format leaves to the user's code stays as it is there,
-            and its values are tried beside those of every axis.
+        job: The job, with the software stack of the format.
+        wanted: The export format.
+        axes: Values that the caller gave, by option.
+        current: The layout that runs today; None: unknown. Options that the format leaves to the user's own code keep
+            its values, and its values are tried too in every option for which the caller gave none.
 
     Raises:
-        InvalidInput: The format cannot say a value that was asked for.
+        InvalidInput: The format cannot express a value that the caller gave.
     """
     if not wanted.is_of_a_trainer:
         space, rules = trial_space(job, None, axes), trial_rules(None)
@@ -104,18 +109,21 @@ def _holding(layout: Layout, space: SearchSpace, asked: Axes) -> SearchSpace:
 
 
 def trainer_rules(trainer: Trainer, target: Target) -> tuple[Rule, ...]:
-    """Return rules for what its format cannot say and what it does not know; it has no replicas where it reads none."""
+    """Return rules for the layouts that a trainer can run: values that its format can express and that it supports.
+
+    If the trainer does not read a number of replicas, one more rule fixes this number.
+    """
     rules = (*target.rules, *(_known_rule(trainer, name) for name in trainer.values))
     return rules if trainer.reads(_REST, target.decided_elsewhere) else (*rules, _held_rule(trainer))
 
 
 def searched_by(trainer: Trainer, target: Target) -> tuple[str, ...]:
-    """The fields of a layout that it reads, in their order, so that a sweep may search them."""
+    """Return the options of a layout that the trainer reads, in order, so that a sweep can search them."""
     return tuple(name for name in OPTIONS if trainer.reads(name, target.decided_elsewhere))
 
 
 def offered_by(trainer: Trainer) -> TrainerOffer:
-    """Return what a sweep may ask of a trainer."""
+    """Return the description of a trainer that a sweep may use: its version and the options that it reads."""
     from autotuner.core.trial_spec import TrainerOffer  # noqa: PLC0415  # predictions need none of it
 
     target = _target_of(trainer.format)
@@ -123,7 +131,18 @@ def offered_by(trainer: Trainer) -> TrainerOffer:
 
 
 def trainer_space(job: Job, trainer: Trainer, target: Target, axes: Axes, *, is_gated: bool = True) -> SearchSpace:
-    """The space of ``trial_space`` for one of a target's trainers."""
+    """Return the space that a sweep searches with a registered trainer.
+
+    Args:
+        job: The job, with the software stack of the trainer.
+        trainer: The registered trainer.
+        target: The export format that the trainer reads.
+        axes: Values that the caller gave, by option.
+        is_gated: True if a convergence gate runs before a layout that is not numerically equivalent gets a rank.
+
+    Raises:
+        InvalidInput: The trainer has no setting for a value that the caller gave.
+    """
     rules = trainer_rules(trainer, target)
     held = {name: _held(name, trainer, job) for name in _AXES if not trainer.reads(name, target.decided_elsewhere)}
     for name, values in axes.items():

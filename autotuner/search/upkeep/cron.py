@@ -26,9 +26,10 @@ _NIGHTLY = "0 2 * * *"
 class Cron:
     """A cron expression of five fields, in a time zone.
 
-    On the day on which clocks are put forward, what names hours and minutes and falls into the gap is due when the gap
-    ends; on the day on which they are put back it is due once, the first time. What has ``*`` for its minute or hour
-    follows the clock instead: it finds no such time in the gap, and finds it twice (the rules of Debian's cron).
+    On the day on which clocks are put forward, an expression with a fixed hour and minute inside the skipped hour is
+    due when the skipped hour ends. On the day on which clocks are put back, it is due once, at the first of the two
+    times. An expression with ``*`` for its minute or hour follows the clock instead: it is not due in the skipped hour,
+    and due in both repeated hours (the rules of Debian's cron).
     """
 
     expression: str
@@ -38,10 +39,10 @@ class Cron:
 
     @classmethod
     def read(cls, expression: str, time_zone: str) -> Self:
-        """Return the expression that a person wrote.
+        """Return the cron expression that a person wrote, after checking it.
 
         Raises:
-            InvalidInput: A field is not legal, no day is like that, or there is no such time zone.
+            InvalidInput: A field is not legal, no calendar day matches, or there is no such time zone.
         """
         cron = cls(expression=" ".join(expression.split()), time_zone=_known_zone(time_zone))
         _require_fields(cron.expression)
@@ -54,7 +55,7 @@ class Cron:
         return cron
 
     def due_times(self, *, after: float) -> Iterator[float]:
-        """Epoch seconds of every due time later than ``after``, rising."""
+        """Yield every due time later than ``after``, in epoch seconds, the earliest first."""
         last = after
         for moment in self._moments(after):
             at = moment.timestamp()
@@ -63,12 +64,12 @@ class Cron:
                 yield at
 
     def next_due_at(self, *, after: float) -> float:
-        """The first due time later than ``after``, epoch seconds."""
+        """Return the first due time later than ``after``, in epoch seconds."""
         return next(self.due_times(after=after))
 
     @property
     def in_words(self) -> str:
-        """Return when it is due: ``At 02:00 on Monday``."""
+        """Text that says when the expression is due, such as ``At 02:00 on Monday``."""
         return CronSim(self.expression, datetime(2000, 1, 1)).explain()
 
     def _moments(self, after: float) -> Iterator[datetime]:
@@ -128,7 +129,7 @@ _MOST_MISSED = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueRun:
-    """A due time that has come, or a run out of turn, as one row of the store."""
+    """A run of a scheduled retuning that is to be recorded because it is due or somebody asked for it."""
 
     expected_due_at: float | None
     """Value that the retune's next due time must still have, so that no other process has written the row."""
@@ -144,12 +145,14 @@ class DueRun:
 
 
 def due_run(retune: Retune, *, now: float, is_running: bool) -> DueRun | None:
-    """The run that is due, if one is; one stands for all that were missed.
+    """Return the run of a scheduled retuning that is due now, or None.
+
+    One run stands for all due times that were missed.
 
     Args:
-        retune: As it is stored.
+        retune: The scheduled retuning as it is stored.
         now: Epoch seconds.
-        is_running: Whether the run before it is not finished.
+        is_running: True if the run before is not finished; then the due run is skipped.
     """
     first = retune.next_due_at
     if first is None or first > now:

@@ -43,9 +43,14 @@ _STATES = {
 
 
 def gate_sweep(request: MfuGateRequest, baseline: Baseline | None) -> SweepRequest:
-    """The sweep that measures for a gate: the layout again and again, or a search and then its best.
+    """Return the sweep that measures for a performance regression gate.
 
-    A layout that is given is not to be ranked, so no convergence gate is run for it.
+    If the gate names a layout, the sweep measures that layout repeatedly; else it searches and then measures the best
+    layout. A named layout is not ranked, so no convergence gate runs for it.
+
+    Args:
+        request: The request for the gate.
+        baseline: Runs that the layout is compared with; None: there are none yet.
     """
     challenge = Challenge(
         incumbent=request.layout,
@@ -63,7 +68,16 @@ def gate_sweep(request: MfuGateRequest, baseline: Baseline | None) -> SweepReque
 def gate_result(
     asked: GateRunRequest, sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial]
 ) -> MfuGateResult:
-    """Return how the gate ended whose sweep is finished. What was decided stands, however the sweep ended."""
+    """Return the result of a performance regression gate whose sweep is finished.
+
+    If the runs already decided the comparison, that decision counts even if the sweep was cancelled or failed.
+
+    Args:
+        asked: The request of the gate's run.
+        sweep: The finished sweep.
+        findings: Results of the measured runs.
+        trials: All trials of the sweep.
+    """
     runs, against = findings.runs, findings.against_baseline
     is_decided = against is not None and against.decision is not Decision.UNDECIDED
     if runs is None or (sweep.state is not RunState.COMPLETE and not is_decided):
@@ -72,7 +86,10 @@ def gate_result(
 
 
 def reused_result(asked: GateRunRequest, earlier: GateRun) -> MfuGateResult | None:
-    """Return what the runs of an earlier gate of the same content say of this one; None where they do not decide it."""
+    """Return the result of a gate from the runs of an earlier equal gate, or None if they do not decide it.
+
+    The earlier runs are compared with the baseline of the new gate.
+    """
     if earlier.result is None or earlier.result.findings is None or earlier.result.findings.runs is None:
         return None
     findings, runs = earlier.result.findings, earlier.result.findings.runs
@@ -84,15 +101,27 @@ def reused_result(asked: GateRunRequest, earlier: GateRun) -> MfuGateResult | No
 
 
 def end_of(result: MfuGateResult, detail: str) -> Finish:
-    """Return how the run of a gate ends that found this; the detail says it in words."""
+    """Return the end state of a gate's run: failed if the gate does not let the change pass.
+
+    Args:
+        result: The result of the gate.
+        detail: The result in words.
+    """
     return Finish(state=_STATES[result.outcome], detail=detail, result=result)
 
 
 def new_baseline(gate: GateRun, result: MfuGateResult, *, now: float) -> Baseline | None:
-    """The baseline from now on, where the gate sets it and passed or was the first; None: it stays as it was.
+    """Return the baseline that the gate sets, or None if the baseline stays as it was.
 
-    It grows by a session while layout and environment stay the same, and begins anew where the change is faster, so
-    that a later one may not fall back unseen. Runs that are taken again are in it already.
+    A gate sets the baseline only if its request says so and it passed or was the first. The new runs are added to the
+    old ones while layout and environment stay the same. If the layout, the environment or the speed changed (faster
+    beyond the tolerance), the baseline starts again from the new runs, so that a later loss of that gain is found.
+    Reused runs are in the baseline already and are not added twice.
+
+    Args:
+        gate: The run of the gate.
+        result: Its result.
+        now: Epoch seconds.
     """
     asked, findings = gate.request, result.findings
     is_good = result.outcome in (MfuGateOutcome.PASSED, MfuGateOutcome.NO_BASELINE)
@@ -148,7 +177,16 @@ def _measured(
 
 
 def gate_announcement(gate: GateRun, result: MfuGateResult, text: str, *, at: float) -> Announcement:
-    """Return what the feed and the webhooks say of the gate; a gate has one announcement, which has its id."""
+    """Return the message about a finished gate for the feed and the webhooks.
+
+    A gate has one announcement, whose id is derived from the id of the gate.
+
+    Args:
+        gate: The run of the gate.
+        result: Its result.
+        text: The result in words.
+        at: Time of the announcement in epoch seconds.
+    """
     asked = gate.request.gate
     job = asked.sweep.job
     outcome = result.outcome.value.replace("_", " ")

@@ -29,7 +29,7 @@ _LIKELY = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedChange:
-    """A predicted change of speed between two layouts, below 0: slower; with its 95 % interval."""
+    """Predicted relative change of speed from one layout to another, with its 95 % interval; below 0: slower."""
 
     change: float
     low: float
@@ -38,7 +38,7 @@ class PredictedChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedPeak:
-    """The predicted peak of the fullest rank, with what no allocator sees."""
+    """Predicted peak memory of the rank that needs the most, including memory that the allocator does not report."""
 
     peak_bytes: float
     is_counted: bool
@@ -48,13 +48,13 @@ class PredictedPeak:
 
     @property
     def fits(self) -> bool:
-        """Return whether it is likelier to fit than not."""
+        """Return True if the peak fits in memory with a probability of at least one half."""
         return self.fit_probability >= _LIKELY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedGate:
-    """The prediction of a change, and whether it may be merged."""
+    """The result of a gate that predicts instead of measuring: whether a change may be merged, and why."""
 
     outcome: MfuGateOutcome
     tolerance: float
@@ -78,7 +78,7 @@ class PredictedGate:
     @property
     @derived
     def is_passed(self) -> bool:
-        """The change may be merged."""
+        """True if the change may be merged."""
         return self.outcome is MfuGateOutcome.PASSED
 
 
@@ -91,18 +91,18 @@ def predicted_gate(
     dry_run: DryRun | None = None,
     notes: tuple[str, ...] = (),
 ) -> PredictedGate:
-    """Judge a layout by prediction: whether it can run, fits, and is not slower than the reference.
+    """Judge a layout by prediction: it must be able to run, fit in memory, and not be slower than a reference.
 
-    It fails where it is slower by more than the tolerance and that is outside the error of the prediction; where it is
-    within, nobody can tell without a measurement.
+    The gate fails if the layout is predicted to be slower by more than the tolerance and if the 95 % interval of the
+    change lies below 0. If the interval includes 0, the outcome is undecided: only a measurement can tell.
 
     Args:
-        job: What both train, on what.
-        candidate: What the change trains with.
-        reference: A legal layout of the same job; None: only whether the candidate runs and fits is asked.
-        tolerance: Relative loss that is accepted.
-        dry_run: Of the candidate; None: its memory is that of the closed forms.
-        notes: What a reader should know beside that.
+        job: Model, cluster, workload and software of both layouts.
+        candidate: The layout that the change would train with.
+        reference: A legal layout of the same job to compare with; None: check only that the candidate runs and fits.
+        tolerance: Relative loss of speed that is accepted.
+        dry_run: Dry run of the candidate, which counts its memory; None: its memory is that of the closed forms.
+        notes: Further notes for the reader.
     """
     if broken := reasons(candidate, job):
         return PredictedGate(
@@ -130,7 +130,14 @@ def predicted_gate(
 
 
 def predicted_peak(predicted: Prediction, job: Job, dry_run: DryRun | None) -> PredictedPeak:
-    """Return what the fullest rank needs: tensors as a dry run counts them, where there is one, and the allowance."""
+    """Return the predicted peak memory of the rank that needs the most, and the probability that it fits.
+
+    Args:
+        predicted: Prediction of the layout.
+        job: The job.
+        dry_run: Dry run of the layout, whose counted tensors replace the predicted ones; None: use the prediction
+            alone. The allowance for memory that the allocator does not report is added in both cases.
+    """
     allowance_bytes = predicted.memory.allowance_bytes
     peak_bytes = predicted.memory.total_bytes
     if dry_run is not None:
@@ -140,10 +147,12 @@ def predicted_peak(predicted: Prediction, job: Job, dry_run: DryRun | None) -> P
 
 
 def predicted_change(job: Job, reference: Layout, candidate: Layout) -> PredictedChange:
-    """Return how much faster the candidate is: what both predictions are off by together takes no part in it.
+    """Return the predicted change of speed from the reference to the candidate, with its 95 % interval.
 
-    Errors of parts that both spend as much time on, of the cluster, and what like layouts share cancel out, as a sweep
-    believes it (``search.sampler.priors``); so two layouts of one job are told apart better than either is known.
+    Errors that both predictions have in common cancel out: errors of parts that take as much time in both layouts,
+    errors of the cluster, and errors that similar layouts share. The correlations are those that a sweep assumes
+    (``search.sampler.priors``). Therefore the difference of two layouts of one job is known better than either step
+    time.
     """
     both = LayoutColumns.from_layouts([reference, candidate])
     table = predict(both, job)

@@ -52,14 +52,16 @@ def _breakdown(layout: Layout, trials: Sequence[Trial]) -> Breakdown | None:
 
 
 def outcome_of(sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial]) -> RetuneOutcome:
-    """Return how the run ended that started ``sweep``, which is finished.
+    """Return the outcome of a run of a scheduled retuning, once its sweep is finished.
 
-    What was decided stands, however the sweep ended.
+    If the runs already decided the comparison with the baseline, that decision counts even if the sweep did not
+    complete.
 
     Args:
-        sweep: With its challenge: incumbent and baseline as they were when the run began.
-        findings: What its trials say.
-        trials: These.
+        sweep: The sweep of the run; its challenge holds the layout in use (incumbent) and the baseline as they were
+            when the run began.
+        findings: Results of the measured runs of the sweep.
+        trials: All trials of the sweep.
     """
     outcome = RetuneOutcome(verdict=Verdict.COULD_NOT_RUN, findings=findings)
     challenge, runs, against = sweep.request.challenge, findings.runs, findings.against_baseline
@@ -84,12 +86,12 @@ def outcome_of(sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial
 
 
 def end_of(outcome: RetuneOutcome, detail: str, explanation: Sequence[str] = ()) -> Finish:
-    """Return how a run ends that found this: it has failed if people are to be told of it as a trouble.
+    """Return the end state of a run of a scheduled retuning: failed for a regression, or if it could not run.
 
     Args:
-        outcome: What was found.
+        outcome: The outcome of the run.
         detail: The verdict in words.
-        explanation: What announcements say beside it.
+        explanation: Further sentences for announcements.
     """
     is_trouble = outcome.verdict in (Verdict.REGRESSION, Verdict.COULD_NOT_RUN)
     state = RunState.FAILED if is_trouble else RunState.COMPLETE
@@ -103,20 +105,25 @@ def _is_known(sweep: Sweep, findings: ChallengeFindings) -> bool:
 
 
 def is_faster(request: RetuneRequest, against: Comparison | None) -> bool:
-    """Return whether the incumbent is faster than its baseline by more than the tolerance, and outside the noise."""
+    """Return whether the layout in use is faster than its baseline by more than the tolerance, beyond the noise.
+
+    Args:
+        request: Request of the scheduled retuning, with the tolerance.
+        against: Comparison of the layout in use with its baseline; None: there was none.
+    """
     if against is None or against.decision is not Decision.NOT_SLOWER:
         return False
     return against.low > request.test.tolerance
 
 
 def is_open(against: Comparison) -> bool:
-    """Return whether it looks otherwise than its baseline, and the test would not say so by what was measured."""
+    """Return whether the layout in use seems to differ from its baseline, although the test has not decided it."""
     return against.decision is Decision.UNDECIDED and not against.low <= 0 <= against.high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """The incumbent and the baseline that a retune is held to."""
+    """The layout in use (incumbent) of a scheduled retuning, and the baseline that its next run is compared with."""
 
     incumbent: Layout | None
     """Layout in use; None: there is none yet."""
@@ -125,10 +132,15 @@ class Standing:
 
     @classmethod
     def after(cls, retune: Retune, outcome: RetuneOutcome) -> Self:
-        """The retune's, once a run of it has ended so.
+        """Return the layout in use and the baseline after a run of a scheduled retuning has ended.
 
-        A regression changes nothing, so that the next run is held to the same; and nothing is adopted by it, since the
-        machine is not what it was. Where another layout was adopted while the run went on, that one stays.
+        A regression changes nothing, so that the next run is compared with the same baseline; and no better layout is
+        adopted in such a run, since the machine is not what it was. If somebody adopted another layout during the run,
+        that layout stays.
+
+        Args:
+            retune: The scheduled retuning before the run's outcome.
+            outcome: The outcome of the run.
         """
         now = cls(incumbent=retune.incumbent, baseline=retune.baseline)
         found = outcome.findings
@@ -156,7 +168,16 @@ _TITLES = {
 
 
 def retune_announcement(run: RetuneRun, outcome: RetuneOutcome, text: str, *, at: float) -> Announcement:
-    """Return what the feed and the webhooks say of the run; a run has one announcement, which has its id."""
+    """Return the message about a finished run of a scheduled retuning for the feed and the webhooks.
+
+    A run has one announcement, whose id is derived from the id of the run.
+
+    Args:
+        run: The run.
+        outcome: Its outcome.
+        text: The outcome in words.
+        at: Time of the announcement in epoch seconds.
+    """
     found = outcome.findings
     facts: dict[str, object] = {
         "retune": run.subject,
@@ -183,7 +204,7 @@ def retune_announcement(run: RetuneRun, outcome: RetuneOutcome, text: str, *, at
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendPoint:
-    """Measurements of one run of the layout that was in use."""
+    """Measurements of the layout in use by one run of a scheduled retuning: one point of the trend chart."""
 
     run_id: str
     """Id of the run."""
@@ -213,7 +234,7 @@ class TrendPoint:
 
 
 def trend(runs: Iterable[RetuneRun]) -> tuple[TrendPoint, ...]:
-    """A point for each run that measured the layout in use, the oldest first."""
+    """Return a point for each run that measured the layout in use, the oldest first."""
     return tuple(sorted(_points(runs), key=lambda point: point.at))
 
 
