@@ -107,7 +107,8 @@ def pair_effects(measured: Iterable[MeasuredLayouts]) -> tuple[PairEffect, ...]:
 
     The six options of arXiv 2311.05610 come first.
 
-    A pair consists of two layouts of the same job that differ only in that option. The effects of all jobs are pooled.
+    A pair consists of two layouts of the same job that differ only in that option, or in two degrees between which
+    ranks moved. The effects of all jobs are pooled.
 
     Args:
         measured: For each job, its layouts and their step times. A layout with several times counts once, with its

@@ -148,9 +148,9 @@ def standings(times: Sequence[RankedTime]) -> Mapping[str, Standing]:
     """Return how certain the place of every ranked trial is, by the id of the trial, best first.
 
     The standard error of a step time includes two sources: the interval of the trial's own median, and the difference
-    between equal runs, which one run cannot show. The latter is estimated from an assumed value and from repeated runs
-    in the sweep; the mean of several runs has less of it. Errors of the logarithms count as normal and independent. The
-    value of a step for the objective counts as known.
+    between equal runs, which one run cannot show. The latter is estimated from an assumed value and from the runs of
+    equal layouts in the sweep; the mean of several runs has less of it. Errors of the logarithms count as normal and
+    independent. The value of a step for the objective counts as known.
 
     Args:
         times: Step times of the ranked trials, best first.

@@ -98,7 +98,10 @@ class Reach:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepFront:
-    """The Pareto front of a sweep so far: the ranked trials that no other trial beats in all metrics."""
+    """The Pareto front of a sweep so far: the ranked trials that no other trial dominates.
+
+    A trial dominates another one if it is as good in all metrics and better in one.
+    """
 
     metrics: tuple[Metric, ...]
     """Metrics of the front; ``values`` have this order."""
