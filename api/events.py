@@ -211,7 +211,7 @@ _TEXT = "Outcomes of retunes, performance regression gates and sweeps"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feed:
-    """A page of announcements, newest first."""
+    """One page of the feed of announcements (outcomes of sweeps, gates and retunes), newest first."""
 
     announcements: Sequence[Announcement]
     home: str

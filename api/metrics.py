@@ -126,7 +126,7 @@ class StoredMetrics(Collector):
         self._clock = clock
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Return nothing: the registry would otherwise query the database when the service is created."""
+        """Return no metrics, because the registry would otherwise query the database when the service is created."""
         return []
 
     def collect(self) -> Iterable[GaugeMetricFamily]:

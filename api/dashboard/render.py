@@ -129,5 +129,5 @@ def _place(request: Request) -> str:
 
 
 def wants_page(request: Request) -> bool:
-    """Return True if a browser asked for something outside the REST service."""
+    """Return True if a browser asked for a page, and not for a route of the REST service."""
     return not request.url.path.startswith("/api/") and "text/html" in request.headers.get("accept", "")

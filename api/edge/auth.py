@@ -222,11 +222,11 @@ def check_start(app: App, host: str) -> None:
 
 def _proxy(settings: Settings) -> Proxy:
     if not settings.proxy_header:
-        rule = "must name the header by which the proxy says who calls, where AUTOTUNER_LOGIN is proxy"
+        rule = "must name the header in which the proxy sends the caller's name, because AUTOTUNER_LOGIN is proxy"
         raise InvalidInput("AUTOTUNER_PROXY_HEADER", settings.proxy_header, rule, "X-Forwarded-User")
     networks = read_networks(settings.proxy_networks, PROXY_NETWORKS)
     if not networks:
-        rule = "must name where the proxy connects from, or anybody could say who they are"
+        rule = "must name the networks that the proxy connects from; otherwise anybody could send any name"
         raise InvalidInput(PROXY_NETWORKS, settings.proxy_networks, rule, "127.0.0.1")
     admins = frozenset(filter(None, map(str.strip, settings.proxy_admins.split(","))))
     return Proxy(header=settings.proxy_header, networks=networks, scope=settings.proxy_scope, admins=admins)
@@ -247,7 +247,7 @@ def needs(scope: Scope) -> dict[str, Any]:
 
 
 def security_of(scope: Scope) -> list[dict[str, list[str]]]:
-    """Return the security requirement of an OpenAPI operation: a token or a session, each with that scope."""
+    """Return the security requirement of an OpenAPI operation: a token or a session that has the given scope."""
     return [{"token": [scope.value]}, {"session": [scope.value]}]
 
 

@@ -65,7 +65,7 @@ class Rates:
         wait_s = None if rate is None else await self._take(rate)
         if rate is None or wait_s is None:
             return await self._app(scope, receive, send)
-        detail = f"too many requests of {rate.whose} ({rate.per_minute} a minute); again in {wait_s} s"
+        detail = f"too many requests from {rate.whose} (limit: {rate.per_minute} a minute); try again in {wait_s} s"
         return await answer_error(Request(scope), TooOften(detail, wait_s))(scope, receive, send)
 
     async def _take(self, rate: Rate) -> int | None:
@@ -328,7 +328,9 @@ class OpenStreams:
         if self._open.total() >= self._at_once:
             raise QuotaExceeded(f"{self._at_once} streams of events are open, as many as this service keeps", _WAIT_S)
         if caller.name and self._open[caller.name] >= self._per_caller:
-            raise QuotaExceeded(f"{caller.name} has {self._per_caller} streams open, as many as one may", _WAIT_S)
+            raise QuotaExceeded(
+                f"{caller.name} has {self._per_caller} streams of events open, the maximum for one caller", _WAIT_S
+            )
         self._open[caller.name] += 1
         try:
             yield

@@ -159,7 +159,7 @@ _Rows = Annotated[
 
 
 def table_rows(app: App, sweep: Sweep, rows: RowsOf) -> tuple[TableRow, ...]:
-    """Return all rows of a sweep's table, the best first."""
+    """Return the rows of a sweep's table, the best first: its ranked trials, or predicted layouts that never ran."""
     trials = app.kept_trials.of(sweep.id)
     if rows == "untried":
         return app.sweep_tables.untried(app.informed(sweep), trials)

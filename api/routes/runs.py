@@ -30,7 +30,7 @@ AnyRun: TypeAlias = SweepRun | GateRun | RetuneRun | StudyRun | CheckRun | PlanR
 
 @value
 class RunList(Listed[AnyRun]):
-    """Runs of some kinds, newest first."""
+    """Runs of one kind or of several, newest first."""
 
     items: tuple[AnyRun, ...]
 
@@ -60,7 +60,14 @@ _WaitS = Annotated[float, Query(ge=0, le=50, description="How long the answer ma
 
 
 def new_run(kind: type[R], request: Request, response: Response, started: tuple[Run, bool]) -> R:
-    """Return a run that was just asked for as answers have it, with its address and whether it is new in the answer."""
+    """Return a run that a caller just asked for, and set the status and the address in the HTTP answer.
+
+    Args:
+        kind: Type of the run.
+        request: The request that asked for it.
+        response: The answer; its status becomes 201 for a new run and 200 for one that existed before.
+        started: The run, and True if it is new.
+    """
     run, is_new = started
     assert isinstance(run, kind)
     response.status_code = 201 if is_new else 200

@@ -29,7 +29,7 @@ from autotuner.report.words import counted
 def catalog_report(
     accelerators: Sequence[Accelerator], models: Sequence[TransformerSpec], stacks: Sequence[Stack]
 ) -> Report:
-    """Return the accelerators, the models and the training software that commands accept by name."""
+    """Return the report of the accelerators, models and training software that commands accept by name."""
     names = Lines(items=(", ".join(one.name for one in stacks),))
     return Report(
         headline="Catalog",
@@ -75,7 +75,7 @@ def _sizes(one: TransformerSpec) -> Iterator[Cell]:
 
 # ------------------------------------------------------------------ training software
 def stacks_report(profiles: Sequence[StackProfile]) -> Report:
-    """Return the training software that predictions know, with the measured runs it was compared with."""
+    """Return the report of the training software that predictions know, with the measured runs it was compared with."""
     sections = tuple(Section(title=one.name, blocks=tuple(_profile(one))) for one in profiles)
     return Report(headline="Training software", sections=sections)
 
@@ -96,7 +96,7 @@ def _compared(one: Compared) -> Cells:
 
 # ------------------------------------------------------------------ networks
 def networks_report(presets: Sequence[NetworkPreset]) -> Report:
-    """Return the networks that a cluster can name, with the sources of their numbers."""
+    """Return the report of the networks that a cluster can name, with the sources of their numbers."""
     return Report(headline="Networks", sections=[Section(blocks=tuple(_network(one))) for one in presets])
 
 

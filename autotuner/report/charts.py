@@ -171,7 +171,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """The area between two lines over the same x."""
+    """The shaded area between an upper and a lower line of a chart."""
 
     upper: Sequence[tuple[float, float]]
     lower: Sequence[tuple[float, float]]
@@ -179,7 +179,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A straight line across the plot at one value: a limit, a deadline, a target."""
+    """A straight line across the whole plot at one value of an axis, such as a limit, a deadline or a target."""
 
     at: float
     along: Literal["x", "y"]
@@ -472,7 +472,7 @@ class MemoryCell:
 
 @dataclass(frozen=True, slots=True)
 class GrowthCell:
-    """The growth of the best value so far: one value after each trial, None for a trial without a result."""
+    """A small line of the best value so far: one value for each trial, None for a trial without a result."""
 
     values: Sequence[float | None]
 

@@ -70,7 +70,7 @@ def _button(one: Comment, *, is_of_trial: bool) -> Button:
 
 
 def comments_report(comments: Sequence[Comment], sweep_id: str) -> Report:
-    """Return all comments on a sweep and its trials."""
+    """Return the report of all comments on a sweep and its trials."""
     section = replace(comments_section(comments, len(comments)), title="")
     return Report(headline=f"Comments on {sweep_id}", sections=(section,))
 

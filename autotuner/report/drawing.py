@@ -125,7 +125,7 @@ def text(x: float, y: float, words: str, class_: str = "", anchor: str | None = 
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
-    """Return a straight line."""
+    """Return a straight SVG line from one point to another."""
     return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
 
 

@@ -55,7 +55,7 @@ _PHRASED = tuple(
 
 
 def chips(layout: Layout, shared: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return every option of the layout that differs from its default, except degrees, as short words.
+    """Return the options of a layout that differ from their defaults as short words (chips); degrees are left out.
 
     Sharding and the pipeline schedule come first.
 
@@ -69,7 +69,10 @@ def chips(layout: Layout, shared: Iterable[str] = ()) -> tuple[str, ...]:
 
 
 def shared_chips(layouts: Iterable[Layout]) -> tuple[str, ...]:
-    """Return the chips that all layouts share, to be shown once above a table; empty for fewer than two layouts."""
+    """Return the words of options (chips) that all layouts share, to be shown once above a table of the layouts.
+
+    There are none for fewer than two layouts.
+    """
     said = [chips(layout) for layout in layouts]
     if len(said) < 2:
         return ()

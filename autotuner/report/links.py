@@ -17,7 +17,10 @@ def link_in_words(health: LinkHealth) -> str:
 
 
 def trace_in_words(trace: FaultTrace) -> str:
-    """Describe the injected faults and their durations: ``20 steps in which link 2_3 is 60 ms late for 12``."""
+    """Describe a fault trace (faults that are injected into links, each for some steps).
+
+    Example: ``20 steps in which link 2_3 is 60 ms late for 12``.
+    """
     parts = [f"{_state_of(stretch.links)} for {stretch.num_steps}" for stretch in trace.stretches() if stretch.links]
     steps = f"{trace.num_steps} {'step' if trace.num_steps == 1 else 'steps'}"
     return f"{steps} in which {', then '.join(parts)}" if parts else f"{steps} in which no link fails"

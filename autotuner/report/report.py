@@ -97,7 +97,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Words that lead to a resource: ``Link("its sweep", "sweeps", sweep.id)``."""
+    """Words that link to a page of the service: ``Link("its sweep", "sweeps", sweep.id)``."""
 
     words: str
     kind: str
@@ -148,7 +148,7 @@ class Swatch:
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """A place in a ranking."""
+    """A place in a ranking, marked if it is tied with the first place."""
 
     place: int
     is_tied: bool = False
@@ -207,7 +207,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table."""
+    """A column of a table: its head, and how its cells are shown."""
 
     name: str
     """Head of the column."""
@@ -239,7 +239,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows under named columns; the first cell of a row names it. At most one column holds layouts."""
+    """Rows with named columns; the first cell of a row names the row. At most one column holds layouts."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cells]]
@@ -293,7 +293,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """A statement in a box."""
+    """One or more statements in a box that stands out."""
 
     words: Cells
     look: Literal["", "good", "warn", "bad"] = ""
@@ -336,7 +336,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """Links to the same page with another filter."""
+    """Links to the same page with other filters, of which one is the present one."""
 
     name: str
     """Name of the choice."""

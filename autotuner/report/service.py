@@ -120,7 +120,7 @@ def answer_report(answer: WebhookAnswer) -> Report:
 
 # ------------------------------------------------------------------ deliveries
 def deliveries_report(found: Listed[Delivery]) -> Report:
-    """Return deliveries, newest first, each with the last answer of its receiver."""
+    """Return the report of deliveries to webhooks, newest first, each with the last answer of its receiver."""
     return Report(headline="Deliveries", sections=(Section(blocks=(_table_of(found),)),))
 
 

@@ -176,7 +176,7 @@ def _number(name: str, text: str) -> float | None:
     try:
         return float(text)
     except ValueError as error:
-        raise InvalidInput(name, text, "must be a number, or be left empty for as much as there is") from error
+        raise InvalidInput(name, text, "must be a number, or empty for no limit") from error
 
 
 def _whole(name: str, text: str) -> int | None:

@@ -86,7 +86,7 @@ def trial_page(
     near: _Zoom = None,
     rank: _Rank = 0,
 ) -> Response:
-    """Show one trial: its result, the reasons, the timeline of its pipeline, its neighbours, and its launch flags."""
+    """Show one trial: its results, the parts of its step, its timeline, neighbouring layouts, and launch flags."""
     windows = {"window": Window.parse(zoom), "links_window": Window.parse(near)}
     looked_at = _LookedAt(format=wanted, show=show, rank=rank, **windows)
     trial = app.store.get_trial(trial_id)

@@ -86,10 +86,7 @@ _LONGEST_TEXT = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permalink:
-    """A job by the names of its parts, and a layout of it.
-
-    As an address: ``/explore?model=llama-3-70b&cluster=h100:64&seq_len=8192&global_batch_size=1024&layout=fsdp64 mb1``.
-    """
+    """A job, described by the names of its model and cluster and by a few numbers, with a layout of it."""
 
     model: str
     """Name of a stored or catalog model, or ``sweep:ID`` for that of a sweep."""
@@ -181,7 +178,7 @@ class Permalink:
         return f"/compare?{urlencode({'of': self.to('/explore')})}"
 
     def with_layout(self, layout: Layout | None) -> Self:
-        """Return the permalink of another layout of the same job."""
+        """Return a permalink of the same job with another layout, or without one."""
         return replace(self, layout=layout)
 
     def job(self, app: App) -> Job:

@@ -53,7 +53,7 @@ class Asked:
 
     @property
     def is_form(self) -> bool:
-        """True if the form's inputs were sent one by one; a permalink holds the same in a shorter address."""
+        """True if the query comes from the form, which sends each input; a permalink is a shorter form of the same."""
         return bool(self.changes) or "accelerator" in self.texts
 
     def with_error(self, name: str, text: str) -> Self:
