@@ -35,7 +35,7 @@ class Links:
 
     @classmethod
     def of(cls, cluster: Cluster) -> Self:
-        """Return the links of a cluster with the faults that its description assumes, without those that were measured."""
+        """Return the links of a cluster with the faults that its description assumes, without measured faults."""
         assumed = tuple(health for health in cluster.link_health if not health.source)
         return cls(cluster=replace(cluster, link_health=assumed))
 
@@ -63,7 +63,7 @@ class Links:
 
 
 def pipeline_conditions(links: Links, layout: Layout, place: Place) -> LinkConditions:
-    """Return the delays and losses that messages meet between the stages of one rank's pipeline."""
+    """Return the delays, bandwidths and dead links that messages meet between the stages of one rank's pipeline."""
     ranks = [rank_at(layout, place._replace(stage=stage)) for stage in range(layout.pipeline_parallel_degree)]
     hops = [(stage, (stage + 1) % len(ranks)) for stage in range(len(ranks))]
     met = {(min(hop), max(hop)): links.between(ranks[hop[0]], ranks[hop[1]]) for hop in hops if hop[0] != hop[1]}

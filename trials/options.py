@@ -27,10 +27,10 @@ from autotuner.core.layout import Layout
 
 
 def compiled(layer: nn.Module, layout: Layout, tensor_axis: DeviceMesh) -> nn.Module:
-    """The layer, compiled if the layout says so; the first step then takes as long as the compiler.
+    """Return the layer, compiled if the layout says so. The first step then includes the time of the compiler.
 
-    It is the layer's ``forward`` that is compiled, not its call: hooks around the layer (FSDP's, the stopwatch's)
-    stay outside, where nothing has to be traced.
+    The layer's ``forward`` is compiled, not its call. So hooks around the layer (those of FSDP and of the stopwatch)
+    stay outside, where they need not be traced.
     """
     if not layout.compiled:
         return layer
@@ -53,10 +53,10 @@ def _decompose_collectives(tensor_axis: DeviceMesh) -> None:
 
 
 def compile_time_s() -> float:
-    """Seconds of all compilations of this process so far, forward and backward; 0.0 where nothing compiled.
+    """Return the seconds of all compilations in this process so far, forward and backward; 0.0 if nothing was compiled.
 
-    It is dynamo's own count. The first step less a later one would count what else happens once: shapes exchanged,
-    moments allocated, rules of DTensor worked out.
+    The number is torch dynamo's own count. The difference between the first step and a later one would include other
+    things that happen once: exchanged shapes, allocated moments, and sharding rules of DTensor.
     """
     dynamo: Any = sys.modules.get("torch._dynamo.utils")  # a process that compiles nothing need not import it
     return float(dynamo.calculate_time_spent()["total_wall_time"]) if dynamo else 0.0
@@ -66,10 +66,10 @@ def compile_time_s() -> float:
 
 
 def use_fp8(layer: nn.Module, layout: Layout) -> None:
-    """Replace the layer's linear modules by fp8 ones, real or emulated, where the layout says so.
+    """Replace the linear modules of a layer by fp8 ones, real or emulated, if the layout says so.
 
-    The parameters stay what they are, in bf16; the factors of each product are rounded as they come, forward and
-    backward. Embedding and output are no part of a layer, so they stay in bf16.
+    The parameters stay in bf16. The factors of each product are rounded when they are used, forward and backward. The
+    embedding and the output projection are not part of a layer, so they stay in bf16.
     """
     if layout.precision not in FP8_PRECISIONS:
         return
@@ -102,9 +102,9 @@ copies."""
 
 
 def offloaded(layer: nn.Module, layout: Layout, device: torch.device) -> nn.Module:
-    """The layer, keeping in the host's memory what its backward pass needs, if the layout says so.
+    """Return the layer; if the layout says so, it keeps what its backward pass needs in the memory of the host.
 
-    Of a layer that recomputes, that is the input; what a selective one keeps besides stays on the device.
+    For a layer with recomputation, only its input goes there; what selective recomputation keeps stays on the device.
     """
     if layout.offload_activations:
         # the forward and not the call: FSDP's hooks around it gather the parameters first
@@ -129,11 +129,11 @@ class _Absent:
 
 
 class HostMemory:
-    """Takes tensors to the host and back, beside what the device computes.
+    """Copies tensors to the memory of the host and back, while the device computes.
 
-    On CUDA the copies have a stream of their own, one for all layers. The way out starts as soon as the tensor is
-    computed, the way back when the backward pass asks for it: before the device needs it by as much as Python runs
-    ahead of the device.
+    On CUDA the copies have their own stream, one for all layers. The copy to the host starts as soon as the tensor is
+    computed. The copy back starts when the backward pass on the host asks for the tensor, which is earlier than the
+    device needs it, because Python runs ahead of the device.
     """
 
     def __init__(self, device: torch.device, *, smallest_bytes: int = _SMALLEST_BYTES) -> None:
@@ -144,7 +144,11 @@ class HostMemory:
 
     @contextmanager
     def keeping(self, *, except_for: Iterable[Tensor]) -> Iterator[None]:
-        """Make autograd keep here what it saves for the backward pass, except these tensors and their views."""
+        """Keep tensors that autograd saves for the backward pass in the memory of the host, while the block runs.
+
+        Args:
+            except_for: Tensors that stay on the device, with their views.
+        """
         stay = {_plain(tensor).untyped_storage().data_ptr() for tensor in except_for}
         sent: dict[Any, tuple[Tensor, _Absent]] = {}  # what several operations save goes once
 
@@ -188,7 +192,10 @@ class HostMemory:
 
 
 def room_on_host(tensor: Tensor, *, pinned: bool) -> Tensor:
-    """The host's memory for a copy of the tensor; a dry run counts it apart."""
+    """Allocate memory of the host for a copy of a tensor.
+
+    It is a function so that a dry run can count it separately.
+    """
     return torch.empty_like(tensor, device="cpu", pin_memory=pinned)
 
 
@@ -256,7 +263,13 @@ _SAVED = frozenset({*_MATRIX_PRODUCTS, *_SCALES, *_ATTENTION_CORES, *_COLLECTIVE
 
 
 def recomputed(layer: nn.Module, layout: Layout, *, index_in_stage: int) -> nn.Module:
-    """The layer, recomputing what the layout says; ``index_in_stage`` counts its layers from 0."""
+    """Return the layer; if the layout says so, it recomputes activations in the backward pass.
+
+    Args:
+        layer: The layer.
+        layout: The layout.
+        index_in_stage: Number of the layer in its stage, from 0. A layout may recompute only every n-th layer.
+    """
     if layout.recompute == Recompute.NONE or index_in_stage % layout.recompute_every:
         return layer
     # nothing here draws random numbers, so their state need not be kept and restored

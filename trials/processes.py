@@ -19,7 +19,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def die_with_parent(signal_number: signal.Signals = signal.SIGKILL) -> None:
-    """Ask the kernel to send this process a signal when the thread that started it ends; nothing but Linux has it."""
+    """Ask the kernel to send this process a signal when the thread that started it ends. It works only on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal_number))
 
@@ -30,10 +30,14 @@ R = TypeVar("R")
 
 
 def serve_one(request_type: type[R], answer: Callable[[R], object]) -> int:
-    """Read one request from standard input and write its answer to standard output.
+    """Read one request from standard input, and write its answer to standard output.
+
+    Args:
+        request_type: The type of the request, which is read as JSON.
+        answer: Computes the answer.
 
     Returns:
-        The exit status: 2 where the request cannot be read.
+        The exit code: 2 if the request cannot be read.
     """
     try:
         request = codec.loads(request_type, sys.stdin.read())
@@ -46,7 +50,10 @@ def serve_one(request_type: type[R], answer: Callable[[R], object]) -> int:
 
 @contextmanager
 def silence_stderr() -> Iterator[None]:
-    """Drop what C++ writes to standard error: its last lines are what a person reads of a dead rank."""
+    """Discard standard error while the block runs, including what C++ code writes to it.
+
+    The last lines of standard error are shown to people when a rank dies, so noise must not fill them.
+    """
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:

@@ -31,7 +31,7 @@ takes tens of seconds at most."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankInfo:
-    """Rank and world size of this process, on all hosts and on its own; the defaults are a process alone."""
+    """The number of this process among the ranks of the job, and among those of its host; by default, it is alone."""
 
     rank: int = 0
     world_size: int = 1
@@ -43,7 +43,7 @@ class RankInfo:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RankInfo:
-        """Read the rank from torchrun's variables; without them, the process is alone."""
+        """Return the rank that torchrun's variables describe; without these variables, a process alone."""
         if "RANK" not in environment:
             return cls()
         return cls(
@@ -54,24 +54,32 @@ class RankInfo:
         )
 
     def nodes(self, placement: RankPlacement) -> Nodes:
-        """The nodes of the job; torchrun fills one after the other, and so does who counts ranks by ``RankInfo``."""
+        """Return the nodes of the job. Ranks are numbered node by node, as torchrun numbers them.
+
+        Args:
+            placement: The way in which a layout assigns its ranks to nodes.
+        """
         ranks_per_node = self.ranks_per_node or self.local_world_size
         return Nodes(num_nodes=self.world_size // ranks_per_node, ranks_per_node=ranks_per_node, placement=placement)
 
     def playing(self, cluster: Cluster | None) -> RankInfo:
-        """Return this rank on the node that its host emulates, if one host has all ranks of the cluster."""
+        """Return this rank on an emulated node, if one host runs all ranks of a cluster with several nodes.
+
+        Args:
+            cluster: The cluster to emulate; None: there is none.
+        """
         is_one_host = self.local_world_size == self.world_size
         if cluster is None or cluster.world_size != self.world_size or not is_one_host or self.ranks_per_node:
             return self
         return replace(self, ranks_per_node=cluster.accelerators_per_node)
 
     def dealt(self, placement: RankPlacement) -> RankInfo:
-        """Return this rank under the number that a placement gives it; its host stays the same."""
+        """Return this rank with the number that a placement gives it; it stays on its host."""
         nodes = self.nodes(placement)
         return replace(self, rank=nodes.number_of(*divmod(self.rank, nodes.ranks_per_node)))
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that torchrun would have set: libraries read the environment too."""
+        """Return the variables that torchrun would have set, because some libraries read them from the environment."""
         return {
             "RANK": str(self.rank),
             "WORLD_SIZE": str(self.world_size),
@@ -81,18 +89,24 @@ class RankInfo:
 
 
 def device_of(kind: Literal["cpu", "cuda"], rank_info: RankInfo) -> torch.device:
-    """The device of this rank: the CPU, or the GPU with its local rank's number."""
+    """Return the device of this rank: the CPU, or the GPU with the rank's local number."""
     return torch.device("cpu") if kind == "cpu" else torch.device("cuda", rank_info.local_rank)
 
 
 def join_process_group(
     device: torch.device, rank_info: RankInfo, *, timeout_s: float, store: Store | None = None, compiles: bool = False
 ) -> None:
-    """Initialise the default process group, gloo or nccl; a dead peer ends every collective within the timeout.
+    """Initialise the default process group, with gloo on CPUs and nccl on GPUs.
 
-    Ranks that compile are silent for longer, in a pipeline one after the other: then only ``timeout_s`` counts.
+    If a rank dies, every collective of the others fails within the timeout.
 
-    The ranks meet at ``store``; None is the address in the environment (torchrun's), or nowhere for a process alone.
+    Args:
+        device: The device of this rank.
+        rank_info: The place of this rank in the job.
+        timeout_s: Longest time of a collective. A shorter built-in limit applies as well, unless the ranks compile.
+        store: The store in which the ranks meet; None: the address in torchrun's variables, or none for a process
+            alone.
+        compiles: True if the ranks compile layers, one after the other in a pipeline, and so are silent for longer.
     """
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -109,22 +123,22 @@ def join_process_group(
 
 
 def barrier(device: torch.device) -> None:
-    """Return when every rank has got here and its device has finished, on gloo and nccl alike."""
+    """Wait until every rank has called this and its device has finished, with gloo and with nccl."""
     arrivals = torch.ones(1, device=device)
     dist.all_reduce(arrivals)
     arrivals.item()
 
 
 def host_name() -> str:
-    """Name of this machine, to tell which ranks share it."""
+    """Return the name of this machine, which tells which ranks share it."""
     return socket.gethostname()
 
 
 class Reporter:
-    """Appends lines to the reports file: ``started``, then ``NodeLine`` values with their tags.
+    """Writes the reports of a rank as lines of a file: first ``started``, then ``NodeLine`` values with their tags.
 
-    Rank 0 writes all but failures, which are of any rank that dies. Each line is one write to a file opened for
-    appending, so lines of several processes never mix, and what was written survives the writer.
+    Rank 0 writes everything except failures, which any rank writes before it dies. Each line is one write to a file
+    that is opened for appending. So lines of several processes never mix, and they survive the process that wrote them.
     """
 
     def __init__(self, path: Path, *, rank: int) -> None:
@@ -132,18 +146,23 @@ class Reporter:
         self._rank = rank
 
     def started(self, spec: TrialSpec, *, world_size: int) -> None:
-        """Report that all ranks have met."""
+        """Report that all ranks have met; only rank 0 writes it."""
         line = {"type": "started", "trial_id": spec.trial_id, "world_size": world_size, "layout": str(spec.layout)}
         if self._rank == 0:
             self._append(line)
 
     def report(self, value: NodeLine) -> None:
-        """Report what all ranks saw together."""
+        """Report a value that holds for all ranks together; only rank 0 writes it."""
         if self._rank == 0:
             self._append({"type": TAGS[type(value)], **codec.to_plain(value)})
 
     def failure(self, error: BaseException, *, memory_was_limited: bool = False) -> None:
-        """Report that this rank is about to die; of several such lines the first is the cause."""
+        """Report that this rank is about to die. If several ranks report it, the first line shows the cause.
+
+        Args:
+            error: The exception that ends the rank.
+            memory_was_limited: True if the process ran under a limit of memory, which explains more kinds of errors.
+        """
         kind = classify(error, memory_was_limited=memory_was_limited)
         words = "".join(traceback.format_exception(error))
         failure = RankFailure(rank=self._rank, kind=kind, message=headline(error), traceback=words)
@@ -159,16 +178,19 @@ class Reporter:
 
 
 class NonFiniteLoss(ArithmeticError):
-    """The loss is no number, so the steps after it mean nothing."""
+    """Raised when the loss is infinite or not a number, so that further steps would be meaningless."""
 
     def __init__(self, step: int, loss: float) -> None:
         super().__init__(f"the loss of step {step} is {loss}")
 
 
 def classify(error: BaseException, *, memory_was_limited: bool = False) -> FailureKind:
-    """The kind of failure, from the exception, the ones it was raised from, and their words.
+    """Return the kind of failure that an exception means, judged by its type, its message and its causes.
 
-    A process that died under a memory limit may not even have had room for the stack of a thread.
+    Args:
+        error: The exception.
+        memory_was_limited: True if the process ran under a limit of memory. Such a process may fail in unusual ways,
+            for example because there is no room for the stack of a thread.
     """
     out_of_memory = OUT_OF_MEMORY + OUT_OF_LIMITED_MEMORY if memory_was_limited else OUT_OF_MEMORY
     causes = list(_chain(error))
@@ -183,7 +205,7 @@ def classify(error: BaseException, *, memory_was_limited: bool = False) -> Failu
 
 
 def headline(error: BaseException) -> str:
-    """The exception as one line for a table."""
+    """Return the type and the first line of an exception's message as one line, for a table."""
     words = " ".join(str(error).split("\n", 1)[0].split())
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 

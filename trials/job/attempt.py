@@ -39,10 +39,10 @@ _UNEQUAL = (LinkHealth(ends=(0, 1), delay_s=1.0),)
 
 
 def admit(spec: TrialSpec, rank_info: RankInfo) -> None:
-    """Return if the layout is legal for the model and the workload on the ranks there are.
+    """Check that the layout is legal for the model, the workload and the number of ranks.
 
     Raises:
-        InvalidInput: With the first rule that is broken, and the nearest value that keeps it.
+        InvalidInput: A rule is broken. The error names the first such rule and the nearest legal value.
     """
     require_legal(spec.layout, _job(spec, rank_info), (*RULES, *TRIAL_RULES))
     if spec.optimizer is not None and (refusal := spec.optimizer.refuses(spec.layout)):
@@ -96,9 +96,16 @@ _RESERVE_BYTES = 4 * MIB
 
 
 def attempt(spec_text: str, reporter: Reporter, rank_info: RankInfo, *, store: Store | None = None) -> int:
-    """Run the trial that a JSON text describes, as one of its ranks; bad news goes to the reports.
+    """Run a trial as one of its ranks, and return the exit code. Failures are written to the reports.
 
-    The process is not fit for another trial afterwards: it is bound to a core, and its groups are left to its end.
+    Afterwards this process cannot run another trial: it is bound to a core, and its process groups stay open until it
+    ends.
+
+    Args:
+        spec_text: The specification of the trial as JSON.
+        reporter: Writes the reports of this rank.
+        rank_info: The place of this rank in the job.
+        store: The store in which the ranks meet; None: they meet as torchrun's variables say.
     """
     reserve = mmap(-1, _RESERVE_BYTES, flags=MAP_PRIVATE | MAP_ANONYMOUS)  # counts against a limit, untouched
     try:

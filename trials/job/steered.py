@@ -27,14 +27,22 @@ from autotuner.training.pipelines.pipeline import ResilientPipeline
 
 
 class Gathered(Protocol):
-    """A way to hear what every rank has of something, by rank."""
+    """A function that exchanges a value among all ranks: it takes this rank's value and returns all, by rank."""
 
     def __call__(self, own: Any, /) -> list[Any]:
         """Return the values of all ranks."""
 
 
 def powers(layout: Layout, most_in_flight: tuple[int, ...] | None = None) -> Powers:
-    """Return what a layout lets its controller do: a fixed schedule stays, and only delegates that it has can send."""
+    """Return what the controller of a pipeline may change while a trial of the layout runs.
+
+    Only an adaptive schedule may be planned anew. Only a layout with delegates (processes that send for a rank) can use
+    them.
+
+    Args:
+        layout: The layout of the trial.
+        most_in_flight: Largest number of micro-batches in flight that fit in memory, by stage; None: no limit.
+    """
     is_adaptive = layout.pipeline_schedule == PipelineSchedule.ADAPTIVE
     has_delegates = layout.p2p_transport == P2PTransport.DELEGATED
     return Powers(
@@ -48,13 +56,15 @@ def powers(layout: Layout, most_in_flight: tuple[int, ...] | None = None) -> Pow
 
 
 class SteeredPipeline:
-    """Plans and steers this rank's pipeline between steps, as all ranks do at the same time.
+    """This rank's pipeline with a controller that plans it and adapts it to slow links between steps.
+
+    All ranks do the same at the same time.
 
     Args:
-        spec: Of the trial.
-        place: Of this rank.
-        pipeline: Its stages.
-        gathered: How it hears of the others.
+        spec: The specification of the trial.
+        place: The place of this rank in the layout.
+        pipeline: The stages of this rank.
+        gathered: Exchanges values among all ranks.
     """
 
     def __init__(self, spec: TrialSpec, place: Place, pipeline: ResilientPipeline, gathered: Gathered) -> None:
@@ -65,17 +75,18 @@ class SteeredPipeline:
     def of(
         cls, spec: TrialSpec, place: Place, pipeline: ResilientPipeline | None, gathered: Gathered
     ) -> SteeredPipeline | None:
-        """Return the steered pipeline of a trial; None if nothing changes while it runs."""
+        """Return the steered pipeline of a trial; None if nothing about its pipeline changes while it runs."""
         is_adaptive = spec.layout.pipeline_schedule == PipelineSchedule.ADAPTIVE
         if pipeline is None or not (is_adaptive or spec.fault_trace is not None):
             return None
         return cls(spec, place, pipeline, gathered)
 
     def begin(self, most_in_flight: Callable[[int], int]) -> None:
-        """Plan by the step before, if the schedule is one that is planned, and watch from now on.
+        """Plan the schedule from the times of the latest step, if it is adaptive, and watch the links from now on.
 
         Args:
-            most_in_flight: Micro-batches that this rank has memory for, of so many that it had.
+            most_in_flight: Returns the number of micro-batches that fit in this rank's memory, given the number that
+                were in flight in the latest step.
         """
         layout = self._spec.layout
         if layout.pipeline_schedule != PipelineSchedule.ADAPTIVE:
@@ -97,7 +108,7 @@ class SteeredPipeline:
         return [conditions.between(link, link + 1).delay_s for link in range(num_links)]
 
     def after_step(self, number: int) -> tuple[LinkEvent, ...]:
-        """Return what was found with a step; nothing before the pipeline is watched."""
+        """Return the events that the controller noticed in a step, such as a slow link; empty before ``begin``."""
         return () if self._controller is None else self._controller.after_step(number)
 
     def _plan(self, times: PassTimes, may: Powers) -> None:

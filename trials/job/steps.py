@@ -40,10 +40,18 @@ T = TypeVar("T")
 def run_steps(
     spec: TrialSpec, reporter: Reporter, device: torch.device, grid: Grid, peak: Peak, standby: Standby | None = None
 ) -> None:
-    """Build the step, repeat it as the settings say, and report what the ranks saw together.
+    """Build the step of a trial, repeat it as the settings say, and report the measurements of all ranks together.
 
-    The measurement is reported before any step is profiled. A rank that dies of the profiler's memory, or is killed,
-    takes every later collective with it, and so whatever its peers have not reported by then.
+    The measurement is reported before any step is profiled. If the profiler makes a rank run out of memory, or the rank
+    is killed, no later collective can succeed, so other ranks could not report either.
+
+    Args:
+        spec: The specification of the trial.
+        reporter: Writes the reports of this rank.
+        device: The device of this rank.
+        grid: The grid of ranks, with this rank's place on it.
+        peak: The peak rate of the accelerator, to which the MFU refers.
+        standby: Sends the messages of a planned pipeline; None: its process group sends them.
     """
     watch, gpu = MemoryWatch(device), gpu_of(device)
     watch.start()

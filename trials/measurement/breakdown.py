@@ -22,7 +22,7 @@ from trials.measurement.recording import FORWARD, UNNAMED_WAIT, Event, Recording
 
 
 class Span(NamedTuple):
-    """Something of the kind ``part`` happened from one moment to another, in nanoseconds of one clock."""
+    """An interval of time in which one kind of work (``part``) happened, in nanoseconds of one clock."""
 
     start_ns: int
     end_ns: int
@@ -30,9 +30,10 @@ class Span(NamedTuple):
 
 
 def divided(window: Span, spans: Iterable[Span]) -> Counter[str]:
-    """Nanoseconds of the window by part: each moment goes to the first of the spans that covers it.
+    """Return the nanoseconds of a window for each part (kind of work), as a sum over its moments.
 
-    What none covers goes to the window's own part, so the parts always sum to the window.
+    A moment belongs to the first span in the list that covers it. Moments that no span covers belong to the part of the
+    window itself, so the parts always sum to the length of the window.
     """
     free: list[tuple[int, int]] = [(window.start_ns, window.end_ns)]
     parts: Counter[str] = Counter()
@@ -43,7 +44,12 @@ def divided(window: Span, spans: Iterable[Span]) -> Counter[str]:
 
 
 def joined(spans: Sequence[Span], breaks: Sequence[int]) -> list[Span]:
-    """The spans, in order of time, with the gaps between neighbours closed; a gap in which a break falls stays open."""
+    """Return the spans in order of time, with the gap between two neighbours closed unless a break falls into it.
+
+    Args:
+        spans: The spans.
+        breaks: Moments in nanoseconds at which a gap must stay open.
+    """
     closed: list[Span] = []
     breaks = sorted(breaks)
     for span in sorted(spans):
@@ -78,7 +84,7 @@ BACKWARD = "autograd::engine::evaluate_function: "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moments:
-    """Moments of a step on the host's clock."""
+    """The main moments of a recorded step, in nanoseconds of the host's clock."""
 
     thread: int
     """The one that runs the step."""
@@ -94,7 +100,7 @@ class Moments:
 
     @classmethod
     def of(cls, events: Sequence[Event]) -> Moments:
-        """Read them from a recording with the marks of one step."""
+        """Return the moments of a step from its recorded events, among which are the marks of the stopwatch."""
         marks = {event.name.removeprefix(MARK): event for event in events if event.name.startswith(MARK)}
         window = Span(marks["begin"].end_ns, marks["done"].start_ns, "other_s")
         nodes = [event for event in events if event.name.startswith(BACKWARD)]
@@ -110,7 +116,7 @@ class Moments:
 
     @property
     def start_ns(self) -> int:
-        """The step begins."""
+        """The moment at which the step begins."""
         return self.window.start_ns
 
 
@@ -135,9 +141,10 @@ _PARTS: tuple[tuple[str, Communication], ...] = (
 
 
 def communication_part(name: str) -> Communication | None:
-    """``all_gather_s`` for ``c10d::_allgather_base_``, ``gloo:all_gather`` and ``ncclDevKernel_AllGather_RING_LL``.
+    """Return the part of a breakdown to which a collective belongs, by the name of its operation or kernel.
 
-    None for what is no collective.
+    For example, ``all_gather_s`` for ``c10d::_allgather_base_``, ``gloo:all_gather`` and
+    ``ncclDevKernel_AllGather_RING_LL``. None if the name is not one of a collective.
     """
     bare = name.replace("_", "").lower()
     return next((part for word, part in _PARTS if word in bare), None)
@@ -147,11 +154,15 @@ def communication_part(name: str) -> Communication | None:
 
 
 def host_time_ns(events: Sequence[Event], *, pipelined: bool) -> Counter[str]:
-    """Nanoseconds of the step by part of a ``Breakdown``.
+    """Return the nanoseconds of a step on a CPU for each part of a ``Breakdown``.
 
-    A moment in which the main thread starts a collective or waits for one belongs to that collective. What is left
-    is divided by the nearest of: a backward pass, a stage's forward pass, an operation outside of both, a collective
-    that gloo carries out while no operation runs (who waits for one in C++ shows nowhere else).
+    A moment in which the main thread starts a collective or waits for one belongs to that collective. Any other moment
+    belongs to the first of these that covers it: a backward pass, a stage's forward pass, an operation outside of both,
+    a collective that gloo carries out while no operation runs (a wait for it in C++ is visible nowhere else).
+
+    Args:
+        events: The recorded events of the step.
+        pipelined: True if the layout has pipeline stages.
     """
     moments = Moments.of(events)
     main = [event for event in events if event.thread == moments.thread and event.end_ns > moments.start_ns]
@@ -209,12 +220,17 @@ _CALLS = ("c10d::", "_c10d_functional::", "nccl:")
 
 
 def device_time_ns(host: Sequence[Event], device: Sequence[Event], *, pipelined: bool) -> Counter[str]:
-    """Nanoseconds of the step by part of a ``Breakdown``.
+    """Return the nanoseconds of a step on a GPU for each part of a ``Breakdown``.
 
-    A moment in which any kernel computes belongs to the phase that launched it; one in which only NCCL's kernels run
-    belongs to their collective: it is exposed. A GPU without a kernel waits for the host, which is none of the parts.
-    NCCL's kernel of a send or receive runs while it waits for the other rank. In a pipeline, what such kernels take
-    beyond the shortest of them is that wait.
+    A moment in which any kernel computes belongs to the phase that launched the kernel. A moment in which only kernels
+    of NCCL run belongs to their collective: that time is exposed. A GPU without a running kernel waits for the host,
+    which is none of the parts. NCCL's kernel of a send or receive runs while it waits for the other rank. So in a
+    pipeline, the time of such kernels beyond the shortest of them counts as waiting.
+
+    Args:
+        host: The recorded operations of the host.
+        device: The recorded kernels of the device.
+        pipelined: True if the layout has pipeline stages.
     """
     moments, origins = Moments.of(host), _Origins(host)
     computing: list[Span] = []
@@ -306,7 +322,14 @@ _BREAKDOWN_PARTS = tuple(field.name for field in fields(Breakdown) if field.name
 
 
 def breakdown_of(recordings: Mapping[int, Recording], layout: Layout, device: torch.device, *, rank: int) -> Breakdown:
-    """Mean parts of this rank's recorded steps, by their numbers, of which there is one at least."""
+    """Return the breakdown of this rank's time, averaged over its recorded steps.
+
+    Args:
+        recordings: Recordings by the number of their step; at least one.
+        layout: The layout of the trial.
+        device: The device of this rank.
+        rank: The number of this rank.
+    """
     pipelined = layout.pipeline_parallel_degree > 1
     steps = [
         device_time_ns(recording.host, recording.device, pipelined=pipelined)
@@ -320,5 +343,5 @@ def breakdown_of(recordings: Mapping[int, Recording], layout: Layout, device: to
 
 
 def longest_computing(breakdowns: Sequence[Breakdown]) -> Breakdown:
-    """The breakdown of the rank that computes longest: the one that the others wait for."""
+    """Return the breakdown of the rank that computes longest, for which the other ranks wait."""
     return max(breakdowns, key=lambda b: b.forward_s + b.backward_s + b.optimizer_s)

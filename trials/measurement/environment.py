@@ -26,7 +26,7 @@ Source: nvml.h of CUDA 12, ``nvmlClocksEventReason*``."""
 
 
 class Gpu:
-    """A GPU as NVML sees it; None for facts that the model or a virtual machine does not report."""
+    """A GPU as NVML sees it. A fact that the model or a virtual machine does not report is None or missing."""
 
     def __init__(self, library: Any, handle: Any) -> None:
         self._nvml = library
@@ -34,13 +34,16 @@ class Gpu:
 
     @property
     def energy_j(self) -> float | None:
-        """Used since the driver was loaded; counted by the board itself, so nobody has to sample its power."""
+        """Return the joules used since the driver was loaded; None if the GPU does not count them.
+
+        The board itself counts, so nobody has to sample its power.
+        """
         millijoules = self._ask("nvmlDeviceGetTotalEnergyConsumption")
         return None if millijoules is None else millijoules / 1e3
 
     @property
     def facts(self) -> dict[str, str]:
-        """Driver, clocks as now and at most, what holds them down, the power limit, error correction, and the bus."""
+        """Return the driver, the clocks and what limits them, the power limit, error correction, and the bus width."""
         nvml = self._nvml
         found = {
             "driver": self._ask("nvmlSystemGetDriverVersion", of_device=False),
@@ -73,7 +76,7 @@ def _first(modes: Sequence[int] | None) -> int | None:
 
 
 def gpu_of(device: torch.device) -> Gpu | None:
-    """The GPU behind a device; None for a CPU, and where NVML or its Python package is missing."""
+    """Return the GPU of a device; None for a CPU, or if NVML or its Python package is missing."""
     if device.type != "cuda":
         return None
     try:
@@ -90,10 +93,10 @@ def gpu_of(device: torch.device) -> Gpu | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerMeter:
-    """Mean power of a GPU between two moments, from NVML's energy counter: no thread disturbs a rank.
+    """A meter of the mean power of a GPU between two moments, which reads NVML's energy counter twice.
 
-    A100 and H100 look at their own power during a quarter of the time only (arXiv 2312.02741), so the power of a load
-    that comes in short bursts is known less well than that of a steady one.
+    It needs no thread that would disturb a rank. A100 and H100 sample their own power during only a quarter of the time
+    (arXiv 2312.02741). So the power of a load with short bursts is less certain than that of a steady one.
     """
 
     gpu: Gpu | None
@@ -102,11 +105,11 @@ class PowerMeter:
 
     @classmethod
     def start(cls, gpu: Gpu | None) -> PowerMeter:
-        """Power counts from now on; None is an accelerator whose power nothing measures."""
+        """Return a meter that counts from now on; ``gpu`` is None if nothing can measure its power."""
         return cls(gpu=gpu, energy_j=gpu.energy_j if gpu else None, started_at=time.perf_counter())
 
     def mean_w(self) -> float | None:
-        """Mean power since the start; None where nothing measures it."""
+        """Return the mean power in watts since the start; None if nothing measures it."""
         now_j = self.gpu.energy_j if self.gpu else None
         if now_j is None or self.energy_j is None:
             return None
@@ -117,17 +120,20 @@ class PowerMeter:
 
 
 def environment(device: torch.device, gpu: Gpu | None, variables: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The facts of this rank's machine; its name is hashed, so that results can be shared and still told apart."""
+    """Return the facts of this rank's machine: versions, hardware, and variables that change how libraries behave.
+
+    The name of the host is hashed, so that results can be shared and machines can still be told apart.
+    """
     facts = {"torch": torch.__version__} | software_facts() | hardware_facts()
     facts |= _cuda(device) if device.type == "cuda" else {"device": facts.get("cpu", ""), "backend": "gloo"}
     return facts | (gpu.facts if gpu else {}) | settings_of_libraries(variables)
 
 
 def of_all_ranks(facts: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Return the facts of rank 0, and those that other ranks see differently: a slow step is as a rule one rank's.
+    """Return the facts of rank 0, together with those that differ on other ranks.
 
-    Of clocks and limits the lowest counts, of versions and devices each with the ranks that have it; ``nodes`` lists
-    all machines where there is more than one.
+    They are listed because a single rank often makes a step slow. For clocks and limits, the lowest value counts. For
+    versions and devices, each value is listed with its ranks. If there is more than one machine, ``nodes`` lists all.
     """
     hosts = sorted({one["host"] for one in facts})
     together = {name: _of_all(name, value, facts) for name, value in facts[0].items()}
@@ -159,24 +165,24 @@ def _cuda(device: torch.device) -> dict[str, str]:
 
 
 def own_core(rank_info: RankInfo) -> int:
-    """The core of this rank: the allowed ones in turn, by local rank."""
+    """Return the CPU core of this rank: the ranks of a host take the allowed cores in turn."""
     allowed = sorted(os.sched_getaffinity(0))
     return allowed[rank_info.local_rank % len(allowed)]
 
 
 def num_cores_used(rank_info: RankInfo) -> int:
-    """Different cores that the ranks of this host are bound to; ask before ``pin``."""
+    """Return the number of different cores to which the ranks of this host are bound; call it before ``pin``."""
     return min(rank_info.local_world_size, len(os.sched_getaffinity(0)))
 
 
 def pin(core: int) -> None:
-    """Bind this process and the threads it starts to one core, so that the cores a trial has are a fact."""
+    """Bind this process, and the threads that it starts, to one core, so that a trial's number of cores is known."""
     os.sched_setaffinity(0, {core})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuTime:
-    """CPU seconds since boot or since a process's start; two of them make an interval."""
+    """CPU seconds of the machine since boot, and of this process since its start; two of them make an interval."""
 
     machine_busy_s: float
     machine_total_s: float
@@ -184,14 +190,18 @@ class CpuTime:
 
     @classmethod
     def now(cls, helpers: Iterable[int] = ()) -> CpuTime:
-        """Read the kernel's counters; what processes that work for this one have used counts as its own."""
+        """Read the counters of the kernel.
+
+        Args:
+            helpers: Ids of processes that work for this one; their CPU time counts as its own.
+        """
         busy_s, total_s = machine_cpu_s()
         usage = resource.getrusage(resource.RUSAGE_SELF)
         own_s = usage.ru_utime + usage.ru_stime + sum(map(process_cpu_s, helpers))
         return cls(machine_busy_s=busy_s, machine_total_s=total_s, own_s=own_s)
 
     def since(self, start: CpuTime) -> CpuTime:
-        """Return what was used between ``start`` and now."""
+        """Return the CPU time used from ``start`` to this moment."""
         return CpuTime(
             machine_busy_s=self.machine_busy_s - start.machine_busy_s,
             machine_total_s=self.machine_total_s - start.machine_total_s,
@@ -199,7 +209,11 @@ class CpuTime:
         )
 
     def foreign_share(self, ranks_s: float) -> float:
-        """Fraction of the machine that processes other than the ranks used, 0..1; ``ranks_s`` sums over this host's."""
+        """Return the fraction of the machine's CPU time that processes other than the ranks used, 0..1.
+
+        Args:
+            ranks_s: CPU seconds of all ranks of this host together.
+        """
         if self.machine_total_s <= 0.0:
             return 0.0  # shorter than a tick of the kernel's clock
         return min(max((self.machine_busy_s - ranks_s) / self.machine_total_s, 0.0), 1.0)

@@ -25,9 +25,9 @@ MARK = "trial: "
 
 
 class Stopwatch:
-    """Named moments: points in the CUDA stream, or of the clock where work is done when a call returns.
+    """Named moments of a step: points in the CUDA stream, or on a CPU the time at which the host gets there.
 
-    A profiler that runs meanwhile sees them too.
+    A profiler that runs at the same time records them too.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -35,16 +35,21 @@ class Stopwatch:
         self._marks: dict[str, Any] = {}
 
     def mark(self, name: str) -> None:
-        """Mark this as the moment ``name``; the latest call counts."""
+        """Record the present moment under a name; a later call with the same name replaces it."""
         with record_function(MARK + name):
             self._marks[name] = self._clock.now()
 
     def between_s(self, start: str, end: str) -> float:
-        """Seconds from one moment to another; on CUDA it waits until the second has passed."""
+        """Return the seconds between two named moments; on CUDA, wait until the second one has passed."""
         return self._clock.between_s(self._marks[start], self._marks[end])
 
     def mark_backward_of(self, layer: nn.Module, name: str) -> None:
-        """Mark the moment when the gradient of the layer's input is known, in each backward pass."""
+        """Record a moment in each backward pass: when the gradient of the layer's input is known.
+
+        Args:
+            layer: The layer.
+            name: The name of the moment.
+        """
 
         def on_input(module: nn.Module, args: tuple[Tensor, ...]) -> None:
             del module
@@ -60,7 +65,7 @@ class Stopwatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRecord:
-    """The measured steps as one rank saw them."""
+    """The measurements of one rank over all measured steps."""
 
     host: str
     cpu: CpuTime
@@ -81,7 +86,7 @@ class RankRecord:
 
 
 def phases_of(stopwatch: Stopwatch) -> PhaseTimes:
-    """The phases of the step that the stopwatch followed last."""
+    """Return the times of the phases in the latest step that the stopwatch followed."""
     averaging_s = stopwatch.between_s("updated", "agreed")
     return PhaseTimes(
         forward_backward_s=stopwatch.between_s("start", "first layer's gradient"),
@@ -98,7 +103,15 @@ def measurement(
     *,
     environment: Mapping[str, str],
 ) -> Measurement:
-    """The trial's answer, without a breakdown, from rank 0's steps and every rank's record."""
+    """Return the measurement of a trial, still without a breakdown of the time.
+
+    Args:
+        spec: The specification of the trial.
+        peak: The peak rate of the accelerator, to which the MFU refers.
+        steps: The reports of all steps, from rank 0.
+        ranks: The record of every rank.
+        environment: The facts of the machines.
+    """
     here = [record for record in ranks if record.host == ranks[0].host]
     measured = _Measured(
         steps=[report.step for report in steps if report.is_measured], period=steps_per_exchange(spec.layout)

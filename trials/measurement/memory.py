@@ -17,10 +17,10 @@ from trials.processes import silence_stderr
 
 
 def limit(device: torch.device, budget_bytes: int) -> None:
-    """Limit this process to that much more memory; beyond it, it fails as on a full device.
+    """Limit this process to ``budget_bytes`` more memory; beyond that, it fails as on a full device.
 
-    On a CPU the kernel refuses data pages beyond the budget, so the caching of malloc counts as the caching
-    allocator's does on CUDA; the Python objects that come with a model count too.
+    On a CPU the kernel refuses data pages beyond the budget. So memory that malloc caches counts, as memory of the
+    caching allocator does on CUDA. The Python objects that come with a model count too.
     """
     if device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
@@ -31,7 +31,11 @@ def limit(device: torch.device, budget_bytes: int) -> None:
 
 
 def lift_limit() -> bool:
-    """Undo ``limit`` on a CPU, so that a rank that ran out of memory can still say so; whether there was one."""
+    """Remove the limit that ``limit`` set on a CPU, so that a rank that ran out of memory can still report it.
+
+    Returns:
+        True if there was a limit.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
     return soft != hard
@@ -51,12 +55,12 @@ def _status_bytes(field: str) -> int:
 
 
 class MemoryWatch:
-    """Watches memory from the first parameter on: what tensors held at most, and what was taken for them.
+    """A record of the peak of memory from the first parameter on: bytes held by tensors, and bytes reserved for them.
 
-    On CUDA the allocator keeps both peaks anyway. On a CPU the profiler records every allocation of torch's allocator;
-    that costs microseconds per operation, and seconds to evaluate, so it ends with the first step, which is as high as
-    it gets, and steps that are timed stay outside. The growth of the process is watched from then on: the records of
-    the profiler are part of the process too.
+    On CUDA the allocator keeps both peaks anyway. On a CPU the profiler records every allocation of torch's allocator.
+    It costs microseconds per operation, and seconds to evaluate. So it ends with the first step, which reaches the
+    peak, and does not disturb the steps that are timed. The growth of the process is watched only after that, because
+    the records of the profiler are part of the process too.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -67,7 +71,7 @@ class MemoryWatch:
         self._resident_bytes = 0
 
     def start(self) -> None:
-        """Begin: nothing that was allocated before counts."""
+        """Start to record; memory that was allocated before does not count."""
         if self._device.type == "cuda":
             torch.cuda.empty_cache()  # what is cached counts as reserved
             torch.cuda.reset_peak_memory_stats(self._device)
@@ -79,7 +83,7 @@ class MemoryWatch:
             self._recording.enter_context(self._profile)
 
     def stop(self) -> None:
-        """Stop paying for it."""
+        """Stop the profiler on a CPU, and keep the peak; do nothing on CUDA."""
         if self._profile is None:
             return
         with silence_stderr():
@@ -90,12 +94,15 @@ class MemoryWatch:
 
     @property
     def peak_bytes(self) -> int:
-        """Highest bytes allocated at one time: by torch's CPU allocator, or so far by CUDA's."""
+        """Return the peak of bytes held by tensors: of torch's CPU allocator up to ``stop``, or of CUDA's up to now."""
         return torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else self._peak_bytes
 
     @property
     def reserved_bytes(self) -> int:
-        """Highest bytes taken for tensors, in use or not: by CUDA's caching allocator, or by which the process grew."""
+        """Return the peak of bytes reserved for tensors, in use or not.
+
+        On CUDA, that is the memory of the caching allocator. On a CPU, it is the growth of the process.
+        """
         if self._device.type == "cuda":
             return torch.cuda.max_memory_reserved(self._device)
         return max(0, _status_bytes("VmHWM") - self._resident_bytes)

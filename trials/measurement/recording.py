@@ -36,8 +36,8 @@ _OP_TYPES = dict(
 class Event(NamedTuple):
     """An operation on a thread of the host, or a kernel or copy on the device.
 
-    ``correlation`` of a kernel is that of the operation that launched it, 0 where none is known; threads of the host
-    that the profiler does not follow, such as those of gloo, have numbers of their own.
+    The ``correlation`` of a kernel is that of the operation that launched it, or 0 if none is known. Threads of the
+    host that the profiler does not follow, such as those of gloo, have numbers of their own.
     """
 
     start_ns: int
@@ -48,14 +48,14 @@ class Event(NamedTuple):
 
 
 class Recording:
-    """The events of a step; empty until the recording has ended."""
+    """The profiler's events of one step; empty until the recording has ended."""
 
     def __init__(self) -> None:
         self.host: list[Event] = []
         self.device: list[Event] = []
 
     def fill(self, events: Sequence[Any]) -> None:
-        """Take over what kineto recorded."""
+        """Take the events from the profiler's results (kineto is the profiler library of torch)."""
         for event in events:
             if event.device_type() == DeviceType.CPU:
                 self.host.append(_event(event, event.start_thread_id(), _correlation(event)))
@@ -79,7 +79,10 @@ def _event(event: Any, thread: int, correlation: int) -> Event:
 
 @contextmanager
 def recorded(device: torch.device, stages: Sequence[nn.Module]) -> Iterator[Recording]:
-    """Record what runs inside, with the stages' forward passes and every wait for a collective as events."""
+    """Record all operations while the block runs.
+
+    The forward passes of stages and waits for collectives become events.
+    """
     recording = Recording()
     profiler = profile(use_device="cuda" if device.type == "cuda" else None)
     with silence_stderr():

@@ -29,7 +29,7 @@ from autotuner.training.pipelines.pipeline import PassLog
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedStep:
-    """A step of one rank, in seconds from the moment at which all ranks began."""
+    """The recorded passes of one rank in a step, in seconds from the moment at which all ranks began the step."""
 
     began_ns: int
     """Moment at which all ranks began, on the clock of this rank's host."""
@@ -46,9 +46,9 @@ class RecordedStep:
 
 
 class ActionLog:
-    """A log of passes and moments while it is switched on; otherwise each costs one comparison.
+    """A log of the passes of a step. While it is off, each call costs only a comparison.
 
-    On a GPU moments are points of the stream, so that nothing waits for them before the step is over.
+    On a GPU, moments are points of the stream, so that nothing waits for them before the step is over.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -58,22 +58,29 @@ class ActionLog:
         self._begin: Any = None
 
     def begin(self) -> None:
-        """Note that all ranks begin a step that is recorded."""
+        """Start to record a step, at the moment at which all ranks begin it."""
         self._is_on = True
         self._began_ns, self._begin = time.perf_counter_ns(), self._log.clock.now()
 
     def running(self, kind: BlockKind, stage: int, micro_batch: int) -> AbstractContextManager[None]:
-        """A pass runs inside."""
+        """Return a context that records a pass, which runs inside it."""
         return self._log.running(kind, stage, micro_batch) if self._is_on else nullcontext()
 
     def going_on(self) -> AbstractContextManager[None]:
-        """Add what runs inside to the latest pass: the loss to the forward before it."""
+        """Return a context whose time is added to the latest pass. So the loss counts as part of its forward pass."""
         return self._log.going_on() if self._is_on else nullcontext()
 
     def end(
         self, complete_s: float, updated_s: float, done_s: float, *, averaging_s: tuple[float, ...] = ()
     ) -> RecordedStep:
-        """The step is over; the moments are seconds from its begin."""
+        """Stop to record, and return the recorded step.
+
+        Args:
+            complete_s: Moment at which the gradients were complete, in seconds from the beginning of the step.
+            updated_s: Moment at which the parameters were updated.
+            done_s: Moment at which the step was over.
+            averaging_s: Moments of an averaging of parameters among replicas; empty if there was none.
+        """
         self._is_on = False
         passes = tuple(
             Block(self._since_begin_s(start), self._since_begin_s(end), kind, stage, micro_batch)
@@ -106,7 +113,7 @@ _DIGITS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRecording:
-    """The steps that one rank recorded."""
+    """All steps that one rank recorded."""
 
     rank: int
     host: str
@@ -116,7 +123,10 @@ class RankRecording:
 
 
 def is_shown(rank: int, layout: Layout) -> bool:
-    """Return whether a rank has a lane: every one of a few, else the first of each pipeline rank."""
+    """Return True if the timeline shows a rank.
+
+    It shows all ranks of a small job; of a larger one, the first rank of each of the first and last pipeline stages.
+    """
     if layout.world_size <= _ALL_RANKS:
         return True
     place = place_of(layout, rank)
@@ -126,7 +136,13 @@ def is_shown(rank: int, layout: Layout) -> bool:
 
 
 def step_timeline(ranks: Sequence[RankRecording], layout: Layout, num_micro_batches: int) -> StepTimeline:
-    """The shortest of the steps that they recorded, the one least disturbed, with its repetitions folded."""
+    """Return the timeline of the shortest recorded step, which was disturbed least, with repeated parts folded.
+
+    Args:
+        ranks: The recordings of the ranks that the timeline shows.
+        layout: The layout of the trial.
+        num_micro_batches: Number of micro-batches of a step.
+    """
     numbers = range(min(len(one.steps) for one in ranks))
     number = min(numbers, key=lambda index: max(one.steps[index].done_s for one in ranks))
     lanes = [_blocks(one.steps[number], _late_s(one, ranks, number)) for one in ranks]

@@ -22,7 +22,7 @@ from autotuner.training.batches import WHOLE_ROWS, Documents, attend_by_document
 
 
 class AttentionCore(Protocol):
-    """Attention where each token attends to itself and to those before it in its document, or its row."""
+    """A function that computes causal attention within each document, or within each row if it has no documents."""
 
     def __call__(self, q_BSHE: Tensor, k_BSKE: Tensor, v_BSKE: Tensor, documents: Documents = WHOLE_ROWS, /) -> Tensor:
         """Return attended_BSHE of queries, keys and values."""
@@ -38,12 +38,21 @@ BACKENDS = {
 
 
 def attention_core(kernel: AttentionKernel, *, seq_len: int, device: torch.device) -> AttentionCore:
-    """Attention within one rank over whole sequences, most often of ``seq_len`` tokens."""
+    """Return a function that computes attention over whole sequences on one rank.
+
+    Args:
+        kernel: The attention kernel.
+        seq_len: The usual number of tokens of a sequence.
+        device: The device of this rank.
+    """
     return _FlexCore(seq_len, device) if kernel == AttentionKernel.FLEX else attend
 
 
 def attend(q_BSHE: Tensor, k_BSKE: Tensor, v_BSKE: Tensor, documents: Documents = WHOLE_ROWS, /) -> Tensor:
-    """Attention within one rank, by the kernel of the ``kernel_context`` it is called in; once for each document."""
+    """Compute causal attention over whole sequences, once for each document.
+
+    The enclosing ``kernel_context`` chooses the kernel.
+    """
     if documents:
         return attend_by_document(attend, q_BSHE, k_BSKE, v_BSKE, documents)
     attended_BHSE = functional.scaled_dot_product_attention(
@@ -57,7 +66,7 @@ def attend(q_BSHE: Tensor, k_BSKE: Tensor, v_BSKE: Tensor, documents: Documents 
 
 
 def kernel_context(layout: Layout) -> AbstractContextManager[None]:
-    """Return the context in which ``attend`` calls the kernel of the layout, forward and backward."""
+    """Return the context in which ``attend`` uses the kernel of the layout, in the forward and the backward pass."""
     backend = BACKENDS.get(layout.attention_kernel)
     return nullcontext() if backend is None else sdpa_kernel(backend)
 

@@ -29,7 +29,15 @@ _EPSILON = 1e-5  # Llama 3's rms_norm_eps (model card, 2024-04)
 
 
 def norm(spec: TransformerSpec, width: int, *, fused: bool = True) -> nn.Module:
-    """The spec's normalisation; both ways have the same parameters by the same names."""
+    """Return the normalisation layer of the model.
+
+    The fused and the composed layer have parameters with the same names.
+
+    Args:
+        spec: The model.
+        width: Number of elements that are normalised together.
+        fused: Use torch's own module; False: compose it of simple operations.
+    """
     if spec.norm == "rmsnorm":
         return (nn.RMSNorm if fused else _ComposedRMSNorm)(width, eps=_EPSILON)
     weights = spec.norm != "layernorm_without_weights"
@@ -70,12 +78,12 @@ _ROTARY_BASE = 500_000.0  # Llama 3's rope_theta (arXiv 2407.21783, section 3.2)
 
 
 def every_position(num_tokens: int, device: torch.device | None) -> Tensor:
-    """The positions of a rank that sees whole sequences."""
+    """Return the positions 0, 1, ... of a rank that holds whole sequences."""
     return torch.arange(num_tokens, device=device)
 
 
 def rotary_table(positions: Tensor, head_dim: int) -> Tensor:
-    """Cosines and sines of every position and frequency: shape (2, S, E/2), fp32.
+    """Return the cosines and sines of every position and frequency for rotary embeddings: shape (2, S, E/2), fp32.
 
     Source: RoFormer, arXiv 2104.09864, equation 15.
     """
@@ -85,14 +93,14 @@ def rotary_table(positions: Tensor, head_dim: int) -> Tensor:
 
 
 def rotate(x_BSHE: Tensor, table: Tensor) -> Tensor:
-    """Turn each pair (e, e + E/2) of a head by its position's angle."""
+    """Apply a rotary embedding: turn each pair (e, e + E/2) of elements of a head by the angle of its position."""
     cos, sin = table.to(x_BSHE.dtype)[:, :, None, :]
     first, second = x_BSHE.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
 
 class Attention(nn.Module):
-    """Causal self-attention around a core (``AttentionCore``)."""
+    """A module of causal self-attention: projections and norms around a function (``AttentionCore``) that attends."""
 
     def __init__(self, spec: TransformerSpec, core: AttentionCore, *, fused_norm: bool = True) -> None:
         super().__init__()
@@ -108,7 +116,13 @@ class Attention(nn.Module):
         self.core = core
 
     def forward(self, x_BSD: Tensor, table: Tensor | None, documents: Documents = WHOLE_ROWS) -> Tensor:
-        """Attend over the whole sequence, or document; ``table`` is None with learned positions."""
+        """Attend over the whole sequence, or over each document.
+
+        Args:
+            x_BSD: The hidden state.
+            table: The rotary table of the positions; None for a model with learned positions.
+            documents: Lengths of the documents in each row; by default, each row is one document.
+        """
         q_BSHE = self.query_norm(self.query(x_BSD).unflatten(-1, (-1, self.head_dim)))
         k_BSKE = self.key_norm(self.key(x_BSD).unflatten(-1, (-1, self.head_dim)))
         v_BSKE = self.value(x_BSD).unflatten(-1, (-1, self.head_dim))
@@ -120,7 +134,10 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and feed-forward, dense unless given, each behind a norm and beside a residual."""
+    """A transformer layer: attention and a feed-forward block, each with a norm before it and a residual around it.
+
+    The feed-forward block is dense unless another one is given.
+    """
 
     def __init__(
         self,
@@ -137,20 +154,20 @@ class Layer(nn.Module):
         self.mlp = _dense(spec) if feed_forward is None else feed_forward
 
     def forward(self, x_BSD: Tensor, table: Tensor | None, documents: Documents = WHOLE_ROWS) -> Tensor:
-        """The hidden state after this layer."""
+        """Return the hidden state after this layer."""
         h_BSD: Tensor = x_BSD + self.attention(self.attention_norm(x_BSD), table, documents)
         out_BSD: Tensor = h_BSD + self.mlp(self.mlp_norm(h_BSD))
         return out_BSD
 
 
 class Decoder(nn.Module):
-    """The layers ``layers`` of a decoder, with the embedding if they begin it and the output if they end it.
+    """Some consecutive layers of a decoder, with the embedding if they begin it, and with the output if they end it.
 
-    Of every sequence it sees the tokens at ``token_positions``: ``seq_len`` of them where it is not fed the tokens
-    themselves. Tensor ranks may hold a part of the hidden states, which do not tell how many they are.
+    It sees the tokens of every sequence at ``token_positions``. If it does not receive the tokens themselves, there are
+    ``seq_len`` of them: tensor ranks may hold only a part of the hidden states, which do not tell their number.
 
-    Parameters are named as in the whole model (``layers.7.mlp.up.weight``), whichever part this is. Tied tables are
-    two parameters until somebody ties them: what replaces parameters by parts of them must do it again.
+    Parameters are named as in the whole model (``layers.7.mlp.up.weight``), whichever part this is. Tied tables are two
+    parameters until somebody ties them; code that replaces parameters by parts of them must tie them again.
     """
 
     def __init__(
@@ -181,7 +198,10 @@ class Decoder(nn.Module):
         self.output = nn.Linear(spec.hidden_size, spec.vocab_size, bias=False) if ends else None
 
     def forward(self, x: Tensor, documents: Documents = WHOLE_ROWS) -> Tensor:
-        """Turn tokens_BS, or x_BSD behind the first stage, into logits_BSV, or x_BSD before the last stage."""
+        """Run the layers.
+
+        The first stage takes tokens_BS, later ones x_BSD; the last returns logits_BSV, others x_BSD.
+        """
         positions_S = self._positions(x, documents)
         if self.embedding is not None:
             tokens_BS, x = x, self.embedding(x)
@@ -218,17 +238,26 @@ _STANDARD_DEVIATION = 0.02  # GPT-2's initializer_range; a trial trains a few st
 
 
 def parameter_dtype(precision: Precision) -> torch.dtype:
-    """Format of parameters, activations and gradients; the optimizer's own copies are fp32 (``optimizer``)."""
+    """Return the format of parameters, activations and gradients.
+
+    The optimizer's own copies of the parameters are fp32 (see ``trials.step.optimizer``).
+    """
     return torch.float32 if precision == Precision.FP32 else torch.bfloat16
 
 
 def materialise(module: nn.Module, path: str, *, seed: int, device: torch.device, dtype: torch.dtype) -> None:
     """Replace the meta parameters of a module by their first values, and its buffers by zeros.
 
-    Every tensor has a generator of its own, seeded by the trial's seed and its name in the whole model, in which
-    ``path`` is the module's. So its values depend neither on the layout nor on the order of construction. They are
-    drawn on ``device`` (a GPU draws billions in well under a second): equal between layouts, not between kinds of
-    device.
+    Every tensor has its own random generator, seeded by the trial's seed and the tensor's name in the whole model. So
+    its values depend neither on the layout nor on the order of construction. They are drawn on ``device`` (a GPU draws
+    billions in well under a second): they are equal between layouts, but not between kinds of device.
+
+    Args:
+        module: The module.
+        path: The name of the module in the whole model.
+        seed: The seed of the trial.
+        device: The device on which values are drawn and kept.
+        dtype: The format of the parameters.
     """
     for name, parameter in list(module.named_parameters()):
         owner, _, leaf = name.rpartition(".")
@@ -261,9 +290,10 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def cross_entropy(logits_BSV: Tensor, labels_BS: Tensor) -> Tensor:
-    """Sum over all tokens that have a label, computed in fp32 whatever the logits are in.
+    """Return the sum of the cross-entropy losses of all tokens that have a label, computed in fp32.
 
-    A sum, and not a mean: whoever knows the tokens of the whole step divides by them, so that each counts alike.
+    It is a sum, not a mean: the caller divides it by the number of tokens of the whole step, so that all tokens count
+    alike.
     """
     return functional.cross_entropy(
         logits_BSV.flatten(0, 1).float(), labels_BS.flatten(), ignore_index=NO_LABEL, reduction="sum"

@@ -28,15 +28,22 @@ from autotuner.core.model import TransformerSpec
 
 
 def histogram(indices: Tensor, num_values: int) -> Tensor:
-    """Count how often each value 0, 1, ... is among the indices; unlike ``bincount``, in a shape known before."""
+    """Count how often each of the values 0 to ``num_values`` - 1 occurs in a tensor.
+
+    Unlike ``torch.bincount``, the shape of the result does not depend on the data.
+    """
     nothing = torch.zeros(num_values, dtype=torch.long, device=indices.device)
     return nothing.scatter_add(0, indices, torch.ones_like(indices))
 
 
 def count_on_host(counts: Tensor, total: int) -> list[int]:
-    """The counts, which sum to ``total``; the host waits for the device.
+    """Return counts from the device as a list of numbers; the host waits for the device.
 
-    Tensors without values (a dry run) count as if nobody had a preference.
+    In a dry run, tensors have no values; then ``total`` is divided as evenly as possible.
+
+    Args:
+        counts: The counts on the device.
+        total: Their sum.
     """
     if isinstance(counts, FakeTensor):
         quotient, remainder = divmod(total, len(counts))
@@ -46,14 +53,20 @@ def count_on_host(counts: Tensor, total: int) -> list[int]:
 
 
 def inverse(order: Tensor) -> Tensor:
-    """The order that takes rows back to where they were."""
+    """Return the permutation that undoes ``order``."""
     back = torch.empty_like(order)
     back[order] = torch.arange(len(order), device=order.device)
     return back
 
 
 def permuted(rows: Tensor, order: Tensor, back: Tensor) -> Tensor:
-    """The rows ``rows[order]``; ``back`` is the inverse of ``order``."""
+    """Return ``rows[order]``, with a backward pass that is as reproducible as the forward pass.
+
+    Args:
+        rows: The rows.
+        order: The permutation.
+        back: The inverse of ``order``.
+    """
     result: Tensor = _Permuted.apply(rows, order, back)  # type: ignore[no-untyped-call]  # torch leaves it untyped
     return result
 
@@ -76,7 +89,7 @@ class _Permuted(torch.autograd.Function):
 
 
 class FeedForward(nn.Module):
-    """SwiGLU (arXiv 2002.05202) where it is gated, GELU between two matrices where not."""
+    """A dense feed-forward block: SwiGLU (arXiv 2002.05202) if it is gated, otherwise GELU between two matrices."""
 
     def __init__(self, hidden_size: int, ffn_size: int, *, gated: bool, bias: bool) -> None:
         super().__init__()
@@ -85,14 +98,14 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(ffn_size, hidden_size, bias=bias)
 
     def forward(self, x_BSD: Tensor) -> Tensor:
-        """Transform every token by itself."""
+        """Apply the block to every token separately."""
         gate_BSF = None if self.gate is None else self.gate(x_BSD)
         out_BSD: Tensor = self.down(activated(gate_BSF, self.up(x_BSD)))
         return out_BSD
 
 
 def activated(gate: Tensor | None, up: Tensor) -> Tensor:
-    """Return the input of the last matrix."""
+    """Return the input of a feed-forward block's last matrix: SwiGLU of ``gate`` and ``up``, or GELU without a gate."""
     return functional.gelu(up) if gate is None else functional.silu(gate) * up
 
 
@@ -114,7 +127,7 @@ def _itself(parameter: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalExperts:
-    """The experts of every layer that one of ``num_ranks`` ranks holds, and how it reaches the others."""
+    """The experts of every layer that one of ``num_ranks`` ranks holds, and the way in which it exchanges tokens."""
 
     rank: int = 0
     num_ranks: int = 1
@@ -124,7 +137,7 @@ class LocalExperts:
     """Function from a parameter to the values of it that this rank holds."""
 
     def indices(self, num_experts: int) -> range:
-        """The experts held: neighbours."""
+        """Return the numbers of the experts that this rank holds, which are consecutive."""
         size = num_experts // self.num_ranks
         return range(self.rank * size, (self.rank + 1) * size)
 
@@ -134,7 +147,10 @@ ALL_EXPERTS = LocalExperts()
 
 
 class SparseFeedForward(nn.Module):
-    """Routed experts, and shared ones beside them that see every token (arXiv 2401.06066)."""
+    """A mixture of experts: each token goes to the few experts that a router chooses, and to all shared experts.
+
+    Source: arXiv 2401.06066.
+    """
 
     def __init__(self, spec: TransformerSpec, experts: MixtureOfExperts, local: LocalExperts) -> None:
         super().__init__()
@@ -143,7 +159,7 @@ class SparseFeedForward(nn.Module):
         self.shared = FeedForward(spec.hidden_size, width, gated=spec.gated_mlp, bias=False) if width else None
 
     def forward(self, x_BSD: Tensor) -> Tensor:
-        """Apply the experts of every token."""
+        """Return the sum of the routed and the shared experts' answers for every token."""
         out_BSD: Tensor = self.routed(x_BSD)
         return out_BSD if self.shared is None else out_BSD + self.shared(x_BSD)
 
@@ -186,10 +202,9 @@ class _Routed(nn.Module):
 
 
 class Experts(nn.Module):
-    """The matrices of a rank's experts, one tensor for all of them with the expert first.
+    """The matrices of a rank's experts, each kind in one tensor whose first dim is the expert.
 
-    Where a layout has expert ranks, the parameters are DTensors over the mesh axis ``expert``: that is how they are
-    told from all others.
+    With expert parallelism, the parameters are DTensors over the mesh axis ``expert``; this tells them from all others.
     """
 
     def __init__(self, spec: TransformerSpec, experts: MixtureOfExperts, local: LocalExperts) -> None:
@@ -204,7 +219,12 @@ class Experts(nn.Module):
         self._local_part = local.local_part
 
     def forward(self, x_AD: Tensor, counts_N: Tensor) -> Tensor:
-        """Return the experts' answers to their rows, which come in the order of all experts."""
+        """Return the answers of the experts to rows of tokens, which must be sorted by expert.
+
+        Args:
+            x_AD: The rows, for the experts of all ranks.
+            counts_N: Number of rows for each expert.
+        """
         return self._exchange(x_AD, counts_N, self._compute)
 
     def _compute(self, x: Tensor, counts: Tensor) -> Tensor:

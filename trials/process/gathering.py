@@ -23,7 +23,7 @@ _ANSWER_S = 10.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Wait for the others; whoever started this ends it where that takes too long."""
+    """Wait until all nodes of a job are there. There is no timeout: the process that started this one ends it."""
     parser = argparse.ArgumentParser(prog="python -m trials.process.gathering", description="Wait for all nodes.")
     parser.add_argument("--node-rank", type=int, required=True, help="number of this node, from 0")
     parser.add_argument("--num-nodes", type=int, required=True, help="nodes of the job")
@@ -36,7 +36,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def gather(node_rank: int, num_nodes: int, address: tuple[str, int]) -> None:
-    """Return once all nodes have called this."""
+    """Return as soon as all nodes have called this function.
+
+    Args:
+        node_rank: Number of this node, from 0. Node 0 listens, and all others connect to it.
+        num_nodes: Number of nodes of the job.
+        address: Host and port of node 0.
+    """
     if node_rank == 0:
         _listen(num_nodes, address[1])
     else:

@@ -55,13 +55,15 @@ _CHUNK_BYTES = 1 << 16
 
 
 class Teller:
-    """Reads what the ranks of one node write, and tells it: one process writes all, so that lines never mix.
+    """Collects what the ranks of one node write, and writes it to the output of the job.
+
+    A single process writes everything, so that lines never mix.
 
     Attributes:
-        reports: What ranks of ours append to.
-        told: Folder of what ranks of a trainer append to.
-        rank_logs: Folder where torchrun puts what ranks print.
-        deaths: The ranks that torchrun found dead.
+        reports: File to which the ranks of our own trainer append.
+        told: Folder of the files to which the ranks of a registered trainer append.
+        rank_logs: Folder into which torchrun writes the output of each rank.
+        deaths: File in which torchrun lists the ranks that died.
     """
 
     def __init__(self, folder: Path, node_rank: int, descriptor: int = 1) -> None:
@@ -81,21 +83,21 @@ class Teller:
         self.rank_logs.mkdir()
 
     def tell(self, value: NodeLine) -> None:
-        """Tell one line, however long."""
+        """Write one value as a line, however long it is."""
         self._write(node_line(value))
 
     def started(self) -> None:
-        """The node's part has begun."""
+        """Write the line that says that this node has started."""
         self.tell(NodeStarted(node=self._node_rank, host=socket.gethostname(), at=time.time()))
 
     def runs_on(self, environment: Mapping[str, str]) -> None:
-        """Report the environment of a trainer, which it may not report itself."""
+        """Write the environment of a registered trainer, which may not report it itself."""
         self._tell_of_trainer(json.dumps({"environment": dict(environment)}))
 
     def listen(self, output: IO[bytes]) -> None:
-        """Tell every line that a trainer, or torchrun itself, prints, until nobody can write any more.
+        """Write every line that a trainer, or torchrun itself, prints, until the output is closed by all its writers.
 
-        A progress bar's returns end lines too, and what never ends one comes in pieces.
+        A carriage return (as of a progress bar) ends a line too, and a very long line is written in pieces.
         """
         rest = b""
         while chunk := os.read(output.fileno(), _CHUNK_BYTES):
@@ -110,7 +112,7 @@ class Teller:
             self.tell(Printed(text=line.decode(errors="replace"), at=time.time()))
 
     def forward(self) -> None:
-        """Tell what was written since the last call; a line still being written waits."""
+        """Write the lines that ranks have appended to their files since the last call. Incomplete lines wait."""
         for line in self._new_lines(self.reports):
             self._write(PREFIX + line.encode() + b"\n")
         for path in sorted(self.told.glob("rank-*.jsonl")):
@@ -118,7 +120,15 @@ class Teller:
                 self._tell_of_trainer(line)
 
     def ended(self, *, exit_code: int, timed_out: bool, oom_killed: bool, told_to_end: bool, is_trainer: bool) -> None:
-        """Print the last lines: the rest of the output, the ranks' logs, and the end of the node."""
+        """Write the last lines: the rest of the reports, the logs of ranks after a failure, and the end of the node.
+
+        Args:
+            exit_code: The exit code of the node's processes.
+            timed_out: True if they ran longer than allowed.
+            oom_killed: True if the kernel killed one because the node's memory was full.
+            told_to_end: True if somebody asked them to end.
+            is_trainer: True if a registered trainer ran, not our own trial.
+        """
         self.forward()
         if exit_code != 0 and not is_trainer:
             self._tell_logs()
@@ -200,7 +210,11 @@ class NodePlace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run this node's part of the job and return the exit code."""
+    """Run this node's part of a job, and return the exit code.
+
+    Args:
+        arguments: The words after the program's name; None: those of this process.
+    """
     parser = argparse.ArgumentParser(prog="python -m trials.process.node", description="Run one node of a job.")
     parser.add_argument("--node-rank", type=int, required=True, help="number of this node, from 0")
     parser.add_argument("--master-address", required=True, help="name or address of node 0")
@@ -365,7 +379,7 @@ class _Node:
 
 
 def cpu_time(node_rank: int) -> CpuTime:
-    """CPU time of this machine, and of this process and all below it."""
+    """Return the CPU time of this machine, and of this process together with all its descendants."""
     busy_s, total_s = machine_cpu_s()
     own = (os.getpid(), *supervisor.descendants(os.getpid()))
     return CpuTime(node=node_rank, busy_s=busy_s, total_s=total_s, own_s=sum(map(process_cpu_s, own)))

@@ -21,11 +21,11 @@ _STDERR_BYTES = 2000
 
 
 class NodeActor:
-    """The methods that the driver calls; several at once, each from a thread of its own.
+    """The Ray actor of one node. The driver calls its methods, several at once, each from its own thread.
 
-    Whoever kills the actor, Ray or the kernel, ends the node's part too: its supervisor is a child of this process, and
-    the kernel tells it (``autotuner.host.supervisor``). Sent to the node by value: the interpreter
-    that Ray itself runs in needs none of our packages.
+    If Ray or the kernel kills the actor, the node's processes end too: their supervisor is a child of this process, and
+    the kernel tells it (``autotuner.host.supervisor``). The class is sent to the node by value, so the interpreter that
+    Ray itself runs in needs none of our packages.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class NodeActor:
         self._is_stopped = False
 
     def place(self) -> tuple[str, int]:
-        """The address of this node as others know it, and a port of it that nobody listens on now."""
+        """Return the address of this node for other nodes, and a port of it that is free now."""
         import ray  # noqa: PLC0415  # there where an actor runs; who tests this class needs none
 
         with socket.socket() as listener:
@@ -46,22 +46,24 @@ class NodeActor:
         return ray.util.get_node_ip_address(), port
 
     def start(self, python: str, arguments: Sequence[str], task: str) -> None:
-        """Start the node's part; what it prints from now on waits for ``read``.
+        """Start the node's processes. ``read`` returns what they print.
 
         Args:
-            python: Interpreter; empty: the one that this actor runs in.
-            arguments: Of ``trials.process.node``, but for the task.
+            python: Path of the Python interpreter; empty: the one that this actor runs in.
+            arguments: Arguments of ``trials.process.node``, without the task.
             task: A ``NodeTask`` as JSON.
         """
         # The kernel tells a child when the thread that started it is gone; this one stays for as long as the child.
         threading.Thread(target=self._keep, args=(python or sys.executable, arguments, task), daemon=True).start()
 
     def read(self, patience_s: float) -> dict[str, Any]:
-        """Return what was printed since the last call, as soon as there is anything, or after ``patience_s``.
+        """Return what the node's processes have printed since the last call.
+
+        It returns as soon as there is anything, or after ``patience_s`` seconds.
 
         Returns:
-            ``output``, bytes; ``exit_code``, None while a process of the node's part is left; then ``last_words``, the
-            end of what it wrote to standard error.
+            A dict: ``output`` in bytes; ``exit_code``, which is None while any of the processes is left; and
+            ``last_words``, the end of what they wrote to standard error.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._output or self._exit_code is not None, patience_s)
@@ -69,7 +71,7 @@ class NodeActor:
             return {"output": output, "exit_code": self._exit_code, "last_words": self._last_words}
 
     def stop(self) -> None:
-        """Ask the node's part to end all that it started, and itself; ``read`` says when it has."""
+        """Ask the node's processes to end. ``read`` tells when they have ended."""
         with self._changed:
             self._is_stopped = True
             if self._process is not None:

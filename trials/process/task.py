@@ -15,17 +15,17 @@ from trials.rank import RankInfo, Reporter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContext:
-    """A task's folder, and which of the ranks that do the task this process is."""
+    """The folder of a task (such as a trial) on one host, and the number of this process among its ranks."""
 
     folder: Path
     """Fresh, for this task alone, and gone when it is over."""
     rank_info: RankInfo
 
     def store(self) -> Store:
-        """Return the store in which the ranks meet: a file, since all are on one host, so no port is taken.
+        """Return the store in which the ranks meet: a file, since all ranks are on one host; so no port is needed.
 
-        It stays as long as the folder. A store that knows how many ranks there are removes its file when as many were
-        closed and none is open; a rank that opens it then, or goes on reading, would wait for ever.
+        The file stays as long as the folder. A store that knows the number of ranks would remove its file when that
+        many have closed it and none has it open. A rank that opens it after that, or still reads, would wait for ever.
         """
         return FileStore(str(self.folder / "store"))
 
@@ -35,11 +35,11 @@ Task = Callable[[TaskContext], int]
 
 
 def find_task(name: str) -> Task:
-    """The task ``module:function``; importing the module is all that it may cost.
+    """Return the task that ``name`` describes as ``module:function``; the module is imported.
 
     Raises:
         ImportError: There is no such module.
-        AttributeError: It has no such function.
+        AttributeError: The module has no such function.
     """
     module, _, function = name.partition(":")
     task: Task = getattr(import_module(module), function)
@@ -47,7 +47,7 @@ def find_task(name: str) -> Task:
 
 
 def run_trial(context: TaskContext) -> int:
-    """Run the trial of ``spec.json`` and append what happens to ``reports.jsonl``."""
+    """Run the trial in ``spec.json`` of the task's folder, and append reports to ``reports.jsonl``."""
     spec_text = (context.folder / "spec.json").read_text()
     reporter = Reporter(context.folder / "reports.jsonl", rank=context.rank_info.rank)
     return attempt(spec_text, reporter, context.rank_info, store=context.store())

@@ -16,10 +16,11 @@ from trials.processes import die_with_parent
 
 
 def main() -> None:
-    """Run torchrun with this process's arguments.
+    """Run torchrun with the arguments of this process, except for the first two.
 
-    The first is the pid of the launcher, or 0 where none need be outlived; the second a file that gets ``[[rank, exit
-    code], ...]`` when ranks died, in the order in which torchrun saw it; below zero is the signal that ended a rank.
+    The first argument is the pid of the launcher, with which this process ends; 0: there is none. The second is a file.
+    If ranks die, it gets ``[[rank, exit code], ...]`` in the order in which torchrun saw their deaths. An exit code
+    below zero is the number of the signal that ended the rank.
     """
     launcher_pid, deaths = int(sys.argv.pop(1)), Path(sys.argv.pop(1))
     die_with_parent(signal.SIGTERM)

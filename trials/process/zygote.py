@@ -45,7 +45,14 @@ _EXIT_BROKEN = 70
 
 
 def fork_rank(task: Task, folder: Path, rank_info: RankInfo, environment: Mapping[str, str]) -> int:
-    """The pid of a new process that does the task and ends with its exit code."""
+    """Fork a process that runs a task as one rank and exits with the task's exit code; return its pid.
+
+    Args:
+        task: The function to run.
+        folder: The folder of the task.
+        rank_info: The place of the new rank in the job.
+        environment: Environment variables for the new process.
+    """
     parent = os.getpid()
     if pid := os.fork():
         return pid
@@ -88,10 +95,10 @@ def _redirect(directory: Path) -> None:
 
 @contextmanager
 def shown_in_proc(name: str, value: str) -> Iterator[None]:
-    """Make ``/proc/PID/environ`` show this value, for this process and for those that it forks meanwhile.
+    """Make ``/proc/PID/environ`` show a value for this process, and for those that it forks while the block runs.
 
-    The kernel shows the memory that a program was started with, and a fork starts no program. So the variable has to be
-    there from the start, with at least as many characters; spaces fill up what the value leaves.
+    The kernel shows the memory that a program was started with, and a fork starts no program. So the variable must
+    exist from the start, with at least as many characters; spaces fill the rest of it.
     """
     before = _overwrite(name, value)
     try:
@@ -190,7 +197,7 @@ def _is_hung_up() -> bool:
 
 
 def main() -> None:
-    """Serve the launcher that started this process."""
+    """Serve the launcher that started this process: fork the ranks that it asks for."""
     id_variable = sys.argv[1]
     torch.set_num_threads(1)  # before any operation: a forked rank must not inherit a thread pool
     gc.collect()

@@ -28,23 +28,30 @@ from trials.distributed.context import WHOLE, ContextPart
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Languages:
-    """Parts of a vocabulary, one for each language."""
+    """A division of the vocabulary into equal parts, each of which is an artificial language."""
 
     vocab_size: int
     num_languages: int = 1
     """1: all sequences are of the whole vocabulary."""
 
     def of_row(self, row: int, num_rows: int, turn: int = 0) -> int:
-        """The language of a row of a global batch: neighbouring rows share it, as a rank's do.
+        """Return the number of the language for a row of a global batch.
 
-        ``turn`` moves every row to the next language, so that in as many turns each rank reads all.
+        Neighbouring rows, such as those of one rank, share a language.
+
+        Args:
+            row: The row.
+            num_rows: Number of rows in the global batch.
+            turn: Moves every row to the next language. After as many turns as there are languages, each rank has read
+                all.
         """
         return (row * self.num_languages // num_rows + turn) % self.num_languages
 
     def tokens(self, language: int, shares: Tensor) -> Tensor:
-        """Tokens of a language for shares from 0 to 1 of its words, low ones more often as words are.
+        """Return tokens of a language for random numbers from 0 to 1; low tokens are more frequent, as words are.
 
-        Nothing else is to be learnt, so that a gate of a hundred steps comes to where little more is.
+        There is nothing else to learn, so that after a hundred steps of a convergence gate the loss hardly improves any
+        more.
         """
         first = language * self.vocab_size // self.num_languages
         size = (language + 1) * self.vocab_size // self.num_languages - first
@@ -59,7 +66,10 @@ _MULTIPLIED_IN_BLOCKS = (Precision.FP8, Precision.NVFP4)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """A replica's share of a global batch, or a context rank's part of it; a label is the token that follows."""
+    """The part of a global batch that one replica, or one of its context ranks, trains on.
+
+    The label of each token is the token that follows it.
+    """
 
     micro_batches: tuple[MicroBatch, ...]
     tokens_per_loss: float
@@ -67,7 +77,10 @@ class Batch:
     so that every token of the batch counts alike."""
 
     def together(self) -> MicroBatch:
-        """Return all micro-batches as one, if their rows have one length: a pipeline splits them itself."""
+        """Return all micro-batches as one, since a pipeline splits them itself.
+
+        Their rows must have the same length.
+        """
         return MicroBatch(
             tokens_BS=torch.cat([one.tokens_BS for one in self.micro_batches]),
             labels_BS=torch.cat([one.labels_BS for one in self.micro_batches]),
@@ -83,9 +96,15 @@ def batch(
     part: ContextPart = WHOLE,
     turn: int = 0,
 ) -> Batch:
-    """The sequences that one replica gets, or a part of them, drawn without those of the others.
+    """Return the sequences of a global batch that one rank trains on; the sequences of other ranks are not drawn.
 
-    Each rank reads a language of its own, every ``turn`` the next one.
+    Args:
+        spec: The specification of the trial.
+        step: Number of the step.
+        data_parallel_rank: Number of the slice of the global batch.
+        device: The device of this rank.
+        part: The part of each sequence that this context rank holds.
+        turn: Moves every rank to the next language; each rank reads its own.
     """
     layout, lengths = spec.layout, sequence_lengths(spec, step)
     languages = Languages(vocab_size=spec.model.vocab_size, num_languages=spec.settings.num_languages)
@@ -105,7 +124,7 @@ def batch(
 
 
 def sequence_lengths(spec: TrialSpec, step: int) -> tuple[int, ...]:
-    """Tokens of each sequence of a step's global batch, before they are distributed to replicas."""
+    """Return the number of tokens of each sequence in a step's global batch, before they are assigned to replicas."""
     workload = spec.workload
     if workload.lengths is None:
         return (workload.seq_len,) * workload.global_batch_size
@@ -113,7 +132,7 @@ def sequence_lengths(spec: TrialSpec, step: int) -> tuple[int, ...]:
 
 
 def as_drawn(spec: TrialSpec, steps: Iterable[int]) -> TrialSpec:
-    """The trial with the lengths that sequences of these steps have: what its tokens and FLOP are counted from."""
+    """Return the trial with the sequence lengths that were drawn in these steps, to count its tokens and FLOP."""
     if spec.workload.lengths is None:
         return spec
     drawn_lengths = LengthDistribution.of(length for step in steps for length in sequence_lengths(spec, step))

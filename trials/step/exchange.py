@@ -24,10 +24,12 @@ _DTYPES = {PayloadPrecision.FP32: torch.float32, PayloadPrecision.BF16: torch.bf
 
 
 class Exchange:
-    """Makes one model of what replicas learn apart, before or after the update.
+    """Keeps replicas in agreement that do not sum their whole gradients in every step.
+
+    Subclasses exchange gradients before the update of the parameters, or parameters after it.
 
     Args:
-        by: Exchanges, and remembers what was not sent.
+        by: The object that exchanges tensors, and remembers what was not sent yet.
     """
 
     def __init__(self, by: Replicator | ParameterAverager) -> None:
@@ -35,37 +37,44 @@ class Exchange:
 
     @property
     def payload_bytes(self) -> int:
-        """Bytes that this rank contributed in the latest step, without the collective's own factor."""
+        """The bytes that this rank contributed in the latest step.
+
+        A collective may send them several times; that is not counted.
+        """
         return int(self._by.payload_bytes)
 
     def gradients(self, own: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return what the update takes for gradients, of those of this replica."""
+        """Return the gradients to use in the update.
+
+        Args:
+            own: The gradients of this replica.
+        """
         return own
 
     def parameters(self) -> None:
-        """The update is done: agree on parameters, if that is due."""
+        """Exchange parameters after the update, if that is due in this step."""
 
     def state_dict(self) -> Mapping[str, Any]:
-        """Return what a rank must keep to go on where it stopped."""
+        """Return the state that a rank needs in order to continue later."""
         state: Mapping[str, Any] = self._by.state_dict()
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from a state that ``state_dict`` returned."""
         self._by.load_state_dict(state)
 
 
 class GradientExchange(Exchange):
-    """A replicator between the gradients of a replica and the update, which all replicas take with the same bits.
+    """Exchanges gradients before the update, so that all replicas apply the same gradients bit by bit.
 
-    A tied vocabulary table that lies on two stages has one gradient, and must be sent alike by both: what a replicator
-    chooses may depend on where a tensor stands, so that the table stands first. Where one rank holds both copies, it
+    A tied vocabulary table that is on two stages has one gradient, and both must send the same. What a replicator
+    chooses to send may depend on the position of a tensor, so the table comes first. If one rank holds both copies, it
     is sent once.
 
     Args:
-        by: A replicator of the tensors of these numbers.
-        order: The numbers.
-        same: Tensors that are the same as others, and need no turn.
+        by: A replicator (which sends a compressed form of gradients) for the tensors in ``order``.
+        order: Numbers of the tensors to exchange, in the order in which they are sent.
+        same: Numbers of tensors that are copies, with the number of the tensor whose result they get.
     """
 
     def __init__(self, by: Replicator, order: Sequence[int], *, same: Mapping[int, int]) -> None:
@@ -74,30 +83,30 @@ class GradientExchange(Exchange):
         self._same = same
 
     def gradients(self, own: Sequence[Tensor]) -> list[Tensor]:
-        """Exchange gradients, as ``Exchange`` describes."""
+        """Exchange the gradients with the other replicas, and return the result (see ``Exchange.gradients``)."""
         taken = exchange(self._by, [own[index] for index in self._order])
         agreed = dict(zip(self._order, taken, strict=True))
         return [agreed[self._same.get(index, index)] for index in range(len(own))]
 
 
 class ParameterExchange(Exchange):
-    """Replicas that update their own parameters by their own gradients, and average them every few steps."""
+    """Averages parameters every few steps, between replicas that each apply their own gradients."""
 
     def parameters(self) -> None:
-        """Exchange parameters, as ``Exchange`` describes."""
+        """Average the parameters with the other replicas, if that is due in this step."""
         self._by.after_step()
 
 
 def exchange_of(
     layout: Layout, masters: Sequence[Tensor], group: dist.ProcessGroup, tied: Sequence[int] = ()
 ) -> Exchange | None:
-    """The exchange that a layout chooses; None where replicas sum their gradients, and nothing is left to exchange.
+    """Return the exchange between replicas that a layout chooses; None if replicas sum their whole gradients.
 
     Args:
-        layout: Of the trial.
+        layout: The layout of the trial.
         masters: The fp32 parameters that this rank updates.
-        group: The ranks that hold the same ones of other replicas.
-        tied: Which of them are copies of the table that another stage holds as well.
+        group: The ranks of other replicas that hold the same parameters.
+        tied: Indices in ``masters`` of the copies of a vocabulary table that another stage holds as well.
     """
     if layout.gradient_sync == GradientSync.FULL:
         return None

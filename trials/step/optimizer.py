@@ -24,9 +24,9 @@ from trials.step.exchange import Exchange
 def local_optimizer(
     masters: Sequence[Tensor], settings: OptimizerSettings, kernel: OptimizerKernel
 ) -> torch.optim.Optimizer:
-    """The optimizer of these settings over fp32 tensors; one without a fused kernel takes one per operation.
+    """Return an optimizer with these settings over fp32 tensors.
 
-    LAMB and MADGRAD are those of the library pytorch_optimizer.
+    LAMB and MADGRAD come from the library pytorch_optimizer. An optimizer without a fused kernel gets an unfused one.
     """
     betas = (settings.beta1, settings.beta2)
     match settings.name:
@@ -82,9 +82,9 @@ def _adamw(masters: Sequence[Tensor], settings: OptimizerSettings, kernel: Optim
 
 
 class SignDescent(torch.optim.Optimizer):
-    """``parameter -= learning_rate * sign(gradient)``: no state, no decay of weights.
+    """An optimizer without state and weight decay: ``parameter -= learning_rate * sign(gradient)``.
 
-    What an exchange of few momentum elements leaves at zero stays where it is.
+    An element whose gradient is zero, such as one that a sparse exchange has not sent, keeps its value.
 
     Source: the sign-SGD update of arXiv 2411.19870, section 3.
     """
@@ -94,7 +94,7 @@ class SignDescent(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # nobody evaluates the loss again
-        """Move every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         del closure
         for group in self.param_groups:
             moved = [parameter for parameter in group["params"] if parameter.grad is not None]
@@ -116,12 +116,12 @@ def total_norm(
     num_replicas: Sequence[int],
     groups: Sequence[dist.ProcessGroup | None] = (None,),
 ) -> Tensor:
-    """Norm over the ranks of a gradient, each element counted once: its squares are divided among those that hold it.
+    """Return the norm of a gradient that is spread over ranks; each element counts once, even if several ranks hold it.
 
     Args:
-        gradients: What this rank holds, in fp32.
-        num_replicas: How often the ranks together hold the same elements, of each tensor.
-        groups: Axes of ranks to sum over, one after the other; by default the whole job.
+        gradients: The gradients that this rank holds, in fp32.
+        num_replicas: For each tensor, the number of ranks that hold the same elements.
+        groups: Process groups to sum over, one after the other; by default, the whole job.
     """
     squares = torch._foreach_div(squared_norms(gradients), [float(number) for number in num_replicas])
     total = torch.stack(squares).sum()
@@ -132,7 +132,7 @@ def total_norm(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaClip:
-    """Clips this replica's own gradient, whole, before any of it is reduced."""
+    """Clips the whole gradient of this replica, before any part of it is reduced with other replicas."""
 
     buckets: Sequence[BucketShard]
     """Shards that this rank holds."""
@@ -154,9 +154,15 @@ class ReplicaClip:
 def clip_before_reduction(
     shards: Sequence[OptimizerShard], grid: Grid, max_norm: float | None, tied: TiedTables | None
 ) -> Callable[[], None] | None:
-    """Return what clips at the end of the backward passes, where each replica clips its own gradient whole.
+    """Return a function that clips each replica's whole gradient after its last backward pass; None if none is needed.
 
-    None where nobody does; buckets that are clipped as they fill know their bound from now on.
+    If the layout clips each bucket when it is full, the buckets are told their bound now.
+
+    Args:
+        shards: The optimizer shards of this rank.
+        grid: The grid of ranks, with this rank's place on it.
+        max_norm: The norm to which gradients are clipped; None: they are not clipped.
+        tied: The copies of a tied vocabulary table on this rank; None: there are none.
     """
     clips = grid.layout.gradient_clip
     if max_norm is None or clips == GradientClip.POST:
@@ -187,7 +193,7 @@ def _bound(buckets: Sequence[BucketShard], max_norm: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:
-    """The others that the gradients of a rank concern."""
+    """The other ranks, and the steps before the update, that the gradients of a rank involve."""
 
     gradient: dist.ProcessGroup | None = None
     """The ranks that hold one gradient together; None: the whole job."""
@@ -209,18 +215,19 @@ def _unheard(moment: str) -> None:
 class ShardedOptimizer:
     """An optimizer over fp32 master weights, on each rank's own shards.
 
-    AdamW treats every element alone, so it needs no DTensor: its kernel runs on the local tensors, whichever axes
-    they are split over. Only LAMB needs whole tensors, and is refused where ranks hold parts. An fp32 parameter is its
-    own master; a bf16 one has a copy (mixed precision of arXiv 1710.03740, section 3.1), written back after each step.
+    AdamW treats every element separately, so it needs no DTensor: its kernel runs on the local tensors, whichever axes
+    they are split over. Only LAMB needs whole tensors, and is refused if ranks hold parts. An fp32 parameter is its own
+    master; a bf16 one has a copy (mixed precision of arXiv 1710.03740, section 3.1), which is written back after each
+    step.
 
     Args:
-        shards: What this rank updates.
-        settings: Of the optimizer.
-        kernel: Its implementation.
-        max_gradient_norm: What the gradient is scaled down to behind its reduction, and before a lossy exchange of it;
-            None: it stays.
-        follows_signs: Sign descent takes the place of the optimizer, at its learning rate.
-        peers: Whom its gradients concern beside this rank.
+        shards: The shards that this rank updates.
+        settings: The settings of the optimizer.
+        kernel: The implementation of the optimizer.
+        max_gradient_norm: The norm to which the gradient is clipped after its reduction, and before a lossy exchange of
+            it; None: it is not clipped.
+        follows_signs: Use sign descent in place of the optimizer, with its learning rate.
+        peers: The other ranks that the gradients involve.
     """
 
     def __init__(
@@ -248,13 +255,14 @@ class ShardedOptimizer:
 
     @property
     def gradients(self) -> list[Tensor]:
-        """The gradients of the shards in fp32, once they are taken."""
+        """The gradients of the shards in fp32, after ``take_gradients``."""
         return [master.grad for master in self._masters if master.grad is not None]
 
     def take_gradients(self) -> None:
-        """Complete the gradients that the update takes, and take them from the parameters.
+        """Finish the reduction of the gradients, and take them from the parameters for the update.
 
-        They are those of the global batch, or what replicas exchange of theirs, each clipped by itself before.
+        They are the gradients of the global batch. If replicas exchange less than their gradients, each replica first
+        clips its own gradient, and the result of the exchange is taken.
         """
         if self._peers.before_reduction is not None:
             self._peers.before_reduction()
@@ -270,18 +278,23 @@ class ShardedOptimizer:
                 master.grad = agreed
 
     def drop_gradients(self) -> None:
-        """Forget the gradients taken."""
+        """Drop the gradients that were taken."""
         self._optimizer.zero_grad(set_to_none=True)
 
     def gradient_norm(self) -> Tensor:
-        """Norm of the whole model's gradient: one for all ranks, or one for each replica that exchanges less."""
+        """Return the norm of the whole model's gradient.
+
+        It is one number for all ranks, or one for each replica if replicas exchange less than their gradients.
+        """
         return total_norm(self.gradients, [shard.num_replicas for shard in self.shards], (self._peers.gradient,))
 
     @torch.no_grad()
     def step(self, mark: Callable[[str], None] = _unheard) -> None:
-        """Update the parameters by the gradients taken, and forget these.
+        """Update the parameters with the gradients that were taken, and drop these.
 
-        ``mark`` hears when they are ``updated``, and when replicas have ``agreed`` on them.
+        Args:
+            mark: Called with ``updated`` when the parameters are updated, and with ``agreed`` when replicas have
+                exchanged theirs.
         """
         if self.exchange is None:
             self._clip()
@@ -302,7 +315,10 @@ class ShardedOptimizer:
             clip(self.gradients, self.gradient_norm(), self._max_gradient_norm)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what this rank must keep to go on: the masters, and what update and exchange remember."""
+        """Return the state that this rank needs in order to continue later.
+
+        It has the master weights, and the states of the optimizer and of the exchange between replicas.
+        """
         return {
             "masters": [master.clone() for master in self._masters],
             "optimizer": self._optimizer.state_dict(),
@@ -312,7 +328,7 @@ class ShardedOptimizer:
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there, on a rank that holds the same shards."""
+        """Continue from a state that ``state_dict`` returned on a rank with the same shards."""
         for shard, master, saved in zip(self.shards, self._masters, state["masters"], strict=True):
             master.copy_(saved)
             shard.write(master)

@@ -41,10 +41,12 @@ from trials.step.optimizer import Peers, ShardedOptimizer, clip_before_reduction
 
 
 class TokenMean:
-    """Summed losses over the tokens of a step, which differ from step to step where sequences do.
+    """A loss function that divides the summed losses of a micro-batch by the tokens of the step.
+
+    The number of tokens differs from step to step if the sequences have different lengths.
 
     Attributes:
-        tokens_per_loss: Those of the step that runs, as ``Batch`` has them.
+        tokens_per_loss: The divisor for the current step (see ``Batch``).
     """
 
     def __init__(self, total: Loss) -> None:
@@ -63,11 +65,17 @@ Passes = Callable[[Batch], Tensor]
 
 
 class AccumulatedPasses:
-    """Micro-batches one after the other, for a rank that holds every layer.
+    """Runs micro-batches one after the other, on a rank that holds every layer.
 
-    Replicas reduce gradients once, after the last. FSDP reduces after each: whoever shards gradients has no room for
-    whole ones. Where it shards no parameters, those gathered for the first micro-batch serve all others.
-    ``before_last`` is told that the last backward pass comes, ``log`` of every pass.
+    Replicas reduce gradients once, after the last micro-batch. FSDP reduces them after each one, because a layout that
+    shards gradients has no room for whole ones. If parameters are not sharded, those gathered for the first micro-batch
+    serve all others.
+
+    Args:
+        model: The model.
+        loss: Returns the share of a micro-batch in the loss of the step.
+        before_last: Called before the last micro-batch.
+        log: Records every pass.
     """
 
     def __init__(
@@ -107,7 +115,7 @@ class AccumulatedPasses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelinePasses:
-    """The forwards and backwards of a step, run by a pipeline schedule over the micro-batches."""
+    """Runs the passes of a step over all micro-batches by a pipeline schedule."""
 
     schedule: Schedule
     loss: TokenMean
@@ -137,7 +145,7 @@ class PipelinePasses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """An optimizer step, ready to be repeated."""
+    """An optimizer step of this rank, which can be repeated."""
 
     layout: Layout
     passes: Passes
@@ -168,22 +176,28 @@ class Step:
 
     @property
     def pipeline(self) -> ResilientPipeline | None:
-        """The pipeline whose order and senders can change between steps; None where torch's own runs, or none."""
+        """The pipeline whose order of passes and whose senders can change between steps.
+
+        None if there is no pipeline, or if torch's own schedule runs it.
+        """
         schedule = self.passes.schedule if isinstance(self.passes, PipelinePasses) else None
         return schedule if isinstance(schedule, ResilientPipeline) else None
 
     def evaluate(self, batch: Batch) -> float:
-        """The loss of a batch without an update, on every rank: the mean over ranks, each with its own parameters.
+        """Return the mean loss of a batch over all ranks, without an update; each rank uses its own parameters.
 
-        Gradients are computed and thrown away, so that each way to spread a model over ranks can be asked, and a
-        pipeline's schedule runs as it always does. Nothing may be trained behind it: a lossy exchange has seen them.
+        Gradients are computed and dropped, so that it works for every layout, and a pipeline's schedule runs as it
+        always does. Do not train after it: a lossy exchange between replicas has already seen these gradients.
         """
         loss = self.global_loss(self.gradients(batch))
         self.optimizer.drop_gradients()
         return loss
 
     def gradients(self, batch: Batch) -> Tensor:
-        """Leave the gradients that it takes with the optimizer; return what ``Passes`` does."""
+        """Compute the gradients of a batch, and return this replica's mean loss; 0 on a rank that computes no loss.
+
+        The optimizer holds the gradients afterwards.
+        """
         with kernel_context(self.layout), loss_context(self.layout):
             replica_loss = self.passes(batch)
         self.overlap.end_backward()
@@ -191,9 +205,10 @@ class Step:
         return replica_loss
 
     def global_loss(self, replica_loss: Tensor) -> float:
-        """The mean loss over all replicas, known to every rank.
+        """Return the mean loss over all replicas, on every rank.
 
-        Only the last pipeline stage adds to the sum; there each part of a sequence is held by all tensor ranks.
+        Only the last pipeline stage adds to the sum. There, all tensor ranks hold the loss of the same part of a
+        sequence.
         """
         holders = self.layout.world_size // self.layout.pipeline_parallel_degree
         loss = replica_loss / holders
@@ -206,7 +221,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reductions:
-    """Tells the shards of a rank when they may start, while backward passes of the step still run."""
+    """Tells the optimizer shards of a rank when to start their reductions, while backward passes still run."""
 
     early: Sequence[Sequence[OptimizerShard]]
     """Shards of each stage that do not wait until the optimizer takes their gradients."""
@@ -214,12 +229,12 @@ class Reductions:
     """Counts what starts before the last gradient."""
 
     def expect_backward_passes(self, num_left: int) -> None:
-        """Announce that many backward passes of the step, through the first stage."""
+        """Announce that ``num_left`` backward passes through the first stage are still to come in this step."""
         for shard in self.early[0]:
             shard.expect_backward_passes(num_left)
 
     def start(self, stage: int) -> None:
-        """The last backward pass of a stage is done."""
+        """Start the reductions of a stage whose last backward pass is done."""
         self.overlap.gradient()  # gradients of weights that a schedule computes apart run no hooks
         for shard in self.early[stage]:
             shard.start_reduction()
@@ -237,9 +252,16 @@ def build_step(
     log: ActionLog | None = None,
     standby: Standby | None = None,
 ) -> Step:
-    """The optimizer step of this rank around its ``parallel_stages``, followed by the stopwatch.
+    """Return the optimizer step of this rank.
 
-    ``log`` hears of every pass. ``standby`` sends for a planned pipeline; without them its process group does.
+    Args:
+        spec: The specification of the trial.
+        stages: The stages of this rank, as ``parallel_stages`` returns them.
+        grid: The grid of ranks, with this rank's place on it.
+        device: The device of this rank.
+        stopwatch: Records the moments of each step.
+        log: Records every pass; None: nothing does.
+        standby: Sends the messages of a planned pipeline; None: its process group sends them.
     """
     stopwatch.mark_backward_of(first_layer(stages[0]), "first layer's gradient")
     overlap = Overlap()
