@@ -93,7 +93,7 @@ class _Tail:
 
 
 class LiveEvents:
-    """Events of sweeps for all their readers: each sweep is queried once, however many readers it has. One event loop.
+    """Events of sweeps for all readers on one event loop; a sweep is queried once, however many readers it has.
 
     Args:
         open_store: Returns the application's store.

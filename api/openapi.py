@@ -38,7 +38,7 @@ _MAX_BYTES = 2**63 - 1
 
 
 def with_components(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the document with every object whose title ends in " in short" as a component of its own.
+    """Return an OpenAPI document in which every object whose title ends in " in short" is a component with a name.
 
     Bounds of whole numbers become whole numbers of at most 64 bits.
     """
@@ -101,7 +101,7 @@ def _problem(status: int) -> dict[str, Any]:
 
 
 def operation_id(route: APIRoute) -> str:
-    """Return the name of the operation in generated clients: ``create_sweep``."""
+    """Return the name of a route's operation, such as ``create_sweep``, as generated clients use it."""
     return route.name
 
 

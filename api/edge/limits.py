@@ -367,7 +367,7 @@ def allowed_hosts(named: str, public_url: str | None) -> tuple[str, ...]:
 class Hosts:
     """Middleware that refuses requests for an unknown host name, and changes that a page of another site asks for.
 
-    A request for an IP address passes: nobody can make an address lead elsewhere, as one can with a name.
+    A request for an IP address passes: unlike a name, an address cannot be made to lead elsewhere (DNS rebinding).
     """
 
     def __init__(self, app: ASGIApp, *, allowed: Sequence[str]) -> None:

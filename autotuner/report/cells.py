@@ -15,7 +15,13 @@ _BAR, _BAR_HEIGHT = 110, 28
 
 
 def silent(width: float, height: float, parts: Iterable[Markup]) -> Markup:
-    """Return an SVG picture that screen readers skip, because numbers next to it say the same."""
+    """Return an SVG picture that screen readers skip, because numbers next to it say the same.
+
+    Args:
+        width: Width in pixels.
+        height: Height in pixels.
+        parts: Markup inside the picture.
+    """
     view = f"0 0 {width} {height}"
     return element("svg", *parts, class_="cell", width=width, height=height, viewBox=view, aria_hidden="true")
 

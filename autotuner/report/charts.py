@@ -78,7 +78,7 @@ always in days, ``s`` in the unit that reads best; all are seconds. ``$`` has ce
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """One axis of a chart."""
+    """One axis of a chart: its title, its unit and its range."""
 
     title: str
     """Name of the quantity; its unit is added if ``unit`` is known."""
@@ -258,7 +258,7 @@ class Intervals:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A value and the ends of its interval; both ends are the value where no interval is known."""
+    """A value and the ends of its interval; both ends equal the value if no interval is known."""
 
     value: float
     low: float
@@ -481,7 +481,7 @@ CellPicture = BarCell | RangeCell | MemoryCell | GrowthCell
 
 
 def is_tight(num_bytes: float | None, limit_bytes: float) -> bool:
-    """Return True if so many bytes are more than 95 % of the memory limit; False if one of both is unknown."""
+    """Return True if a number of bytes is more than 95 % of the memory limit; False if one of both is unknown."""
     return bool(limit_bytes and num_bytes and num_bytes > 0.95 * limit_bytes)
 
 

@@ -125,7 +125,7 @@ def text(x: float, y: float, words: str, class_: str = "", anchor: str | None = 
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
-    """Return a straight SVG line from one point to another."""
+    """Return a straight SVG line from (``x1``, ``y1``) to (``x2``, ``y2``), in pixels."""
     return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
 
 
@@ -148,7 +148,15 @@ def rect(
 
 
 def circle(x: float, y: float, radius: float, class_: str, title: str = "") -> Markup:
-    """Return a filled circle, whose title is shown when a pointer rests on it."""
+    """Return a filled circle, as an SVG element.
+
+    Args:
+        x: Pixels of its centre from the left.
+        y: Pixels of its centre from the top.
+        radius: Radius in pixels.
+        class_: Class of the style sheet.
+        title: Text that is shown when a pointer rests on the circle; empty: none.
+    """
     said = [element("title", title)] if title else []
     return element("circle", *said, cx=x, cy=y, r=radius, class_=class_)
 
@@ -159,7 +167,15 @@ def hatched(x: float, y: float, width: float, height: float, class_: str = "idle
 
 
 def strokes(x: float, y: float, width: float, height: float, gap: float = 6.0) -> str:
-    """Return the diagonal lines that fill a rectangle, as SVG path commands; many rectangles can share one path."""
+    """Return the diagonal lines that fill a rectangle, as SVG path commands; many rectangles can share one path.
+
+    Args:
+        x: Pixels of the rectangle's left edge.
+        y: Pixels of its upper edge.
+        width: Width in pixels.
+        height: Height in pixels.
+        gap: Pixels between two lines.
+    """
     drawn, at = "", -height
     while at < width:
         left, right = max(0.0, at), min(width, at + height)
@@ -192,7 +208,12 @@ def picture(width: float, height: float, parts: Iterable[str], says: str, *, has
 
 
 def for_both(draw: Callable[[int], Markup], wide: int = WIDE) -> Markup:
-    """Return a picture twice: drawn for a desk (``wide`` pixels) and for a phone. The style sheet shows one of both."""
+    """Return a picture twice, drawn for a desk and for a phone; the style sheet shows one of both.
+
+    Args:
+        draw: Returns the picture at a width in pixels.
+        wide: Width on a desk in pixels.
+    """
     return Markup(f'<div class="hide-narrow">{draw(wide)}</div><div class="hide-wide">{draw(NARROW)}</div>')
 
 

@@ -13,7 +13,12 @@ _LEAST_S = 1.0
 
 
 def engine_job_in_words(job: EngineJob, now: float) -> str:
-    """Describe a trial's job on its engine and the job's state: ``slurm job 4711 waits: Resources, 35 s``."""
+    """Describe a trial's job on its engine and the job's state: ``slurm job 4711 waits: Resources, 35 s``.
+
+    Args:
+        job: The job.
+        now: Present time in epoch seconds.
+    """
     waited, ran = _if_any(job.queued_s(now)), format_duration(job.running_s(now))
     because = f": {job.detail}" if job.detail else ""
     before = f", after {waited} in the queue" if waited else ""
@@ -34,7 +39,13 @@ def engine_job_in_words(job: EngineJob, now: float) -> str:
 
 
 def waiting_in_words(waiting: Waiting, jobs: Sequence[EngineJob], now: float) -> str:
-    """Describe why a trial has no devices yet, and for how long: ``waits for slurm, which does not answer, 35 s``."""
+    """Describe why a trial has no devices yet, and for how long: ``waits for slurm, which does not answer, 35 s``.
+
+    Args:
+        waiting: Reason of the wait, and its beginning.
+        jobs: Jobs of the trial. If the newest one is queued, its state is described instead.
+        now: Present time in epoch seconds.
+    """
     job = latest(jobs)
     if job is not None and job.phase is EngineJobPhase.QUEUED:
         return engine_job_in_words(job, now)

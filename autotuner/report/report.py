@@ -79,7 +79,7 @@ def predicted(
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A time, in epoch seconds."""
+    """A point in time in epoch seconds, and the time zone in which it is written."""
 
     at: float
     time_zone: str = "UTC"

@@ -192,9 +192,13 @@ def on_front(trials: Sequence[TrialPoint]) -> list[TrialPoint]:
 
 
 def is_limit_near(trials: Sequence[TrialPoint], limit_bytes: float) -> bool:
-    """Return True if the memory limit should be drawn.
+    """Return True if a chart should show the memory limit.
 
     A distant limit is left out, because it would press all trials into a corner of the chart.
+
+    Args:
+        trials: Trials that ended.
+        limit_bytes: Bytes of memory that a rank may use.
     """
     peaks = [trial.shown_bytes for trial in trials if trial.mfu is not None]
     return any(trial.is_out_of_memory for trial in trials) or limit_bytes < 3 * max(peaks, default=0.0)

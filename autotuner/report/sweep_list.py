@@ -152,7 +152,12 @@ def _where(sweep: SweepOverview) -> Cells:
 
 
 def when_in_words(sweep: SweepOverview, now: float) -> str:
-    """Describe when a sweep ended, when it will probably end, or since when it waits or runs."""
+    """Describe when a sweep ended, when it will probably end, or since when it waits or runs.
+
+    Args:
+        sweep: The sweep.
+        now: Present time in epoch seconds.
+    """
     if sweep.finished_at is not None:
         return short_moment(sweep.finished_at, now)
     if sweep.progress.remaining_s is not None:

@@ -79,7 +79,12 @@ def under_way(trials: Sequence[Trial], source: Source, now: float) -> Section | 
 
 
 def stands(trial: Trial, now: float) -> str:
-    """Describe the progress of a trial: the step that it is at, or what it waits for."""
+    """Describe the progress of a trial: the step that it is at, or what it waits for.
+
+    Args:
+        trial: The trial.
+        now: Present time in epoch seconds.
+    """
     said = []
     if trial.steps:
         said.append(f"step {len(trial.steps)}, {'warming up' if trial.steps[-1].is_warmup else 'measuring'}")

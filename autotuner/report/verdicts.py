@@ -191,7 +191,12 @@ def _beside_stored(asked: GateRunRequest, result: MfuGateResult, found: Challeng
 
 
 def predicted_verdict(gate: PredictedGate, job: Job) -> str:
-    """Describe how a gate ended that predicts and measures nothing, with its numbers and without a full stop."""
+    """Describe the outcome of a gate that only predicts, with its numbers and without a full stop.
+
+    Args:
+        gate: The predictions and the outcome.
+        job: The job that both layouts train.
+    """
     peak, change, candidate = gate.peak, gate.change, gate.candidate
     if peak is None:
         return f"{candidate} cannot run: {'; '.join(reason.message for reason in gate.reasons)}"

@@ -106,7 +106,13 @@ def _number(value: float, of: Quantity) -> str:
 
 
 def number(value: float, unit: Unit, *, is_exact: bool = False) -> str:
-    """Return a number with its unit: ``41.3 %``, ``369 ktokens/s``, ``2.84 s``."""
+    """Return a number with its unit as people write it: ``41.3 %``, ``369 ktokens/s``, ``2.84 s``.
+
+    Args:
+        value: Value in the base unit.
+        unit: The base unit.
+        is_exact: True if every digit that a comparison needs is written.
+    """
     if unit in _WRITTEN:
         return _WRITTEN[unit](value)
     match unit:

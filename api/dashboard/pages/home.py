@@ -67,7 +67,7 @@ class Asked:
 
     @property
     def without(self) -> Sequence[Link]:
-        """Links to the same list without one of its filters each, and to all sweeps; empty if no filter is set."""
+        """Links to the list without one of its filters, one link for each, and to all sweeps; empty without filters."""
         said = {name: f"“{text}”" if name == "q" else f"{name} {text}" for name, text in self._filters.items()}
         links = [
             Link(f"without {words}", "", query=self.query(**{name: "", "number": ""})) for name, words in said.items()

@@ -32,7 +32,7 @@ _OF_PARTS = ("part",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """The query parameters that a page was asked with, and queries that differ from them."""
+    """The query parameters of a page's address, and the texts of queries that change some of them."""
 
     chosen: tuple[tuple[str, str], ...] = ()
 
@@ -182,7 +182,7 @@ class Permalink:
         return replace(self, layout=layout)
 
     def job(self, app: App) -> Job:
-        """Return the job, with the calibration of its cluster's speed that stored trials allow.
+        """Return the job of the permalink, calibrated by what stored trials measured on such hardware.
 
         Raises:
             InvalidInput: A number is out of bounds; the error names the field as this class does.
