@@ -161,9 +161,9 @@ class Evidence:
 
     @cached_property
     def base(self) -> Where:
-        """The closest comparison that used this stack or this device, with any model and any layout.
+        """The closest comparison on this device, with this stack or another, for any model and any layout.
 
-        ``HERE``: the stack on the device. ``ELSEWHERE``: another stack on the device. ``NOWHERE``: no run on the
+        ``HERE``: this stack on this device. ``ELSEWHERE``: another stack on this device. ``NOWHERE``: no run on this
         device.
         """
         if self.here:
@@ -188,7 +188,7 @@ class Evidence:
         return Where.ELSEWHERE if any(word in one.options for one in comparisons().values()) else Where.NOWHERE
 
     def scatter(self, bits: str) -> float | None:
-        """Return the scatter of measured runs around their predictions, as a standard deviation of the logarithm.
+        """Return the unexplained standard deviation of log(measured / predicted) among measured runs.
 
         It comes from the comparison of this kind of model on this stack and device, otherwise from all comparisons of
         this kind of model.

@@ -100,7 +100,7 @@ def gathers_parameters(x: LayoutColumns, job: Job) -> Booleans:
 
 
 def gathered_share(x: LayoutColumns, job: Job) -> Floats | float:
-    """Return the bytes of weights that data-parallel ranks gather, as a ratio to the same weights' bytes in 16 bits.
+    """Return the bytes of weights that data-parallel ranks gather, divided by the bytes of the same weights in 16 bits.
 
     It is 1.0 if the stack gathers all weights in 16 bits.
     """
@@ -110,7 +110,7 @@ def gathered_share(x: LayoutColumns, job: Job) -> Floats | float:
 
 
 def weight_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes per element of a layer's weight, with its rounded copies, on a rank that holds the whole weight.
+    """Return the bytes of one element of a layer's weight on a rank with the whole weight, including rounded copies.
 
     Transformer Engine keeps rounded copies from the first micro-batch of a step to the last (``is_first_microbatch``),
     in two memory layouts if the products need both. If data-parallel ranks gather rounded weights, there is no 16-bit
@@ -125,7 +125,7 @@ def weight_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 
 def parameter_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes per weight, averaged over the model, with rounded copies, on a rank that holds whole weights."""
+    """Return the average bytes of one of the model's weights on a rank with whole weights, including rounded copies."""
     if job.stack.fp8_implementation != "transformer_engine" or not is_narrow(x).any():
         return x.element_bytes
     share = matrix_share(job)

@@ -46,7 +46,7 @@ def predict_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> Predi
 
 
 def totals_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> TotalColumns:
-    """Return MFU and peak memory of every layout. With a fault trace, MFU is the one under the trace.
+    """Return MFU and peak memory of every layout. With a fault trace, MFU is that of the mean step time in the trace.
 
     The peak memory is always that of nominal links.
     """

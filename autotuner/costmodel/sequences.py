@@ -42,7 +42,10 @@ def batch_shapes(x: LayoutColumns, job: Job) -> BatchShape[Floats]:
 
 
 def with_dealing(names: tuple[str, ...], job: Job) -> tuple[str, ...]:
-    """Return the names of columns, plus the options that decide which rank gets which sequence if lengths differ."""
+    """Return the given column names, plus the options that decide which rank gets which sequences.
+
+    The options are added only if the workload's sequences have different lengths.
+    """
     return names if job.workload.lengths is None else tuple(dict.fromkeys((*names, *_DEALING_FIELDS)))
 
 

@@ -15,7 +15,7 @@ Table = TypeVar("Table")
 
 
 def zipped(change: Callable[..., Any], *tables: Table) -> Table:
-    """Return a table in which each column is ``change`` of the tables' columns of the same name.
+    """Return a table whose columns are ``change``, applied to the same column of every given table.
 
     Values that are not columns come from the first table.
     """
@@ -75,7 +75,7 @@ def write(source: Any, target: Any, rows: slice) -> None:
 
 
 class Additive:
-    """A base class for tables of seconds that can be added, subtracted and scaled, column by column."""
+    """A base class for tables of seconds, which can be added, subtracted and multiplied column by column."""
 
     __slots__ = ()
 

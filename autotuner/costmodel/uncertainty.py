@@ -266,7 +266,7 @@ def _shared_variance(step_time: StepTime[Floats], error: LayoutErrors) -> Floats
 
 
 def fit_probability(peak_bytes: Floats, limit_bytes: float) -> Floats:
-    """Return the probability that each predicted peak stays within the limit.
+    """Return the probability that the real peak memory of each layout stays within the memory limit.
 
     Args:
         peak_bytes: Predicted peaks of a rank, of shape (layouts,).

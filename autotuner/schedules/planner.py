@@ -80,10 +80,10 @@ def within(warm_up_counts: Sequence[int], most_in_flight: Sequence[int]) -> tupl
 
 
 def absorbed_delay_s(slack: int, forward_s: float, input_s: float) -> float:
-    """Return the longest delay of a link that lengthens a step only by the delay itself, not once per micro-batch.
+    """Return the longest delay of a link that lengthens a step by no more than the delay itself.
 
-    It assumes that weight gradients can be deferred. The excess of a longer delay is paid twice per round of the first
-    stage's warm-up.
+    It assumes that weight gradients can be deferred. If a delay is longer, its excess is paid again, twice per round of
+    the first stage's warm-up.
 
     Args:
         slack: Forwards that the sending stage runs ahead of the receiving one, as ``warm_up`` counts them.

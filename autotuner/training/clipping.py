@@ -151,8 +151,7 @@ def clip_buckets(
         model: Model without another communication hook.
         max_norm: The norm of the averaged gradient never exceeds it.
         num_buckets: Buckets of the whole model, if other processes hold other parts of it. None: the buckets of
-            this
-            model. The first two backward passes count them, so that their buckets wait for the last one.
+            this model. The first two backward passes count them, so that their buckets wait for the last one.
         overlap: Counter to use; None: a new one.
 
     Returns:

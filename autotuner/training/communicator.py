@@ -86,7 +86,7 @@ class TorchCommunicator:
 
 
 class Collectives(Protocol):
-    """Collectives that are complete when a call returns (on a GPU: in the order of its stream)."""
+    """Collectives that are complete when the call returns (on a GPU: complete for later work in the same stream)."""
 
     def all_reduce(self, tensor: Tensor) -> None:
         """Replace the tensor by its sum over all ranks."""

@@ -47,8 +47,7 @@ def communicator_of(
 
     Args:
         partition: Groups of ranks; every rank of the job is in one. All ranks must call this at the same time with
-            equal
-            arguments.
+            equal arguments.
         nodes: Placement of ranks on nodes.
         hierarchy: Flat, or two levels: inside nodes and between nodes.
         algorithm: ``auto``, ``ring`` or ``tree``, on either level. NCCL reads its own from its environment
@@ -100,7 +99,7 @@ def _own(algorithm: CollectiveAlgorithm, group: dist.ProcessGroup) -> Collective
 
 
 def new_group_of(partition: Partition) -> dist.ProcessGroup | None:
-    """Make a process group of every group of ranks, and return this rank's; None if the rank is in none of them.
+    """Make a process group for each part of the partition, and return the one that this rank is in, or None.
 
     Every rank of the job calls this, because all must take part in making each group. (Torch names groups that only
     their own ranks make by how many groups each of these had before, which need not be equal.)

@@ -280,9 +280,8 @@ def all_to_all_s(sent_bytes: Floats, group: Group, outside: Floats | float = 1.0
     Args:
         sent_bytes: Bytes of each rank, including its own share.
         group: Ranks of each layout, and their links.
-        outside: Share of the bytes for other nodes that really leaves the node. Below 1, copies for several ranks
-            of a
-            node are sent once and passed on inside that node.
+        outside: Share of the bytes for other nodes that really leaves the node. Below 1, bytes for several ranks of
+            another node are sent there once and passed on inside that node.
     """
     timed_s = measured_s("all_to_all", sent_bytes, group)
     if timed_s is not None:

@@ -344,8 +344,8 @@ class Group:
 
         Args:
             outside: Share of the bytes for other nodes that really leaves the node. Below 1, bytes for several
-                ranks of
-                another node are sent there once and passed on over the links inside that node.
+                ranks of another node are sent there once and passed on over the links inside that node. The links
+                inside nodes also carry bytes that leave through the port of another rail.
         """
         return _slowest(self.all_to_all_links(outside)) / self.num_ranks
 

@@ -20,7 +20,7 @@ from autotuner.core.columns import Booleans, Floats, Integers
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Windows:
-    """Groups of ranks, and the parts of ``size`` consecutive ranks that they cross, one row per layout."""
+    """Groups of ranks, and the job's ranks cut into parts of ``size`` consecutive ranks, one row per layout."""
 
     num_ranks: Integers
     """Number of ranks of one group."""
@@ -32,7 +32,7 @@ class Windows:
     """Number of ranks of the job; the last part may have fewer."""
 
     def rings_out(self) -> Floats:
-        """Return the number of rings that leave a part, for the part that most rings leave."""
+        """Return the number of rings that leave one part; the part with the most such rings counts."""
         return self._fullest(_rings_out)
 
     def sends_out(self) -> Floats:
@@ -141,7 +141,9 @@ class Places:
         return -(-self.num_ranks // self.ranks_below(part_nodes))
 
     def ring_ranks(self, part_nodes: int, *, by_node: bool = False) -> Floats:
-        """Return the number of ranks of a part for each ring that leaves it, whose ports the ring has for itself.
+        """Return the number of a part's ranks, divided by the number of rings that leave the part.
+
+        A ring has the ports of that many ranks for itself.
 
         Args:
             part_nodes: Number of nodes of a part, in which no row's group lies as a whole.
@@ -176,7 +178,7 @@ class Places:
         return np.where(self.leave(part_nodes), shares, 0.0)
 
     def share_scattered_out(self, part_nodes: int) -> Floats:
-        """Return the share of the bytes that a part's ranks send in an all-to-all that leaves the part.
+        """Return the share of all-to-all traffic from a part's ranks that goes to ranks outside the part.
 
         Args:
             part_nodes: Number of nodes of a part.

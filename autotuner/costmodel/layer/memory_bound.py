@@ -33,7 +33,7 @@ A100."""
 
 
 def stream_rate(job: Job) -> float:
-    """Return the bytes per second that kernels reach which only move memory."""
+    """Return the memory bandwidth that kernels reach if they only move memory, in bytes per second."""
     return BANDWIDTH_EFFICIENCY * job.cluster.accelerator.memory_bandwidth_bytes_per_s
 
 

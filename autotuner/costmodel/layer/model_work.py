@@ -69,8 +69,7 @@ class ModelWork(Generic[Times]):
         Args:
             x: The table that the work was computed for, or a shorter one.
             row_of: For each layout of the original table, its row in the shorter one. Layouts with the same row
-                must have
-                the same work. None: ``x`` is the original table.
+                must have the same work. None: ``x`` is the original table.
         """
         which = self.which
         if row_of is not None:

@@ -159,7 +159,7 @@ def _columns(x: LayoutColumns, job: Job) -> CastBytes:
 
 
 def casts_s(x: LayoutColumns, job: Job, *, sparse: bool) -> CastTimes:
-    """Return the seconds that a layer spends on rounding to low precision in one micro-batch; 0.0 if it does not round.
+    """Return the seconds that a layer spends on rounding to low precision in one micro-batch; 0.0 without rounding.
 
     Every tensor rank has the whole inputs of both blocks and the whole gradients of both outputs (h elements each). If
     they are gathered in rounded form, a rank rounds only its own part. The attention's output and the feed-forward

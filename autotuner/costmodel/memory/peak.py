@@ -68,7 +68,7 @@ class _Moment:
 
 
 def memory(x: LayoutColumns, job: Job) -> MemoryColumns:
-    """Return the peak memory of each layout, in bytes by part, on the pipeline rank that reaches the highest peak."""
+    """Return the peak memory of each layout, in bytes by part, on the pipeline rank with the highest peak."""
     return fullest_rank(x, job, rank_memories(x, job, fullest_candidates(x, job)))
 
 
@@ -101,7 +101,7 @@ def rank_memories(x: LayoutColumns, job: Job, loads: Sequence[RankLoad]) -> list
 
 
 def fullest_rank(x: LayoutColumns, job: Job, ranks: Sequence[RankMemory]) -> MemoryColumns:
-    """Return the peak memory of each layout, in bytes by part, on that of the given ranks with the highest peak."""
+    """Return the peak memory of each layout in bytes, by part, for the given rank with the highest peak."""
     sharding = Sharding.of(x, job)
     fullest, *others = (_on_rank(x, job, sharding, rank) for rank in ranks)
     highest_bytes = fullest.total_bytes
@@ -113,7 +113,7 @@ def fullest_rank(x: LayoutColumns, job: Job, ranks: Sequence[RankMemory]) -> Mem
 
 
 def peak_bytes(x: LayoutColumns, job: Job, ranks: Sequence[RankMemory]) -> Floats:
-    """Return the peak memory of each layout in bytes, as one sum, on that of the given ranks with the highest peak."""
+    """Return the highest peak memory of the given ranks in each layout, in bytes, as one sum without its parts."""
     sharding = Sharding.of(x, job)
     return reduce(np.maximum, (_on_rank(x, job, sharding, rank).total_bytes for rank in ranks))
 

@@ -40,13 +40,13 @@ def data_communication_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floa
 
     Weights and gradients travel in the precision in which they are stored.
 
-    * nothing sharded: all-reduces during the last micro-batch's backward; * optimizer sharded (ZeRO-1): one
-    reduce-scatter during the last backward, one all-gather of the new parameters; * gradients sharded (ZeRO-2): a
-    reduce-scatter during every micro-batch's backward, then the same all-gather; * parameters sharded: for every
-    micro-batch, they are gathered during the forward (and again during the backward, if resharded), and gradients are
-    scattered during the backward. In a pipeline gradients are scattered once a step, and parameters that a backward
-    gathered stay for the next forward (``stage.py`` of torch.distributed.pipelining, 2.13): parameters are gathered
-    once a step, or once for every micro-batch if resharded.
+    * nothing sharded: all-reduces during the last micro-batch's backward;
+    * optimizer sharded (ZeRO-1): one reduce-scatter during the last backward, one all-gather of the new parameters;
+    * gradients sharded (ZeRO-2): a reduce-scatter during every micro-batch's backward, then the same all-gather;
+    * parameters sharded: for every micro-batch, they are gathered during the forward (and again during the backward,
+      if resharded), and gradients are scattered during the backward. In a pipeline gradients are scattered once a step,
+      and parameters that a backward gathered stay for the next forward (``stage.py`` of torch.distributed.pipelining,
+      2.13): parameters are gathered once a step, or once for every micro-batch if resharded.
 
     Replicas of shards all-reduce the scattered gradients, as often as they are scattered. The gradients of experts on
     expert ranks travel among the fewer ranks that hold the same experts. Replicas with a lossy exchange reduce nothing

@@ -60,10 +60,11 @@ class Planned:
     def step_s(self, num_micro_batches: Integers, carried_s: Floats) -> Floats:
         """Return the seconds of a step: the longest of the chains of passes that some rank must go through.
 
-        * A rank starts when the first micro-batch has arrived, and then computes without a pause. * Or the rank's first
-        I comes back late, and until then it may run only as many F as its warm-up has. * Or the last I goes back from
-        the rank through the ranks before it, which have by then run all of their W but one. * Or delegates (processes
-        that send), each busy for a whole transfer, carry only as many transfers as there are delegates.
+        * A rank starts when the first micro-batch has arrived, and then computes without a pause.
+        * Or the rank's first I comes back late, and until then it may run only as many F as its warm-up has.
+        * Or the last I goes back from the rank through the ranks before it, which have run all of their W but one by then.
+        * Or delegates (processes that send) are each busy for a whole transfer, and carry only as many at a time as there
+          are delegates.
 
         Args:
             num_micro_batches: Number of micro-batches in a step of each layout.

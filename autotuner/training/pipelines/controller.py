@@ -72,7 +72,9 @@ class Choice:
 
 
 def forwards_late(delays_s: Sequence[float], forward_s: Sequence[float], before: Sequence[int]) -> tuple[int, ...]:
-    """Return how many forward passes each link's delay lasts, rounded up. Plans are made for these numbers.
+    """Return how many forward passes each link's delay lasts, rounded up: ceil(c / t_F). Plans are made for them.
+
+    ``c`` is the delay, and ``t_F`` the forward time of the stage before the link.
 
     Args:
         delays_s: Delay of each link.
@@ -96,7 +98,7 @@ def _forwards_late(delay_s: float, forward_s: float, before: int) -> int:
 
 
 def choose(times: PassTimes, late: Sequence[int], plain: Schedule, now: Schedule, powers: Powers) -> Choice:
-    """Return the permitted schedule and way of sending with the shortest predicted step.
+    """Return the schedule and the way of sending with the shortest predicted step, among the permitted ones.
 
     Args:
         times: Times of passes, and delays of links as they were found.

@@ -330,8 +330,8 @@ class _Link:
 class Detector:
     """Finds slow links and slow ranks, with a separate sequential test for each of them.
 
-    A link is slow if messages take longer than before, counted from the moment of sending, and this is more than the
-    passes at its ends became longer. A rank is slow if its passes became longer by more than those of other stages did.
+    A link is slow if its messages take longer than before, counted from the moment of sending, and the increase exceeds
+    that of the passes at its ends. A rank is slow if its passes became longer by more than those of other stages did.
     If other programs use a machine's cores, both become longer in several places at once, and neither counts as slow. A
     delay matters if it is at least half a forward pass of the stage before the link.
 

@@ -24,11 +24,11 @@ Reconnect = Callable[[int, int], Channel]
 
 
 class SwitchedTransport:
-    """A transport that sends itself or by delegates, as set between steps. On dead links delegates always send.
+    """A transport in which the rank itself sends, or delegates send for it; this can change between steps.
 
-    Messages that the rank itself sent are kept until the end of the step, because only the other rank knows if they
-    have arrived. ``reconnect`` makes a new channel to a rank whose link an emulated condition had cut, after the
-    condition has ended. Without it the link stays dead.
+    If a link is dead, delegates always carry its messages. Messages that the rank itself sent are kept until the end of
+    the step, because only the other rank knows if they have arrived. ``reconnect`` makes a new channel to a rank whose
+    link an emulated condition had cut, after the condition has ended. Without it the link stays dead.
     """
 
     def __init__(
@@ -118,7 +118,10 @@ class SwitchedTransport:
         self._inline.close()
 
     def take(self, message: Message, buffer: Tensor) -> float | None:
-        """Wait for a message, from either transport."""
+        """Wait for a message from the rank itself or from a delegate, and return the seconds since it was sent.
+
+        It returns None if nobody saw the moment of arrival.
+        """
         if message in self._coming and message not in self._came:
             with self._bridging():
                 seconds = self._coming[message]()
