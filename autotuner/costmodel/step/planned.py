@@ -62,9 +62,10 @@ class Planned:
 
         * A rank starts when the first micro-batch has arrived, and then computes without a pause.
         * Or the rank's first I comes back late, and until then it may run only as many F as its warm-up has.
-        * Or the last I goes back from the rank through the ranks before it, which have run all of their W but one by then.
-        * Or delegates (processes that send) are each busy for a whole transfer, and carry only as many at a time as there
-          are delegates.
+        * Or the last I goes back from the rank through the ranks before it. By then these have run all
+          of their W but one.
+        * Or delegates (processes that send) are each busy for a whole transfer, and carry only as many at a time as
+          there are delegates.
 
         Args:
             num_micro_batches: Number of micro-batches in a step of each layout.
