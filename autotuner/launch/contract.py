@@ -17,83 +17,92 @@ from autotuner.core.trial_spec import NodeTask, Trainer, TrialSpec
 
 
 class TrialWatcher(Protocol):
-    """The interface by which the side that ordered a trial follows it while it runs.
+    """The interface through which the side that ordered a trial follows it while it runs.
 
-    What a watcher raises ends the trial and comes out of ``Launcher.run`` as it is: it says nothing of the trial.
+    An error that a watcher raises ends the trial. ``Launcher.run`` raises it unchanged: it says nothing about the
+    trial.
     """
 
     def on_step(self, step: StepReport) -> None:
-        """A step was reported."""
+        """Take the report of a training step."""
         ...
 
     def on_link_event(self, event: LinkEvent) -> None:
-        """A pipeline found something out about its links or ranks, or does something about it."""
+        """Take an event of a pipeline, which noticed something about its links or ranks, or reacts to it."""
         ...
 
     def on_note(self, note: str) -> None:
-        """Take a note for a person who waits, as a sentence."""
+        """Take a note for people who wait for the trial, as a sentence."""
         ...
 
     def on_wait(self, reason: str | None) -> None:
-        """The trial has no devices yet, and why, as a sentence without a full stop; None: it goes on with its work.
+        """Take the reason why the trial waits for devices, as a sentence without a full stop.
 
-        A job in the queue of an engine is told by ``on_job`` alone.
+        None means that the trial continues its work.
+
+        A job in the queue of an engine is reported by ``on_job`` only.
         """
         ...
 
     def on_run(self, run: FinishedRun) -> None:
-        """Note that one of the runs of the trial has finished; ``spec.runs`` brings it back after a takeover."""
+        """Take a finished run of the trial. After a takeover, ``spec.runs`` gives it back."""
         ...
 
     def on_job(self, job: EngineJob) -> None:
-        """An engine was given a job for the trial, or the job is seen to stand elsewhere now."""
+        """Take the state of an engine job of the trial, when it is submitted and whenever the state changes."""
         ...
 
     def stop_requested(self) -> Stopped | None:
-        """Asked a few times a second; an answer ends the trial."""
+        """Return why the trial must end, or None. This is asked a few times a second."""
         ...
 
 
 class Launcher(Protocol):
-    """Runs one trial to its end.
+    """The interface of a launcher, which runs one trial to its end.
 
-    Whatever happens, when ``run`` returns or raises no process of the trial is left, but for those that the kernel
-    cannot end: they are logged, and named in the failure. A trial past ``spec.settings.timeout_s`` is ended and comes
-    back as a timeout failure; waiting for its turn does not count. ``run`` may be called from as many threads at
-    once as ``capacity`` says.
+    When ``run`` returns or raises, no process of the trial is left, except those that the kernel cannot end: they are
+    logged, and named in the failure. A trial that runs longer than ``spec.settings.timeout_s`` is ended and returned as
+    a timeout failure; time that it waits for its turn does not count. As many threads as ``capacity`` returns may call
+    ``run`` at once.
 
-    A job that an engine runs elsewhere is left alone where the watcher stops for ``shutdown`` or ``lease_lost``:
-    whoever runs the trial next, with the same ``spec.trial_id`` and ``spec.run`` and the ``spec.jobs`` that the watcher
-    was told of, finds it again and starts no other.
+    If the watcher stops a trial for ``shutdown`` or ``lease_lost``, its job on an engine goes on. Whoever runs the
+    trial next, with the same ``spec.trial_id`` and ``spec.run`` and with the ``spec.jobs`` that the watcher received,
+    finds that job again and starts no other.
     """
 
     def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
-        """Return why this launcher cannot run that trainer's trials on that cluster, as a sentence; None if it can."""
+        """Return why this launcher cannot run trials of that trainer on that cluster, as a sentence, or None if it can.
+
+        ``trainer`` None means the built-in decoder.
+        """
         ...
 
     def capacity(self, cluster: Cluster) -> int:
         """Return how many trials on clusters of that size can run at once without disturbing each other's measurements.
 
-        At least 1, also where ``refuses`` has an answer.
+        It is at least 1, even if ``refuses`` gives a reason.
         """
         ...
 
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
-        """Start the trial, pass its reports on, and say how it ended."""
+        """Run the trial to its end, pass its reports to the watcher, and return its outcome."""
         ...
 
     def close(self) -> None:
-        """Release what is kept from one trial to the next; the launcher is not used afterwards."""
+        """Release the resources that are kept between trials. The launcher must not be used afterwards."""
         ...
 
 
 class CannotRun(AutotunerError):
-    """Raised for a launcher's own fault: a full disk, a missing work directory, a process that cannot start."""
+    """Raised for a problem of the launcher itself: a full disk, a missing work folder, a process that cannot start."""
 
 
 @contextmanager
 def launcher_work() -> Iterator[None]:
-    """Files and processes of the launcher's own: an ``OSError`` in here is ``CannotRun``, and no watcher is asked."""
+    """Turn every ``OSError`` in the block into ``CannotRun``.
+
+    The block uses files and processes of the launcher itself. No watcher may be called in the block.
+    """
     try:
         yield
     except OSError as error:
@@ -148,10 +157,10 @@ class AttemptEnd:
 
 
 class Work(Protocol[Result_co]):
-    """The payload of an attempt: the task of each node, the meaning of its lines, and the result they give."""
+    """The content of an attempt: what each node does, what its output lines mean, and what result they give."""
 
     def task(self, name: str, place: Place) -> NodeTask:
-        """Return the task that each node runs; all its processes carry ``name``.
+        """Return the task that each node runs. All its processes carry ``name``.
 
         Raises:
             InvalidInput: It cannot run on these nodes.
@@ -160,65 +169,68 @@ class Work(Protocol[Result_co]):
         ...
 
     def take(self, lines: Sequence[NodeLine]) -> Sequence[StepReport | LinkEvent]:
-        """Take all lines of one look, and return what the watcher is to hear.
+        """Take all lines that have arrived since the last call, and return the reports to pass to the watcher.
 
-        Called many times a second, also without lines: a step of a trainer is whole when a newer one was there at the
-        look *before*.
+        It is called many times a second, also without lines: a step of a trainer counts as complete when a later step
+        was already there at the call before.
         """
         ...
 
     def is_complete(self) -> bool:
-        """True once the whole result is there, so that the ranks may be ended."""
+        """Return True once the whole result is there, so that the ranks may be ended."""
         ...
 
     def has_failed(self) -> bool:
-        """True once no result can follow, whatever is reported later."""
+        """Return True once no result can follow any more, whatever is reported later."""
         ...
 
     def judge(self, end: AttemptEnd) -> Result_co | TrialFailure:
-        """The result, or why there is none; all lines were taken, and no process is left."""
+        """Return the result, or the failure that explains why there is none.
+
+        All lines were taken and all processes are gone.
+        """
         ...
 
 
 class Ranks(Protocol):
-    """The processes of one attempt from their start on: forked here, a node here, or an engine's job."""
+    """The processes of one attempt: forked on this machine, below a node process on it, or in an engine's job."""
 
     peers_s: float
     """Seconds that the other ranks get to report what they saw, once the reason of one rank's failure is known."""
 
     def has_ended(self) -> bool:
-        """True if all ranks are gone, or if nothing is left that could start or see them."""
+        """Return True if all ranks are gone, or if nothing is left that could start or observe them."""
         ...
 
     def poll(self) -> Sequence[NodeLine]:
-        """The lines that are new; after ``end`` the last ones."""
+        """Return the lines that are new since the last call. After ``end`` these are the last ones."""
         ...
 
     def end(self, why: Ending) -> AttemptEnd:
-        """End what is left, and return when no process is that can be ended.
+        """End the processes that are left, and return when all are gone that can be ended.
 
-        An engine's job goes on where ``why`` says that another service will follow it.
+        An engine's job goes on if ``why`` says that another service will follow it.
         """
         ...
 
     def explain(self, failure: TrialFailure) -> TrialFailure | Stopped:
-        """The failure, or why it says nothing of the trial where the place failed."""
+        """Return the failure, or ``Stopped`` if the machine or engine caused it: then the trial may run again."""
         ...
 
 
 class Starter(Protocol):
-    """Starts ranks on this machine, of several attempts at once if asked from several threads."""
+    """The interface for starting ranks on this machine. Several threads may start attempts at once."""
 
     slack_s: float
     """Extra seconds beyond the time limit in which its owner ends the ranks; 0 where ``follow`` itself enforces the
     limit."""
 
     def start(self, task: NodeTask, folder: Path) -> Ranks:
-        """Start the ranks of a task of one node; returns before they run.
+        """Start the ranks of a task for one node, and return before they run.
 
         Args:
-            task: ``job_name`` marks all processes.
-            folder: Of this attempt alone, gone when it is over.
+            task: The task; its ``job_name`` marks all processes.
+            folder: A folder for this attempt only, which is deleted when the attempt is over.
 
         Raises:
             OSError: No process can be started.
@@ -226,5 +238,5 @@ class Starter(Protocol):
         ...
 
     def close(self) -> None:
-        """Release what was kept for the next attempt; a later start is as good as the first."""
+        """Release the resources that are kept for the next attempt. A later start works as well as the first one."""
         ...

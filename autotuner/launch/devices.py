@@ -30,12 +30,14 @@ _HOLDER = ".pid"
 
 
 class DevicePool:
-    """The devices of this machine: all its cores as one, and its GPUs.
+    """The devices of this machine, each of which runs one trial at a time: its GPUs, and all its cores as one device.
 
     Args:
-        gpus: Names them as ``CUDA_VISIBLE_DEVICES`` would.
-        lock_folder: Where a file per device is locked, so that other processes with the same folder keep off; without,
-            the pool knows of its own trials only. The kernel drops such a lock (flock) with its holder.
+        gpus: Returns the names of the GPUs, in the form of ``CUDA_VISIBLE_DEVICES``.
+        lock_folder: Returns the folder with a lock file for each device, so that processes with the same folder do not
+            use
+            the same device. The kernel releases such a lock (flock) when its holder ends. None: the pool only knows its
+            own trials.
     """
 
     def __init__(
@@ -50,18 +52,18 @@ class DevicePool:
 
     @classmethod
     def of_this_machine(cls) -> DevicePool:
-        """The devices that all launchers of this user on this machine share."""
+        """Return the pool of devices that all launchers of this user on this machine share."""
         return cls(lock_folder=_lock_folder)
 
     def capacity(self, cluster: Cluster) -> int:
-        """Return how many trials on a cluster of that size find devices of their own at once; at least 1."""
+        """Return how many trials on a cluster of that size can have devices of their own at once; at least 1."""
         if cluster.accelerator.kind == "cpu":
             return 1
         return max(1, self.num_gpus // cluster.world_size)
 
     @property
     def num_gpus(self) -> int:
-        """Number of GPUs of this machine, in use or not."""
+        """Return the number of GPUs of this machine, in use or not."""
         return len(self._gpus())
 
     def _gpus(self) -> tuple[str, ...]:
@@ -71,16 +73,16 @@ class DevicePool:
 
     @contextmanager
     def claim(self, spec: TrialSpec, watcher: TrialWatcher) -> Iterator[tuple[str, ...] | Stopped]:
-        """Devices for the ranks of a trial, waited for as long as others have them, and given back at the end.
+        """Wait until devices for the ranks of a trial are free, and hold them until the block ends.
 
-        A claim inside another of the same trial has the same devices. Where a trial has more ranks than the machine has
-        GPUs, it gets them all.
+        A claim inside another claim of the same trial gets the same devices. If a trial has more ranks than the machine
+        has GPUs, it gets all GPUs.
 
         Returns:
-            Names of the devices, or the watcher's answer if it wanted a stop meanwhile.
+            Names of the devices, or the watcher's stop if it wanted one meanwhile.
 
         Raises:
-            CannotRun: The files that are locked cannot be made.
+            CannotRun: The lock files cannot be created.
         """
         if inherited := self._claims.get(spec.trial_id):
             yield inherited

@@ -31,14 +31,17 @@ def follow(
     deadline: float,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Result | TrialFailure | Stopped:
-    """Follow ranks until they have a result, fail, run out of time or are no longer wanted; then end and judge them.
+    """Follow the ranks of an attempt until they have a result, fail, run out of time or must stop; end and judge them.
 
     Args:
-        work: What they do.
-        ranks: Started; ended when this returns or raises.
-        watcher: What it raises comes out as it is.
-        deadline: On the monotonic clock.
-        meanwhile: Called at every look, many times a second.
+        work: The content of the attempt.
+        ranks: The started ranks, which are ended when this function returns or raises.
+        watcher: Gets the reports. This function passes on an error that the watcher raises.
+        deadline: Time on the monotonic clock.
+        meanwhile: Called many times a second while the ranks run.
+
+    Returns:
+        The result, the failure, or why the attempt was stopped.
 
     Raises:
         CannotRun: Files or processes of the launcher failed.
@@ -136,11 +139,10 @@ _STACK = re.compile(r"^(?:Current thread|Stack) .*most recent call first\)?:?\n(
 
 
 def verdict(spec: TrialSpec, reports: RankReports, end: AttemptEnd) -> Measurement | TrialFailure:
-    """Return the attempt's measurement or failure, judged by its ranks' reports and by what the starting side saw.
+    """Return the measurement or the failure of an attempt, from its ranks' reports and from how its processes ended.
 
-    What ended the profiled steps costs the trial its breakdown, no more: the measurement was complete before them.
-
-    One rank's death makes its peers fail in their collectives, so a communication failure is believed only when no
+    If only the profiled steps failed, the measurement is returned without a breakdown, since it was complete before
+    them. The death of one rank makes collectives fail on the others. So a communication failure is returned only if no
     rank reported anything else and none was killed.
     """
     measured = reports.measurement

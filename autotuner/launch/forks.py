@@ -51,12 +51,13 @@ _LOG_BYTES = 1 << 16
 
 
 class Forks:
-    """Starts ranks by zygotes: one per trial that runs, so that whatever ends one trial's spares the others'.
+    """Starts ranks by forking zygotes (processes that have imported torch): one zygote for each trial that runs.
 
-    The first trial waits for torch to be imported; later ones find an idle zygote, unless more run at once than before.
+    So a failure that ends one trial spares the others. The first trial waits for the import of torch. Later trials use
+    an idle zygote, unless more run at once than before.
 
     Args:
-        task: What each rank does, as ``Zygote.start`` has it.
+        task: What each rank runs, in the form that ``Zygote.start`` describes.
     """
 
     slack_s = 0.0
@@ -67,7 +68,7 @@ class Forks:
         self._zygotes: list[Zygote] = []
 
     def start(self, task: NodeTask, folder: Path) -> Ranks:
-        """Start the ranks of a trial as ``Starter`` says."""
+        """Start the ranks of a trial, as ``Starter.start`` describes."""
         assert task.spec is not None  # benchmarks and trainers need a node
         (folder / "ranks").mkdir()
         (folder / "spec.json").write_text(dumps(task.spec))
@@ -95,7 +96,7 @@ class Forks:
 
 
 class Zygote:
-    """A process that forks ranks; it ends when nobody can write to it any more, so it does not outlive its launcher."""
+    """A process that forks ranks. It ends when its launcher is gone, because then nobody can write to it any more."""
 
     def __init__(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as the process is
@@ -117,32 +118,32 @@ class Zygote:
 
     @property
     def pid(self) -> int:
-        """The process's id."""
+        """Return the id of the process."""
         return self._process.pid
 
     @property
     def is_idle(self) -> bool:
-        """True if no launcher follows ranks that this zygote has forked."""
+        """Return True if no launcher follows ranks that this zygote has forked."""
         return not self._served
 
     @property
     def is_alive(self) -> bool:
-        """True if the zygote can still fork."""
+        """Return True if the zygote can still fork ranks."""
         return self._process.poll() is None
 
     @property
     def was_killed(self) -> bool:
-        """True if SIGKILL ended the zygote."""
+        """Return True if SIGKILL ended the zygote."""
         return self._process.poll() == -signal.SIGKILL
 
     def start(self, task: str, folder: Path, num_ranks: int, environment: Mapping[str, str]) -> ForkedRanks:
-        """Start that many ranks on a task; return before they run, even before torch is imported.
+        """Ask the zygote to fork that many ranks, and return before they run, even before torch is imported.
 
         Args:
-            task: ``module:function``, a ``trials.process.task.Task``.
-            folder: Of this request alone; gets what the ranks print, below ``ranks``.
-            num_ranks: All on this host.
-            environment: Variables that the ranks get; ``ATTEMPT_ID`` is one, with a value of this request alone.
+            task: The function that each rank calls, as ``module:function``; it is a ``trials.process.task.Task``.
+            folder: A folder for this request only. Its subfolder ``ranks`` gets the output of the ranks.
+            num_ranks: Number of ranks, all on this host.
+            environment: Environment variables of the ranks. ``ATTEMPT_ID`` is one of them and has a unique value.
         """
         attempt_id = environment[ATTEMPT_ID]
         orders = {"task": task, "folder": str(folder), "num_ranks": num_ranks, "environment": dict(environment)}
@@ -153,7 +154,7 @@ class Zygote:
         return ranks
 
     def listen(self) -> None:
-        """Pass on the zygote's new events to the ranks they belong to."""
+        """Read the zygote's new events, and pass each to the ranks that it is about."""
         while chunk := self._read():
             *lines, self._unfinished_line = (self._unfinished_line + chunk).split(b"\n")
             for event in map(json.loads, lines):
@@ -161,11 +162,11 @@ class Zygote:
                     ranks.heard(event)
 
     def forget(self, ranks: ForkedRanks) -> None:
-        """Pass nothing on to these any more."""
+        """Stop passing events to these ranks."""
         self._served.pop(ranks.attempt_id, None)
 
     def log(self) -> str:
-        """The last of what it wrote to its standard error."""
+        """Return the end of what the zygote wrote to standard error."""
         if not self._errors.closed:
             descriptor, size = self._errors.fileno(), os.fstat(self._errors.fileno()).st_size
             self._last_words = os.pread(descriptor, _LOG_BYTES, max(0, size - _LOG_BYTES)).decode(errors="replace")
@@ -190,13 +191,13 @@ class Zygote:
 
 
 class ForkedRanks:
-    """The ``Ranks`` that a zygote was asked for.
+    """The ranks that a zygote was asked to fork for one attempt.
 
     Attributes:
-        attempt_id: Found in the environment of their processes.
-        has_started: All are forked.
-        exit_codes: Of the ranks that are gone, however they ended; below zero is the signal.
-        deaths: Ranks that died of themselves, in the order in which the zygote saw them.
+        attempt_id: The value of ``ATTEMPT_ID`` in the environment of their processes.
+        has_started: True once all ranks are forked.
+        exit_codes: Exit codes of the ranks that are gone, by rank; a negative number is a signal.
+        deaths: Ranks that failed and were not ended from here, in the order in which the zygote noticed them.
     """
 
     def __init__(self, zygote: Zygote, attempt_id: str, num_ranks: int, folder: Path) -> None:
@@ -217,7 +218,7 @@ class ForkedRanks:
         self.deaths: list[Death] = []
 
     def heard(self, event: Mapping[str, Any]) -> None:
-        """Take an event of these ranks; the zygote calls it."""
+        """Take in an event about these ranks from the zygote."""
         match event["event"]:
             case "started":
                 self.has_started = True
@@ -229,7 +230,7 @@ class ForkedRanks:
                     self.deaths.append(Death(rank=event["rank"], exit_code=event["exit_code"]))
 
     def has_ended(self) -> bool:
-        """True if all ranks are gone, or if none will ever start."""
+        """Return True if all ranks are gone, or if none will ever start."""
         self._zygote.listen()
         if not (self._is_ending or self._zygote.is_alive):
             self._died_with_zygote()
@@ -243,7 +244,7 @@ class ForkedRanks:
             self.heard({"event": "ended", "rank": rank, "exit_code": -signal.SIGKILL})
 
     def poll(self) -> Sequence[NodeLine]:
-        """Return what the ranks wrote since the last look, and the deaths that the zygote saw."""
+        """Return the lines that the ranks wrote since the last call, and the deaths that the zygote noticed."""
         deaths, self._num_deaths_told = self.deaths[self._num_deaths_told :], len(self.deaths)
         path, chunk = self._folder / "reports.jsonl", b""
         if path.exists():
@@ -254,11 +255,14 @@ class ForkedRanks:
         return [*self._reader.read(chunk), *deaths]
 
     def log(self) -> str:
-        """Return why no rank was started, or the last lines of the zygote."""
+        """Return why no rank was started, or else the end of the zygote's standard error."""
         return self._refusal or self._zygote.log()
 
     def end(self, why: Ending) -> AttemptEnd:
-        """End those that are left; with the zygote, if it has not forked them yet or does not see them gone."""
+        """End the ranks that are left, and return how the attempt ended.
+
+        The zygote is ended too if it has not forked all ranks yet, or if it does not notice that they are gone.
+        """
         is_over = self.has_ended()
         self._is_ending = True
         if not (self.has_started or is_over):
@@ -295,5 +299,5 @@ class ForkedRanks:
                 return _GRACE_S
 
     def explain(self, failure: TrialFailure) -> TrialFailure | Stopped:
-        """A rank that somebody killed, or whoever forked it, says nothing of the trial."""
+        """Return the failure, or ``Stopped`` if somebody killed the rank or its zygote: the trial may run again."""
         return if_killed(failure, self.deaths) or with_stuck(failure, self._stuck)

@@ -14,14 +14,14 @@ from autotuner.launch.repeated import run_repeated
 
 
 class Launchers:
-    """Hands each trial to the launcher of the engine that its cluster names, as often as its settings ask.
+    """The launcher of a service: it gives each trial to the launcher of its cluster's engine, and repeats it as asked.
 
-    A trial on this machine has devices that no other trial uses meanwhile. It keeps them through all of its runs, so
-    that no time limit counts the waiting.
+    A trial on this machine gets devices that no other trial uses at the same time. It keeps them for all of its runs,
+    so that time limits do not include waiting for devices.
 
     Args:
-        by_engine: By the name of the engine that clusters give; ``local`` runs what names no cluster.
-        devices: Of this machine; None: nobody else wants them.
+        by_engine: Launchers by name of the engine; ``local`` runs trials that name no cluster.
+        devices: The devices of this machine; None: nobody else uses them.
     """
 
     def __init__(self, by_engine: Mapping[str, Launcher], devices: DevicePool | None = None) -> None:
@@ -29,12 +29,18 @@ class Launchers:
         self._devices = devices
 
     def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
-        """Return why the cluster's engine cannot run the trial, or that no engine has that name; None if it can."""
+        """Return why the engine that the cluster names cannot run the trial, or None if it can.
+
+        The engine may be unknown.
+        """
         launcher = self._by_engine.get(cluster.engine)
         return self._unknown(cluster.engine) if launcher is None else launcher.refuses(cluster, trainer)
 
     def capacity(self, cluster: Cluster) -> int:
-        """Return the capacity of the engine's launcher; here at most as many as find devices of their own."""
+        """Return how many trials may run at once on the cluster's engine.
+
+        On this machine, devices limit the number, too.
+        """
         launcher = self._by_engine.get(cluster.engine)
         if launcher is None:
             return 1
@@ -42,7 +48,7 @@ class Launchers:
         return min(room, self._devices.capacity(cluster)) if self._devices and cluster.engine == LOCAL else room
 
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
-        """Run the trial on the engine's launcher; on this machine, wait for devices first."""
+        """Run the trial with the launcher of its engine; on this machine, wait for free devices first."""
         engine = spec.cluster.engine if spec.cluster else LOCAL
         launcher = self._by_engine.get(engine)
         if launcher is None:
@@ -56,7 +62,7 @@ class Launchers:
             return Stopped(reason="infrastructure", detail=f"cannot lock this machine's devices: {error}")
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close the launchers of all engines."""
         for launcher in self._by_engine.values():
             launcher.close()
 

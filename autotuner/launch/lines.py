@@ -39,11 +39,11 @@ _KEPT_CHARACTERS = 2000
 
 
 class LineReader:
-    """Reads one stream of lines, and trusts nothing: a line that is no value is passed over.
+    """A parser for one stream of report lines. It trusts no input: a line that is not a valid value is ignored.
 
     Args:
-        prefix: Of lines that are values; others are ``Untagged``. Empty: all are.
-        node: That writes the stream; no line can claim another.
+        prefix: Prefix of the lines that are values; other lines become ``Untagged``. Empty: all lines are values.
+        node: Number of the node that writes the stream. No line can claim another node.
     """
 
     def __init__(self, prefix: bytes = b"", node: int = 0) -> None:
@@ -52,7 +52,7 @@ class LineReader:
         self._rest = b""
 
     def read(self, chunk: bytes) -> list[NodeLine]:
-        """The values of the lines that are whole by now; what is still being written waits."""
+        """Return the values of the lines that are complete now. An incomplete line waits for the next call."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         if len(self._rest) > _LONGEST_BYTES:
             self._rest = b""
@@ -74,7 +74,7 @@ class NodeOutputs:
     """The output of the nodes of a job, as far as it has arrived.
 
     Attributes:
-        ends: How each node's processes ended, by node; those that still run are missing.
+        ends: How the processes of each node ended, by node. Nodes that still run are missing.
     """
 
     def __init__(self, num_nodes: int, ranks_per_node: int) -> None:
@@ -85,7 +85,7 @@ class NodeOutputs:
         self.ends: dict[int, NodeEnd] = {}
 
     def read(self, node: int, chunk: bytes) -> list[NodeLine]:
-        """Read a node's next bytes and return their lines; keep what the end of the attempt needs."""
+        """Return the values in a node's next bytes, and remember what describes the end of the attempt."""
         values = self._readers[node].read(chunk)
         for value in values:
             match value:
@@ -99,23 +99,26 @@ class NodeOutputs:
 
     @property
     def has_ended(self) -> bool:
-        """True once every node has reported how it ended."""
+        """Return True once every node has reported how it ended."""
         return len(self.ends) == len(self._readers)
 
     @property
     def silent(self) -> list[int]:
-        """The nodes that have not."""
+        """Return the numbers of the nodes that have not reported how they ended."""
         return [node for node in range(len(self._readers)) if node not in self.ends]
 
     @property
     def told_to_end(self) -> list[int]:
-        """The nodes that got SIGTERM, where no node failed without one."""
+        """Return the numbers of the nodes that got SIGTERM; empty if a node failed without getting one."""
         ends = sorted(self.ends.items())
         has_failed = any(end.exit_code != 0 and not end.told_to_end for _, end in ends)
         return [] if has_failed else [node for node, end in ends if end.told_to_end]
 
     def attempt_end(self, *, timed_out: bool, detail: str = "") -> AttemptEnd:
-        """Return how the attempt ended; ``detail`` is the engine's word about the job."""
+        """Return how the attempt ended.
+
+        ``detail`` is the engine's description of the job, which is added to the log.
+        """
         ends = [end for _, end in sorted(self.ends.items())]
         bad = next((end.exit_code for end in ends if end.exit_code), None)
         return AttemptEnd(
@@ -129,19 +132,19 @@ class NodeOutputs:
 
 
 def deaths_of(end: NodeEnd) -> list[Death]:
-    """The ranks of a node that died of themselves, without those that torchrun then ended."""
+    """Return the ranks of a node that died by themselves, without those that torchrun ended afterwards."""
     pairs = (pair for pair in end.deaths if len(pair) == 2)
     return [Death(rank=rank, exit_code=code) for rank, code in pairs if code != -signal.SIGTERM]
 
 
 class RankReports:
-    """Everything that our own ranks have reported so far.
+    """Everything that the ranks of the built-in decoder have reported so far.
 
     Attributes:
-        measurement: With every event of its links; its timeline and its breakdown come later.
-        failures: Last words of ranks that died, in the order they were written.
-        collectives: What benchmarks of nodes have timed.
-        benchmarks: All that they measured, once they are complete.
+        measurement: The measurement, with all link events. Its timeline and breakdown are added later.
+        failures: Failures that ranks reported before they died, in the order in which they were written.
+        collectives: Collectives that the benchmarks of nodes have timed.
+        benchmarks: All benchmark results, once they are complete.
     """
 
     def __init__(self) -> None:
@@ -152,7 +155,7 @@ class RankReports:
         self.benchmarks: Measurements | None = None
 
     def take(self, lines: Sequence[NodeLine]) -> list[StepReport | LinkEvent]:
-        """Take new lines; the steps and the events of links among them come back."""
+        """Take in new lines, and return the steps and link events among them."""
         for line in lines:
             match line:
                 case LinkEvent():

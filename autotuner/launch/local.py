@@ -48,12 +48,12 @@ _FEWEST = 64
 
 
 def most_core_ranks() -> int:
-    """Ranks that this machine's cores share at most."""
+    """Return the greatest number of ranks that may share this machine's CPU cores."""
     return max(_FEWEST, _RANKS_PER_CORE * num_usable_cores())
 
 
 def no_room(spec: TrialSpec) -> TrialFailure | None:
-    """Return the failure of a CPU trial that must not begin on this machine; None if it may begin."""
+    """Return the failure of a CPU trial that is too large to start on this machine, or None if it may start."""
     if spec.device != "cpu":
         return None
     if spec.layout.world_size > most_core_ranks():
@@ -69,16 +69,16 @@ def no_room(spec: TrialSpec) -> TrialFailure | None:
 
 
 def says_full(failure: TrialFailure) -> bool:
-    """Return whether a trial's last words are those of a disk, or of a quota on one, that is full."""
+    """Return True if the output of a failed trial says that a disk, or a quota on a disk, is full."""
     said = f"{failure.message}\n{failure.log_tail}".lower()
     return any(os.strerror(number).lower() in said for number in (errno.ENOSPC, errno.EDQUOT))
 
 
 class DiskRoom:
-    """The room on the disk of a folder, while a trial waits for it or writes there.
+    """Watches the free space on the disk of a folder, before a trial starts and while it writes there.
 
-    Ranks on a full disk die without a word, since they cannot write it, and by the time that somebody asks why, there
-    may be room again. So the disk is looked at while they run.
+    Ranks on a full disk die without a message, because they cannot write one, and later there may be space again.
+    Therefore the disk is checked while they run.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -86,7 +86,7 @@ class DiskRoom:
         self._was_full = False
 
     def wait(self, watcher: TrialWatcher) -> Stopped | None:
-        """Return when there is room for the files of a trial; the watcher's answer if it wants a stop before.
+        """Wait until there is enough space for the files of a trial; return the watcher's stop if it wants one before.
 
         Raises:
             CannotRun: The folder cannot be reached.
@@ -105,11 +105,14 @@ class DiskRoom:
         return None
 
     def look(self) -> None:
-        """Remember whether the disk is full now."""
+        """Check the disk now, and remember if it is full."""
         self._was_full = self._was_full or self._free_bytes() < _LEAST_FREE_BYTES
 
     def if_full(self, failure: TrialFailure) -> Stopped | None:
-        """Return what a failure says where the disk was full: nothing of the trial, which may be run again."""
+        """Return ``Stopped`` if a full disk caused the failure: it says nothing about the trial, which may run again.
+
+        It is None if no disk was full.
+        """
         self.look()
         says_so = says_full(failure)
         if failure.kind in _OF_THE_PROGRAM or not (self._was_full or says_so):
@@ -133,10 +136,10 @@ _HELD = ".held"
 
 @contextmanager
 def work_folder(work_dir: Path, name: str) -> Iterator[Path]:
-    """A new folder for the block, gone after it; folders that dead launchers left beside it go first.
+    """Create a folder for the block, and delete it afterwards. Folders left there by dead launchers are deleted first.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: The folder cannot be created.
     """
     folder = (work_dir / name).absolute()
     folder.mkdir(parents=True)
@@ -177,13 +180,13 @@ def _remove_if_left(file: Path) -> None:
 
 
 class LocalLauncher:
-    """Runs trials on this machine, one rank per core or GPU, each trial on devices of its own.
+    """The launcher that runs trials on this machine, one rank per core or GPU. Each trial has devices of its own.
 
     Args:
-        work_dir: Gets a directory per running trial, gone when the trial has ended.
-        starter: How ranks of ours are started; forked from processes that are kept, unless said otherwise.
-        devices: What trials run on; other processes know nothing of them, unless said otherwise.
-        trainers: What runs, below a node, in place of our own decoder where a trial says so, by name.
+        work_dir: Folder that gets a subfolder for each running trial, which is deleted when the trial has ended.
+        starter: Starts the ranks of the built-in decoder; None: they are forked from zygotes.
+        devices: The devices that trials run on; None: a pool that other processes do not know.
+        trainers: Registered trainers by name, which run in place of the built-in decoder if a trial says so.
     """
 
     def __init__(
@@ -201,9 +204,9 @@ class LocalLauncher:
         self._core_flop_per_s: float | None = None
 
     def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
-        """A GPU cluster needs as many GPUs here as it has ranks; cores may be shared by some, at a price in step time.
+        """Return why the trial cannot run: too few GPUs or cores, or a trainer that is not registered; or None.
 
-        A trainer has to be registered here as the sweep knows it.
+        Some ranks may share a core, which makes their steps longer; GPUs are not shared.
         """
         if trainer is not None and (refusal := refuses_trainer(self._trainers, trainer)):
             return refusal
@@ -219,13 +222,16 @@ class LocalLauncher:
         return f"{cluster.name} has {cluster.world_size} GPUs, the machine that runs the trials has {num_gpus}"
 
     def capacity(self, cluster: Cluster) -> int:
-        """Return 1 on cores, which share caches and memory's bandwidth; on GPUs, as many trials as find devices."""
+        """Return how many trials can run at once: 1 on cores, because trials share caches and memory bandwidth.
+
+        On GPUs it is the number of trials that can have GPUs of their own.
+        """
         return self._devices.capacity(cluster)
 
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
-        """Start the ranks, pass the trial's reports on, and say how it ended; without one that has no room here.
+        """Start the ranks, pass the trial's reports to the watcher, and return its outcome.
 
-        While the disk is full, the trial waits.
+        A trial that is too large for this machine fails without a start. While the disk is full, the trial waits.
         """
         if failure := no_room(spec):
             return failure
@@ -240,7 +246,7 @@ class LocalLauncher:
             return TrialFailure(kind=FailureKind.CRASH, message=f"cannot run here: {error}")
 
     def close(self) -> None:
-        """Release the resources that are kept from one trial to the next."""
+        """Release the resources that are kept between trials."""
         self._starter.close()
 
     def _run(self, spec: TrialSpec, watcher: TrialWatcher, devices: tuple[str, ...]) -> Outcome:

@@ -47,16 +47,16 @@ _log = structlog.get_logger(__name__)
 
 
 class NodeProcesses:
-    """Starts each attempt as one node: ``python -m trials.process.node``, below a supervisor.
+    """Starts each attempt as one node process (``python -m trials.process.node``) below a supervisor process.
 
-    The supervisor adopts every orphan below it, and is told to end when the *thread* that started it ends. So a process
-    that left its session ends with the attempt, and nothing outlives a service that is killed.
+    The supervisor adopts all orphans below it, and the kernel ends it when the *thread* that started it ends. So a
+    process that left its session ends with the attempt, and no process outlives a service that is killed.
     """
 
     slack_s = _SLACK_S
 
     def start(self, task: NodeTask, folder: Path) -> Ranks:
-        """Start a node as ``Starter`` says."""
+        """Start a node process, as ``Starter.start`` describes."""
         (folder / "node").mkdir()
         (folder / "task.json").write_text(dumps(task))
         passed = (*_NEEDED_BY_A_NODE, *task.passed) if task.command else tuple(os.environ)
@@ -76,11 +76,11 @@ class NodeProcesses:
         return NodeProcess(process, task)
 
     def close(self) -> None:
-        """Release nothing: nothing is kept."""
+        """Do nothing, because no resource is kept."""
 
 
 class NodeProcess:
-    """A node of this machine, as ``Ranks``."""
+    """The ranks of an attempt that runs below one node process of this machine."""
 
     def __init__(self, process: subprocess.Popen[bytes], task: NodeTask) -> None:
         assert process.stdout is not None  # a pipe was asked for
@@ -98,17 +98,17 @@ class NodeProcess:
             fcntl.fcntl(self._pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
     def has_ended(self) -> bool:
-        """True if the node and all its children are gone; its last lines wait in the pipe."""
+        """Return True if the node process and all its children are gone. Its last lines are still in the pipe."""
         return self._process.poll() is not None
 
     def poll(self) -> Sequence[NodeLine]:
-        """Return the lines that the node printed since the last look."""
+        """Return the lines that the node printed since the last call."""
         self._read()
         lines, self._unread = self._unread, []
         return lines
 
     def end(self, why: Ending) -> AttemptEnd:
-        """SIGTERM to the node, which ends its processes in good order; SIGKILL to all that is left."""
+        """Send SIGTERM to the node, which ends its processes in order, then SIGKILL to all that are left."""
         self._read()
         self._was_told_to_end = bool(self._outputs.told_to_end)  # by somebody else
         for node in self._nodes():  # before its ranks, or it could not say how they ended
@@ -129,7 +129,7 @@ class NodeProcess:
         return end
 
     def explain(self, failure: TrialFailure) -> TrialFailure | Stopped:
-        """A node that somebody else ended, a port that was taken or a rank that was killed say nothing of the trial."""
+        """Return the failure, or ``Stopped`` if somebody else ended the node or a rank, or had taken its port."""
         if self._was_told_to_end:
             return Stopped(reason="infrastructure", detail="the node got SIGTERM, and not from the autotuner")
         return if_port_taken(failure) or if_killed(failure, self._deaths) or with_stuck(failure, self._stuck)
@@ -172,14 +172,17 @@ _PORT_TAKEN = "address already in use"
 
 
 def if_port_taken(failure: TrialFailure) -> Stopped | None:
-    """Return ``Stopped`` if another process had taken the port at which the ranks should meet."""
+    """Return ``Stopped`` if another process had taken the port at which the ranks should connect, else None."""
     if _PORT_TAKEN in failure.log_tail.lower():
         return Stopped(reason="infrastructure", detail="somebody else had the port at which its nodes should meet")
     return None
 
 
 def if_killed(failure: TrialFailure, deaths: Sequence[Death]) -> Stopped | None:
-    """A rank cannot end itself by SIGKILL, and where the kernel did for want of memory, the failure says so."""
+    """Return ``Stopped`` if SIGKILL from somebody else ended the rank that failed, else None.
+
+    A rank cannot send itself SIGKILL, and if the kernel did because of lack of memory, the failure has another kind.
+    """
     of_rank = [death.exit_code for death in deaths if death.rank == failure.rank]
     if failure.kind is FailureKind.CRASH and of_rank == [-signal.SIGKILL]:
         return Stopped(reason="infrastructure", detail=failure.message)
@@ -187,7 +190,7 @@ def if_killed(failure: TrialFailure, deaths: Sequence[Death]) -> Stopped | None:
 
 
 def with_stuck(failure: TrialFailure, pids: Sequence[int]) -> TrialFailure:
-    """The failure, with the processes that hold the device still."""
+    """Return the failure with a message that names the processes that SIGKILL did not end, if there are any."""
     if not pids:
         return failure
     listed = ", ".join(map(str, pids))
@@ -201,7 +204,10 @@ _KILLED_S = 1.0
 
 
 def processes_of(attempt_id: str) -> Iterator[psutil.Process]:
-    """Live processes of an attempt; ranks have sessions of their own, so process groups do not find them."""
+    """Yield the live processes of an attempt, found by their environment.
+
+    Ranks have sessions of their own, so process groups would not find them.
+    """
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if process.environ().get(ATTEMPT_ID, "").strip() == attempt_id and process.status() != psutil.STATUS_ZOMBIE:
@@ -211,15 +217,18 @@ def processes_of(attempt_id: str) -> Iterator[psutil.Process]:
 def end_all(
     attempt_id: str, *, grace_s: float, living: Callable[[str], Iterable[psutil.Process]] = processes_of
 ) -> tuple[int, ...]:
-    """SIGTERM to all processes of an attempt, SIGKILL to those left after ``grace_s``; returns when none is left.
+    """End all processes of an attempt: SIGTERM first, SIGKILL to those left after ``grace_s``.
+
+    Return when all are gone.
 
     Args:
-        attempt_id: What their environment has as ``ATTEMPT_ID``.
-        grace_s: What they may take to leave by themselves.
-        living: Says which of the processes are there still.
+        attempt_id: The value of ``ATTEMPT_ID`` in their environment.
+        grace_s: Seconds that they get to end by themselves.
+        living: Returns the processes of the attempt that are still alive.
 
     Returns:
-        Pids that outlasted SIGKILL by a second: they sit in a call of a driver that nothing interrupts (state D).
+        Ids of processes that were still there a second after SIGKILL: a driver call that nothing interrupts (state D)
+        holds them.
     """
     for process in living(attempt_id):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -259,7 +268,10 @@ _CHOICE = random.SystemRandom()
 
 
 def free_port() -> int:
-    """Return a port that nobody listens at; another process may choose it too, with odds of one in ten thousand."""
+    """Return a port at which no process listens now.
+
+    Another process may choose the same port, with odds of one in ten thousand.
+    """
     while True:
         port = _CHOICE.choice(_PORTS)
         with socket.socket() as probe:

@@ -19,10 +19,11 @@ from autotuner.core.units import format_bytes
 
 
 def proxies(spec: TrialSpec) -> tuple[TrialSpec, TrialSpec] | None:
-    """The trial with two smaller models, the shallower first; None where it asks for none or they are no smaller.
+    """Return the trial with two smaller models, the one with fewer layers first, or None if the whole model should run.
 
-    The numbers of layers per stage are raised as far as it takes for each stage to keep a layer, for the first to keep
-    the dense ones, and for the patterns of recomputed and of sparse layers to end where they end in the whole model.
+    The whole model runs if the settings ask for no proxies, or if they would not be smaller. The numbers of layers per
+    stage are raised as far as needed: each stage keeps a layer, the first stage keeps the dense layers, and the
+    patterns of recomputed and of sparse layers end as in the whole model.
     """
     if not spec.settings.proxy_layers_per_stage:
         return None
@@ -53,9 +54,12 @@ def _with_layers_per_stage(spec: TrialSpec, num_layers: int) -> TrialSpec:
 
 
 def extrapolated(spec: TrialSpec, shallow: Measurement, deep: Measurement) -> Measurement | TrialFailure:
-    """Return the whole model's measurement, extrapolated from its two ``proxies``; out of memory if it would not fit.
+    """Return the whole model's measurement, extrapolated from its two ``proxies``.
 
-    Times, phases and bytes lie on the line through both depths. Losses, warm-up, clocks and power are the deeper one's.
+    The result is a failure if the whole model would not fit in memory.
+
+    Times, phases and bytes lie on the straight line through both numbers of layers. Losses, warm-up, clocks and power
+    are those of the larger proxy.
     """
     small, large = _required(proxies(spec))
     line = _Line(layers=(small.model.num_layers, large.model.num_layers), to=spec.model.num_layers)

@@ -18,11 +18,12 @@ from autotuner.launch.proxy import extrapolated, proxies
 
 
 def pooled(runs: Sequence[Measurement]) -> Measurement:
-    """The median of the runs' medians, with their relative distance as the noise floor; one run stays as it is.
+    """Return one measurement for several runs of a trial. Its step time is the median of the runs' step times.
 
-    What belongs to a step's time follows it. Memory is the most of any run. The rest, where the step went included, is
-    that of the run whose median is the pooled one; of two in the middle, of the faster. Steps under a fault trace are
-    the first run's, which alone replays it.
+    The noise floor is the relative difference between the slowest and the fastest run. Figures that depend on the step
+    time are scaled to it. Memory is the greatest of any run. All other figures are those of the run in the middle (of
+    two, the faster one). Steps under a fault trace are those of the first run, which alone replays it. A single run is
+    returned unchanged.
     """
     if len(runs) == 1:
         return runs[0]
@@ -69,12 +70,12 @@ _LEAST_S = 0.001
 
 
 def run_repeated(launcher: Launcher, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
-    """Run a trial until its settings are content.
+    """Run a trial as often as its settings ask for, and return the pooled measurement or why there is none.
 
-    It runs again where others disturbed it and for its noise floor, or at two depths instead. All runs share its time
-    limit; an optional one that would not fit is left out. The watcher is asked for a stop during each and told of each,
-    but hears the steps of the first run of the whole model only: a trial has one row of steps, and the pruner compares
-    like with like.
+    It runs again if other processes disturbed it, and to measure its noise floor; or it runs with two numbers of
+    layers, to be extrapolated. All runs share the trial's time limit; an optional run that would not fit is left out.
+    The watcher is asked for a stop during each run and is told about each run. It gets only the steps of the first run
+    of the whole model: a trial has one series of steps, and the pruner compares equal things.
     """
     runs = _Runs(launcher, deadline=time.monotonic() + spec.settings.timeout_s)
     depths = proxies(spec)
@@ -101,7 +102,10 @@ class _Runs:
         self._num_runs = 0
 
     def repeated(self, spec: TrialSpec, watcher: TrialWatcher) -> Outcome:
-        """The trial ``num_runs`` times, each on fresh ranks; only the first may fail it."""
+        """Run the trial ``num_runs`` times, each time on fresh ranks, and pool the results.
+
+        Only the first run may fail it.
+        """
         first = self._undisturbed(spec, watcher)
         if not isinstance(first, Measurement):
             return first

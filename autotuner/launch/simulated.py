@@ -24,14 +24,17 @@ _LOSS_NOISE = 0.002
 
 
 class SimulatedLauncher:
-    """Pretends to run trials on a cluster of any size: the cost model's times with seeded noise, failures and waiting.
+    """The launcher that simulates trials on clusters of any size.
 
-    What comes of it is marked (``Measurement.is_simulated``, the words of failures), and is no evidence of anything.
+    It uses predicted times, with seeded random noise, failures and waits.
+
+    All its results are marked as simulated (``Measurement.is_simulated``, and the words of failures). They are no
+    evidence of anything.
 
     Args:
-        scenarios: How trials behave, by the queue that a cluster names; one that names none gets the first.
-        seed: Of what chance decides, beside the trial's own.
-        capacity: How many trials may run at once, whatever their size.
+        scenarios: Behaviour of trials, by the queue that a cluster names. A cluster without a queue gets the first.
+        seed: Seed of the random draws, in addition to the trial's own.
+        capacity: Number of trials that may run at once, whatever their size.
     """
 
     def __init__(self, scenarios: Mapping[str, Scenario] = SCENARIOS, *, seed: int = 0, capacity: int = 16) -> None:
@@ -41,7 +44,10 @@ class SimulatedLauncher:
         self._handles = itertools.count(1)
 
     def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
-        """A queue that names no scenario; any size and any trainer can be pretended."""
+        """Return a reason if the cluster names a queue without a scenario.
+
+        Every size and every trainer can be simulated.
+        """
         del trainer
         if not cluster.queue or cluster.queue in self._scenarios:
             return None
@@ -49,12 +55,12 @@ class SimulatedLauncher:
         return f"the engine {SIMULATED} has no queue {cluster.queue} (there are: {known})"
 
     def capacity(self, cluster: Cluster) -> int:
-        """Return the number that the constructor got."""
+        """Return the capacity that the constructor was given."""
         del cluster
         return self._capacity
 
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
-        """Pretend to run the trial."""
+        """Simulate the trial and return its outcome."""
         if spec.cluster is None:
             return _failure(FailureKind.CRASH, "no cluster was named to pretend a trial on")
         if refusal := self.refuses(spec.cluster):
@@ -64,7 +70,7 @@ class SimulatedLauncher:
         return _Run(spec, spec.cluster, scenario, Luck(spec, self._seed), watcher, job).outcome()
 
     def close(self) -> None:
-        """Release nothing: nothing is kept."""
+        """Do nothing, because no resource is kept."""
 
 
 class _Run:

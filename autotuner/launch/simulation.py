@@ -29,12 +29,15 @@ _STANDARD = NormalDist()
 
 
 def run_of(spec: TrialSpec) -> str:
-    """Return the name of the trial's run within its sweep, for the random draws."""
+    """Return a name for this run of the trial within its sweep, which makes its random draws its own."""
     return str(spec.run) if not spec.repeat else f"{spec.run} of trial {spec.repeat}"
 
 
 class Luck:
-    """The random draws of a trial: equal for equal seeds, layouts and dimensions of model and workload."""
+    """The random draws for a simulated trial.
+
+    They are equal for equal seeds, layouts, and sizes of model and workload.
+    """
 
     def __init__(self, spec: TrialSpec, seed: int) -> None:
         layout = f"{_numbers(spec.model)} {spec.layout} {_numbers_of_batch(spec.workload)}"
@@ -42,19 +45,19 @@ class Luck:
         self._of_layout = f"{seed} 0 {layout}"
 
     def of_layout(self, question: str) -> float:
-        """A number of the standard normal distribution that no trial's seed changes: a later sweep meets it again."""
+        """Return a standard normal number that is independent of the trial's seed: later sweeps get the same one."""
         return _normal(_number(f"{question} {self._of_layout}"))
 
     def share(self, question: str) -> float:
-        """A number between 0 and 1, neither included, evenly distributed over layouts."""
+        """Return a number between 0 and 1, both excluded, that is uniformly distributed over layouts."""
         return _share(self._number(question))
 
     def deviation(self, question: str) -> float:
-        """A number of the standard normal distribution."""
+        """Return a number that is drawn from the standard normal distribution."""
         return _normal(self._number(question))
 
     def series(self, question: str) -> random.Random:
-        """Return a generator of as many numbers as the caller needs."""
+        """Return a random generator, for as many numbers as the caller needs."""
         return random.Random(self._number(question))
 
     def _number(self, question: str) -> int:
@@ -129,7 +132,7 @@ cost model says of itself (``costmodel.uncertainty``); the rest is in the order 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """True time and memory of a run of a layout, as a perfect measurement would give them."""
+    """The true step time and memory of a simulated run, as a perfect measurement would give them."""
 
     prediction: Prediction
     step_time_s: float
@@ -142,7 +145,7 @@ class Truth:
     def step(
         self, spec: TrialSpec, step: int, time_s: float, loss: float, *, is_under_trace: bool = False
     ) -> StepReport:
-        """Return the report of one step."""
+        """Return the report of one simulated step."""
         return StepReport(
             step=step,
             is_under_trace=is_under_trace,
@@ -156,13 +159,13 @@ class Truth:
     def measurement(
         self, spec: TrialSpec, times_s: Sequence[float], losses: Sequence[float], faulty_s: Sequence[float] = ()
     ) -> Measurement:
-        """Return the trial's measurement, marked as simulated; its memory is the fullest rank's.
+        """Return the measurement of a simulated trial, marked as simulated. Its memory is that of the fullest rank.
 
         Args:
             spec: The trial.
-            times_s: Of its measured steps.
-            losses: Of all steps.
-            faulty_s: Of the steps under its fault trace.
+            times_s: Times of its measured steps.
+            losses: Losses of all its steps.
+            faulty_s: Times of its steps under the fault trace.
         """
         ordered, quarter = sorted(times_s), len(times_s) // 4
         middle_s = statistics.median(ordered)
@@ -220,7 +223,7 @@ class Truth:
 
 
 def truth_of(spec: TrialSpec, cluster: Cluster, scenario: Scenario, luck: Luck) -> Truth:
-    """Return the true time and memory of this run of the trial's layout."""
+    """Return the true step time and memory of this run: the prediction, changed by the scenario's random errors."""
     job = Job(model=spec.model, cluster=cluster, workload=spec.workload, stack=spec.stack or Stack())
     prediction = predict_one(spec.layout, job)
     of_layout = scenario.noise * luck.of_layout("step time")

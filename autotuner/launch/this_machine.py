@@ -41,13 +41,13 @@ _EXIT_REFUSED = 2
 
 
 def ask_torch(module: str, question: str, *, timeout_s: float, progress: Callable[[str], None] = lambda _: None) -> str:
-    """The last line that ``python -m module`` prints when it is given the question on its standard input.
+    """Run ``python -m module`` with the question as its standard input, and return the last line that it prints.
 
-    ``progress`` hears each line of its standard error as it comes; the last of them says why it broke, if it did.
+    ``progress`` is called with each line of its standard error. If the process fails, the last of these lines says why.
 
     Raises:
         InvalidInput: The process refused the question, or torch is not installed.
-        AutotunerError: It broke, or took too long.
+        AutotunerError: The process failed, or took too long.
     """
     with tempfile.TemporaryFile("w+") as asked, tempfile.TemporaryFile("w+") as answered:
         asked.write(question)
@@ -94,11 +94,13 @@ def _followed(
 
 
 def dry_run(request: DryRunRequest, progress: Callable[[str], None] = lambda _: None) -> DryRun:
-    """Return what the ranks of a layout would hold and compute at full size; ``progress`` receives status lines.
+    """Return what the ranks of a layout would hold in memory and compute at full size, without running the training.
+
+    ``progress`` is called with status lines.
 
     Raises:
-        InvalidInput: torch is missing.
-        AutotunerError: The run broke.
+        InvalidInput: torch is not installed.
+        AutotunerError: The dry run failed.
     """
     question = dumps(request)
     return loads(DryRun, ask_torch("trials.dry_run.dry_run", question, timeout_s=_DRY_RUN_TIMEOUT_S, progress=progress))
@@ -107,11 +109,13 @@ def dry_run(request: DryRunRequest, progress: Callable[[str], None] = lambda _: 
 def profile_of(
     cluster: Cluster, *, name: str, measured_at: float, quick: bool = False, links: bool = False
 ) -> DeviceProfile:
-    """Measure the devices of a cluster of one node, this machine, while all are busy, and its links one by one.
+    """Measure the devices of this machine while all are busy, and return their profile; with ``links`` also each link.
+
+    ``cluster`` describes this machine as one node. ``quick`` measures only small sizes.
 
     Raises:
-        InvalidInput: torch is missing.
-        AutotunerError: A rank died, or they took too long.
+        InvalidInput: torch is not installed.
+        AutotunerError: A rank died, or the measurement took too long.
     """
     accelerator = cluster.accelerator
     on_cores = accelerator.kind == "cpu"
@@ -132,7 +136,7 @@ def profile_of(
 def remeasured_links(
     profile: DeviceProfile, cluster: Cluster, *, measured_at: float, quick: bool = False
 ) -> DeviceProfile:
-    """The profile of this machine with its links measured again, and nothing else; errors as ``profile_of``."""
+    """Return the profile of this machine with only its links measured again; errors are those of ``profile_of``."""
     return with_links(profile, _measured(cluster, "links", quick=quick).links, measured_at=measured_at)
 
 
@@ -149,10 +153,12 @@ def _num_ranks(cluster: Cluster) -> int:
 
 
 def gemm_flop_per_s() -> tuple[float, float]:
-    """FLOP/s of one core in fp32 and in bf16 while all cores multiply, by the trial job's own code.
+    """Return the measured FLOP/s of one core in fp32 and in bf16, while all cores multiply matrices.
+
+    The code is that of the trial job itself.
 
     Raises:
-        InvalidInput: torch is missing.
+        InvalidInput: torch is not installed.
         AutotunerError: The cores are too busy to be measured.
     """
     rates = json.loads(ask_torch("trials.benchmarks.gemm", "", timeout_s=_GEMM_TIMEOUT_S))
@@ -183,9 +189,10 @@ _measuring = threading.Lock()
 
 
 def detect_cluster() -> Cluster:
-    """Return this machine's GPUs if ``nvidia-smi`` lists any, else its cores, with one rank each.
+    """Return this machine as a cluster: its GPUs if ``nvidia-smi`` lists any, else its CPU cores, with one rank each.
 
-    A core's peak is its measured GEMM rate with all cores busy; asked once per process, it takes a few seconds.
+    The peak of a core is its measured GEMM rate while all cores are busy. It is measured once per process, which takes
+    a few seconds.
 
     Raises:
         InvalidInput: The GPU is not in the catalog, or the GEMM rate cannot be measured because torch is missing.
@@ -195,19 +202,19 @@ def detect_cluster() -> Cluster:
 
 
 def has_to_measure() -> bool:
-    """Return whether ``detect_cluster`` would measure this machine's cores, or wait until somebody else has."""
+    """Return True if ``detect_cluster`` would have to measure this machine's cores, or wait for a measurement."""
     return _detected.cache_info().currsize == 0 and not visible_gpus()
 
 
 def unmeasured_cluster() -> Cluster:
-    """Return this machine as ``detect_cluster`` does, at once: its cores have the catalog's peaks."""
+    """Return this machine's cores as a cluster at once, with the catalog's peaks instead of measured ones."""
     num_cores = num_usable_cores()
     core = replace(load_accelerator("cpu"), memory_bytes=psutil.virtual_memory().total // num_cores)
     return replace(load_cluster(f"cpu:1x{num_cores}"), name=_LOCAL, accelerator=core)
 
 
 def forget_cluster() -> None:
-    """Ask again when it is next detected."""
+    """Forget the detected cluster, so that the next call of ``detect_cluster`` detects and measures again."""
     with _measuring:
         _detected.cache_clear()
 
@@ -243,12 +250,12 @@ def _cores() -> Cluster:
 
 
 def num_usable_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def gpu_names() -> list[str]:
-    """Return the driver's names of this machine's GPUs, in its order; empty without a driver."""
+    """Return the driver's names of this machine's GPUs, in the driver's order; empty without a driver."""
     if shutil.which("nvidia-smi") is None:
         return []
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
@@ -260,7 +267,10 @@ def gpu_names() -> list[str]:
 
 
 def visible_gpus() -> tuple[str, ...]:
-    """The GPUs that trials may use: those of ``CUDA_VISIBLE_DEVICES`` where it is set, else the driver's, by number."""
+    """Return the names of the GPUs that trials may use.
+
+    These are the GPUs in ``CUDA_VISIBLE_DEVICES`` if it is set, else the numbers of all GPUs.
+    """
     all_gpus = tuple(map(str, range(len(gpu_names()))))
     wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
     if wanted is None or not all_gpus:
@@ -277,9 +287,10 @@ def _is_device(name: str) -> bool:
 
 
 def software_of_this_machine() -> dict[str, str]:
-    """Facts under the names that trials record them by; what is not there is left out.
+    """Return the software versions of this machine, under the names that trials record; unknown ones are left out.
 
-    Only what a change of can be seen without torch: it is asked every few seconds, by a service that never imports it.
-    A registered trainer has a Python of its own, of which these versions say nothing (``system_facts`` does).
+    It holds only versions that can be read without torch, because a service that never imports torch asks for them
+    every few seconds. A registered trainer has its own Python, about which these versions say nothing (see
+    ``system_facts``).
     """
     return {"host": host_hash(), **software_facts()}

@@ -37,44 +37,44 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._:+-]")
 
 
 class DecoderWork:
-    """A trial of our own decoder."""
+    """The content of an attempt that trains the built-in decoder."""
 
     def __init__(self, spec: TrialSpec) -> None:
         self._spec = spec
         self._reports = RankReports()
 
     def task(self, name: str, place: Place) -> NodeTask:
-        """The trial on every rank."""
+        """Return the task that runs the trial on every rank."""
         variables = dict(place.variables)
         if place.devices is not None and self._spec.device == "cuda":
             variables["CUDA_VISIBLE_DEVICES"] = ",".join(place.devices)
         return _task(self._spec, name, place, variables)
 
     def take(self, lines: Sequence[NodeLine]) -> Sequence[StepReport | LinkEvent]:
-        """Take in lines and return the reports of the ranks."""
+        """Take in lines, and return the ranks' steps and link events among them."""
         return self._reports.take(lines)
 
     def is_complete(self) -> bool:
-        """True once there is a measurement, with its breakdown if steps are profiled."""
+        """Return True once there is a measurement, with its breakdown if steps are profiled."""
         measured = self._reports.measurement
         return measured is not None and (measured.breakdown is not None or not self._spec.settings.profiled_steps)
 
     def has_failed(self) -> bool:
-        """Never before the ranks end: one that lost its peers may be followed by the one that says why."""
+        """Return False: after a rank that lost its peers, another rank may still report the cause."""
         return False
 
     def judge(self, end: AttemptEnd) -> Measurement | TrialFailure:
-        """Return the verdict by the ranks' reports and by what the starting side saw."""
+        """Return the measurement or the failure, from the ranks' reports and from how the processes ended."""
         return verdict(self._spec, self._reports, end)
 
 
 class BenchmarkWork:
-    """The benchmarks of devices and links of a check, on all ranks of a job.
+    """The content of an attempt that measures devices and links for a cluster check, on all ranks of a job.
 
     Args:
-        spec: What it has of a trial.
-        quick: Tiny sizes.
-        wanted: What is measured.
+        spec: Id, cluster, device and limits of the job.
+        quick: True to measure only tiny sizes.
+        wanted: What to measure: devices, links or both.
     """
 
     def __init__(self, spec: TrialSpec, *, quick: bool, wanted: Wanted) -> None:
@@ -84,7 +84,7 @@ class BenchmarkWork:
         self.reports = RankReports()
 
     def task(self, name: str, place: Place) -> NodeTask:
-        """The module on every rank of every node."""
+        """Return the task that runs the benchmarks on every rank of every node."""
         request = ProfileRequest(
             device=self._spec.device,
             num_ranks=place.num_nodes * place.ranks_per_node,
@@ -95,19 +95,19 @@ class BenchmarkWork:
         return replace(task, spec=None, module="trials.benchmarks.profile", request=dumps(request))
 
     def take(self, lines: Sequence[NodeLine]) -> Sequence[StepReport | LinkEvent]:
-        """Take in lines of timed collectives; return no steps, because there are none."""
+        """Take in lines about timed collectives. It returns no steps, because there are none."""
         return self.reports.take(lines)
 
     def is_complete(self) -> bool:
-        """True once everything is measured."""
+        """Return True once everything is measured."""
         return self.reports.benchmarks is not None
 
     def has_failed(self) -> bool:
-        """Return False: only a rank's death ends the benchmarks."""
+        """Return False: only the death of a rank ends the benchmarks."""
         return False
 
     def judge(self, end: AttemptEnd) -> Measurements | TrialFailure:
-        """Return the measurements, or the failure that the ranks reported and their agents saw."""
+        """Return the benchmark results, or the failure that ended them."""
         if self.reports.benchmarks is not None:
             return self.reports.benchmarks
         ended = verdict(self._spec, self.reports, end)
@@ -116,13 +116,13 @@ class BenchmarkWork:
 
 
 class TrainerWork:
-    """A trial of a registered trainer.
+    """The content of an attempt that runs a registered trainer.
 
     Args:
-        registration: How it is started.
+        registration: The trainer as it is registered.
         spec: The trial.
-        peak: What MFU is a share of.
-        num_nodes: That it runs on.
+        peak: The peak FLOP/s that MFU refers to.
+        num_nodes: Number of nodes that it runs on.
     """
 
     def __init__(self, registration: RegisteredTrainer, spec: TrialSpec, peak: Peak, *, num_nodes: int = 1) -> None:
@@ -137,11 +137,11 @@ class TrainerWork:
         self._reports = TrainerReports(spec, peak, registration.new_reader(spec), facts, num_nodes=num_nodes)
 
     def task(self, name: str, place: Place) -> NodeTask:
-        """The registered command on every node, with the layout's files beside it.
+        """Return the task that runs the registered command on every node, with the files of the exported layout.
 
         Raises:
-            InvalidInput: Several nodes would each train alone.
-            CannotRun: Its folder is not on this machine.
+            InvalidInput: The command does not name its node, so that several nodes would each train alone.
+            CannotRun: The trainer's working directory is not on this machine.
         """
         registered, spec = self._registration, self._spec
         if place.num_nodes > 1 and not knows_nodes(registered.command):
@@ -168,19 +168,19 @@ class TrainerWork:
         )
 
     def take(self, lines: Sequence[NodeLine]) -> Sequence[StepReport | LinkEvent]:
-        """Take in lines and return what the trainer reported or printed."""
+        """Take in lines, and return the steps that the trainer reported or printed."""
         return self._reports.take(lines)
 
     def is_complete(self) -> bool:
-        """Enough steps were measured; none is profiled."""
+        """Return True once enough steps were measured. No step of a trainer is profiled."""
         return self._reports.measurement is not None
 
     def has_failed(self) -> bool:
-        """True once the trainer has reported a failure that no trial survives."""
+        """Return True once the trainer has reported a failure that ends the trial."""
         return self._reports.failure is not None
 
     def judge(self, end: AttemptEnd) -> Measurement | TrialFailure:
-        """Return the verdict by the trainer's reports, its exit and its output."""
+        """Return the measurement or the failure, from the trainer's reports, its exit code and its output."""
         return trainer_verdict(self._spec, self._reports, end)
 
     def _devices(self, place: Place) -> dict[str, str]:
@@ -223,15 +223,15 @@ def _exported(spec: TrialSpec) -> Export:
 
 
 def known_peak(spec: TrialSpec, *, core_flop_per_s: float | None = None, num_cores: int | None = None) -> Peak:
-    """Return the peak FLOP/s that the MFU of a trainer's trial refers to.
+    """Return the peak FLOP/s to which the MFU of a trainer's trial refers.
 
     Args:
         spec: The trial.
-        core_flop_per_s: Measured GEMM rate of a core here, for a trial without a reference.
-        num_cores: Cores of this machine that its ranks share; None on an engine.
+        core_flop_per_s: Measured GEMM rate of a core of this machine, for a trial without a reference peak.
+        num_cores: Number of cores of this machine that the ranks share; None on an engine.
 
     Raises:
-        InvalidInput: Nobody knows it.
+        InvalidInput: The peak is not known.
     """
     num_ranks, reference = spec.layout.world_size, spec.reference_flop_per_s
     of_cores = "" if num_cores is None else f" of {num_cores} cores"
@@ -275,11 +275,9 @@ slow one."""
 
 
 def small_trial(check_id: str, check: ClusterCheck, jobs: tuple[EngineJob, ...]) -> TrialSpec:
-    """Return the proxy trial of a check: one sequence on every rank, and parameters sharded over all of them.
+    """Return the small trial of a check: each rank trains on one sequence; parameters are sharded over all ranks.
 
-    Each step gathers and scatters across nodes.
-
-    A core measures its own rate; a GPU's data sheet says it.
+    Each step gathers and scatters data across nodes. A core measures its own peak; that of a GPU is in its data sheet.
     """
     cluster = check.nodes
     accelerator, on_cpu = cluster.accelerator, cluster.accelerator.kind == "cpu"
@@ -303,6 +301,6 @@ def small_trial(check_id: str, check: ClusterCheck, jobs: tuple[EngineJob, ...])
 
 
 def benchmark_spec(check_id: str, check: ClusterCheck, jobs: tuple[EngineJob, ...]) -> TrialSpec:
-    """Return the benchmark job of a check as a trial specification: an id of its own, the nodes and a limit."""
+    """Return the specification of a check's benchmark job: its own id, the nodes of the check and a time limit."""
     trial = small_trial(check_id, check, jobs)
     return replace(trial, trial_id=f"{check_id}-links", settings=TrialSettings(timeout_s=_BENCHMARK_S))

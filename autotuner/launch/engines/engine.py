@@ -14,16 +14,16 @@ from autotuner.core.trial_spec import NodeTask
 
 
 class EngineUnavailable(AutotunerError):
-    """The engine does not answer now; it may later, and jobs that it runs go on."""
+    """Raised when the engine does not answer now. It may answer later, and jobs that it runs go on."""
 
 
 class EngineRefused(AutotunerError):
-    """The engine will not have this job, today or tomorrow: an unknown partition, an account without the right."""
+    """Raised when the engine will never accept the job, like one with an unknown partition or without a right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOrder:
-    """A job to be started."""
+    """An order to start a job on an engine."""
 
     name: str
     """Name of the job: at most 50 letters, digits and hyphens, the first a letter (a DNS label, with room for a
@@ -40,7 +40,7 @@ class JobOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """A job as the engine sees it."""
+    """The state of a job as the engine reports it."""
 
     phase: EngineJobPhase
     detail: str = ""
@@ -50,63 +50,72 @@ class JobStatus:
 
 
 class Engine(Protocol):
-    """Starts jobs on nodes that are not this machine's own, and says how they stand.
+    """The interface of an engine, which starts jobs on nodes other than this machine and reports their state.
 
-    On each node of a job runs ``python -m trials.process.node``, once, with the node's number, the address and a free
-    port of node 0, and the task. Its standard output is its report (``trials.process.node`` says how), which the engine
-    keeps for whoever asks, from the first byte on, at least until ``forget``. Methods may be called from any thread;
-    each answers within seconds or raises ``EngineUnavailable``.
+    On each node of a job, ``python -m trials.process.node`` runs once, with the node's number, the address and a free
+    port of node 0, and the task. Its standard output is its report (see ``trials.process.node``). The engine keeps that
+    output from the first byte, at least until ``forget``. Methods may be called from any thread; each returns within
+    seconds or raises ``EngineUnavailable``.
     """
 
     def refuses(self, cluster: Cluster) -> str | None:
-        """Return why no job can start on that cluster, as a sentence, as far as is known without asking the engine."""
+        """Return why no job can start on that cluster, as a sentence, or None if no reason is known.
+
+        The engine itself is not asked.
+        """
         ...
 
     def check(self, queues: Sequence[str] = ()) -> str:
-        """Return what answers, with its version, as a few words for a person.
+        """Return a few words for a person about the engine that answers, including its version.
 
         Args:
             queues: Queues that clusters may name.
 
         Raises:
-            EngineUnavailable: Nothing answers, and why.
-            EngineRefused: The engine answers but could take no job: it has no such queue, or grants no right.
+            EngineUnavailable: The engine does not answer; the message says why.
+            EngineRefused: The engine answers but could not take a job: a queue or a right is missing.
         """
         ...
 
     def submit(self, order: JobOrder) -> str:
-        """Start a job and return its handle; where one of that name is known already, that one's.
+        """Start a job and return its handle. If a job with that name exists already, its handle is returned.
 
         Raises:
-            EngineRefused: It will not have it.
+            EngineRefused: The engine does not accept the job.
         """
         ...
 
     def find(self, name: str) -> str | None:
-        """The handle of the job of that name, waiting, running or over, unless it was forgotten."""
+        """Return the handle of the job with that name, whether it waits, runs or is over.
+
+        It is None if the job is unknown or forgotten.
+        """
         ...
 
     def look(self, handle: str) -> JobStatus:
-        """Return the status of the job.
+        """Return the state of the job.
 
-        A job that the engine has forgotten is ``ENDED`` if its nodes reported their end, else ``LOST``.
+        A job that the engine no longer knows is ``ENDED`` if its nodes reported their end, and ``LOST`` otherwise.
         """
         ...
 
     def read(self, handle: str, node_rank: int, offset: int) -> bytes:
-        """Return the node's output from that byte on, as far as it has arrived; empty if there is none."""
+        """Return the node's output after the first ``offset`` bytes, as far as it has arrived.
+
+        It is empty if there is none.
+        """
         ...
 
     def cancel(self, handle: str) -> bool:
-        """End the job, and wait for a while until no process of it is left; False where one may be."""
+        """End the job, and wait for a while until all its processes are gone; return False if one may be left."""
         ...
 
     def forget(self, handle: str) -> None:
-        """Remove the files of a job that is over; do nothing if there are none."""
+        """Remove the engine's record and files of a job that is over. If there are none, nothing happens."""
         ...
 
     def close(self) -> None:
-        """Release what is kept from one call to the next; jobs go on."""
+        """Release the resources that are kept between calls. Jobs go on."""
         ...
 
 

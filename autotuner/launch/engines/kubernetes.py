@@ -58,18 +58,18 @@ _log = structlog.get_logger(__name__)
 
 
 class KubernetesEngine:
-    """Starts jobs in a namespace of a Kubernetes cluster, and says how they stand.
+    """The engine that runs jobs as Indexed Jobs in one namespace of a Kubernetes cluster.
 
-    The cluster is asked only when somebody asks the engine: all its jobs and pods are listed once a second at most, and
-    a thread follows the log of each pod that is read.
+    The cluster is asked only when a caller asks the engine: all its jobs and pods are listed at most once a second, and
+    a thread follows the log of each pod whose output is read.
 
     Args:
-        name: What the operator calls it; a label of all that it makes.
-        settings: The operator's.
-        clock: Epoch seconds.
+        name: Name of the engine, which is also a label on all objects that it creates.
+        settings: The operator's settings.
+        clock: Returns epoch seconds.
 
     Raises:
-        InvalidInput: A table is not in Kubernetes' words, or the kubeconfig says nowhere where the cluster is.
+        InvalidInput: A table of the settings does not fit the Kubernetes schema, or the kubeconfig names no cluster.
     """
 
     def __init__(self, name: str, settings: KubernetesSettings, clock: Callable[[], float] = time.time) -> None:
@@ -85,13 +85,13 @@ class KubernetesEngine:
         self._lock = threading.Lock()
 
     def refuses(self, cluster: Cluster) -> str | None:
-        """Kueue needs a queue, and Kubernetes a name for accelerators that are none of its own."""
+        """Return a reason if jobs wait in queues of Kueue and the cluster names no queue; else None."""
         if self._settings.kueue and not cluster.queue:
             return f"jobs of the engine {self._name} wait in a local queue of Kueue, and {cluster.name} names none"
         return None
 
     def check(self, queues: Sequence[str] = ()) -> str:
-        """Return version and namespace.
+        """Return the version of Kubernetes and the namespace, for a person.
 
         Raises:
             EngineUnavailable: Nothing answers, or a right is missing, which is named.
@@ -117,7 +117,7 @@ class KubernetesEngine:
         return answer
 
     def submit(self, order: JobOrder) -> str:
-        """Make the job, and what gives its pods names."""
+        """Create the Job, and the Service that gives its pods names; return the handle."""
         made = self._api.create(job(self._name, self._settings, order))
         if not self._is_ours(made):
             raise EngineRefused(f"there is a Job {order.name} that does not belong to the engine {self._name}")
@@ -127,7 +127,10 @@ class KubernetesEngine:
         return f"Job/{order.name}"
 
     def find(self, name: str) -> str | None:
-        """The handle of the job of that name; one whose maker was interrupted is made whole."""
+        """Return the handle of the Job with that name, or None.
+
+        A missing Service is created, as after an interruption.
+        """
         found = self._api.get(name)
         if found is None or "deletionTimestamp" in found["metadata"] or not self._is_ours(found):
             return None
@@ -135,7 +138,7 @@ class KubernetesEngine:
         return f"Job/{name}"
 
     def look(self, handle: str) -> JobStatus:
-        """Return the status of the job from the last list and what was seen before."""
+        """Return the state of the job, from the last list and from what was seen earlier."""
         self._list()
         name = _name_of(handle)
         timeout_s = self._settings.start_timeout_s
@@ -145,7 +148,10 @@ class KubernetesEngine:
         return status or JobStatus(phase=EngineJobPhase.LOST, detail=f"the cluster has no Job {name}")
 
     def read(self, handle: str, node_rank: int, offset: int) -> bytes:
-        """Return what the node's container printed. The first call starts a thread that keeps a copy."""
+        """Return what the node's container printed after that byte.
+
+        The first call starts a thread that keeps a copy.
+        """
         self._list()
         name = _name_of(handle)
         with self._lock:
@@ -175,7 +181,7 @@ class KubernetesEngine:
         return True
 
     def forget(self, handle: str) -> None:
-        """Delete the job, its pods and its name, and know nothing of it any more."""
+        """Delete the Job with its pods and its Service, and the copies of its logs."""
         name = _name_of(handle)
         self._api.delete(name)
         self._jobs.forget(name)
@@ -185,7 +191,7 @@ class KubernetesEngine:
             self._logs = {key: log for key, log in self._logs.items() if key[0] != name}
 
     def close(self) -> None:
-        """End all threads and connections."""
+        """End the threads that follow logs, and close all connections."""
         with self._lock:
             logs, self._logs = list(self._logs.values()), {}
         for log in logs:

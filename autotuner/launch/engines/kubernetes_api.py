@@ -43,11 +43,11 @@ _CONFLICT_S = 0.2
 
 
 class Missing(EngineUnavailable):
-    """Raised when there is no object of that name."""
+    """Raised when Kubernetes has no object of that name."""
 
 
 class Stream:
-    """Lines of an answer that goes on; any thread may close it."""
+    """The lines of an HTTP answer that continues, such as a log that is followed. Any thread may close it."""
 
     def __init__(self, response: Any) -> None:
         self._response = response
@@ -85,13 +85,13 @@ class Stream:
 
 
 class KubernetesApi:
-    """One namespace of a cluster.
+    """Requests to the Kubernetes API for one namespace of a cluster.
 
     Args:
-        settings: Where the cluster is, and whose rights are used.
+        settings: The address of the cluster, and the account to use.
 
     Raises:
-        InvalidInput: There is no such kubeconfig, or no service account.
+        InvalidInput: The kubeconfig or the service account does not exist.
     """
 
     def __init__(self, settings: KubernetesSettings) -> None:
@@ -102,11 +102,11 @@ class KubernetesApi:
         self._versions, self._rights = client.VersionApi(self._client), client.AuthorizationV1Api(self._client)
 
     def create(self, job: Mapping[str, Any]) -> dict[str, Any]:
-        """The Job as the cluster made it; where one of that name was there, that one.
+        """Create a Job and return it as the cluster stores it. If a Job of that name exists, return that one.
 
         Raises:
-            EngineRefused: It is not wanted, and why.
-            EngineUnavailable: Try again later.
+            EngineRefused: The cluster does not accept the Job; the message says why.
+            EngineUnavailable: The cluster cannot create it now; try again later.
         """
         create: Callable[..., Any] = self._batch.create_namespaced_job
         try:
@@ -120,13 +120,13 @@ class KubernetesApi:
             raise EngineRefused(f"there is no namespace {self._namespace} ({error})") from error
 
     def create_service(self, document: Mapping[str, Any]) -> None:
-        """Make a Service; nothing happens where one of that name is there."""
+        """Create a Service. If one of that name exists, nothing happens."""
         create: Callable[..., Any] = self._core.create_namespaced_service
         with suppress(_Exists):
             _document(_answered(partial(create, self._namespace, document)))
 
     def get(self, name: str) -> dict[str, Any] | None:
-        """The Job; None where there is none."""
+        """Return the Job of that name, or None if it does not exist."""
         read: Callable[..., Any] = self._batch.read_namespaced_job
         try:
             return _document(_answered(partial(read, name, self._namespace)))
@@ -134,13 +134,13 @@ class KubernetesApi:
             return None
 
     def delete(self, name: str) -> None:
-        """Delete the Job, its dependents first; do nothing if it does not exist."""
+        """Delete the Job of that name, its pods first. If it does not exist, nothing happens."""
         delete: Callable[..., Any] = self._batch.delete_namespaced_job
         with suppress(Missing):
             _document(_answered(partial(delete, name, self._namespace, propagation_policy="Foreground")))
 
     def list(self, kind: Kind, selector: str) -> list[dict[str, Any]]:
-        """Return all objects with these labels."""
+        """Return all Jobs, or all pods, that match a label selector."""
         lister: Callable[..., Any] = (
             self._batch.list_namespaced_job if kind == "Job" else self._core.list_namespaced_pod
         )
@@ -150,23 +150,26 @@ class KubernetesApi:
         return found
 
     def log(self, pod: str, container: str) -> Stream:
-        """Follow what a container prints, from its first byte until it ends; each line begins with its timestamp."""
+        """Follow the output of a container from its first byte to its end. Each line begins with its timestamp."""
         log: Callable[..., Any] = partial(
             self._core.read_namespaced_pod_log, pod, self._namespace, container=container, follow=True, timestamps=True
         )
         return Stream(_answered(log, read_s=_SILENCE_S))
 
     def version(self) -> str:
-        """Return the version of the cluster."""
+        """Return the version of Kubernetes that the cluster runs."""
         return str(_document(_answered(self._versions.get_code))["gitVersion"])
 
     def namespaces(self) -> builtins.list[str] | None:
-        """Return the namespaces of the cluster; None if the service may not list them, as it need not."""
+        """Return the names of all namespaces of the cluster, or None if the account may not list them.
+
+        The account does not need that right.
+        """
         lister: Callable[..., Any] = self._core.list_namespace
         return _names(lister)
 
     def local_queues(self) -> builtins.list[str] | None:
-        """Return Kueue's local queues in the namespace; None if the service may not list them.
+        """Return the names of Kueue's local queues in the namespace, or None if the account may not list them.
 
         Raises:
             EngineRefused: The cluster has no Kueue.
@@ -177,7 +180,7 @@ class KubernetesApi:
             raise EngineRefused(f"the cluster has no Kueue ({error})") from error
 
     def may(self, verb: str, group: str, resource: str, subresource: str = "") -> bool:
-        """Return True if the caller has that right in the namespace."""
+        """Return True if the account has that right (a verb on a resource of an API group) in the namespace."""
         attributes = {"namespace": self._namespace, "verb": verb, "group": group, "resource": resource}
         if subresource:
             attributes["subresource"] = subresource
@@ -186,7 +189,7 @@ class KubernetesApi:
         return bool(review["status"]["allowed"])
 
     def close(self) -> None:
-        """Close the connections that are kept."""
+        """Close the connections to the cluster."""
         self._client.close()
 
 
@@ -285,15 +288,17 @@ _LAST_RETRY_S = 2.0
 
 
 class PodLog:
-    """Follows a container's log until it has ended; a connection that breaks is made anew.
+    """A copy of a container's log, which a thread follows until the container has ended.
 
-    Kubernetes cannot serve a log from a byte or a line on, so it is read from its beginning again, and what is known is
-    left out: a line is known by its words and the nanosecond that the container runtime took it at.
+    Broken connections are opened again. Kubernetes cannot serve a log from a given byte or line, so after a break the
+    log is read from its beginning, and known lines are skipped. A line is recognised by its text and by its timestamp
+    in nanoseconds.
 
     Args:
-        follow: Opens the log, each line after its moment.
-        is_over: Whether the container has ended, or its pod is gone.
-        last_words: What is to stand after all that it printed, once it has ended, given what it printed.
+        follow: Opens the log; each line begins with its timestamp.
+        is_over: Returns True if the container has ended, or if its pod is gone.
+        last_words: Returns text to add after the whole output, given that output. It is called once the container has
+            ended.
     """
 
     def __init__(
@@ -311,16 +316,19 @@ class PodLog:
         self._thread.start()
 
     def read(self, offset: int) -> bytes:
-        """Return what the container printed from that byte on; only whole lines while it may print more."""
+        """Return what the container printed after the first ``offset`` bytes.
+
+        While it runs, these are whole lines only.
+        """
         with self._lock:
             return bytes(self._printed[offset:])
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until the whole output is known, or the time is up."""
+        """Wait until the whole output was read, but at most for ``timeout_s`` seconds."""
         self._thread.join(max(0.0, timeout_s))
 
     def stop(self) -> None:
-        """End the thread, and wait for it."""
+        """End the thread that follows the log, and wait for it."""
         self._stopped.set()
         if self._stream is not None:
             self._stream.close()

@@ -34,7 +34,7 @@ _CONTAINER_IS_OURS = (
 
 @value
 class KubernetesSettings:
-    """A Kubernetes cluster, and what a pod on it looks like."""
+    """An operator's settings for jobs on a Kubernetes cluster, and for the pods of these jobs."""
 
     image: str
     """Image with Python, torch and this package."""
@@ -97,10 +97,17 @@ def _refuse_ours(path: str, table: Mapping[str, Any], ours: tuple[str, ...]) -> 
 
 
 def checked(model: str, document: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """The document, if it is one of the client's model of that name: no unknown field at any depth, no wrong type.
+    """Return the document if it fits the Kubernetes model of that name.
+
+    It has no unknown field at any depth, and no value of a wrong type.
+
+    Args:
+        model: Name of the model in the Kubernetes client, like ``V1Job``.
+        document: The document to check.
+        path: Path of the document in the settings, for messages.
 
     Raises:
-        InvalidInput: With the path of the first field that does not fit, and the nearest that would.
+        InvalidInput: A field does not fit. The error names its path and the most similar field that would fit.
     """
     from kubernetes.client import ApiClient, models  # noqa: PLC0415  # takes half a second
 
@@ -114,7 +121,7 @@ def checked(model: str, document: Mapping[str, Any], path: str = "") -> dict[str
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return both documents as one: objects are merged, lists are concatenated, and otherwise ``over`` wins."""
+    """Return two documents as one: objects are merged, lists are joined, all other values come from ``over``."""
     joined = dict(base)
     for name, said in over.items():
         below = joined.get(name)
@@ -180,10 +187,10 @@ _OUT_OF_REACH = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable
 
 
 def job(engine: str, settings: KubernetesSettings, order: JobOrder) -> dict[str, Any]:
-    """The Indexed Job of an order; it is made whole by one request, so that no half of it can be left behind.
+    """Return the Indexed Job for an order. One request creates it completely, so that no half of it can be left behind.
 
     Raises:
-        EngineRefused: Its task is too long for a variable.
+        EngineRefused: The task is too long for an environment variable.
     """
     document = {
         "apiVersion": "batch/v1",
@@ -199,14 +206,14 @@ def job(engine: str, settings: KubernetesSettings, order: JobOrder) -> dict[str,
 
 
 def service(engine: str, order_name: str, owner: dict[str, Any]) -> dict[str, Any]:
-    """Return the Service that gives the pods of a Job names that resolve before the pods are ready.
+    """Return the Service through which the pods of a Job find each other by name before they are ready.
 
-    It is deleted with the job.
+    Kubernetes deletes it together with the Job.
 
     Args:
-        engine: Its label.
+        engine: Name of the engine, for the label.
         order_name: Name of the job.
-        owner: The Job as the cluster has it, with its uid.
+        owner: The Job as the cluster stores it, with its uid.
     """
     document = {
         "apiVersion": "v1",

@@ -18,7 +18,7 @@ _PLAIN_WAITING = ("", "ContainerCreating", "PodInitializing")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """A container of a pod."""
+    """The state of a container of a pod."""
 
     has_started: bool = False
     """True if the container's process runs, or has run."""
@@ -31,12 +31,12 @@ class Container:
 
     @property
     def failed(self) -> bool:
-        """True if the container ended with an error."""
+        """Return True if the container ended with an error."""
         return self.exit_code not in (None, 0)
 
     @property
     def story(self) -> str:
-        """Describe the container's state for a person; empty if it waits for nothing unusual."""
+        """Describe the state of the container for a person; empty if it only waits in a usual way."""
         if self.reason in _PLAIN_WAITING:
             return ""
         ended = "" if self.exit_code is None else f"exit code {self.exit_code}, "
@@ -45,7 +45,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodState:
-    """A pod, as it was last seen."""
+    """The state of a pod when it was last seen."""
 
     name: str
     index: int
@@ -76,18 +76,18 @@ class PodState:
 
     @property
     def has_ended(self) -> bool:
-        """True if none of the pod's processes is left, as far as the cluster knows."""
+        """Return True if none of the pod's processes is left, as far as the cluster knows."""
         return self.is_gone or self.phase in ("Succeeded", "Failed")
 
     @property
     def failed_by_itself(self) -> bool:
-        """True if the pod failed, and nobody had asked it to end."""
+        """Return True if the pod failed and nobody had asked it to end."""
         return self.leaves_by is None and (self.phase == "Failed" or self.main.failed or self.gathering.failed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """The state of a Job object."""
+    """The state of a Kubernetes Job object."""
 
     is_suspended: bool = False
     """True if the Job may not start yet, or no longer."""
@@ -98,17 +98,17 @@ class JobState:
 
     @property
     def failed(self) -> bool:
-        """True if the Job failed, or is about to: its pods are being ended."""
+        """Return True if the Job failed, or is about to fail because its pods are being ended."""
         return "Failed" in self.conditions or "FailureTarget" in self.conditions
 
     @property
     def is_over(self) -> bool:
-        """True if the Job has failed or is complete."""
+        """Return True if the Job has failed or is complete."""
         return self.failed or "Complete" in self.conditions
 
     @property
     def disruption(self) -> str:
-        """Description of the pod that was taken away, if that ended the job; else empty."""
+        """Describe the pod that was taken away, if that ended the Job; else empty."""
         for kind in ("FailureTarget", "Failed"):
             reason, message = self.conditions.get(kind, ("", ""))
             if reason == "PodFailurePolicy":
@@ -196,15 +196,15 @@ _TAKEN_AWAY = (
 def judged(
     job: JobState, pods: Sequence[PodState], num_nodes: int, *, now: float, start_timeout_s: float, begun: bool = False
 ) -> JobStatus:
-    """Return the phase of the job, with a reason.
+    """Return the phase of a job, with the reason for it.
 
     Args:
-        job: The Job.
-        pods: One for each index, the newest; some or all may not be there yet.
-        num_nodes: Pods that there should be.
+        job: State of the Job object.
+        pods: The newest pod of each index; some or all may not exist yet.
+        num_nodes: Number of pods that the job should have.
         now: Epoch seconds.
-        start_timeout_s: From the moment the first pod has a machine until all have started.
-        begun: All of them ran at once before.
+        start_timeout_s: Seconds from the moment the first pod has a machine in which all pods must have started.
+        begun: True if all pods ran at the same time earlier.
     """
     if lost := loss(job, pods, begun=begun, now=now):
         return JobStatus(phase=EngineJobPhase.LOST, detail=lost)
@@ -222,7 +222,7 @@ def judged(
 
 
 def loss(job: JobState, pods: Sequence[PodState], *, now: float, begun: bool = False) -> str:
-    """Return how the cluster took nodes of the job away, as a sentence; empty if it did not."""
+    """Describe how the cluster took nodes away from the job, as a sentence; empty if it took none."""
     if job.disruption:
         return job.disruption
     for pod in pods:
@@ -315,7 +315,7 @@ class _Record:
 
 
 class Jobs:
-    """The copy of the cluster's jobs, which any thread may read and write."""
+    """A thread-safe copy of the state of the cluster's jobs and pods."""
 
     def __init__(self) -> None:
         self._records: dict[str, _Record] = {}
@@ -323,9 +323,9 @@ class Jobs:
         self._lock = threading.Lock()
 
     def listed(self, jobs: Sequence[Mapping[str, Any]], pods: Sequence[Mapping[str, Any]]) -> None:
-        """Take in a full list; objects that are missing from it are gone.
+        """Take in complete lists of jobs and pods. Objects that are missing in them are gone.
 
-        The pods must be the older list, so that a job says already why a pod of it leaves.
+        The list of pods must be the older one, so that a job already shows why one of its pods leaves.
         """
         with self._lock:
             present = {document["metadata"]["name"] for document in jobs}
@@ -343,24 +343,24 @@ class Jobs:
                     _take(known, pod_state(document))
 
     def status(self, name: str, *, now: float, start_timeout_s: float) -> JobStatus | None:
-        """Return the phase of the job; None if nothing is known of it yet."""
+        """Return the state of the job with that name, or None if it was never listed."""
         with self._lock:
             record = self._records.get(name)
             return None if record is None or record.job is None else _status(record, now, start_timeout_s)
 
     def pod(self, name: str, index: int) -> PodState | None:
-        """The pod that is that node of the job."""
+        """Return the newest pod with that index (the number of the node) in the job, or None."""
         with self._lock:
             record = self._records.get(name)
             return next((pod for pod in record.newest if pod.index == index), None) if record else None
 
     def cancel(self, name: str) -> None:
-        """Note that this side asked for the end of the job, so that the end of its pods is no loss."""
+        """Record that this service asked for the end of the job, so that the end of its pods is not a loss."""
         with self._lock:
             self._records.setdefault(name, _Record()).is_cancelled = True
 
     def forget(self, name: str) -> None:
-        """Forget the job, and ignore later news of it."""
+        """Forget the job, and ignore it in later lists."""
         with self._lock:
             self._records.pop(name, None)
             self._forgotten.add(name)
@@ -371,7 +371,7 @@ class Jobs:
 
 
 def num_nodes_of(job: Mapping[str, Any]) -> int:
-    """Return the number of pods of a Job."""
+    """Return the number of pods, one for each node, that a Job has."""
     return int(job["spec"].get("completions", 1))
 
 

@@ -44,12 +44,12 @@ _log = structlog.get_logger(__name__)
 
 
 class EngineLauncher:
-    """Runs trials as jobs of one engine.
+    """The launcher that runs trials as jobs of one engine, such as Slurm or Kubernetes.
 
     Args:
         registration: The engine as its operator registered it.
-        trainers: What runs in place of our own decoder where a trial says so, by name.
-        engine: In the place of the registration's own.
+        trainers: Registered trainers by name, which run in place of the built-in decoder if a trial says so.
+        engine: An engine to use instead of the one that the registration describes.
     """
 
     def __init__(
@@ -65,33 +65,37 @@ class EngineLauncher:
 
     @property
     def registration(self) -> EngineRegistration:
-        """The engine as its operator registered it."""
+        """Return the engine as its operator registered it."""
         return self._registration
 
     @property
     def engine(self) -> Engine:
-        """The engine that runs the jobs."""
+        """Return the engine that runs the jobs."""
         return self._engine
 
     def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
-        """A queue that the operator does not let clusters name, what the engine cannot give, an unknown trainer."""
+        """Return why the trial cannot run on the engine, or None if it can.
+
+        Reasons are a queue that the operator does not allow, a cluster that the engine cannot provide, or an unknown
+        trainer.
+        """
         if trainer is not None and (refusal := refuses_trainer(self._trainers, trainer)):
             return refusal
         return self._registration.refuses(cluster) or self._engine.refuses(self._registration.placed(cluster))
 
     def capacity(self, cluster: Cluster) -> int:
-        """Return the number of jobs that the operator lets wait or run at once; each job gets nodes of its own."""
+        """Return how many jobs may wait or run at once, which the operator sets. Each job gets nodes of its own."""
         del cluster
         return self._settings.max_parallel_trials
 
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
-        """Find the trial's job again or start one, pass its reports on, and say how it ended."""
+        """Find the trial's job again or start one, pass its reports to the watcher, and return its outcome."""
         return self.run_work(partial(self._work, spec), spec, watcher)
 
     def run_work(
         self, make: Callable[[], Work[Result]], spec: TrialSpec, watcher: TrialWatcher
     ) -> Result | TrialFailure | Stopped:
-        """Run any work as a job, with the trial's id, cluster and limits."""
+        """Run any work as a job with the id, cluster and limits of ``spec``, and return its result."""
         name = self._registration.name
         try:
             return _Run(self._engine, self._registration, make(), spec, watcher).outcome()
@@ -103,7 +107,7 @@ class EngineLauncher:
             return TrialFailure(kind=FailureKind.INFRASTRUCTURE, message=f"{name} will not have the job: {error}")
 
     def close(self) -> None:
-        """Close the engine; jobs that run go on."""
+        """Close the engine. Jobs that run go on."""
         self._engine.close()
 
     def _work(self, spec: TrialSpec) -> Work[Measurement]:
@@ -138,7 +142,7 @@ class _Run(Generic[Result]):
         self._cluster = registration.placed(spec.cluster)
 
     def outcome(self) -> Result | TrialFailure | Stopped:
-        """Run the attempt to its end and return its outcome."""
+        """Run this attempt until it ends, and return its measurement, its failure, or why it was stopped."""
         known = self._known()
         job = self._patiently(self._placed, has_job=False) if known is None else known
         if isinstance(job, Stopped):

@@ -45,11 +45,13 @@ class ProcessSettings:
 
 
 class ProcessEngine:
-    """Starts a job's nodes as soon as enough are free; a job's folder holds all that is known of it.
+    """The engine whose nodes are processes of this machine. It starts a job's nodes once enough are free.
+
+    All facts about a job are in the job's folder.
 
     Args:
-        name: As it was registered.
-        settings: What its operator set.
+        name: Name under which the engine was registered.
+        settings: The operator's settings.
     """
 
     def __init__(self, name: str, settings: ProcessSettings) -> None:
@@ -58,7 +60,7 @@ class ProcessEngine:
         self._folder = Path(settings.folder).absolute()
 
     def refuses(self, cluster: Cluster) -> str | None:
-        """Return a reason if the cluster has too many nodes, or nodes with accelerators."""
+        """Return a reason if the cluster has accelerators or too many nodes, else None."""
         if cluster.accelerator.kind != "cpu":
             return f"nodes of {self._name} are processes on cores, and {cluster.name} has {cluster.accelerator.name}"
         if cluster.num_nodes > self._settings.num_nodes:
@@ -66,12 +68,12 @@ class ProcessEngine:
         return None
 
     def check(self, queues: Sequence[str] = ()) -> str:
-        """Return how many nodes there are; any queue will do."""
+        """Return the number of nodes, for a person. Every queue is accepted."""
         del queues
         return f"{self._settings.num_nodes} nodes, processes of this machine"
 
     def submit(self, order: JobOrder) -> str:
-        """Write the job down; its nodes start when there is room."""
+        """Store the job in a folder and return its handle. Its nodes start when enough nodes are free."""
         job = self._folder / order.name
         with suppress(FileExistsError):
             job.mkdir(parents=True)
@@ -84,7 +86,7 @@ class ProcessEngine:
         return name if (self._folder / name / "nodes").exists() else None
 
     def look(self, handle: str) -> JobStatus:
-        """Started on the way where there is room by now."""
+        """Return the state of the job, after starting its nodes if enough are free now."""
         job = self._folder / handle
         if not (job / "nodes").exists():
             return JobStatus(phase=EngineJobPhase.LOST, detail="nothing is known of it")
@@ -95,7 +97,7 @@ class ProcessEngine:
         return JobStatus(phase=EngineJobPhase.RUNNING if is_running else EngineJobPhase.ENDED)
 
     def read(self, handle: str, node_rank: int, offset: int) -> bytes:
-        """Return what the node has written to its file from that byte on."""
+        """Return what the node has printed after the first ``offset`` bytes."""
         try:
             with (self._folder / handle / f"node-{node_rank}.out").open("rb") as output:
                 output.seek(offset)
@@ -104,7 +106,7 @@ class ProcessEngine:
             return b""
 
     def cancel(self, handle: str) -> bool:
-        """Send SIGTERM to the job's nodes, then SIGKILL to those that are left."""
+        """Send SIGTERM to the job's nodes, then SIGKILL to those that are left; return True if all are gone."""
         job = self._folder / handle
         if job.exists():
             (job / "cancelled").touch()
@@ -119,11 +121,11 @@ class ProcessEngine:
         return not end_all(handle, grace_s=0.0) and not any(processes_of(handle))
 
     def forget(self, handle: str) -> None:
-        """Remove its folder."""
+        """Delete the job's folder."""
         shutil.rmtree(self._folder / handle, ignore_errors=True)
 
     def close(self) -> None:
-        """Do nothing: no resource is held, and nodes keep running."""
+        """Do nothing, because no resource is held. Nodes keep running."""
 
     def _start(self, job: Path) -> JobStatus:
         if (job / "cancelled").exists():

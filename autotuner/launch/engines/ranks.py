@@ -44,18 +44,18 @@ _log = structlog.get_logger(__name__)
 
 
 class EngineRanks:
-    """A job that runs, or has run, as ``Ranks``.
+    """The ranks of an attempt that runs as a job of an engine.
 
     Args:
-        engine: Runs it.
+        engine: The engine that runs the job.
         registration: The engine as its operator registered it.
-        handle: What the engine calls the job.
-        num_nodes: Of the job.
-        ranks_per_node: On each.
-        status: As the engine said last.
+        handle: The engine's handle of the job.
+        num_nodes: Number of nodes of the job.
+        ranks_per_node: Number of ranks on each node.
+        status: State of the job as the engine last reported it.
 
     Attributes:
-        status: As the engine last said.
+        status: State of the job as the engine last reported it.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class EngineRanks:
         self.status = status
 
     def has_ended(self) -> bool:
-        """True if all nodes reported their end, or the engine says so, or the engine cannot be reached any more."""
+        """Return True if all nodes or the engine reported the end, or if the engine was out of reach for too long."""
         now = time.monotonic()
         if now - self._read_at >= _READ_S:
             self._read_at = now
@@ -99,12 +99,12 @@ class EngineRanks:
         return self._is_out_of_reach
 
     def poll(self) -> Sequence[NodeLine]:
-        """Return the lines that the nodes printed since the last look, as far as they have arrived."""
+        """Return the lines that the nodes printed since the last call, as far as they have arrived."""
         lines, self._unread = self._unread, []
         return lines
 
     def end(self, why: Ending) -> AttemptEnd:
-        """End the job, unless its nodes end by themselves, or another service will follow it."""
+        """End the job, unless its nodes end by themselves or another service will follow it; return how it ended."""
         if not (isinstance(why, Stopped) and why.reason in LEFT_ALONE):
             self._await_ends(_LEAVING_S if why == "measured" else 0.0)
             has_left = self._outputs.has_ended and self._leaves_by_itself()
@@ -114,7 +114,7 @@ class EngineRanks:
         return self._outputs.attempt_end(timed_out=why == "timeout", detail=self.status.detail)
 
     def explain(self, failure: TrialFailure) -> TrialFailure | Stopped:
-        """Return the failure, or ``Stopped`` if the job's nodes went away: that says nothing about the trial."""
+        """Return the failure, or ``Stopped`` if the job lost nodes or the engine: that says nothing about the trial."""
         if failure.kind in _OF_A_LOST_PEER:
             self._miss()
         if self.status.phase is EngineJobPhase.LOST:

@@ -46,16 +46,16 @@ _STOPPED = "somebody stopped the job on Ray, and it was not the autotuner"
 
 
 class RayEngine:
-    """Jobs of a Ray cluster.
+    """The engine that runs jobs on a Ray cluster, through its Jobs API.
 
-    A handle is the job's name, which is its submission id, and its mark: ``t-17-0-1:5f3c02aa``.
+    A handle consists of the job's name, which is its submission id in Ray, and a random mark: ``t-17-0-1:5f3c02aa``.
 
     Args:
-        name: Under which the operator registered it.
-        settings: What the operator said of it.
-        api: In the place of the settings' own.
-        monitor_s: How long Ray's own monitor of a job may take to hear of its end, once a second and when it has time:
-            a job that was deleted before comes back as a failed one.
+        name: Name under which the operator registered the engine.
+        settings: The operator's settings.
+        api: An API client to use instead of one made from the settings.
+        monitor_s: Seconds that Ray's own monitor of a job may take to notice its end (it looks once a second if it has
+            time). A record that is deleted earlier comes back as a failed job.
     """
 
     def __init__(self, name: str, settings: RaySettings, api: JobsApi | None = None, *, monitor_s: float = 3.0) -> None:
@@ -69,7 +69,7 @@ class RayEngine:
         self._submitting: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def refuses(self, cluster: Cluster) -> str | None:
-        """A queue that has resources of its own in the settings, while this one has none."""
+        """Return a reason if the settings list resources by queue, but not for the cluster's queue; else None."""
         known = self._settings.queue_resources
         if cluster.queue and known and cluster.queue not in known:
             return (
@@ -78,16 +78,19 @@ class RayEngine:
         return None
 
     def check(self, queues: Sequence[str] = ()) -> str:
-        """Return the version of Ray that answers; queues need resources in the settings if any queue has some."""
+        """Return the version of Ray that answers.
+
+        If the settings list resources by queue, each queue must be among them.
+        """
         if known := self._settings.queue_resources:
             check_exist("entry in queue_resources for the queue", queues, known)
         return f"Ray {self._api.version()} at {self._settings.address}"
 
     def submit(self, order: JobOrder) -> str:
-        """Start a driver for the job; where one of that name is known, return its handle.
+        """Start a driver for the job and return the handle. If a job of that name exists, return its handle.
 
         Raises:
-            EngineRefused: Ray will not have it, or somebody else's job has that name.
+            EngineRefused: Ray does not accept the job, or somebody else's job has that name.
         """
         with self._submitting[order.name]:
             if handle := self.find(order.name):
@@ -103,14 +106,14 @@ class RayEngine:
             return f"{order.name}:{mark}"
 
     def find(self, name: str) -> str | None:
-        """Return the handle of the job with that name as its submission id; None if there is none."""
+        """Return the handle of the job whose submission id is that name, or None if there is none."""
         self._tidy()
         job = self._api.job(name)
         handle = None if job is None or _MARK not in job.metadata else f"{name}:{job.metadata[_MARK]}"
         return None if handle in self._forgotten else handle
 
     def look(self, handle: str) -> JobStatus:
-        """Return the status that the driver reports, or Ray's status once the driver is silent."""
+        """Return the state that the driver reports, or Ray's state of the job if the driver is gone."""
         self._tidy()
         job, followed = self._job(handle), self._followed(handle)
         followed.read(self._api, must=job is None or not job.state.is_terminal)
@@ -125,15 +128,16 @@ class RayEngine:
         return followed.without_driver(job, is_cancelled=handle in self._cancelled)
 
     def read(self, handle: str, node_rank: int, offset: int) -> bytes:
-        """Return the node's output from the job's log, which is read once for all nodes."""
+        """Return the node's output after the first ``offset`` bytes. The job's log is read once for all nodes."""
         followed = self._followed(handle)
         followed.read(self._api)
         return followed.log.printed(node_rank, offset)
 
     def cancel(self, handle: str) -> bool:
-        """Ask Ray to end the driver, which ends its nodes first; wait until it reports that, or has been gone for long.
+        """Ask Ray to end the driver, which ends its nodes first.
 
-        Told again and again: Ray tells nothing to a driver that it is only about to start.
+        Wait until it is over, and return False if it takes too long. The request is repeated, because Ray does not pass
+        it to a driver that it is only about to start.
         """
         self._cancelled.add(handle)
         deadline = time.monotonic() + self._settings.cancel_s
@@ -151,14 +155,14 @@ class RayEngine:
             time.sleep(_POLL_S)
 
     def forget(self, handle: str) -> None:
-        """Schedule the deletion of Ray's record, for when Ray will not write it again."""
+        """Delete Ray's record of the job later, when Ray will not write it again."""
         self._logs.pop(handle, None)
         self._cancelled.discard(handle)
         self._submitting.pop(_name(handle), None)
         self._forgotten.setdefault(handle, time.monotonic() + self._monitor_s)
 
     def close(self) -> None:
-        """Finish the pending deletions, and close the connections."""
+        """Finish the pending deletions of records, and close the connections."""
         last = max(self._forgotten.values(), default=0.0)
         time.sleep(min(max(0.0, last - time.monotonic()), self._monitor_s))
         self._tidy()
@@ -242,11 +246,11 @@ class _Followed:
         self.log = JobLog(_mark(handle))
 
     def read(self, api: JobsApi, *, must: bool = True) -> None:
-        """Read it, unless that was done just now.
+        """Read the job's log, unless it was read a moment ago.
 
         Args:
-            api: Where it is read.
-            must: Whether it matters that there is an answer; where the driver's node is gone, there will be none.
+            api: The API to read it from.
+            must: True if an error must be raised when there is no answer. If the driver's node is gone, none will come.
         """
         with self._reading:
             began = time.monotonic()
@@ -261,7 +265,7 @@ class _Followed:
             self._fresh_until = now + max(_FRESH_S, 10.0 * (now - began))
 
     def without_driver(self, job: RayJob, *, is_cancelled: bool) -> JobStatus:
-        """Return the status of a job whose driver is gone without a report of how it ended."""
+        """Return the state of a job whose driver is gone and did not report how the job ended."""
         if not self.log.has_begun:
             is_ours = job.state is JobState.STOPPED and is_cancelled
             return JobStatus(phase=EngineJobPhase.ENDED if is_ours else EngineJobPhase.LOST, detail=job.message)

@@ -62,7 +62,7 @@ class RaySettings:
 
     @property
     def env_vars(self) -> Mapping[str, object]:
-        """The variables of ``runtime_env``."""
+        """Return the environment variables that ``runtime_env`` sets."""
         given = self.runtime_env.get("env_vars", {})
         if not isinstance(given, dict):
             raise InvalidInput("runtime_env.env_vars", given, "must be a table of texts")
@@ -84,7 +84,7 @@ _UNAUTHORIZED = (401, 403)
 
 
 class JobState(StrEnum):
-    """A state of a job's driver, by Ray's name."""
+    """The states of a job's driver, with Ray's names for them."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -94,13 +94,13 @@ class JobState(StrEnum):
 
     @property
     def is_terminal(self) -> bool:
-        """The driver is gone."""
+        """Return True if the driver is gone."""
         return self not in (JobState.PENDING, JobState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayJob:
-    """A job as the API describes it."""
+    """A job as Ray's Jobs API describes it."""
 
     state: JobState
     message: str
@@ -110,14 +110,15 @@ class RayJob:
 
 
 class JobsApi:
-    """Requests to one cluster's dashboard.
+    """Requests to the Jobs API of a Ray cluster, which its dashboard serves.
 
     Args:
-        settings: Where it is, and who asks.
-        transport: Of the requests, in the place of the network.
+        settings: The address of the cluster and the token to use.
+        transport: A transport for the requests, which replaces the network in tests; None: the network.
 
     Raises:
-        EngineUnavailable: From every method: nothing answers, or what does is not Ray or not well.
+        EngineUnavailable: From every method: nothing answers, or the server that answers is not Ray or reports an
+            error.
     """
 
     def __init__(self, settings: RaySettings, transport: httpx.BaseTransport | None = None) -> None:
@@ -129,10 +130,10 @@ class JobsApi:
         return str(self._json("GET", "/api/version").get("ray_version", "of no version"))
 
     def submit(self, submission_id: str, entrypoint: str, runtime_env: Any, metadata: Mapping[str, str]) -> None:
-        """Submit a job and start it.
+        """Submit a job, which Ray then starts.
 
         Raises:
-            EngineRefused: Ray will not have it as it is.
+            EngineRefused: Ray does not accept the job.
         """
         wish = {
             "submission_id": submission_id,
@@ -146,7 +147,7 @@ class JobsApi:
         self._require_ok(answer)
 
     def job(self, submission_id: str) -> RayJob | None:
-        """Return Ray's record of the job; None if there is none."""
+        """Return Ray's record of the job, or None if there is none."""
         answer = self._request("GET", f"/api/jobs/{submission_id}")
         if answer.status_code == httpx.codes.NOT_FOUND:
             return None
@@ -160,26 +161,26 @@ class JobsApi:
         return RayJob(state=state, message=str(document.get("message") or ""), metadata=document.get("metadata") or {})
 
     def log(self, submission_id: str) -> str:
-        """Return all that the job's driver has printed so far."""
+        """Return everything that the job's driver has printed so far."""
         answer = self._request("GET", f"/api/jobs/{submission_id}/logs")
         if answer.status_code == httpx.codes.NOT_FOUND:
             return ""
         return str(self._document(answer).get("logs") or "")
 
     def stop(self, submission_id: str) -> None:
-        """Ask Ray to end the job's driver; nothing happens to one that is gone."""
+        """Ask Ray to end the job's driver. If the job is unknown, nothing happens."""
         answer = self._request("POST", f"/api/jobs/{submission_id}/stop")
         if answer.status_code != httpx.codes.NOT_FOUND:
             self._require_ok(answer)
 
     def delete(self, submission_id: str) -> None:
-        """Delete Ray's record of a job that is over."""
+        """Delete Ray's record of a job that is over. If the job is unknown, nothing happens."""
         answer = self._request("DELETE", f"/api/jobs/{submission_id}")
         if answer.status_code != httpx.codes.NOT_FOUND:
             self._require_ok(answer)
 
     def close(self) -> None:
-        """Drop the connections."""
+        """Close the connections to Ray."""
         self._client.close()
 
     def _json(self, method: str, path: str) -> dict[str, Any]:
@@ -228,16 +229,17 @@ def _said(answer: httpx.Response) -> str:
 
 
 class JobLog:
-    """A log that is read from its beginning again and again, and taken in once.
+    """The parsed log of a Ray job. The log is read from its beginning each time; each line is evaluated once.
 
     Args:
-        mark: How the driver's lines begin, behind a ``#``; the rest is what Ray and Python had to say, or what an
-            older job of the same name has left.
+        mark: The mark with which the lines of this job's driver begin, after a ``#``. Other lines come from Ray, from
+            Python
+            or from an older job of the same name, and are ignored.
 
     Attributes:
-        status: What the driver said last of the job; None before it has said anything.
-        has_begun: Whether any node was started.
-        was_stopped: Whether the driver ended because Ray told it to, before any node had failed.
+        status: State of the job as the driver last reported it; None before its first report.
+        has_begun: True if a node was started.
+        was_stopped: True if the driver ended because Ray asked it to, before any node had failed.
     """
 
     def __init__(self, mark: str) -> None:
@@ -249,7 +251,7 @@ class JobLog:
         self.was_stopped = False
 
     def take(self, log: str) -> None:
-        """Take in what is new; a line that is still being written waits."""
+        """Evaluate the new lines of the log. A line that is still being written has to wait."""
         end = log.rfind("\n") + 1
         for line in log[self._taken : end].splitlines():
             _, found, rest = line.partition(self._mark)
@@ -259,7 +261,7 @@ class JobLog:
         self._taken = max(self._taken, end)
 
     def printed(self, node_rank: int, offset: int) -> bytes:
-        """Return what a node has printed from that byte on."""
+        """Return what a node has printed after the first ``offset`` bytes."""
         return bytes(self._printed[node_rank][offset:])
 
     def _understand(self, said: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ from autotuner.launch.simulation import SCENARIOS
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of engine."""
+    """A kind of engine, such as Slurm: the type of its settings, and a function that creates the engine."""
 
     settings: type[Any]
     """Dataclass of what an operator may set beside what every engine has."""
@@ -59,7 +59,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 @value
 class EngineSettings:
-    """Settings that an operator may give an engine of any kind."""
+    """Settings that an operator can give for an engine of any kind."""
 
     queues: tuple[str, ...] = ()
     """Queues or partitions that clusters may name; a cluster that names none gets the first."""
@@ -75,7 +75,7 @@ class EngineSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRegistration:
-    """An engine with its operator's settings."""
+    """An engine as its operator registered it, with its settings."""
 
     name: str
     kind: str
@@ -84,16 +84,16 @@ class EngineRegistration:
     make: Kind
 
     def engine(self) -> Engine:
-        """The engine itself."""
+        """Create and return the engine."""
         return self.make.make(self.name, self.own)
 
     def placed(self, cluster: Cluster) -> Cluster:
-        """The cluster with the queue that its jobs wait in: its own, or else the engine's first."""
+        """Return the cluster with the queue in which its jobs wait: its own, or else the first queue of the engine."""
         queues = self.settings.queues
         return replace(cluster, queue=cluster.queue or (queues[0] if queues else ""))
 
     def refuses(self, cluster: Cluster) -> str | None:
-        """Return why a cluster cannot name this engine and queue, as a sentence; None if it can."""
+        """Return why a cluster cannot name the queue that it names on this engine, as a sentence, or None if it can."""
         if not cluster.queue or cluster.queue in self.settings.queues:
             return None
         known = ", ".join(self.settings.queues) or "none"
@@ -101,10 +101,11 @@ class EngineRegistration:
 
 
 def read_engines(path: Path, kinds: Mapping[str, Kind] = KINDS) -> dict[str, EngineRegistration]:
-    """Return every engine of a file, by name, in the file's order; each is a table of its own.
+    """Return the engines that a TOML file registers, by name, in the order of the file. Each engine is one table.
 
     Raises:
-        InvalidInput: With the file, the engine and the key, and the nearest that is legal.
+        InvalidInput: A value is not legal. The error names the file, the engine, the key and the most similar legal
+            value.
     """
     try:
         document = tomllib.loads(path.read_text())
@@ -157,7 +158,10 @@ _ALWAYS = {
 
 
 def ask_engines(registered: Mapping[str, EngineRegistration], engines: Mapping[str, Engine]) -> list[EngineStanding]:
-    """Ask all engines at once, since each may take seconds, and return their standings; built-in engines come first."""
+    """Ask all engines at once whether they answer, and return their states; built-in engines come first.
+
+    ``engines`` holds the engine of each registration, by name. An answer may take seconds.
+    """
     with ThreadPoolExecutor(max(1, len(registered))) as threads:
         return list(_ALWAYS.values()) + list(
             threads.map(lambda one: _asked(one, engines[one.name]), registered.values())
@@ -180,10 +184,10 @@ def _asked(registration: EngineRegistration, engine: Engine) -> EngineStanding:
 
 
 def check_engine_named(cluster: Cluster, registered: Mapping[str, EngineRegistration]) -> None:
-    """The cluster names an engine that there is, and a queue of it.
+    """Raise an error unless the cluster names a known engine, and no queue or one of that engine's queues.
 
     Raises:
-        InvalidInput: It does not; with the names that there are.
+        InvalidInput: The engine or the queue is not known. The error lists the known names.
     """
     names = [*_ALWAYS, *registered]
     if cluster.engine not in names:

@@ -31,15 +31,16 @@ _GONE_NODE = re.compile(r"down|fail|\*")
 
 
 class SlurmEngine:
-    """Jobs of a Slurm cluster.
+    """The engine that runs jobs on a Slurm cluster.
 
-    A handle is the job's number and name, ``4711:a17-0-1``: numbers begin again where a controller loses its state.
+    A handle consists of the job's number and name, ``4711:a17-0-1``: the number alone is not unique, because a
+    controller that loses its state counts from the beginning again.
 
     Args:
-        name: Under which the operator registered it.
-        settings: What the operator said of it.
-        command: Runs Slurm's programs.
-        fresh_s: An answer of squeue serves so long for all jobs.
+        name: Name under which the operator registered the engine.
+        settings: The operator's settings.
+        command: Runs Slurm's programs; None: those of this machine.
+        fresh_s: Seconds for which one answer of squeue is used for all jobs.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class SlurmEngine:
         return None
 
     def check(self, queues: Sequence[str] = ()) -> str:
-        """Return the version of Slurm and the state of its partitions.
+        """Return the version of Slurm and the state of its partitions, for a person.
 
         Raises:
             EngineUnavailable: No controller answers, or the shared folder is not there.
@@ -98,11 +99,13 @@ class SlurmEngine:
         return f" (account and QOS that {user()} may use: {'; '.join(line.replace('|', ' ') for line in granted)})"
 
     def submit(self, order: JobOrder) -> str:
-        """Write the job's folder and hand its script to sbatch; where the name is known, that job's handle.
+        """Create the job's folder, submit its script with sbatch, and return the handle.
+
+        If a job of that name is known, its handle is returned.
 
         Raises:
-            EngineRefused: sbatch will not have it.
-            EngineUnavailable: No controller answers, which may have got the job all the same: ``find`` will know.
+            EngineRefused: sbatch does not accept the job.
+            EngineUnavailable: No controller answers. It may have got the job all the same; ``find`` will know.
         """
         with self._submitting[order.name]:
             if handle := self.find(order.name):
@@ -120,9 +123,9 @@ class SlurmEngine:
             return _handle(number, order.name)
 
     def find(self, name: str) -> str | None:
-        """Return the handle of the job with that name, from its folder or from squeue.
+        """Return the handle of the job with that name, from its folder or from squeue; None if there is none.
 
-        The process may have died between sbatch and writing the number down.
+        squeue is needed if the process died after sbatch and before it stored the number.
         """
         folder = self._folder(name)
         if not folder.exists:
@@ -134,9 +137,9 @@ class SlurmEngine:
         return None if number is None else _handle(number, name)
 
     def look(self, handle: str) -> JobStatus:
-        """Return the status that the nodes report, else squeue's, else sacct's.
+        """Return the state of the job as its nodes report it, or else as squeue or sacct does.
 
-        Slurm has to say why nodes were told to end, unless this side cancelled the job.
+        If the nodes were told to end and this service did not cancel the job, Slurm's state of the job decides.
         """
         name, folder = self._job(handle)
         ends = folder.node_ends()
@@ -159,13 +162,14 @@ class SlurmEngine:
         return self._status(row, folder, has_spoken=any(ends))
 
     def read(self, handle: str, node_rank: int, offset: int) -> bytes:
-        """Return the node's output from the file that srun writes on that node."""
+        """Return the node's output after the first ``offset`` bytes, from the file that srun writes."""
         return self._job(handle)[1].read(node_rank, offset)
 
     def cancel(self, handle: str) -> bool:
-        """Cancel every job of that name with scancel, and wait until Slurm has ended it, up to ``cancel_s``.
+        """Cancel every job of that name with scancel, and wait up to ``cancel_s`` seconds until Slurm has ended it.
 
-        A job whose nodes have all ended is cancelled too, as far as Slurm answers: it may have been requeued.
+        A job whose nodes have all ended is cancelled too if Slurm answers, since it may have been queued again. Returns
+        False if the job did not end in time.
         """
         name, folder = self._job(handle)
         folder.cancelled()
@@ -184,13 +188,13 @@ class SlurmEngine:
         return True
 
     def forget(self, handle: str) -> None:
-        """Remove the job's folder; Slurm forgets by itself (``MinJobAge``)."""
+        """Delete the job's folder. Slurm deletes its own record after some time (``MinJobAge``)."""
         name, folder = self._job(handle)
         folder.remove()
         self._submitting.pop(name, None)
 
     def close(self) -> None:
-        """Do nothing: no resource is held."""
+        """Do nothing, because no resource is held."""
 
     def _folder(self, name: str) -> JobFolder:
         return JobFolder(Path(self._settings.shared), name)

@@ -50,12 +50,12 @@ _AWAY = (
 
 
 class CommandFailed(AutotunerError):
-    """Slurm answered, and the answer was no."""
+    """Raised when a Slurm command ends with an error that will not go away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmCommands:
-    """Slurm's own programs on this machine."""
+    """Runs Slurm's command-line programs on this machine."""
 
     timeout_s: float
     """Maximum time that a command may take."""
@@ -124,7 +124,7 @@ _NOTHING = ("", "None", "(null)", "N/A", "Unknown", "None assigned")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRow:
-    """A job as Slurm lists it."""
+    """A job as squeue or sacct lists it."""
 
     number: int
     name: str
@@ -137,12 +137,12 @@ class JobRow:
 
     @property
     def phase(self) -> EngineJobPhase:
-        """The phase that the state stands for."""
+        """Return the phase that corresponds to the job's Slurm state."""
         return phase_of(self.state)
 
 
 def phase_of(state: str) -> EngineJobPhase:
-    """Return the phase of a Slurm state. An unknown state counts as running; the next look decides again."""
+    """Return the phase that corresponds to a Slurm state. An unknown state counts as running until the next look."""
     if state in _QUEUED:
         return EngineJobPhase.QUEUED
     if state in _LOST:
@@ -151,7 +151,7 @@ def phase_of(state: str) -> EngineJobPhase:
 
 
 def read_squeue(printed: str) -> Iterator[JobRow]:
-    """The jobs that squeue printed in ``SQUEUE_FORMAT``; a line that is none is passed over."""
+    """Yield the jobs in the output of squeue with ``SQUEUE_FORMAT``. Other lines are ignored."""
     for line in printed.splitlines():
         fields = line.strip().split("|", 4)
         if len(fields) == 5 and _NUMBER.fullmatch(fields[0]):
@@ -162,7 +162,7 @@ def read_squeue(printed: str) -> Iterator[JobRow]:
 
 
 def read_sacct(printed: str) -> Iterator[JobRow]:
-    """The jobs that ``sacct --parsable2`` printed of ``SACCT_FIELDS``: the same fields in the same order."""
+    """Yield the jobs in the output of ``sacct --parsable2`` with ``SACCT_FIELDS``, which has squeue's form."""
     return read_squeue(printed)
 
 
@@ -180,12 +180,12 @@ def _or_empty(text: str) -> str:
 
 
 class SlurmQueue:
-    """The jobs of the user that we are, as the controller lists them, and as accounting remembers them.
+    """The jobs of this process's user, as the controller (squeue) and the accounting (sacct) list them.
 
     Args:
         command: Runs Slurm's programs.
-        fresh_s: Younger answers serve again: a service that follows many jobs must not weigh on a controller. That none
-            came serves five times as long, since to find it out takes seconds.
+        fresh_s: Seconds for which an answer is used again, so that a service with many jobs does not overload the
+            controller. A failure is remembered five times as long, because it takes seconds to find out.
     """
 
     def __init__(self, command: Command, *, fresh_s: float) -> None:
@@ -198,11 +198,11 @@ class SlurmQueue:
         self._failed_at = float("-inf")
 
     def jobs(self, name: str, *, since: float | None = None) -> list[JobRow]:
-        """The jobs of that name that the controller knows, the newest first.
+        """Return the jobs with that name that the controller knows, the newest first.
 
         Args:
-            name: Of the job.
-            since: On the monotonic clock; an older answer does not serve. None: any that is fresh.
+            name: Name of the job.
+            since: Time on the monotonic clock; an older answer is not used. None: any answer younger than ``fresh_s``.
 
         Raises:
             EngineUnavailable: The controller does not answer.
@@ -211,7 +211,7 @@ class SlurmQueue:
         return sorted((row for row in rows if row.name == name), key=lambda row: -row.number)
 
     def accounted(self, name: str, number: int) -> JobRow | None:
-        """The job as accounting remembers it; None where there is no accounting, or none of this job."""
+        """Return the job as Slurm's accounting stores it, or None without accounting or without such a job."""
         options = ("--noheader", "--parsable2", "--allocations", f"--jobs={number}", f"--format={SACCT_FIELDS}")
         try:
             printed = self._command("sacct", *options)
@@ -241,7 +241,10 @@ class SlurmQueue:
 
 
 def user() -> str:
-    """Return the user of this process, by name if there is one: squeue and scancel must not reach jobs of others."""
+    """Return the name of this process's user, or its number if it has no name.
+
+    squeue and scancel are limited to this user, so that they do not reach jobs of others.
+    """
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

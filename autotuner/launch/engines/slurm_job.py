@@ -109,7 +109,10 @@ _ON_EACH_NODE = 'exec "$0" -m trials.process.node --node-rank "$SLURM_PROCID" "$
 
 
 def sbatch_options(settings: SlurmSettings, order: JobOrder, folder: Path) -> list[str]:
-    """Options that go before those in the script: how large, how long, where; the operator's words stand beside."""
+    """Return the sbatch options for an order: size, time limit, partition, account and files of the job.
+
+    They take precedence over equal options in the script, which holds the operator's own options.
+    """
     cluster = order.cluster
     options = {
         "job-name": order.name,
@@ -129,7 +132,7 @@ def sbatch_options(settings: SlurmSettings, order: JobOrder, folder: Path) -> li
 
 
 def batch_script(settings: SlurmSettings, order: JobOrder, folder: Path) -> str:
-    """Return the script that runs on the job's first node and starts one process on each node."""
+    """Return the batch script, which runs on the job's first node and starts one process on each node."""
     lines = [
         "#!/bin/bash",
         *(f"#SBATCH {line}" for line in settings.sbatch_lines),
@@ -187,11 +190,11 @@ _SHOWN_BYTES = 600
 
 
 class JobFolder:
-    """The files of one job: script, task, how many it was submitted as, and what its nodes print.
+    """The folder with the files of one job: its script and task, its number in Slurm, and the output of its nodes.
 
     Args:
         shared: Folder of all jobs.
-        name: Of the job.
+        name: Name of the job.
     """
 
     def __init__(self, shared: Path, name: str) -> None:
@@ -199,55 +202,58 @@ class JobFolder:
 
     @property
     def script(self) -> Path:
-        """Path of the script that sbatch gets."""
+        """Return the path of the script that is given to sbatch."""
         return self.path / "job.sh"
 
     @property
     def exists(self) -> bool:
-        """True if a job of this name was about to be submitted at some time, and is not forgotten."""
+        """Return True if a job of this name was prepared at some time and has not been forgotten."""
         with self._work():
             return self.path.is_dir()
 
     def create(self, task: NodeTask, script: str) -> None:
-        """Write what the nodes will read; done again it changes nothing."""
+        """Write the files that the nodes will read. Writing them again changes nothing."""
         with self._work():
             self.path.mkdir(parents=True, exist_ok=True)
             (self.path / "task.json").write_text(dumps(task))
             self.script.write_text(script)
 
     def number(self) -> int | None:
-        """The number of the job that started under this name, else of the one that was submitted last."""
+        """Return the Slurm number of the job that started under this name, or else of the one submitted last.
+
+        It is None if no job was submitted.
+        """
         return self._number("claim") or self._number("submitted")
 
     def submitted_as(self, number: int) -> None:
-        """Remember what Slurm calls the job."""
+        """Store the number that Slurm gave the job."""
         with self._work():
             new = self.path / "submitted.new"
             new.write_text(str(number))
             new.replace(self.path / "submitted")
 
     def cancelled(self) -> None:
-        """Remember that its end was asked for."""
+        """Store that this service asked for the end of the job."""
         with self._work():
             if self.path.is_dir():
                 (self.path / "cancelled").touch()
 
     @property
     def is_cancelled(self) -> bool:
-        """True if this side asked for the job's end."""
+        """Return True if this service asked for the end of the job."""
         with self._work():
             return (self.path / "cancelled").exists()
 
     @property
     def was_restarted(self) -> bool:
-        """True if Slurm started the job a second time; the second start exits at once."""
+        """Return True if Slurm started the job a second time. The second start exits at once."""
         with self._work():
             return (self.path / "restarted").exists()
 
     def read(self, node_rank: int, offset: int) -> bytes:
-        """Return the node's output from that byte on.
+        """Return the node's output after the first ``offset`` bytes.
 
-        The file is opened each time, because NFS asks its server only then.
+        The file is opened each time, because NFS asks its server for news only then.
         """
         with self._work():
             path = self._output(node_rank)
@@ -258,7 +264,7 @@ class JobFolder:
                 return file.read()
 
     def node_ends(self) -> list[NodeEnd | None]:
-        """Return each node's last line, None for a node that runs; an empty list if nothing is known of the job."""
+        """Return how each node ended, None for a node that still runs; an empty list if the job is unknown."""
         with self._work():
             try:
                 num_nodes = int(json.loads((self.path / "task.json").read_text())["num_nodes"])
@@ -267,7 +273,7 @@ class JobFolder:
             return [self._end(node_rank) for node_rank in range(num_nodes)]
 
     def complaint(self) -> str:
-        """The last that a node, or else the batch script, wrote to standard error."""
+        """Return the end of what a node, or else the batch script, wrote to standard error; empty without any."""
         with self._work():
             for path in (*sorted(self.path.glob("node-*.err")), self.path / "batch.log"):
                 if path.exists() and (text := path.read_bytes()[-_SHOWN_BYTES:].decode(errors="replace").strip()):
@@ -275,7 +281,7 @@ class JobFolder:
         return ""
 
     def remove(self) -> None:
-        """Delete the folder with all its files; do nothing if it does not exist."""
+        """Delete the folder with all its files. If it does not exist, nothing happens."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _output(self, node_rank: int) -> Path:

@@ -29,12 +29,15 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def plain(line: str) -> str:
-    """The line without what colours it on a terminal, cut off where it is longer than any line of a step."""
+    """Return the line without terminal colours, cut off at a length that no step's line has."""
     return _COLOUR.sub("", line[:_LONGEST])
 
 
 def number(text: str | None) -> float | None:
-    """The value of what ``NUMBER`` matches, commas between thousands or not; None of anything else."""
+    """Return the value of a text that ``NUMBER`` matches, with or without commas between thousands.
+
+    It is None for other text.
+    """
     try:
         return None if text is None else float(text.replace(",", ""))
     except ValueError:
@@ -42,14 +45,17 @@ def number(text: str | None) -> float | None:
 
 
 def num_bytes(amount: float | None, unit: int) -> int | None:
-    """Whole bytes of an amount in a unit; None where it is no amount."""
+    """Return an amount in a unit as whole bytes; None if the amount is None, negative or not finite."""
     if amount is None or not math.isfinite(amount) or amount < 0:
         return None
     return round(amount * unit)
 
 
 def labelled(line: str) -> dict[str, float]:
-    """Numbers by their labels, of a line like ``| lm loss: 2.5E+00 | grad norm: 3.2 |``; the first of equal ones."""
+    """Return the numbers in a line like ``| lm loss: 2.5E+00 | grad norm: 3.2 |``, by label.
+
+    Of equal labels the first counts.
+    """
     found: dict[str, float] = {}
     for part in line.split("|"):
         label, colon, text = part.rpartition(":")
@@ -60,13 +66,16 @@ def labelled(line: str) -> dict[str, float]:
 
 
 class Intervals:
-    """The numbers of steps between lines that come every few steps, perhaps once per rank and slightly out of order."""
+    """Counts the steps between two log lines. The lines may be printed once per rank and slightly out of order."""
 
     def __init__(self) -> None:
         self._latest: deque[int] = deque(maxlen=8)
 
     def num_steps(self, step: int) -> int:
-        """Steps since the latest line of an earlier one, counted from none: at least 1."""
+        """Return the number of steps since the latest line of an earlier step, at least 1.
+
+        For the first line, steps are counted from 0.
+        """
         before = max((seen for seen in self._latest if seen < step), default=0)
         if step not in self._latest:
             self._latest.append(step)
@@ -92,14 +101,14 @@ _SAYS_ENOUGH_S = 1.0
 
 
 class DeepspeedLog:
-    """Reads steps, of which rank 0 prints up to three lines each, every ``steps_per_print``.
+    """A reader of DeepSpeed's log, in which rank 0 prints up to three lines about a step, every ``steps_per_print``.
 
-    A line of progress without a time; one of throughput, of all ranks together and of that step alone, from the third
-    step on (not the older one, whose mean runs from the start); and with ``wall_clock_breakdown`` one of timers, which
-    names no step. The first two are hidden unless DeepSpeed's log level is ``info``. The pipeline engine prints one of
-    its own, a mean over ``steps_per_print``, and the only one with a loss.
+    The lines are: progress, without a time; throughput of all ranks together for that step alone, from the third step
+    on (not the older line, whose mean runs from the start); and, with ``wall_clock_breakdown``, timers, which do not
+    name the step. The first two are hidden unless DeepSpeed's log level is ``info``. The pipeline engine prints a line
+    of its own, which is a mean over ``steps_per_print`` and the only one with a loss.
 
-    A step comes out once: with its time if a line has it, else when the next step is announced.
+    Each step is returned once: with its time if a line has it, else when the next step is announced.
     """
 
     def __init__(self, spec: TrialSpec) -> None:
@@ -109,7 +118,7 @@ class DeepspeedLog:
         self._latest = 0
 
     def read(self, line: str) -> ReportedStep | None:
-        """Return the step that a line reports, without its end; None if it reports none."""
+        """Return the step that a line (without its line end) reports; None if it reports none."""
         line = plain(line)
         if found := _PIPELINE.search(line):
             return self._pipeline(found)
@@ -182,10 +191,10 @@ _LOSSES = ("lm loss", "lm_loss", "reduced_train_loss", "loss")
 
 
 class MegatronLog:
-    """Reads iterations, and what a rank has allocated.
+    """A reader of Megatron-LM's and NeMo's logs: iterations, and the memory that a rank has allocated.
 
-    The last rank prints an iteration every ``--log-interval``; its time is the mean over these, and its loss over those
-    that were not skipped. Which rank that is, the line does not say.
+    The last rank prints an iteration every ``--log-interval`` iterations. Its time is the mean over these, and its loss
+    the mean over those that were not skipped. The line does not name the rank.
     """
 
     def __init__(self, spec: TrialSpec) -> None:
@@ -193,7 +202,7 @@ class MegatronLog:
         self._intervals = Intervals()
 
     def read(self, line: str) -> Reported | None:
-        """Return the step or memory that a line reports, without its end; None if it reports none."""
+        """Return the step or the memory that a line (without its line end) reports; None if it reports neither."""
         line = plain(line)
         if memory := _MEGATRON_MEMORY.search(line):
             peak_bytes = num_bytes(number(memory[2]), MIB)  # "MB" are MiB: bytes / 1024 / 1024
@@ -237,10 +246,10 @@ _NO_LOSS = -1.0
 
 
 class TorchtitanLog:
-    """Reads steps, which every rank prints unless its launcher filters them, at the first and every ``log_freq``-th.
+    """A reader of torchtitan's log, in which every rank prints the first and every ``log_freq``-th step.
 
-    Tokens per second are those of one device, averaged since the last line. Memory is what the allocator held since the
-    last line. Which rank prints is known where torchrun says so before the line.
+    A launcher may filter the ranks. Tokens per second are those of one device, averaged since the last line. Memory is
+    what the allocator held since the last line. The rank of a line is known only if torchrun prints it before the line.
     """
 
     def __init__(self, spec: TrialSpec) -> None:
@@ -249,7 +258,7 @@ class TorchtitanLog:
         self._peak_bytes: dict[int | None, int] = {}
 
     def read(self, line: str) -> ReportedStep | None:
-        """Return the step that a line reports, without its end; None if it reports none."""
+        """Return the step that a line (without its line end) reports; None if it reports none."""
         line = plain(line)
         found = _STEP.search(line)
         if found is None:
@@ -286,11 +295,11 @@ _BAR = re.compile(rf"\b({COUNT})/{COUNT} \[")
 
 
 class TransformersLog:
-    """Reads the dictionaries that the first rank prints every ``logging_steps``, 500 unless it is told otherwise.
+    """A reader of the dictionaries that the first rank of a Transformers trainer prints every ``logging_steps`` steps.
 
-    They say neither their step nor its time. Steps are counted; how many lie between two lines is seen where the
-    progress bar is in the same stream, which shows where it stands after each line. Elsewhere every line is taken for
-    one step, so that ``logging_steps`` must be 1.
+    The default of ``logging_steps`` is 500. The dictionaries name neither their step nor its time. Steps are counted.
+    The number of steps between two lines is known if the progress bar is in the same stream, since it shows the step
+    after each line. Otherwise every line counts as one step, so ``logging_steps`` must be 1.
     """
 
     def __init__(self, spec: TrialSpec) -> None:
@@ -301,7 +310,7 @@ class TransformersLog:
         self._awaits_bar = False
 
     def read(self, line: str) -> ReportedStep | None:
-        """Return the step that a line reports, without its end; None if it reports none."""
+        """Return the step that a line (without its line end) reports; None if it reports none."""
         found = _LOSS.search(line)
         self._follow(_BAR.search(line, 0, found.start() if found else len(line)))
         if found is None:

@@ -19,7 +19,7 @@ from autotuner.core.trial_spec import TrialSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedStep:
-    """An optimizer step, as one rank saw it."""
+    """A training step as one rank reported it."""
 
     step: int
     """Number of the step as the trainer counts; the first is 0 or 1."""
@@ -39,7 +39,7 @@ class ReportedStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedMemory:
-    """The highest bytes of a rank so far, from a line of its own."""
+    """The highest memory use of a rank so far, which a line of its own reported."""
 
     rank: int
     peak_bytes: int
@@ -49,10 +49,13 @@ Reported = ReportedStep | ReportedMemory
 
 
 class LogReader(Protocol):
-    """Finds what the lines that a trainer prints say of its steps; one reader per run, since a step may take two."""
+    """The interface of a reader that finds the steps in a trainer's output.
+
+    Each run has its own, as a step may take two lines.
+    """
 
     def read(self, line: str) -> Reported | None:
-        """Return what a line reports, without its end; None if it reports nothing about a step."""
+        """Return what a line (without its line end) reports; None if it reports nothing about a step."""
         ...
 
 
@@ -78,16 +81,16 @@ class _Step:
 
 
 class Progress:
-    """Hears reports, and says which steps are whole, which of them count, and when enough do.
+    """Takes in reports of steps, and decides which steps are complete, which count, and when enough were measured.
 
     Attributes:
-        steps: Reports of all steps that were timed, warm-up included.
-        peak_bytes: Of the ranks that told it.
-        num_heard: Steps that anybody told of.
-        last_step: The newest of them, as the trainer counts; None before the first.
-        last_at_s: When that was.
-        failure: What was reported that no trial survives.
-        tells_losses: Some rank reports losses.
+        steps: Reports of all complete steps with a time, including the warm-up.
+        peak_bytes: Highest memory use by rank, of the ranks that reported it.
+        num_heard: Number of steps that any rank reported.
+        last_step: The newest reported step, as the trainer counts; None before the first.
+        last_at_s: Time at which that step was reported.
+        failure: A reported failure that ends the trial; None without one.
+        tells_losses: True if a rank reports losses.
     """
 
     def __init__(self, spec: TrialSpec, peak: Peak) -> None:
@@ -110,7 +113,7 @@ class Progress:
 
     # ------------------------------------------------------------------ reports
     def heard(self, reported: Reported, at_s: float) -> None:
-        """Take in a report and the time at which it came."""
+        """Take in a report, and the time at which it arrived."""
         match reported:
             case ReportedMemory():
                 self._remember(reported.rank, reported.peak_bytes)
@@ -147,10 +150,10 @@ class Progress:
 
     # ------------------------------------------------------------------ whole steps
     def whole_steps(self, *, is_over: bool = False) -> list[StepReport]:
-        """Steps that have become whole since the last look; none after enough were measured.
+        """Return the steps that have become complete since the last call; none after enough were measured.
 
         Args:
-            is_over: Nobody will say any more, so that every step is as whole as it will be.
+            is_over: True if no report will follow, so that every step counts as complete.
         """
         new = []
         for number in sorted(self._open):
@@ -165,17 +168,17 @@ class Progress:
 
     @property
     def is_done(self) -> bool:
-        """Enough steps were measured."""
+        """Return True once enough steps were measured."""
         return self._pace.is_done
 
     @property
     def is_enough(self) -> bool:
-        """True once at least as many steps were measured as the settings demand."""
+        """Return True once at least as many steps were measured as the settings demand."""
         return self.num_measured >= self._spec.settings.measured_steps
 
     @property
     def num_measured(self) -> int:
-        """Steps that count."""
+        """Return the number of measured steps, without the warm-up."""
         return sum(not step.is_warmup for step in self.steps)
 
     def _is_whole(self, number: int) -> bool:

@@ -52,10 +52,11 @@ _SPARE_STEP = 1
 
 
 def check_command(command: Sequence[str]) -> None:
-    """Return if every placeholder is known and stands where it may.
+    """Raise an error unless every placeholder in the command is known and stands where it may.
 
     Raises:
-        InvalidInput: With the nearest placeholder; the field is the argument's place in the command.
+        InvalidInput: A placeholder is wrong. The field is the position of the argument; the error suggests a similar
+            one.
     """
     if not command:
         raise InvalidInput("command", [], "must be a list of arguments, the program first")
@@ -75,7 +76,10 @@ def check_command(command: Sequence[str]) -> None:
 
 
 def knows_nodes(command: Sequence[str]) -> bool:
-    """Return True if the command names the node it runs on. Without that, each of several nodes would train alone."""
+    """Return True if the command has a placeholder for the number of its node.
+
+    Without it, each node would train alone.
+    """
     return any(name in (TORCHRUN, "node_rank") for argument in command for name in _placeholders(argument, "command"))
 
 
@@ -90,7 +94,7 @@ _TORCHRUN = (
 
 
 def num_steps(settings: TrialSettings) -> int:
-    """The most steps that a trial asks a trainer for."""
+    """Return the number of steps for which a trial asks a trainer: the most that may be needed, and one to spare."""
     warmup = max(settings.warmup_steps, settings.max_warmup_steps)
     return warmup + max(settings.measured_steps, settings.max_measured_steps) + _SPARE_STEP
 
@@ -103,14 +107,14 @@ def rendered(
     file: Path | None,
     spec_file: Path,
 ) -> list[str]:
-    """The argument vector of a trial, with placeholders still of what only its nodes know.
+    """Return the command of a trial with its placeholders filled in, except those whose values only its nodes know.
 
     Args:
-        command: As registered.
+        command: The command as registered.
         spec: The trial.
-        arguments: Of the exported layout.
-        file: The first file of the exported layout, where it has one; else ``{file}`` is empty.
-        spec_file: The trial as JSON.
+        arguments: Arguments of the exported layout.
+        file: The first file of the exported layout; None: it has none, and ``{file}`` is empty.
+        spec_file: Path of the trial's specification as JSON.
     """
     values: Mapping[str, object] = {
         "file": "" if file is None else file,
@@ -169,7 +173,7 @@ _SET_BY_THE_LAUNCHER = ("AUTOTUNER_", "CUDA_VISIBLE_DEVICES")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredTrainer:
-    """A trainer, and how it is run here."""
+    """A trainer as its operator registered it, with the command that runs it here."""
 
     trainer: Trainer
     """The part of the registration that sweeps know."""
@@ -197,12 +201,15 @@ class RegisteredTrainer:
         _require_word("reports", self.reports, (REPORTER, *self.readers))
 
     def new_reader(self, spec: TrialSpec) -> LogReader | None:
-        """Return the reader that finds the trial's steps in its output; None if the trainer reports them itself."""
+        """Return a reader that finds the trial's steps in the trainer's output.
+
+        It is None if the trainer reports its steps itself.
+        """
         return None if self.reports == REPORTER else self.readers[self.reports](spec)
 
 
 def refuses_trainer(registered: Mapping[str, RegisteredTrainer], trainer: Trainer) -> str | None:
-    """Return why a sweep's trainer cannot run here, as a sentence; None if the same trainer is registered here."""
+    """Return why the trainer of a sweep cannot run here, as a sentence, or None if it is registered here."""
     found = registered.get(trainer.name)
     if found is None:
         names = ", ".join(registered) or "none"
@@ -217,15 +224,16 @@ def read_trainers(
     targets: Mapping[ExportFormat, Target] = FORMATS,
     readers: Mapping[str, NewReader] = READERS,
 ) -> dict[str, RegisteredTrainer]:
-    """Return every trainer of a file, by name, in the file's order; each is a table of its own.
+    """Return the trainers that a TOML file registers, by name, in the order of the file. Each trainer is one table.
 
     Args:
-        path: A relative working directory is relative to its folder.
-        targets: Formats that a layout can be written in.
-        readers: Logs that are understood.
+        path: Path of the file. A working directory in it is relative to the folder of the file.
+        targets: Formats in which a layout can be written.
+        readers: Readers of logs, by name.
 
     Raises:
-        InvalidInput: With the file, the trainer and the key, and the nearest that is legal.
+        InvalidInput: A value is not legal. The error names the file, the trainer, the key and the most similar legal
+            value.
     """
     try:
         document = tomllib.loads(path.read_text())
@@ -237,7 +245,7 @@ def read_trainers(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerTable:
-    """Keys of a registered trainer."""
+    """The keys with which an operator registers a trainer in a TOML file."""
 
     format: str
     """Export format in which the layout is written for it."""

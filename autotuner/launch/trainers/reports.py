@@ -40,13 +40,16 @@ class ForeignShare:
         self._last: dict[int, CpuTime] = {}
 
     def look(self, now: CpuTime) -> None:
-        """Steps are being measured on that node."""
+        """Take in the CPU times of a node while steps are measured on it."""
         self._first.setdefault(now.node, now)
         self._last[now.node] = now
 
     @property
     def share(self) -> float:
-        """Fraction of the CPU time that others used from the first look to the last, 0..1, of the busiest node."""
+        """Return the fraction of CPU time, 0..1, that other processes used on the node where they used most.
+
+        It covers the time from the first to the last call of ``look``.
+        """
         return max((_foreign(first, self._last[node]) for node, first in self._first.items()), default=0.0)
 
 
@@ -84,7 +87,7 @@ _MOST = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complaint:
-    """A line that names a cause."""
+    """A line of output that names the cause of a failure."""
 
     text: str
     rank: int | None
@@ -92,13 +95,13 @@ class Complaint:
 
 
 class Symptoms:
-    """Hears every line, and remembers those that name a cause.
+    """Takes in every line of a trainer's output, and remembers the lines that name the cause of a failure.
 
     Attributes:
-        out_of_memory: The first line in words of memory that has run out.
-        out_of_limited_memory: The first in words that mean it where memory is limited.
-        communication: The first of a lost peer.
-        error: The first error that is none of communication.
+        out_of_memory: The first line that says that memory has run out.
+        out_of_limited_memory: The first line that means so if the memory is limited.
+        communication: The first line about a lost peer.
+        error: The first error that is not about communication.
         root: The rank that torchrun found dead first.
     """
 
@@ -156,20 +159,20 @@ _FIELDS = tuple(field.name for field in fields(ReportedStep))
 
 
 class TrainerReports:
-    """Makes of what a trainer tells what any trial's ranks report.
+    """Translates the reports of a trainer into those that the ranks of any trial make.
 
     Args:
         spec: The trial.
-        peak: What MFU is a share of.
-        reader: What finds steps in its log; None: it reports them itself.
-        environment: What the measurement says of where it ran.
-        num_nodes: That it runs on.
+        peak: The peak FLOP/s that MFU refers to.
+        reader: Reader of steps in the trainer's log; None: the trainer reports them itself.
+        environment: Facts about where the trainer ran, for the measurement.
+        num_nodes: Number of nodes that it runs on.
 
     Attributes:
-        measurement: Once enough steps were measured.
-        symptoms: What its log says of its death.
-        progress: How far it came.
-        ended_at: By the node's clock; None before.
+        measurement: The measurement, once enough steps were measured; None before.
+        symptoms: Lines of the log that explain a failure.
+        progress: The steps so far.
+        ended_at: Time of the end by the node's clock; None before.
     """
 
     def __init__(
@@ -196,14 +199,14 @@ class TrainerReports:
 
     @property
     def failure(self) -> RankFailure | None:
-        """Failure that was reported and that no trial survives."""
+        """Return the reported failure that ends the trial, or None."""
         return self.progress.failure
 
     def take(self, lines: Sequence[NodeLine]) -> list[StepReport | LinkEvent]:
-        """Take all new lines of one look; the steps that are whole come back.
+        """Take in all lines since the last call, and return the steps that are now complete.
 
-        Where all nodes ended well every step is as whole as it will be; of a death the last one is only where no rank
-        is missing in it.
+        If all nodes ended well, every step counts as complete. If the trainer died, the last step counts only if every
+        rank has reported it.
         """
         for line in lines:
             self._take(line)
@@ -213,7 +216,7 @@ class TrainerReports:
         return list(steps)
 
     def complete(self) -> None:
-        """Take the steps that were measured for the whole result."""
+        """Make the measurement from the steps that were measured so far."""
         measurement = measurement_of(
             self._spec,
             self._peak,
@@ -295,10 +298,10 @@ _SHELL_SIGNALS = 128
 
 
 def trainer_verdict(spec: TrialSpec, reports: TrainerReports, end: AttemptEnd) -> Measurement | TrialFailure:
-    """Return the run's measurement or failure, judged by the trainer's reports, its exit and its output.
+    """Return the measurement or the failure of a trainer's run, from its reports, its exit code and its output.
 
-    One rank's death makes its peers fail in their collectives, so a communication failure is believed only where
-    nothing else is named, and torchrun's summary saw no rank ended by a signal.
+    The death of one rank makes collectives fail on the others. So a communication failure is returned only if no other
+    cause is named, and torchrun's summary shows no rank that a signal ended.
     """
     if reports.measurement is not None:
         return reports.measurement
