@@ -335,7 +335,7 @@ def overlapped_share(layout: Layout, job: Job) -> float | None:
         job: The job.
 
     Returns:
-        None where one rank sees all tokens, so that nothing is reduced.
+        None if one rank sees all tokens, so that nothing is reduced.
     """
     if layout.data_parallel_degree * layout.context_parallel_degree == 1:
         return None

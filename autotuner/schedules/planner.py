@@ -41,14 +41,14 @@ def warm_up(times: PassTimes, extra_slack: int = 0) -> tuple[int, ...]:
 
     Args:
         times: One stage per rank.
-        extra_slack: Micro-batches of slack per link beyond what its delay asks for, against delays that vary.
+        extra_slack: Micro-batches of slack per link, in addition to those for its delay. They help if delays vary.
 
     Source: the greedy planner of arXiv 2504.19232.
     """
     if extra_slack < 0:
         raise InvalidInput("extra_slack", extra_slack, "must not be negative", 0)
     if min(times.forward_s) <= 0:
-        raise InvalidInput("forward_s", times.forward_s, "must be above 0 to plan with")
+        raise InvalidInput("forward_s", times.forward_s, "must be above 0 for every stage")
     counts = [1]
     for forward_s, send_s in zip(reversed(times.forward_s[:-1]), reversed(times.send_s), strict=True):
         counts.append(counts[-1] + 2 + ceil(send_s / forward_s) + extra_slack)
@@ -301,10 +301,10 @@ def plan(
     Args:
         times: Passes of one stage per rank, and the delays of the links between them.
         num_micro_batches: 1 or more.
-        extra_slack: Micro-batches per link that the stage before runs further ahead than the delay asks for.
+        extra_slack: Micro-batches per link that the stage before it runs ahead, in addition to those for its delay.
         most_in_flight: Micro-batches that each stage has memory for, from F until W has released them, as
-            ``Schedule.peak_in_flight`` counts. Where that is less than the delays ask for, slack is what memory allows,
-            as planned or spread evenly, and weight gradients are computed earlier.
+            ``Schedule.peak_in_flight`` counts. If that is fewer than the delays require, stages run ahead only as far
+            as memory allows, and weight gradients are computed earlier. None: memory does not limit them.
 
     Raises:
         InvalidInput: Fewer than one micro-batch in flight, or a number of values that is not that of the stages.
@@ -421,10 +421,10 @@ def named_schedule(
         num_micro_batches: Micro-batches of a step.
         times: Times that the adaptive schedule is planned for; None: equal passes, and links without delay.
         extra_slack: Slack beyond that of the plan, as for ``plan``.
-        most_in_flight: Memory of each stage in micro-batches, as for ``plan``.
+        most_in_flight: Number of micro-batches that each stage has memory for, as for ``plan``.
 
     Raises:
-        InvalidInput: The schedule does not run with so many micro-batches.
+        InvalidInput: The schedule does not run with this number of micro-batches.
 
     Example:
         >>> print(named_schedule(PipelineSchedule.GPIPE, 2, 1, 2))

@@ -83,11 +83,13 @@ class Schedule:
         return {action.stage: rank for rank, actions in enumerate(self.ranks) for action in actions}
 
     def peak_in_flight(self, released_by: Kind = Kind.WEIGHT) -> tuple[int, ...]:
-        """Return for each rank the highest number of stage passes whose activations it keeps at the same time.
+        """Return for each rank the highest number of forward passes whose activations it keeps at the same time.
+
+        A pass is that of one micro-batch through one stage.
 
         Args:
-            released_by: ``WEIGHT`` counts until everything is released; ``INPUT`` counts only what waits for gradients
-                of its output, not what is kept for deferred weight gradients.
+            released_by: With ``WEIGHT`` a pass counts until all its activations are released. With ``INPUT`` it
+                counts only until its input gradient; activations kept for the weight gradient do not count.
         """
         return tuple(_peak(actions, (Kind.BACKWARD, released_by)) for actions in self.ranks)
 

@@ -32,7 +32,7 @@ class Transport:
 
     def __post_init__(self) -> None:
         if self.shares_link and (self.num_delegates is not None or self.overhead_s or self.copy_s):
-            raise InvalidInput("shares_link", self.shares_link, "delegates do not share a stream", nearest=False)
+            raise InvalidInput("shares_link", self.shares_link, "must be False with delegates, overhead_s or copy_s", nearest=False)
         if self.num_delegates is not None and self.num_delegates < 1:
             raise InvalidInput("num_delegates", self.num_delegates, "must be 1 or more", 1)
         for name in ("overhead_s", "copy_s"):
@@ -231,7 +231,7 @@ def run_on_shared_links(
         flow: Flow to run.
         seconds: Seconds of every action, by number.
         send_s: Delay of every link; a link without delay carries any number of transfers.
-        blocks: Whether the sending rank waits until its data has arrived, including its turn on the link.
+        blocks: True if the sending rank waits until its data has arrived, including the wait for its turn.
     """
     run = _Run(flow, seconds, send_s, blocks=blocks)
     for rank in range(len(flow.first) - 1):

@@ -133,8 +133,8 @@ class MicroBatch:
 def pad(sequences: Sequence[Tensor], *, row_length: int | None = None) -> MicroBatch:
     """Return a micro-batch with one row per sequence, padded at the end to ``row_length`` or to the longest sequence.
 
-    A causal model needs no mask for this padding. Of the n + 1 tokens of a sequence the first n are the input, and the
-    last n are the labels.
+    A causal model needs no mask for this padding. The first n of a sequence's n + 1 tokens are the input, and the last
+    n are the labels.
 
     Raises:
         InvalidInput: There is no sequence, or one is longer than ``row_length``.
@@ -156,8 +156,8 @@ def pad(sequences: Sequence[Tensor], *, row_length: int | None = None) -> MicroB
 def pack(sequences: Sequence[Tensor], *, multiple: int = 1) -> MicroBatch:
     """Return a micro-batch with one row of all sequences, one after the other, padded to a multiple of ``multiple``.
 
-    Attention and positions must respect ``documents``, the lengths of the sequences in the row. Of the n + 1 tokens of
-    a sequence the first n are the input, and the last n are the labels.
+    Attention and positions must respect ``documents``, the lengths of the sequences in the row. The first n of a
+    sequence's n + 1 tokens are the input, and the last n are the labels.
 
     Raises:
         InvalidInput: There is no sequence, or one of a single token.

@@ -86,7 +86,7 @@ class ExchangeState(TypedDict):
 
 
 class Momentum:
-    """The momentum ``m = decay * m + gradient``, from which a replica subtracts what it sends to the others.
+    """The momentum ``m = decay * m + gradient`` of a replica, which subtracts the elements that it sends to the others.
 
     The rest stays in the momentum and is sent later (error feedback).
 

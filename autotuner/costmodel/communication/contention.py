@@ -112,7 +112,13 @@ class MetTraffic:
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job, passes: PassTraffic) -> MetTraffic:
-        """Return the traffic of tensor, context, expert and pipeline groups that leave their nodes."""
+        """Return the traffic of tensor, context, expert and pipeline groups that leave their nodes.
+
+        Args:
+            x: Layouts, one per row.
+            job: The job.
+            passes: Seconds of collectives and sends of each axis in one pass.
+        """
         data = list(_data_links(x, job))
         met = []
         for seconds, group, links in _others(x, job, passes):

@@ -220,7 +220,10 @@ class Group:
 
     @cached_property
     def ramp_s(self) -> Floats:
-        """The seconds that a long message takes to fill the slowest link of the group."""
+        """The constant, in seconds, for how long a long message's chunks take to fill the group's slowest link.
+
+        A message with a transfer time of t pays ``2 sqrt(ramp * t)`` in addition (see ``collectives``).
+        """
         return np.where(self.crosses_nodes, self.inter_node_link.ramp_s * self._slowdown, self.intra_node_link.ramp_s)
 
     @cached_property

@@ -147,7 +147,7 @@ class Places:
 
         Args:
             part_nodes: Number of nodes of a part, in which no row's group lies as a whole.
-            by_node: Whether to sort rings by node.
+            by_node: True to count rings that pass through the nodes one after the other, whatever ``sorts_ring`` says.
         """
         blocks, below = self._ring_ranks_in_blocks(part_nodes), self.ranks_below(part_nodes).astype(np.float64)
         dealt = below if self.sorts_ring or by_node else self._ring_ranks_dealt(part_nodes, below)

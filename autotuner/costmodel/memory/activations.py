@@ -87,10 +87,15 @@ product of both (``_math_backward`` of trials/distributed/block_attention.py).""
 
 
 def with_fp32_attention(parts: Mapping[LayerPart, Floats], x: LayoutColumns, job: Job) -> dict[LayerPart, Floats]:
-    """Return the bytes of each part of a layer, if attention is composed of separate kernels that work in fp32.
+    """Return the bytes that a backward pass finds of each part of a layer, with separate fp32 kernels for attention.
 
-    The layouts whose attention kernel is another one keep the same bytes, except for a second copy of the core's output
-    that context ranks may need.
+    Only layouts whose attention kernel consists of such separate kernels (products, softmax) change. All others keep
+    the same bytes, except for a second copy of the attention output that context ranks may need.
+
+    Args:
+        parts: Bytes of each part of the layer.
+        x: Layouts, one per row.
+        job: The job.
     """
     composed, blocks = _is_composed(x, job), _in_blocks(x)
     whole, changed = composed & ~blocks, dict(parts)
@@ -107,7 +112,7 @@ def with_fp32_attention(parts: Mapping[LayerPart, Floats], x: LayoutColumns, job
 
 
 def core_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the temporary bytes in the backward pass of attention that is composed in fp32; 0 for other kernels.
+    """Return the temporary bytes of the backward pass of attention with separate fp32 kernels; 0 for other kernels.
 
     They include the gradient of the residual stream.
     """

@@ -31,7 +31,7 @@ _WORKING_BYTES: Mapping[GradientSync, float] = {
 
 
 def state_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes of optimizer and exchange states per element that a rank owns, without the master weight.
+    """Return the bytes per element of a rank's optimizer states and lossy-exchange states, without the master weight.
 
     These are AdamW's two moments. A lossy exchange has an fp32 momentum in addition to them or in their place. DiLoCo
     has the anchor, the weights that its changes are counted from.
@@ -44,11 +44,13 @@ def state_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 
 def exchanging_bytes(x: LayoutColumns, owned: Floats) -> Floats:
-    """Return the temporary bytes of a lossy gradient exchange: matrices and gathered data; 0 without such an exchange.
+    """Return the temporary bytes of a lossy gradient exchange on a rank; 0 if all gradients are summed.
+
+    They are matrices and the data gathered from other replicas.
 
     Args:
         x: The layouts.
-        owned: Elements that a rank owns.
+        owned: Elements that a rank owns, of shape (layouts,).
     """
     sync = x.gradient_sync
     working = np.array([_WORKING_BYTES[one] for one in GradientSync])[sync]

@@ -41,7 +41,14 @@ class Planned:
 
     @classmethod
     def of(cls, passes: StagePasses, hops: Hops, extra_slack: Integers, num_micro_batches: Integers) -> Planned:
-        """Return the plans for these passes of stages and these hops (sends between neighbouring ranks)."""
+        """Return the plans for these passes of stages and these sends between neighbouring ranks.
+
+        Args:
+            passes: Seconds of one micro-batch's passes in each stage.
+            hops: Times of the sends between neighbouring ranks.
+            extra_slack: Forwards per link that a stage runs ahead, in addition to those for the link's delay.
+            num_micro_batches: Micro-batches in a step of each layout.
+        """
         num_ranks = passes.forward_s.shape[1]
         blocks_s, flies_s = hops.blocks_s[:, : num_ranks - 1], hops.flies_s[:, : num_ranks - 1]
         flies_s = flies_s + hops.receives_s[:, : num_ranks - 1]

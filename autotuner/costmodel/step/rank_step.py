@@ -117,7 +117,7 @@ def before_data_s(step_time: StepTime[Floats]) -> Floats:
 
 
 def total_s(before_data_s: Floats, data_communication_s: Floats, bubble_s: Floats, optimizer_s: Floats) -> Floats:
-    """Return the step time: the sum of the earlier parts (``before_data_s``) and of the last three parts."""
+    """Return the step time: the sum of ``before_data_s``, data-parallel communication, bubble and optimizer step."""
     return before_data_s + data_communication_s + bubble_s + optimizer_s
 
 

@@ -42,7 +42,16 @@ with an error of 4 % at most."""
 
 
 def simulated_numbers(p: int, v: int, num_micro_batches: int) -> tuple[int, ...]:
-    """Return the numbers of micro-batches to simulate: the full number, or two smaller ones to extrapolate from."""
+    """Return the numbers of micro-batches to simulate: the full number, or two smaller ones to extrapolate from.
+
+    After a few rounds each further round takes as long as the one before, so that the difference of two short
+    simulations gives the time of each further micro-batch.
+
+    Args:
+        p: Pipeline ranks.
+        v: Stages per rank.
+        num_micro_batches: Micro-batches of a real step.
+    """
     if 3 * p * v * num_micro_batches <= _MOST_STEPS or num_micro_batches <= 5 * p:
         return (num_micro_batches,)
     rounds = 2 if p <= _FEW_RANKS else 1

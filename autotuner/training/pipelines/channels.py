@@ -147,7 +147,7 @@ class Rendezvous:
         return cls(host=environment["MASTER_ADDR"], port=int(environment["MASTER_PORT"]))
 
     def store(self, name: str) -> Store:
-        """Open a new connection to the part of the store that all processes with the same ``name`` share."""
+        """Open a new connection to the store. All processes that use the same ``name`` share the same keys."""
         if self.path:
             whole: Store = FileStore(self.path, -1)
         else:

@@ -67,7 +67,7 @@ class DelegatedTransport:
     def switch(self, *, delegated: bool) -> None:
         """Accept only ``delegated=True``, because in this transport delegates always send."""
         if not delegated:
-            raise InvalidInput("delegated", delegated, "this transport cannot send inline")
+            raise InvalidInput("delegated", delegated, "must be True: in this transport only delegates send")
 
     def begin(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
         """Ask the delegates to wait for all messages that this rank receives in the step."""

@@ -61,7 +61,7 @@ class InlineTransport:
     def switch(self, *, delegated: bool) -> None:
         """Accept only ``delegated=False``, because in this transport there are no delegates."""
         if delegated:
-            raise InvalidInput("delegated", delegated, "this rank has no delegates; use a transport that has some")
+            raise InvalidInput("delegated", delegated, "must be False: this rank has no delegates")
 
     def begin(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
         """Begin to receive all messages of the step, if the backend allows it before they are needed.

@@ -72,7 +72,7 @@ class SwitchedTransport:
         return self._inline.dead_peers
 
     def switch(self, *, delegated: bool) -> None:
-        """Let delegates send from the next step on, or, if False, this rank itself where it can."""
+        """Let delegates send from the next step on, or, if False, this rank itself on links that are not dead."""
         self._is_delegated = delegated
 
     def begin(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
