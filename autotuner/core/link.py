@@ -203,7 +203,7 @@ class LinkNorm:
         )
 
     def is_late(self, point: LinkPoint) -> bool:
-        """Return True if the link's delay is above the limit, by more than its messages scatter."""
+        """Return True if the link's delay is above the limit, and above the typical delay by more than its scatter."""
         return point.delay_s > self.most_delay_s and point.delay_s - self.delay_s > point.jitter_s
 
     def is_narrow(self, point: LinkPoint) -> bool:

@@ -30,7 +30,7 @@ _METADATA_KEY = "option"
 
 
 class Kind(Enum):
-    """The values that an option takes."""
+    """The kinds of values that an option of a layout can have."""
 
     DEGREE = "degree"  # a number of ranks
     COUNT = "count"  # any other number
@@ -40,14 +40,14 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Lowest:
-    """Metadata of a number: its least legal value. The constructor of ``Layout`` checks it."""
+    """A mark on the type of a number with its least legal value. The constructor of ``Layout`` checks it."""
 
     value: int
 
 
 @dataclass(frozen=True, slots=True)
 class Highest:
-    """Metadata of a number: its greatest legal value. The constructor of ``Layout`` checks it."""
+    """A mark on the type of a number with its greatest legal value. The constructor of ``Layout`` checks it."""
 
     value: int
 
@@ -59,7 +59,7 @@ Percent: TypeAlias = Annotated[int, Lowest(0), Highest(100)]
 
 
 class Topic(IntEnum):
-    """The subject of an option. A layout's name lists its words in this order."""
+    """The topic of an option. The words of a layout's name are in the order of these topics."""
 
     DEGREES = 0
     PIPELINE = 1
@@ -75,9 +75,10 @@ class Topic(IntEnum):
 
 
 class CostPart(IntEnum):
-    """The innermost part of the cost model that reads an option. The parts around it depend on the option, too.
+    """The parts of the cost model, the innermost first. An option names the innermost part that reads it.
 
-    The cost model computes each part once per combination of the options that enter it.
+    The parts around that part depend on the option, too. The cost model computes each part once per combination of the
+    options that it depends on.
     """
 
     PRODUCTS = 0  # shapes and formats of the matrix products of a layer
@@ -87,7 +88,9 @@ class CostPart(IntEnum):
 
 
 class CommunicationLayer(Choice):
-    """The part of the way from a model to a wire that an option decides. Co-design searches several of them together.
+    """The layer of communication, from the model down to the wire, that an option belongs to.
+
+    Co-design searches the options of several layers together.
 
     Source: Wei et al., "Communication optimization for distributed training: architecture, advances, and
     opportunities" (arXiv 2403.07585). Its abstract names strategy, collectives and network, but not the two layers
@@ -117,7 +120,7 @@ model."""
 
 @dataclass(frozen=True, slots=True)
 class Burden:
-    """The complexity that some values of an option add. The four weights are an assumption."""
+    """The complexity that some values of an option add to a layout. The four weights in use are an assumption."""
 
     weight: float
     reason: str
@@ -127,7 +130,7 @@ class Burden:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionSpec:
-    """The declaration of one option."""
+    """The description of one option of a layout: its default, its legal values, and its words."""
 
     name: str
     kind: Kind
@@ -177,26 +180,26 @@ class OptionSpec:
 
     @property
     def is_number(self) -> bool:
-        """True if the values have an order and a size."""
+        """True if the option is a number, so that its values have an order and a size."""
         return self.kind in (Kind.DEGREE, Kind.COUNT)
 
     @property
     def values(self) -> tuple[int, ...]:
-        """Return every value of a switch or a choice, and nothing for a number."""
+        """Return all values of a switch or a choice; empty for a number."""
         if self.kind is Kind.SWITCH:
             return (False, True)
         return tuple(cast("type[Choice]", type(self.default))) if self.kind is Kind.CHOICE else ()
 
     def value_of(self, number: int) -> int:
-        """Return a number of a column as the option's own type: an int, a bool or a member of its ``Choice``."""
+        """Return the option's value for a number in a column: an int, a bool or a member of a ``Choice``."""
         return type(self.default)(number)
 
     def to_plain(self, value: int) -> int | str:
-        """Return a value as JSON and Optuna hold it: a choice by its label."""
+        """Return a value of the option as JSON and Optuna hold it: a choice becomes its label."""
         return value.label if isinstance(value, Choice) else value
 
     def in_words(self, number: int) -> str:
-        """Return a number of a column as people read it: a number, the label of a choice, on or off.
+        """Return the value that a number in a column stands for, as people read it: a number, a label, on or off.
 
         Example:
             >>> from autotuner.core.layout import OPTIONS
@@ -208,10 +211,10 @@ class OptionSpec:
         return str(self.to_plain(self.value_of(number))).replace("_", " ")
 
     def from_plain(self, value: int | str) -> int:
-        """Return the value that ``to_plain`` made this from.
+        """Return the value of the option that a JSON value stands for; it reverses ``to_plain``.
 
         Raises:
-            InvalidInput: The choice has no such label. The error names the nearest.
+            InvalidInput: The choice has no such label. The error suggests the nearest label.
         """
         if isinstance(self.default, Choice):
             return type(self.default).from_label(value, self.name)
@@ -241,10 +244,10 @@ def option(
     offered: tuple[Value, ...] = (),
     only_in: tuple[str, ...] = (),
 ) -> Option[Value]:
-    """Declare an option; the arguments are the attributes of ``OptionSpec``.
+    """Return a dataclass field that declares an option of a layout. The arguments are the attributes of ``OptionSpec``.
 
-    The kind and the least value come from the annotation of the field. Without ``label`` the name of the field is used,
-    and without ``searched`` a sweep tries the default alone.
+    The kind and the least value come from the type annotation of the field. Without ``label``, the label is the name of
+    the field. Without ``searched``, a sweep tries only the default.
     """
     known = {name: value for name, value in locals().items() if name != "default"}
     known["searched"] = (default,) if searched == () else searched
@@ -252,28 +255,28 @@ def option(
 
 
 def degree(word: str = "", *, searched: tuple[int, ...] | None = ALL, **known: Any) -> Option[int]:
-    """Declare an option that counts ranks."""
+    """Return a dataclass field that declares a degree of parallelism: an option that counts ranks."""
     return option(1, word=word, topic=Topic.DEGREES, searched=searched, is_split=True, **known)
 
 
 def pipeline_option(default: Value, **known: Any) -> Option[Value]:
-    """Declare an option of a pipeline rank."""
+    """Return a dataclass field that declares an option about the pipeline."""
     return option(default, topic=Topic.PIPELINE, enters=CostPart.RANK, **known)
 
 
 def collective_option(default: Value, *, enters: CostPart = CostPart.LAYER, **known: Any) -> Option[Value]:
-    """Declare an option of collectives."""
+    """Return a dataclass field that declares an option about collectives."""
     layer = CommunicationLayer.COLLECTIVES
     return option(default, topic=Topic.DATA, enters=enters, layer=layer, **known)
 
 
 def exchange_detail(default: Value, **known: Any) -> Option[Value]:
-    """Declare a detail of the exchange between replicas."""
+    """Return a dataclass field that declares a detail of the exchange between replicas (``gradient_sync``)."""
     return option(default, topic=Topic.DATA, enters=CostPart.STEP, qualifies="gradient_sync", **known)
 
 
 def specs_of(cls: type[Any]) -> dict[str, OptionSpec]:
-    """Return the declarations of all options of a class by name, in their order."""
+    """Return the descriptions of all options of a layout class by name, in the order of its fields."""
     hints = get_type_hints(cls, include_extras=True)
     return {each.name: _spec(each.name, hints[each.name], each.default, each.metadata) for each in fields(cls)}
 

@@ -20,7 +20,10 @@ from autotuner.core.value import Count, value
 
 
 class Place(NamedTuple):
-    """The place of a rank on the grid. Shard ranks and context ranks share an axis, with context ranks innermost."""
+    """The coordinates of a rank on the grid of a layout's axes.
+
+    Shard ranks and context ranks share one axis, on which context ranks are innermost.
+    """
 
     stage: int
     replica: int
@@ -29,7 +32,10 @@ class Place(NamedTuple):
 
 
 def rank_at(layout: Layout, place: Place) -> int:
-    """Return the number of the rank at a place, by the layout's ``rank_order`` and ``stage_rotation``."""
+    """Return the number of the rank with these grid coordinates.
+
+    The numbers depend on the layout's ``rank_order`` and ``stage_rotation``.
+    """
     shards = layout.data_parallel_shard_degree * layout.context_parallel_degree
     stages, replicas = layout.pipeline_parallel_degree, layout.data_parallel_replicate_degree
     stage = (place.stage + layout.stage_rotation) % stages
@@ -41,7 +47,7 @@ def rank_at(layout: Layout, place: Place) -> int:
 
 
 def place_of(layout: Layout, rank: int) -> Place:
-    """Return the place of a rank.
+    """Return the grid coordinates (stage, replica, shard, tensor) of the rank with this number.
 
     Example:
         >>> place_of(Layout.parse("fsdp2 tp4 pp2"), 13)
@@ -58,7 +64,7 @@ def place_of(layout: Layout, rank: int) -> Place:
 
 
 def node_of(layout: Layout, cluster: Cluster, rank: int) -> int:
-    """Return the node of a rank, by the layout's ``rank_placement``.
+    """Return the number of the node on which this rank runs, which depends on the layout's ``rank_placement``.
 
     Example:
         >>> from autotuner.catalog.hardware import load_cluster
@@ -71,7 +77,7 @@ def node_of(layout: Layout, cluster: Cluster, rank: int) -> int:
 
 
 def places(layout: Layout) -> Iterator[Place]:
-    """Return every place, stage by stage."""
+    """Yield the grid coordinates of every rank, stage by stage."""
     for stage in range(layout.pipeline_parallel_degree):
         for replica in range(layout.data_parallel_replicate_degree):
             for shard in range(layout.data_parallel_shard_degree * layout.context_parallel_degree):
@@ -80,7 +86,10 @@ def places(layout: Layout) -> Iterator[Place]:
 
 
 def stage_links(layout: Layout, cluster: Cluster, stage: int) -> frozenset[LinkEnds]:
-    """Return the links over which a stage's ranks send to the next stage; empty if these lie together."""
+    """Return the links over which the ranks of a stage send to the next stage, each as the numbers of its two ends.
+
+    The result is empty if both stages share their nodes (or, in a cluster of one node, their accelerators).
+    """
     found = set()
     for place in places(layout):
         if place.stage == stage:
@@ -98,25 +107,30 @@ def _link_end(layout: Layout, cluster: Cluster, place: Place) -> int:
 
 @value
 class Nodes:
-    """Nodes with equal numbers of ranks, to which rank numbers are assigned."""
+    """A set of nodes with equal numbers of ranks, and the way in which rank numbers are assigned to them."""
 
     num_nodes: Count
     ranks_per_node: Count
     placement: RankPlacement = RankPlacement.BLOCK
 
     def node_of(self, rank: int) -> int:
-        """Return the node of the rank with this number."""
+        """Return the number of the node on which this rank runs."""
         return rank % self.num_nodes if self.placement == RankPlacement.CYCLIC else rank // self.ranks_per_node
 
     def number_of(self, node: int, local_rank: int) -> int:
-        """Return the number of a node's rank. Rank 0 is the first one of the first node in any placement."""
+        """Return the number of the rank at a position within a node. Rank 0 is always the first rank of node 0.
+
+        Args:
+            node: Number of the node.
+            local_rank: Position of the rank within its node, from 0.
+        """
         if self.placement == RankPlacement.CYCLIC:
             return local_rank * self.num_nodes + node
         return node * self.ranks_per_node + local_rank
 
 
 class Spread(NamedTuple):
-    """The position of the groups of one axis: the ranks of a group, and the distance of their numbers."""
+    """The ranks of each group of one axis: how many there are, and the difference between neighbouring rank numbers."""
 
     num_ranks: int
     stride: int
@@ -124,22 +138,29 @@ class Spread(NamedTuple):
 
 # ---------------------------------------------------------------- the groups of a layout, by its rank order
 def tensor_spread(x: Layout) -> Spread:
-    """Return the spread of tensor ranks, which are neighbours."""
+    """Return the size of tensor groups and their stride in rank numbers, which is 1."""
     return Spread(x.tensor_parallel_degree, 1)
 
 
 def context_spread(x: Layout) -> Spread:
-    """Return the spread of context ranks: one rank of each tensor group that shares a sequence."""
+    """Return the size of context groups (ranks that split a sequence) and their stride in rank numbers."""
     return Spread(x.context_parallel_degree, x.tensor_parallel_degree)
 
 
 def shard_spread(x: Layout) -> Spread:
-    """Return the spread of shard ranks, which split parameters: shard and context ranks together."""
+    """Return the size of shard groups (ranks that split parameters) and their stride in rank numbers.
+
+    Shard ranks and context ranks together form these groups.
+    """
     return Spread(x.data_parallel_shard_degree * x.context_parallel_degree, x.tensor_parallel_degree)
 
 
 def replicate_spreads(x: Layout) -> tuple[Spread, Spread]:
-    """Return the spread of replicas with the same shard, and of context ranks if nothing is sharded."""
+    """Return the sizes and strides of two groups whose ranks hold the same parameters.
+
+    The first group are the replicas of one shard. The second group are the context ranks if nothing is sharded;
+    otherwise it has size 1.
+    """
     shard = shard_spread(x)
     between = 1 + (x.pipeline_parallel_degree - 1) * (x.rank_order == RankOrder.REPLICAS_OUTERMOST)
     joined = 1 + (x.context_parallel_degree - 1) * (x.data_parallel_shard_degree == 1)
@@ -150,9 +171,10 @@ def replicate_spreads(x: Layout) -> tuple[Spread, Spread]:
 
 
 def expert_spread(x: Layout, job: Job) -> Spread:
-    """Return the spread of expert ranks: the innermost of context and shard ranks, and often of tensor ranks.
+    """Return the size of expert-parallel groups and their stride in rank numbers.
 
-    Tensor ranks are among them unless they split the experts.
+    Expert ranks are the innermost context and shard ranks, and also the tensor ranks, unless tensor ranks split every
+    expert.
 
     Megatron-LM core 0.13, parallel_state.py: expert ranks are numbered tensor-expert-data-pipeline.
     """
@@ -161,22 +183,27 @@ def expert_spread(x: Layout, job: Job) -> Spread:
 
 
 def expert_shard_spread(x: Layout, job: Job) -> Spread:
-    """Return the spread of shard ranks with the same experts: those left by expert ranks."""
+    """Return the size and stride of groups of shard ranks that hold the same experts and split their parameters."""
     expert, shard = expert_spread(x, job), shard_spread(x)
     inner = expert.num_ranks * expert.stride
     return Spread(_larger(1, shard.num_ranks * shard.stride // inner), inner)
 
 
 def pipeline_spread(x: Layout) -> Spread:
-    """Return the spread of pipeline ranks before any rotation: one rank of every stage."""
+    """Return the size of pipeline groups (one rank per stage) and their stride in rank numbers, without rotation."""
     return Spread(x.pipeline_parallel_degree, x.pipeline_stride)
 
 
 # ---------------------------------------------------------------- what reaches over a link
 def ring_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
-    """Return True if neighbours in the ring of any group lie at both ends of the link.
+    """Return True if, in any group's ring, two neighbours lie at the two ends of this link.
 
     The first and the last rank of a ring are neighbours, too.
+
+    Args:
+        spread: Size and stride of the groups.
+        health: The link, or a class of links.
+        cluster: Cluster with the ranks in the order of its nodes.
     """
     num_ranks, stride = spread
     if health.ends is None:
@@ -187,7 +214,13 @@ def ring_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
 
 
 def pair_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
-    """Return True if any two ranks of any group lie at both ends of the link, as all-to-alls send between them."""
+    """Return True if, in any group, any two ranks lie at the two ends of this link. All-to-alls use all such pairs.
+
+    Args:
+        spread: Size and stride of the groups.
+        health: The link, or a class of links.
+        cluster: Cluster with the ranks in the order of its nodes.
+    """
     if health.ends is None:
         return (health.link_class == cluster.link_class) & _leaves_end(spread, cluster)
     block, size = spread.num_ranks * spread.stride, cluster.ranks_per_link_end
@@ -199,10 +232,15 @@ def pair_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
 
 
 def dealt_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
-    """Return True if any two ranks of any group lie at both ends of the link, with ranks placed cyclically on nodes.
+    """Return True if, in any group, any two ranks lie at the two ends of this link, for cyclic placement on nodes.
 
-    If groups do not divide the nodes, the result may also be True for two nodes that no group of the job happens to
-    join.
+    If the size of the groups does not divide the number of nodes, the result may also be True for a link that no group
+    uses.
+
+    Args:
+        spread: Size and stride of the groups.
+        health: The link, or a class of links.
+        cluster: Cluster on whose nodes the ranks are placed in turn.
     """
     num_ranks, stride = spread
     nodes, block = cluster.num_nodes, num_ranks * stride
@@ -218,9 +256,15 @@ def dealt_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
 
 
 def hop_crosses(x: Layout, hop: int, health: LinkHealth, cluster: Cluster) -> bool:
-    """Return True if any pipeline sends over the link from rank ``hop`` to the next one.
+    """Return True if, in any pipeline, rank number ``hop`` of the pipeline sends to the next one over this link.
 
-    The last one sends to the first.
+    The last rank sends to the first one.
+
+    Args:
+        x: The layout.
+        hop: Position of the sending rank in its pipeline, from 0.
+        health: The link, or a class of links.
+        cluster: The cluster.
     """
     is_dealt = x.rank_placement == RankPlacement.CYCLIC
     filled = _hop_crosses_between_blocks(x, hop, health, cluster)
@@ -237,9 +281,14 @@ def _hop_crosses_between_blocks(x: Layout, hop: int, health: LinkHealth, cluster
 
 
 def pipeline_crosses(x: Layout, health: LinkHealth, cluster: Cluster) -> bool:
-    """Return True if any stage sends to the next one over the link.
+    """Return True if, in any pipeline, any stage sends to the next stage over this link.
 
-    The last rank sends to the first one only in rounds of stages.
+    The last rank sends to the first one only if the stages go round the ranks several times (interleaved schedules).
+
+    Args:
+        x: The layout.
+        health: The link, or a class of links.
+        cluster: The cluster.
     """
     is_dealt = x.rank_placement == RankPlacement.CYCLIC
     filled = _pipeline_crosses_between_blocks(x, health, cluster)

@@ -26,7 +26,10 @@ Flag = TypeVar("Flag", default=bool)
 
 @value
 class TrialEstimate:
-    """The estimate of a trial's layout at full size, from all trials of its sweep so far."""
+    """An estimate of a trial's layout at full size, computed from all proxy trials of its sweep so far.
+
+    A proxy trial is a small trial that stands for the full-size layout.
+    """
 
     full_size: FullSizeEstimate
     """Step time and memory with their intervals, and their measured parts."""
@@ -46,36 +49,36 @@ class TrialEstimate:
     @property
     @derived
     def step_time_s(self) -> float:
-        """The expected seconds of a step at full size."""
+        """The expected seconds of a step of the full-size layout."""
         return self.full_size.step_time_s
 
     @property
     def step_time_error_s(self) -> float:
-        """Half the 95 % interval of the step time relative to other trials of its sweep.
+        """Half the width of the 95 % interval of the step time, compared with other trials of the same sweep.
 
-        The order of trials rests on it.
+        Errors that all trials share are left out, because they do not change the order of the trials.
         """
         return self.full_size.order_error_s
 
     @property
     def relative_error(self) -> float:
-        """Half the width of the 80 % interval of the step time, as a share of it."""
+        """Half the width of the 80 % interval of the step time, as a share of the step time."""
         return self.full_size.relative_error
 
     @property
     def source(self) -> Literal["estimated"]:
-        """The word for the source of its figures."""
+        """The word that tells where the numbers come from: ``estimated``."""
         return "estimated"
 
     @property
     def highest_peak_bytes(self) -> float:
-        """The estimated peak of the fullest rank."""
+        """The estimated peak memory in bytes of the rank that uses most."""
         return self.full_size.peak_bytes
 
 
 @value
 class StepTime(Generic[Number]):
-    """Seconds of one optimizer step on the critical path. Only time that is not hidden counts."""
+    """The seconds of one optimizer step by part. Only time that no other work hides counts."""
 
     matrix_s: Number
     """Matrix products of the slowest pipeline rank, forward and backward, including the vocabulary's."""
@@ -106,14 +109,14 @@ class StepTime(Generic[Number]):
 
     @property
     def total_s(self) -> Number:
-        """The step time: the sum of all parts."""
+        """The seconds of the whole step: the sum of all parts."""
         parts: list[Number] = [getattr(self, f.name) for f in fields(self)]
         return _sum(parts)
 
 
 @value
 class Memory(Generic[Number, Index]):
-    """Peak bytes of one rank on the worst pipeline stage."""
+    """The peak memory of one rank on the worst pipeline stage, in bytes by part."""
 
     parameters_bytes: Number
     gradients_bytes: Number
@@ -132,7 +135,7 @@ class Memory(Generic[Number, Index]):
 
     @property
     def total_bytes(self) -> Number:
-        """The peak: the sum of all parts."""
+        """The peak memory in bytes: the sum of all parts."""
         parts: list[Number] = [getattr(self, f.name) for f in fields(self) if f.name.endswith("_bytes")]
         return _sum(parts)
 
@@ -145,7 +148,7 @@ def _sum(parts: Sequence[Number]) -> Number:
 
 @value
 class Prediction(Generic[Number, Index, Flag]):
-    """The cost model's answer for one layout, or for many. It is never a measurement."""
+    """The cost model's prediction for one layout, or for many as columns. It is never a measurement."""
 
     step_time: StepTime[Number]
     memory: Memory[Number, Index]
@@ -183,23 +186,26 @@ class Prediction(Generic[Number, Index, Flag]):
     @property
     @derived
     def step_time_s(self) -> Number:
-        """The sum of the parts of ``step_time``."""
+        """The predicted seconds of one step: the sum of the parts of ``step_time``."""
         return self.step_time.total_s
 
     @property
     @derived
     def peak_bytes(self) -> Number:
-        """The sum of the parts of ``memory``: the peak of one rank, on the worst stage."""
+        """The predicted peak memory in bytes of one rank on the worst stage: the sum of the parts of ``memory``."""
         return self.memory.total_bytes
 
     @property
     def highest_mfu(self: Prediction) -> float | None:
-        """The MFU of a step at the peak of the layout's own precision, which limits every interval; None: not known."""
+        """The MFU of a step that reaches the peak of the layout's own precision; None if this peak is not known.
+
+        No interval of the MFU can go above it.
+        """
         return self.mfu / self.precision_utilization if self.precision_utilization else None
 
     @property
     def expected_mfu(self: Prediction) -> float:
-        """The expected MFU of a run: its MFU times the probability that it fits."""
+        """The predicted MFU times the probability that the layout fits in memory."""
         return self.mfu * self.fit_probability
 
 
@@ -209,7 +215,10 @@ _95_OF_80 = 1.9600 / 1.2816
 
 @value
 class FullSizeEstimate:
-    """Step time and peak of a layout at full size: the model's prediction, corrected by proxy trials."""
+    """The step time and peak memory of a full-size layout: the model's prediction, corrected by proxy trials.
+
+    A proxy trial is a small trial that stands for the full-size layout.
+    """
 
     step_time_s: Positive
     """Expected seconds of a step: the median of the posterior."""
@@ -234,18 +243,21 @@ class FullSizeEstimate:
 
     @property
     def order_error_s(self) -> float:
-        """Half the 95 % interval of the step time relative to the layouts that were estimated together."""
+        """Half the width of the 95 % interval of the step time, compared with layouts that were estimated together.
+
+        Errors that these layouts share are left out, because they do not change the order of the layouts.
+        """
         own = self.relative_error if self.own_error is None else self.own_error
         reach = float((1 + own) ** _95_OF_80)
         return self.step_time_s * (reach - 1 / reach) / 2
 
     @property
     def interval_80_s(self) -> tuple[float, float]:
-        """The interval that contains the step time of the layout in four of five cases."""
+        """The 80 % interval of the step time, in seconds."""
         return self.step_time_s / (1 + self.relative_error), self.step_time_s * (1 + self.relative_error)
 
     @property
     def interval_95_s(self) -> tuple[float, float]:
-        """The interval that contains the step time of the layout in nineteen of twenty cases."""
+        """The 95 % interval of the step time, in seconds."""
         reach = (1 + self.relative_error) ** _95_OF_80
         return self.step_time_s / reach, self.step_time_s * reach

@@ -31,7 +31,7 @@ Wanted = Literal["devices", "devices_and_links", "links"]
 
 @value
 class ProfileRequest:
-    """A request to measure devices of this machine, or of all nodes of an engine's job."""
+    """A request to measure the devices and links of this machine, or of all nodes of a job on an engine."""
 
     device: Literal["cpu", "cuda"]
     num_ranks: Count
@@ -41,18 +41,18 @@ class ProfileRequest:
 
     @property
     def wants_devices(self) -> bool:
-        """True if more than single links is measured."""
+        """True if devices or collectives are to be measured, and not only single links."""
         return self.wanted != "links"
 
     @property
     def wants_links(self) -> bool:
-        """True if links are measured one by one."""
+        """True if each link is to be measured separately."""
         return self.wanted != "devices"
 
 
 @value
 class GemmPoint:
-    """A product of an (m, k) and a (k, n) matrix."""
+    """A timed product of an (m, k) matrix and a (k, n) matrix."""
 
     precision: Precision
     m: int
@@ -62,13 +62,13 @@ class GemmPoint:
 
     @property
     def flop_per_s(self) -> float:
-        """The FLOP per second of the product."""
+        """The rate of the product in FLOP per second."""
         return 2 * self.m * self.n * self.k / self.seconds
 
 
 @value
 class AttentionPoint:
-    """Causal attention by one kernel, forward and backward."""
+    """A timed forward and backward pass of causal attention with one kernel."""
 
     kernel: AttentionKernel
     precision: Precision
@@ -81,13 +81,13 @@ class AttentionPoint:
 
     @property
     def product_flop(self) -> float:
-        """The FLOP of one of its matrix products, over all pairs of tokens."""
+        """The FLOP of one of attention's matrix products, over all pairs of tokens, masked ones included."""
         return 2.0 * self.batch * self.num_heads * self.head_dim * self.seq_len**2
 
 
 @value
 class TrafficPoint:
-    """Memory read and written by one operation."""
+    """A timed operation that reads and writes memory."""
 
     operation: Literal["copy", "triad"]
     num_bytes: int
@@ -95,13 +95,13 @@ class TrafficPoint:
 
     @property
     def bytes_per_s(self) -> float:
-        """The bytes per second of the operation."""
+        """The rate of the operation in bytes per second."""
         return self.num_bytes / self.seconds
 
 
 @value
 class CollectivePoint:
-    """A collective while all other ranks of the nodes do the same; ``num_bytes`` are those of the whole tensor."""
+    """A timed collective, with all other ranks running the same; ``num_bytes`` is the size of the whole tensor."""
 
     kind: CollectiveKind
     num_ranks: int
@@ -112,7 +112,7 @@ class CollectivePoint:
 
     @property
     def sent_bytes(self) -> float:
-        """The bytes that the busiest rank sends, in a ring."""
+        """The bytes that the busiest rank sends if the collective runs in a ring."""
         share = self.num_bytes * (self.num_ranks - 1) / self.num_ranks
         match self.kind:
             case "all_reduce":
@@ -124,7 +124,7 @@ class CollectivePoint:
 
     @property
     def num_steps(self) -> int:
-        """The number of steps of a ring, each of which waits for the one before."""
+        """The number of steps if the collective runs in a ring; each step waits for the one before."""
         match self.kind:
             case "all_reduce":
                 return 2 * (self.num_ranks - 1)
@@ -136,7 +136,7 @@ class CollectivePoint:
 
 @value
 class PassPoint:
-    """Forward and backward passes of a micro-batch through a decoder with loss, on all ranks at once."""
+    """A timed forward and backward pass of one micro-batch through a decoder with loss, on all ranks at once."""
 
     kind: PassKind
     num_ranks: int
@@ -152,13 +152,13 @@ class PassPoint:
 
     @property
     def tokens(self) -> int:
-        """The tokens of the micro-batch."""
+        """The number of tokens of the micro-batch."""
         return self.num_sequences * self.seq_len
 
 
 @value
 class Measurements:
-    """All points of one machine, measured on all of its ranks at once."""
+    """All measured points of one machine, taken on all of its ranks at once."""
 
     launch_s: float
     """Time of an operation that does nearly nothing."""
@@ -175,7 +175,7 @@ class Measurements:
 
 @value
 class DeviceProfile:
-    """Measurements and the constants that ``profile_fit`` fitted to them."""
+    """The measurements of a machine or a cluster, and the constants that ``profile_fit`` fitted to them."""
 
     name: str
     measured_at: float
@@ -217,13 +217,21 @@ class DeviceProfile:
 
     @property
     def origin(self) -> str:
-        """The place and date of the measurement: ``2 nodes, 2026-11-22``."""
+        """The number of nodes and the date of the measurement: ``2 nodes, 2026-11-22``."""
         nodes = f"{self.num_nodes} node{'' if self.num_nodes == 1 else 's'}"
         return f"{nodes}, {_day(self.measured_at)}"
 
 
 def describes(profile: DeviceProfile, cluster: Cluster, *, host: str) -> bool:
-    """Return True if a profile measured exactly these devices and has all parts of a current profile."""
+    """Return True if a profile was measured on this host and on all devices of its cluster, and is complete.
+
+    A profile of CPU cores from an earlier release may lack parts. A profile of a stored cluster never counts.
+
+    Args:
+        profile: The profile.
+        cluster: The cluster of this machine.
+        host: Name of this machine.
+    """
     is_whole = profile.core is not None or cluster.accelerator.kind != "cpu"
     return not profile.cluster and profile.host == host and profile.num_ranks == cluster.world_size and is_whole
 
@@ -231,13 +239,27 @@ def describes(profile: DeviceProfile, cluster: Cluster, *, host: str) -> bool:
 def with_links(
     profile: DeviceProfile, points: tuple[LinkPoint, ...], *, measured_at: float, num_nodes: int = 1
 ) -> DeviceProfile:
-    """Return the profile with links that these nodes measured one by one. They replace earlier ones."""
+    """Return the profile with separately measured links, which replace those measured before.
+
+    Args:
+        profile: The profile.
+        points: Measurements of the links.
+        measured_at: Time of the measurement in epoch seconds.
+        num_nodes: Number of nodes that measured.
+    """
     measurements = replace(profile.measurements, links=points)
     return replace(profile, measurements=measurements, links_measured_at=measured_at, links_num_nodes=num_nodes)
 
 
 def keeping_links(new: DeviceProfile, known: DeviceProfile) -> DeviceProfile:
-    """Return the new profile with the links of an older one, if that measured more nodes, or the new one no links."""
+    """Return the new profile, with the links of an older profile if these are better.
+
+    They are better if the new profile has no separately measured links, or if the older one measured more nodes.
+
+    Args:
+        new: The new profile.
+        known: The older profile.
+    """
     has_own = new.links_measured_at is not None and new.links_num_nodes >= known.links_num_nodes
     if has_own or known.links_measured_at is None:
         return new
@@ -246,16 +268,17 @@ def keeping_links(new: DeviceProfile, known: DeviceProfile) -> DeviceProfile:
 
 
 def knows_links(profile: DeviceProfile, cluster: Cluster) -> bool:
-    """Return True if a profile's single links are those of the cluster, with all of its ends.
+    """Return True if a profile measured the links of all nodes of the cluster, so that each link is known.
 
-    An engine that gives two nodes of sixteen does not say which, so that two cannot tell of a link of the sixteen.
+    If an engine gives two of sixteen nodes, it does not say which ones. So such a profile tells nothing about single
+    links.
     """
     is_whole = num_ends(profile.measurements.links) == cluster.num_link_ends
     return is_whole and profile.links_measured_at is not None and profile.links_num_nodes == cluster.num_nodes
 
 
 def profiled(cluster: Cluster, profile: DeviceProfile) -> Cluster:
-    """Return the cluster with the constants and the degraded links of a profile, which replace those of the catalog."""
+    """Return the cluster with a profile's measured constants and degraded links instead of the described ones."""
     measured = replace(
         cluster,
         accelerator=_accelerator(cluster.accelerator, profile),
@@ -266,7 +289,7 @@ def profiled(cluster: Cluster, profile: DeviceProfile) -> Cluster:
 
 
 def measured_link_health(cluster: Cluster, profile: DeviceProfile) -> tuple[LinkHealth, ...]:
-    """Return the degraded links of a cluster by a profile of it; none if the profile does not cover all links."""
+    """Return the degraded links that a profile of the cluster found; empty if it did not measure all nodes."""
     if profile.links_measured_at is None or not knows_links(profile, cluster):
         return ()
     stated = cluster.link_between_ends.bandwidth_bytes_per_s
@@ -338,7 +361,7 @@ def _inter_node_link(link: Link, profile: DeviceProfile) -> Link:
 
 @value
 class LinkStanding:
-    """A link of a cluster."""
+    """One kind of link of a cluster (inside nodes, or between them), as described and as measured."""
 
     between: str
     """Ends of the link, in words."""
@@ -350,7 +373,7 @@ class LinkStanding:
 
 @value
 class ClusterLinks:
-    """The links of a stored cluster, described and measured."""
+    """The links of a stored cluster, as described and as measured by checks."""
 
     items: tuple[LinkStanding, ...]
     measured_at: float | None
@@ -371,7 +394,12 @@ class ClusterLinks:
 
     @classmethod
     def of(cls, cluster: Cluster, profile: DeviceProfile | None) -> Self:
-        """Return the links of a cluster as described, and as measured by a profile of it."""
+        """Return the links of a cluster, as described and as measured.
+
+        Args:
+            cluster: The stored cluster.
+            profile: Profile that a check of the cluster measured; None: there was no check.
+        """
         if profile is None:
             return cls(items=_standings(cluster, cluster), measured_at=None, num_nodes=0, health=cluster.link_health)
         found, points = profiled(cluster, profile), profile.measurements.links

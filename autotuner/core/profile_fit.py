@@ -33,7 +33,10 @@ machine the deeper pass may even be the faster one, and a layer of no time is no
 
 
 def fit_collectives(points: Iterable[CollectivePoint]) -> tuple[MeasuredCollective, ...]:
-    """Return a start and a time per byte for each kind and number of ranks, by the least relative errors."""
+    """Return a start time and a time per byte for each kind of collective and number of ranks.
+
+    They are the line through the measured points with the least relative errors. Groups of a single point are left out.
+    """
     groups: dict[tuple[str, int], list[CollectivePoint]] = {}
     for point in points:
         groups.setdefault((point.kind, point.num_ranks), []).append(point)
@@ -59,12 +62,12 @@ def _line(points: Sequence[CollectivePoint]) -> MeasuredCollective:
 def fit_core(
     measured: Measurements, collectives: Sequence[MeasuredCollective], fp32_flop_per_s: float
 ) -> CoreTimes | None:
-    """Return the extra times of a core, from passes of decoders; None if there are none, as on a GPU.
+    """Return the extra times of a CPU core, from timed passes of decoders; None if no passes were timed, as on a GPU.
 
     Args:
-        measured: The points of the profile.
-        collectives: Lines of collectives, whose time is subtracted from split and sharded layers.
-        fp32_flop_per_s: Rate of fp32 products.
+        measured: The measured points of the profile.
+        collectives: Fitted times of collectives, which are subtracted from the times of split and sharded layers.
+        fp32_flop_per_s: Rate of fp32 matrix products, in FLOP per second.
     """
     if not measured.passes:
         return None
@@ -210,16 +213,17 @@ def fit_profile(
     peaks: dict[Precision, float],
     on_cores: bool = False,
 ) -> DeviceProfile:
-    """Return the profile of a machine, or of some nodes of a cluster.
+    """Return the profile of a machine, or of some nodes of a cluster, with constants that are fitted to measurements.
 
     Args:
-        measured: The points of the profile.
+        measured: The measured points.
         name: Name under which the profile is stored.
         measured_at: Time of the measurement, in epoch seconds.
         num_ranks: Number of ranks that measured at once.
-        peaks: Rates of a data sheet by precision. Without one, the best product is the peak.
-        on_cores: Whether ranks are CPU cores. Their collectives follow no law, so each kind and number of ranks has
-            its own line.
+        peaks: Data-sheet rates in FLOP per second by precision. If a precision is missing, its fastest measured product
+            is the peak.
+        on_cores: Whether ranks are CPU cores. No single law fits their collectives, so each kind and number of ranks
+            gets a start time and a time per byte of its own.
     """
     best = {precision: _best(points) for precision, points in _by_precision(measured.gemm).items()}
     stated = best | {precision: peak for precision, peak in peaks.items() if peak > 0}

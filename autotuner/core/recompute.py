@@ -9,9 +9,9 @@ from autotuner.core.value import value
 
 
 class LayerPart(Enum):
-    """One step of a layer's forward pass, and its result.
+    """One operation of a layer's forward pass; the member also stands for its result.
 
-    Where tensor ranks split a layer, the input of a block is gathered before its first products and its result reduced.
+    If tensor ranks split a layer, the input of a block is gathered before its first products and its result is reduced.
     """
 
     ATTENTION_NORM = "attention_norm"
@@ -46,7 +46,7 @@ _P = LayerPart
 
 @value
 class Recomputed:
-    """The work that the backward pass of a layer repeats, and the results that it holds meanwhile."""
+    """The operations of a layer that the backward pass repeats, and the results that are kept or dropped for it."""
 
     repeats: frozenset[LayerPart] = frozenset()
     """Steps that run a second time. ``SCORES`` is the core of a kernel that has the scores in memory,
@@ -63,14 +63,15 @@ class Recomputed:
 
 
 class RecomputePolicy(Enum):
-    """A word for what selective recomputation drops; several may hold together.
+    """The policies of selective recomputation: each names what a layer drops and computes again. They may be combined.
 
-    The first seven are modules of Megatron-LM (``--recompute-modules``, core 0.13, 2025-07): a layer keeps their inputs
-    and what it keeps anyway. With the others it keeps its own input and the results of some operations. PyTorch's
-    policies: ``all_but_products`` is that of the trial job (products, fused attention, collectives are kept);
-    ``every_other_product`` torchtitan's by operator (``_get_custom_policy``, 2025-06: of these products every second is
-    not kept, in the order queries, keys, values, output, gate, up, down). The rest are ``remat_policy`` of MaxText
-    (layers/decoders.py, 2025-07): results of the named matrices, ``context`` being that of the attention core.
+    The first seven are modules of Megatron-LM (``--recompute-modules``, core 0.13, 2025-07): a layer keeps their
+    inputs, and the results outside of them that it keeps anyway. With the other policies a layer keeps its own input
+    and the results of some operations. Two of these are PyTorch's: ``all_but_products`` is the policy of the trial job
+    (results of products, fused attention and collectives are kept); ``every_other_product`` is torchtitan's policy by
+    operator (``_get_custom_policy``, 2025-06: of these products, every second one is not kept, in the order queries,
+    keys, values, output, gate, up, down). The rest are ``remat_policy`` values of MaxText (layers/decoders.py,
+    2025-07): results of the named matrices are kept; ``context`` means the result of the attention core.
     """
 
     CORE_ATTN = "core_attn"
@@ -93,7 +94,7 @@ class RecomputePolicy(Enum):
 
 @cache
 def recomputed(policies: tuple[RecomputePolicy, ...]) -> Recomputed:
-    """Return the joint meaning of several policies."""
+    """Return the recomputation that several policies together cause."""
     return reduce(Recomputed.__or__, (_MEANING[policy] for policy in policies), Recomputed())
 
 

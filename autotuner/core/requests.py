@@ -49,7 +49,7 @@ GivenTariff: TypeAlias = Annotated[dict[str, Any], GivenFields(Tariff), AsJson(_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
-    """One layout that was run, and its speed."""
+    """A layout that somebody ran, with its measured speed. Such runs calibrate predictions."""
 
     layout: GivenLayout
     """Layout that ran; a field left out takes its default."""
@@ -69,10 +69,10 @@ class MeasuredRun:
             raise InvalidInput("step_time_s", self.step_time_s, "must be given, or tokens_per_s, but not both")
 
     def job_like(self, job: Job) -> Job:
-        """Return the job of the run: the given job, except for values that the run states itself.
+        """Return the job that the run measured: the given job with the model, cluster and workload that the run states.
 
         Raises:
-            InvalidInput: The layout breaks a rule, or ran on other accelerators than the job's.
+            InvalidInput: The layout breaks a rule, or the run's accelerators are not those of the job.
         """
         cluster = job.cluster if self.cluster is None else resolved(self.cluster)
         if cluster.accelerator != job.cluster.accelerator:
@@ -85,13 +85,13 @@ class MeasuredRun:
         return own
 
     def seconds_of(self, job: Job) -> float:
-        """Return the seconds of a step of that job."""
+        """Return the measured seconds of a step, computed from tokens per second if only these were given."""
         return self.step_time_s or job.workload.tokens_per_step / (self.tokens_per_s or math.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BareJob:
-    """Model, cluster and workload."""
+    """A request with a model, a cluster and a workload."""
 
     model: Named[TransformerSpec]
     """Name of a stored or catalog model, or the model itself: our own fields, a ``base`` of the catalog with changes,
@@ -104,7 +104,7 @@ class BareJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest(BareJob):
-    """A job, with changes to its cluster."""
+    """A request with a job (model, cluster, workload), and changes to the cluster's links and prices."""
 
     link_health: Annotated[
         tuple[LinkHealth, ...], MaxLen(MAX_LINKS), Caption("Links that are not healthy"), Rare()
@@ -116,7 +116,10 @@ class JobRequest(BareJob):
     """Changes to the cluster's prices, power and emissions: a region (``france``), or fields of a tariff."""
 
     def job(self, stack: Stack) -> Job:
-        """Return the job of the request, after its names are resolved.
+        """Return the job of the request. All names in it must have been replaced by objects before.
+
+        Args:
+            stack: Software that runs the job.
 
         Raises:
             InvalidInput: A price or a link breaks a rule.
@@ -131,7 +134,7 @@ class JobRequest(BareJob):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedJobRequest(JobRequest):
-    """A job, with measurements of its cluster."""
+    """A request with a job, and measured runs that calibrate predictions for its cluster."""
 
     measured: Annotated[tuple[MeasuredRun, ...], MaxLen(MAX_MEASURED), Rare()] = ()
     """Runs that were measured on this cluster with this software. They shift and narrow every prediction."""
@@ -141,7 +144,7 @@ class PredictedJobRequest(JobRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobQuestion(PredictedJobRequest):
-    """A job, with the software that runs it."""
+    """A request with a job, and the software stack that predictions are for."""
 
     stack: Annotated[OnlyNamed[Stack], Rare()] = "torch"
     """Name of the software that runs it, from the catalog."""
@@ -149,7 +152,7 @@ class JobQuestion(PredictedJobRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionRequest(JobQuestion):
-    """A layout to predict, or a space to predict the best layouts of."""
+    """A request to predict one layout, or to find the best predicted layouts of a search space."""
 
     layout: GivenLayout | None = None
     """Only layout to predict; a field left out takes its default."""
@@ -173,7 +176,7 @@ class PredictionRequest(JobQuestion):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplanationRequest(JobQuestion):
-    """A layout to explain."""
+    """A request to explain the prediction of one layout."""
 
     layout: GivenLayout
     """Layout to explain; a field left out takes its default."""
@@ -181,7 +184,7 @@ class ExplanationRequest(JobQuestion):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RanksRequest(BareJob):
-    """A layout whose ranks are counted at full size, without a device."""
+    """A request to count the memory and operations of single ranks of a layout at full size, without a device."""
 
     layout: GivenLayout
     """Layout to count; a field left out takes its default."""
@@ -193,12 +196,12 @@ class RanksRequest(BareJob):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayersRequest(JobQuestion):
-    """A job whose layers of communication are searched one after the other."""
+    """A request to search the options of a job by communication layer, one layer after the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhasesRequest(JobQuestion):
-    """A job of several phases, each of which gets its own layout."""
+    """A request to choose a layout for each phase of a training."""
 
     num_tokens: Annotated[float, Gt(0), Typed(read_amount, written_amount, "15.6T, 400B or 2e12")]
     """Tokens of the whole training."""
@@ -214,7 +217,7 @@ class PhasesRequest(JobQuestion):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest(JobRequest):
-    """A layout to be exported for a trainer."""
+    """A request to export a layout as the configuration of a trainer."""
 
     layout: GivenLayout
     """Layout to export; a field left out takes its default."""
@@ -226,7 +229,7 @@ class ExportRequest(JobRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportRequest:
-    """A trainer's configuration to read."""
+    """A request to read a trainer's configuration as a layout."""
 
     text: Annotated[str, MaxLen(MAX_CONFIGURATION)]
     """Arguments, a script that contains them, a configuration file, or arguments that a trainer printed; at most

@@ -23,7 +23,7 @@ class RunState(StrEnum):
 
     @property
     def is_finished(self) -> bool:
-        """True if the run only goes on when somebody asks for more.
+        """True if the run has ended. It goes on only if somebody opens it again.
 
         Example:
             >>> RunState.CANCELLED.is_finished
@@ -37,7 +37,7 @@ OPEN = (RunState.QUEUED, RunState.RUNNING)
 
 
 class Stop(StrEnum):
-    """The reasons why a worker must end its work on a run."""
+    """The reasons why a worker must stop working on a run."""
 
     CANCEL = "cancel"
     PAUSE = "pause"
@@ -47,9 +47,9 @@ class Stop(StrEnum):
 
 @value
 class Lease:
-    """The right of one worker to write to one run.
+    """The right of one worker to write to one run, for a limited time that the worker renews.
 
-    Two equal leases, seen at different moments, mean that the worker gave no sign of life in between.
+    If a lease is unchanged at a later moment, the worker has not renewed it in between.
     """
 
     run_id: str
@@ -65,7 +65,7 @@ class Lease:
 
 @value
 class Problem:
-    """An error that ended a run, kept so that whoever reads the run meets the same error."""
+    """A stored error that ended a run, so that a later reader of the run gets the same error."""
 
     error: str
     """Name of the error's class."""
@@ -75,13 +75,13 @@ class Problem:
 
     @classmethod
     def of(cls, error: Exception) -> Problem:
-        """Return an error in the form in which it is stored."""
+        """Return an exception in the form in which it is stored."""
         is_ours = isinstance(error, AutotunerError)
         message = str(error) if is_ours else f"{type(error).__name__}: {error}"
         return cls(error=type(error).__name__, message=message, state=_state(error) if is_ours else {})
 
     def as_error(self) -> AutotunerError:
-        """Return the stored error: an instance of its own class if that is one of this project's."""
+        """Return the stored error as an exception. Its class is the original one if this product defines it."""
         classes = {each.__name__: each for each in _errors(AutotunerError)}
         error = AutotunerError.__new__(classes.get(self.error, AutotunerError))
         error.args = (self.message,)
@@ -99,7 +99,7 @@ def _errors(cls: type[AutotunerError]) -> list[type[AutotunerError]]:
 
 @value
 class Finish:
-    """The end of a run: its state, the reason and the result."""
+    """The end of a run: its final state, the reason, and the result."""
 
     state: RunState
     detail: str
@@ -112,7 +112,7 @@ class Finish:
 
 @value
 class NewRun:
-    """A run that is to be queued."""
+    """A run that is to be put into the queue."""
 
     id: str
     kind: str
@@ -135,7 +135,10 @@ class NewRun:
 
 @value
 class Run:
-    """A durable run as it is stored. Each kind has a class of its own, with the types of its documents."""
+    """A run (background work that survives restarts) as it is stored.
+
+    Each kind of run has a class of its own, which says the types of its request, progress and result.
+    """
 
     id: str
     kind: str
@@ -180,19 +183,19 @@ class Run:
 
     @property
     def is_cancel_requested(self) -> bool:
-        """True if somebody asked to end it."""
+        """True if somebody asked to cancel the run."""
         return self.wanted is Stop.CANCEL
 
 
 def kind_of(cls: type[Run]) -> str | None:
-    """Return the kind of the runs that a class holds. None: it holds runs of any kind."""
+    """Return the kind of runs that this class holds, such as ``sweep``; None if it holds runs of any kind."""
     words: tuple[str, ...] = get_args(get_type_hints(cls)["kind"])
     return words[0] if words else None
 
 
 @value
 class Wish:
-    """The present wishes for a run, which the renewal of a lease returns to the worker."""
+    """The present requests of people about a run, which a worker learns when it renews its lease."""
 
     wanted: Stop | None
     num_changes: int
@@ -221,7 +224,7 @@ class StopReason(StrEnum):
 
 @value
 class SweepEnd:
-    """The end of a sweep: its state, and the reason as a word and as a sentence with its numbers."""
+    """The end of a sweep: its final state, and the reason both as a word and as a sentence with its numbers."""
 
     state: RunState
     reason: StopReason

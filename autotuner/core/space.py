@@ -50,10 +50,10 @@ def _with_axes(cls: type[Space]) -> type[Space]:
 
 @_with_axes
 class SearchSpace:
-    """Values that each option may take; None means every legal value.
+    """The values that a search tries for each option of a layout; None means every legal value.
 
-    Every option of ``Layout`` has an axis except the replicate degree, which takes the ranks that the others leave.
-    Options that are rarely changed (schedules, kernels, precision) have few values by default; a caller names more.
+    Every option of ``Layout`` has an axis, except the replicate degree: it gets the ranks that the other degrees leave.
+    Options that are rarely changed (schedules, kernels, precision) have few values by default; a caller may name more.
 
     Example:
         >>> space = SearchSpace(tensor_parallel_degree=(1, 2, 4))
@@ -80,12 +80,12 @@ class SearchSpace:
                 raise InvalidInput(axis.name, list(values), f"must hold values of at most {highest}", highest)
 
     def values(self, name: str) -> tuple[int, ...] | None:
-        """Return the values of an option; None means every legal value."""
+        """Return the values to try for the option with this name; None means every legal value."""
         found: tuple[int, ...] | None = getattr(self, name)
         return found
 
     def with_axes(self, **axes: tuple[int, ...] | None) -> SearchSpace:
-        """Return the space with other values for the named options."""
+        """Return the space with other values for the named options. None means every legal value."""
         return replace(self, **axes)  # type: ignore[type-var]  # a dataclass at run time
 
 
@@ -108,10 +108,10 @@ less."""
 
 
 def exchange_ladder(named: Mapping[str, Values | None]) -> dict[str, Values]:
-    """Return the values of the details that the named exchanges have and that the caller left out.
+    """Return default values for the details of lossy exchanges that the caller named without naming these details.
 
     Args:
-        named: The axes of the space that the caller named.
+        named: Values by axis of the space, for the axes that the caller named.
     """
     exchanges = named.get("gradient_sync") or ()
     return {
@@ -151,7 +151,9 @@ _BALANCING: Mapping[str, tuple[int, ...]] = {
 
 
 def default_space(job: Job) -> SearchSpace:
-    """Return the values that people would try, for a prediction. It runs nothing, so the devices need not be there.
+    """Return the default search space of predictions: the values that people would usually try.
+
+    Predictions run nothing, so the devices need not exist.
 
     =============================  =================================================================================
     attention kernel               the fastest that device and software have
@@ -163,7 +165,7 @@ def default_space(job: Job) -> SearchSpace:
     smaller ends of a pipeline     none on cores, whose noise is larger than what a layer takes
     =============================  =================================================================================
 
-    If links are known to differ, pipelines that bear slow ones are tried beside the usual:
+    If some links are known to be slow, options with which pipelines suffer less from them are added:
 
     =============================  =================================================================================
     schedules of pipelines         the adaptive one, too, where the software runs it
@@ -173,21 +175,22 @@ def default_space(job: Job) -> SearchSpace:
                                    pipelines of up to 8 ranks
     =============================  =================================================================================
 
-    If bytes between nodes are expensive, options that send fewer of them, or more evenly, are tried beside the usual:
+    If bytes between nodes are expensive, options that send fewer of them, or send them more evenly, are added:
 
     =============================  =================================================================================
     hierarchy of collectives       flat, and two levels on several nodes of cores or below an oversubscribed tier
     queue pairs                    1, and 4 on a network whose switches choose ways by hashing
     =============================  =================================================================================
 
-    If sequences differ in length, options that balance them are tried, too:
+    If sequences differ in length, options that balance the work of ranks are added:
 
     =============================  =================================================================================
     batch balance                  none; strata and the exchange within nodes of arXiv 2402.02447; a sort of all
     packing                        on and off
     =============================  =================================================================================
 
-    Slack beyond the one that delays ask for is not predicted to be faster. It is tried only if a caller names it.
+    Slack (forward passes that the adaptive schedule runs ahead) beyond what link delays need is not predicted to be
+    faster. It is tried only if a caller names it.
     """
     is_cpu = job.cluster.accelerator.kind == "cpu"
     recipes = tuple(one for one in _USUAL_RECIPES if one in job.cluster.accelerator.fp8_recipes)
@@ -262,11 +265,12 @@ def _sparing(job: Job, health: LinkHealth) -> Iterator[int]:
 
 
 def default_trial_space(job: Job, *, is_gated: bool = True) -> SearchSpace:
-    """Return the space of a sweep: the one of predictions, with options that only a measurement can rank.
+    """Return the default space of a sweep: that of predictions, plus options that only measurements can rank.
 
     Args:
-        job: Its trials run PyTorch itself.
-        is_gated: A convergence gate checks layouts that are not numerically equivalent. Without it no fp8 is tried.
+        job: Job of the sweep. Its trials must run PyTorch itself.
+        is_gated: Whether a convergence gate checks layouts that are not numerically equivalent. Without it no fp8 is
+            tried.
     """
     usual = (AttentionKernel.FLASH,) if AttentionKernel.FLASH in _kernels(job) else ()
     formats = tuple(p for p in _precisions(job) if is_gated or p not in OPTIONS["precision"].not_equivalent)

@@ -23,7 +23,7 @@ TORCH_KERNELS = (
 
 @value
 class Stack:
-    """The software of a training framework: its kernels, its memory, its overlap and its overheads.
+    """A training framework as the cost model sees it: its kernels, its memory use, its overlap and its overheads.
 
     The defaults are those of PyTorch as the trial job runs it. The catalog has others, with their sources.
     """

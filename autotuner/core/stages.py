@@ -26,7 +26,7 @@ MOST_PIECES = 8
 
 
 def num_pieces(num_bytes: int) -> int:
-    """Return the number of pieces into which a tensor of so many bytes is cut."""
+    """Return the number of pieces into which a tensor of this size is cut, so that transfers can overlap."""
     return min(max(num_bytes // PIECE_BYTES, 1), MOST_PIECES)
 
 
@@ -46,9 +46,15 @@ V_SCHEDULES = (PipelineSchedule.ZBV, PipelineSchedule.DUALPIPEV)
 
 
 def stage_layers(layout: Layout, num_layers: int, stage: int) -> range:
-    """Return the layers of a stage: as even as possible, the remainder on the earliest stages, fewer on both ends.
+    """Return the numbers of the layers of a pipeline stage.
 
-    The last stage multiplies by the vocabulary as well, so it is the last to get one more.
+    Stages are as equal as possible. Remaining layers go to the earliest stages, because the last stage also computes
+    the output projection. The first and last stage may have fewer layers, as the layout states.
+
+    Args:
+        layout: The layout.
+        num_layers: Number of layers of the model.
+        stage: Number of the stage, from 0.
 
     Example:
         >>> layout = Layout(pipeline_parallel_degree=4, last_stage_less_layers=1)
@@ -62,26 +68,40 @@ def stage_layers(layout: Layout, num_layers: int, stage: int) -> range:
 
 
 def layers_per_stage(x: Layout, num_layers: int) -> int:
-    """Return the layers of a middle stage, for one layout or for columns.
+    """Return the number of layers of a middle pipeline stage, for one layout or as a column for many.
 
-    The ends may have fewer, the earliest one more.
+    The first and last stage may have fewer layers, and the earliest stages may have one more.
     """
     return (num_layers + x.first_stage_less_layers + x.last_stage_less_layers) // x.num_stages
 
 
 def with_layers_per_stage(model: TransformerSpec, layout: Layout, num_layers: int) -> TransformerSpec:
-    """Return the model with other middle stages and the same differences between its stages."""
+    """Return the model with so many layers that a middle pipeline stage has ``num_layers`` layers.
+
+    The other stages differ from a middle stage by as many layers as before.
+    """
     missing = (layers_per_stage(layout, model.num_layers) - num_layers) * layout.num_stages
     return model.with_num_layers(model.num_layers - missing)
 
 
 def next_alike(fewest: int, whole: int, interval: int) -> int:
-    """Return the next number of layers after which every n-th layer lies as it does after the whole."""
+    """Return the least number of layers from ``fewest`` on that differs from ``whole`` by a multiple of ``interval``.
+
+    So a pattern that repeats every ``interval`` layers ends at the same point in the smaller model.
+
+    Args:
+        fewest: Least result.
+        whole: Number of layers of the whole model.
+        interval: Period of the pattern.
+    """
     return fewest + (whole - fewest) % interval
 
 
 def stages_of_rank(layout: Layout, pipeline_rank: int) -> tuple[int, ...]:
-    """Return the stages of a pipeline rank in the order of the model: in turn, or there and back in a V.
+    """Return the stages of a pipeline rank, in the order of the model.
+
+    V-shaped schedules give a rank two stages, one on the way through the ranks and one on the way back. Other schedules
+    assign stages to the ranks in turn.
 
     Example:
         >>> stages_of_rank(Layout.parse("pp4 v2 interleaved_1f1b"), 1)
@@ -96,7 +116,14 @@ def stages_of_rank(layout: Layout, pipeline_rank: int) -> tuple[int, ...]:
 
 
 def stage_sizes(num_layers: int, num_stages: int, first_less: int, last_less: int) -> tuple[int, ...]:
-    """Return the number of layers of every stage. Layers that the two ends give away go to all stages."""
+    """Return the number of layers of every pipeline stage.
+
+    Args:
+        num_layers: Number of layers of the model.
+        num_stages: Number of stages.
+        first_less: Layers by which the first stage is smaller. They are spread over all stages.
+        last_less: Layers by which the last stage is smaller. They are spread over all stages.
+    """
     share, extra = divmod(num_layers + first_less + last_less, num_stages)
     less = {0: first_less}
     less[num_stages - 1] = less.get(num_stages - 1, 0) + last_less
@@ -108,18 +135,23 @@ BYTE_INDEXED_CHUNK = 256
 
 
 def follows_signs(x: Layout) -> bool:
-    """Return True if parameters follow the sign of the exchanged values, so that AdamW has no moments."""
+    """Return True if the optimizer uses only the signs of the exchanged values, so that AdamW keeps no moments."""
     keeps_momentum = (x.gradient_sync != GradientSync.FULL) & (x.gradient_sync != GradientSync.DILOCO)
     return keeps_momentum & (x.sync_sign != 0)
 
 
 def steps_per_exchange(x: Layout) -> int:
-    """Return the number of steps from one exchange between replicas to the next."""
+    """Return the number of steps from one exchange between replicas to the next: 1, or DiLoCo's period."""
     return 1 + (x.sync_period - 1) * (x.gradient_sync == GradientSync.DILOCO)
 
 
 def payload_elements(x: Layout, num_elements: float) -> float:
-    """Return the numbers that a rank contributes to an average step, from the gradient elements that it holds."""
+    """Return the number of values that a rank contributes to the exchange between replicas, averaged over the steps.
+
+    Args:
+        x: The layout.
+        num_elements: Number of gradient elements that the rank holds.
+    """
     of_demo = x.sync_top_k / x.sync_chunk * (x.gradient_sync == GradientSync.DEMO)
     sparse = (x.gradient_sync == GradientSync.RANDOM) | (x.gradient_sync == GradientSync.STRIDING)
     share = of_demo + sparse / x.sync_sparsity + (x.gradient_sync == GradientSync.DILOCO) / x.sync_period
@@ -127,12 +159,14 @@ def payload_elements(x: Layout, num_elements: float) -> float:
 
 
 def payload_bytes(x: Layout, num_elements: float, element_bytes: float) -> float:
-    """Return the bytes that a rank contributes to an average step, with the indices of components that DeMo sends.
+    """Return the bytes that a rank contributes to the exchange between replicas, averaged over the steps.
+
+    DeMo also sends an index with each value.
 
     Args:
         x: The layout.
-        num_elements: Gradient elements that a rank holds.
-        element_bytes: Bytes of an element that a full exchange sends; lossy ones choose their own format.
+        num_elements: Number of gradient elements that the rank holds.
+        element_bytes: Bytes of an element in a full exchange. Lossy exchanges have a format of their own.
     """
     is_lossy = x.gradient_sync != GradientSync.FULL
     chosen = 4 - 2 * (x.payload_precision == PayloadPrecision.BF16)
@@ -142,9 +176,15 @@ def payload_bytes(x: Layout, num_elements: float, element_bytes: float) -> float
 
 
 def sent_bytes(x: Layout, num_elements: float, element_bytes: float) -> float:
-    """Return the bytes that leave a rank in an average step: by an all-gather with DeMo, otherwise by an all-reduce.
+    """Return the bytes that a rank sends in the exchange between replicas, averaged over the steps.
 
-    So DeMo sends more than a full exchange once ``replicas >= chunk / top_k`` where indices are as long as values.
+    DeMo uses an all-gather, the other exchanges an all-reduce. So if indices are as long as values, DeMo sends more
+    than a full exchange once ``replicas >= chunk / top_k``.
+
+    Args:
+        x: The layout.
+        num_elements: Number of gradient elements that the rank holds.
+        element_bytes: Bytes of an element in a full exchange. Lossy exchanges have a format of their own.
     """
     replicas, payload = x.data_parallel_replicate_degree, payload_bytes(x, num_elements, element_bytes)
     gathers = x.gradient_sync == GradientSync.DEMO

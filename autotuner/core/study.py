@@ -25,7 +25,7 @@ from autotuner.core.value import Count, CountFromZero, Positive, derived, value
 
 @value
 class LossCurve:
-    """Losses and times by step.
+    """The loss and the duration of each step of a training.
 
     Example:
         >>> curve = LossCurve(losses=(4.0, 3.0, 2.0), global_batch_size=8)
@@ -41,7 +41,7 @@ class LossCurve:
     """Number of sequences of a step."""
 
     def with_step(self, loss: float, step_time_s: float) -> LossCurve:
-        """Return the curve with one more step."""
+        """Return the curve with one more step at its end."""
         losses, times = (*self.losses, loss), (*self.step_times_s, step_time_s)
         return LossCurve(losses=losses, step_times_s=times, global_batch_size=self.global_batch_size)
 
@@ -53,22 +53,31 @@ class LossCurve:
 
     @property
     def num_samples(self) -> int:
-        """The number of sequences so far."""
+        """The number of sequences that were trained on so far."""
         return self.num_steps * self.global_batch_size
 
     @property
     @derived
     def step_time_s(self) -> float:
-        """The median time of all steps except the first, which allocates and compiles; 0 without a step."""
+        """The median seconds of all steps but the first, which also allocates and compiles; 0 without a step."""
         return statistics.median(self.step_times_s[1:] or self.step_times_s or (0.0,))
 
     def smoothed(self, window_sequences: int) -> tuple[float, ...]:
-        """Return the mean loss of each step and those before it, over about so many sequences."""
+        """Return for each step the mean loss over a window that ends with this step.
+
+        Args:
+            window_sequences: Size of the window in sequences. It is rounded up to whole steps.
+        """
         width = max(1, math.ceil(window_sequences / self.global_batch_size))
         return tuple(statistics.fmean(self.losses[max(0, end - width) : end]) for end in range(1, self.num_steps + 1))
 
     def steps_to(self, target_loss: float, window_sequences: int) -> int | None:
-        """Return the steps after which the mean over a whole window reaches the target; None if it never does."""
+        """Return the number of steps after which the smoothed loss first reaches the target; None if it never does.
+
+        Args:
+            target_loss: The target.
+            window_sequences: Size of the window of the mean, in sequences. Only whole windows count.
+        """
         width = max(1, math.ceil(window_sequences / self.global_batch_size))
         for number, loss in enumerate(self.smoothed(window_sequences), start=1):
             if number >= width and loss <= target_loss:
@@ -105,7 +114,7 @@ its inner decades.
 
 @value
 class OptimizerSpace:
-    """The values that a study may try."""
+    """The values that an optimizer study may try."""
 
     optimizers: tuple[OptimizerName, ...] = tuple(OptimizerName)
     learning_rate: Range | None = None
@@ -144,7 +153,7 @@ class OptimizerSpace:
 
 @value
 class OptimizerCandidate:
-    """One choice of all values that a study searches."""
+    """One combination of optimizer settings, batch size and data-parallel degree that a study tries."""
 
     optimizer: OptimizerSettings
     global_batch_size: int
@@ -158,7 +167,7 @@ class OptimizerCandidate:
 
 @value
 class TargetReached:
-    """The cost of a candidate's way to the target loss."""
+    """The steps, time and cost that a candidate needed to reach the target loss."""
 
     num_steps: int
     num_samples: int
@@ -174,7 +183,7 @@ class TargetReached:
 
 @value
 class PruneReason:
-    """The reason that ended a candidate early: another one was better, or its loss was above the others'."""
+    """The reason why a study stopped a candidate early: a better candidate, or a loss above that of the others."""
 
     time_s: float
     """Time after which it was ended: the other's time to the target, or its own training time."""
@@ -188,7 +197,7 @@ class PruneReason:
 
 @value
 class OptimizerTrial:
-    """A trial of a study as it is stored."""
+    """One trial of an optimizer study, as it is stored."""
 
     id: str
     study_id: str
@@ -217,7 +226,7 @@ class OptimizerTrial:
     @property
     @derived
     def accelerator_hours(self) -> float:
-        """The accelerator-hours of its steps so far, on all of its ranks."""
+        """The accelerator-hours that all ranks of the trial used so far."""
         return sum(self.curve.step_times_s) * self.world_size / 3600
 
 
@@ -269,7 +278,10 @@ class OptimizerStudyRequest:
         return self.space.data_parallel_degrees or (self.layout.data_parallel_degree,)
 
     def layout_of(self, data_parallel_degree: int) -> Layout:
-        """Return the layout with so many data-parallel ranks: other shards if it shards, otherwise other replicas."""
+        """Return the study's layout with this number of data-parallel ranks.
+
+        If the layout shards, the number of shards changes, otherwise the number of replicas.
+        """
         layout = self.layout
         if layout.shard_level == ShardLevel.NONE or layout.data_parallel_shard_degree == 1:
             return replace(layout, data_parallel_replicate_degree=data_parallel_degree)
@@ -277,7 +289,7 @@ class OptimizerStudyRequest:
         return replace(layout, data_parallel_shard_degree=shards)
 
     def job_of(self, candidate: OptimizerCandidate) -> Job:
-        """Return the job of a candidate's trial, on the part of the cluster that it needs."""
+        """Return the job of a candidate's trial: with its batch size, on as many accelerators as it needs."""
         workload = replace(self.job.workload, global_batch_size=candidate.global_batch_size)
         world_size = self.layout_of(candidate.data_parallel_degree).world_size
         return replace(self.job, workload=workload, cluster=_part(self.job.cluster, world_size))
@@ -293,7 +305,7 @@ def _part(cluster: Cluster, world_size: int) -> Cluster:
 
 @value
 class StudyProgress:
-    """The progress of a study: its trials so far."""
+    """The trials of a study so far."""
 
     trials: tuple[OptimizerTrial, ...]
     """Trials by number."""
@@ -303,7 +315,7 @@ class StudyProgress:
 
 @value
 class StudyRun(Run):
-    """An optimizer study, with its trials at the time when it was read."""
+    """The durable run of an optimizer study, with its trials as of the moment when it was read."""
 
     kind: Literal["study"] = "study"
     request: OptimizerStudyRequest
@@ -312,35 +324,35 @@ class StudyRun(Run):
 
     @property
     def trials(self) -> Sequence[OptimizerTrial]:
-        """The trials of the study, by number."""
+        """The trials of the study in the order of their numbers; empty in a list of studies."""
         return () if self.progress is None else self.progress.trials
 
     @property
     @derived
     def name(self) -> str:
-        """The name for people, which need not be unique."""
+        """The name of the study for people. It need not be unique."""
         return self.request.name
 
     @property
     @derived
     def front(self) -> tuple[int, ...]:
-        """The numbers of the trials that no other beats in both time and accelerator-hours, the fastest first."""
+        """The numbers of the trials on the Pareto front of time and accelerator-hours, the fastest first."""
         return tuple(trial.number for trial in self.best)
 
     @property
     def best(self) -> Sequence[OptimizerTrial]:
-        """The trials of the Pareto front, the fastest first."""
+        """The trials on the Pareto front of time and accelerator-hours, the fastest first."""
         return front(self.trials)
 
 
 def front(trials: Iterable[OptimizerTrial]) -> Sequence[OptimizerTrial]:
-    """Return the trials at the target that no other beats in both time and accelerator-hours, the fastest first."""
+    """Return the Pareto front of time and accelerator-hours of trials that reached the target, the fastest first."""
     reached = [(trial, trial.reached) for trial in trials if trial.reached is not None]
     best = [trial for trial, own in reached if not any(dominates(other, own) for _, other in reached)]
     return sorted(best, key=lambda trial: (trial.reached.time_s if trial.reached else 0.0, trial.number))
 
 
 def dominates(one: TargetReached, other: TargetReached) -> bool:
-    """Return True if one is no worse in both time and accelerator-hours, and better in one of them."""
+    """Return True if one result has no more time and accelerator-hours than the other, and less of one of them."""
     ours, theirs = (one.time_s, one.accelerator_hours), (other.time_s, other.accelerator_hours)
     return ours != theirs and ours[0] <= theirs[0] and ours[1] <= theirs[1]

@@ -29,11 +29,9 @@ free."""
 
 
 def collective_environment(layout: Layout) -> dict[str, str]:
-    """Return the environment variables that make NCCL follow the layout; NCCL reads them when the process group starts.
+    """Return the environment variables that make NCCL use the layout's options. NCCL reads them when it starts.
 
-    Options that are left to NCCL set no variable, so that an operator's own variables apply.
-
-    What is left to NCCL sets none, so that an operator's own variables hold.
+    Options that the layout leaves to NCCL set no variable, so that variables of the operator stay in effect.
     """
     variables: dict[str, str] = {}
     if layout.collective_algorithm != CollectiveAlgorithm.AUTO:

@@ -14,7 +14,7 @@ from autotuner.core.value import nearest_divisor
 
 
 def num_experts(job: Job) -> int:
-    """Return the number of experts; 1 in a dense model, so that only one expert rank divides it."""
+    """Return the number of experts of the model; 1 for a dense model, so that no expert degree above 1 fits."""
     return job.model.experts.num_experts if job.model.experts else 1
 
 
@@ -63,7 +63,10 @@ _ENDS = 2
 
 
 def smallest_end(x: Layout, job: Job) -> int:
-    """Return the number of layers of the smaller one of the two end stages, or of an even split's last stage."""
+    """Return the number of layers of the smaller one of the first and the last pipeline stage.
+
+    If all stages are equal up to a remainder, it is the number of layers of the last stage.
+    """
     share = layers_per_stage(x, job.model.num_layers)
     return share - maximum(x.first_stage_less_layers, x.last_stage_less_layers)
 

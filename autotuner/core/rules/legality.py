@@ -29,12 +29,12 @@ HARDWARE_RULES: tuple[Rule, ...] = tuple(rule for rule in _OF_CHOICES if rule.is
 
 
 def reasons(layout: Layout, job: Job, rules: Iterable[Rule] | None = None) -> tuple[Reason, ...]:
-    """Return every rule that the layout breaks; empty for a legal layout.
+    """Return one reason for every rule that the layout breaks; empty for a legal layout.
 
     Args:
-        layout: Layout to judge.
-        job: Model, cluster, workload and software that it must suit.
-        rules: Rules to check; None: ``RULES``, which every trainer must keep.
+        layout: Layout to check.
+        job: Model, cluster, workload and software that the layout must suit.
+        rules: Rules to check; None: ``RULES``, which apply to every trainer.
 
     Example:
         >>> from autotuner.catalog.hardware import load_cluster
@@ -55,20 +55,21 @@ def reasons(layout: Layout, job: Job, rules: Iterable[Rule] | None = None) -> tu
 
 
 def require_legal(layout: Layout, job: Job, rules: Iterable[Rule] | None = None) -> None:
-    """Return if the layout keeps all rules.
+    """Check that the layout keeps all rules; rules that are None mean ``RULES``, which apply to every trainer.
 
     Raises:
-        InvalidInput: With the first rule that is broken, and the nearest value that keeps it.
+        InvalidInput: The layout breaks a rule. The error is about the first broken rule and names the nearest legal
+            value.
     """
     for reason in reasons(layout, job, rules):
         raise InvalidInput(reason.path, to_plain(reason.value(layout, job)), reason.message, reason.nearest)
 
 
 def require_asked(layout: Layout, job: Job, rules: Iterable[Rule] | None = None) -> None:
-    """Return if the layout in a request's field ``layout`` keeps all rules.
+    """Check that the layout in the field ``layout`` of a request keeps all rules; None means ``RULES``.
 
     Raises:
-        InvalidDocument: With every rule that is broken.
+        InvalidDocument: The layout breaks rules. The error lists all of them.
     """
     if broken := reasons(layout, job, rules):
         given = [(f"layout.{one.field}", to_plain(getattr(layout, one.field)), one) for one in broken]
@@ -76,7 +77,7 @@ def require_asked(layout: Layout, job: Job, rules: Iterable[Rule] | None = None)
 
 
 def illegal(layout: Layout, job: Job, rules: Iterable[Rule]) -> bool:
-    """Return True if any of the rules is broken."""
+    """Return True if the layout breaks at least one of the rules; for a table of layouts, a column of booleans."""
     verdict = False
     for rule in rules:
         verdict = verdict | rule.broken(layout, job)

@@ -19,7 +19,7 @@ from autotuner.core.value import value
 
 @value
 class Reason:
-    """The reason why a layout cannot run."""
+    """A reason why a layout cannot run: the broken rule, the field to change, and the nearest legal value."""
 
     rule: str
     """Name of the rule, stable enough for filters."""
@@ -32,22 +32,22 @@ class Reason:
 
     @property
     def path(self) -> str:
-        """The path of the field among all that a caller may send."""
+        """The path of the field in a request, such as ``layout.micro_batch_size`` or ``workload.seq_len``."""
         return self.field if self.is_of_job else f"layout.{self.field}"
 
     @property
     def is_of_job(self) -> bool:
-        """True if the job has to change, because no layout can keep the rule."""
+        """True if the job must be changed, because no layout can keep the rule."""
         return "." in self.field
 
     def value(self, layout: Layout, job: Job) -> Any:
-        """Return the present value of the field."""
+        """Return the present value of the field in the layout or in the job."""
         return reduce(getattr, self.field.split("."), job if self.is_of_job else layout)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A comparison that an impossible layout fails."""
+    """A named condition that a layout must not meet, and the error message if it does."""
 
     name: str
     field: str
@@ -71,7 +71,10 @@ _Message: TypeAlias = str | Callable[[Layout, Job], str]
 
 
 def named(limits: Mapping[str, Limit]) -> tuple[Rule, ...]:
-    """Return rules by their names, which are stable because documentation and filters use them."""
+    """Return the rules made of these limits. The key of each limit becomes the name of its rule.
+
+    Names are stable, because documentation and filters use them.
+    """
     return tuple(limit(name) for name, limit in limits.items())
 
 
@@ -84,15 +87,15 @@ def refuse(
     is_idle: bool = False,
     is_of_hardware: bool = False,
 ) -> Limit:
-    """Return a limit of one field.
+    """Return a limit: a rule without a name, which forbids some values of one field.
 
     Args:
         field: Field to change.
-        broken: Comparison of one layout or of columns.
+        broken: Condition that is true if the rule is broken, for one layout or for columns of layouts.
         message: Reason why the layout cannot run.
-        nearest: Nearest legal value, or a function of layout and job; None: there is none.
-        is_idle: Whether the field has no effect with the other values.
-        is_of_hardware: Whether accelerators, links or software lack the chosen capability.
+        nearest: Nearest legal value, or a function of layout and job that returns it; None: it is not known.
+        is_idle: Whether the rule exists because the field has no effect with the other values.
+        is_of_hardware: Whether the rule exists because accelerators, links or software lack a capability.
     """
     say = message if callable(message) else lambda x, j: message.format(x=x, j=j)
     value: Any = nearest.label if isinstance(nearest, Choice) else nearest
@@ -109,7 +112,16 @@ def held(
     is_idle: bool = False,
     is_of_hardware: bool = False,
 ) -> Limit:
-    """Return the limit of a field that has one value if ``when`` is true; otherwise as ``refuse``."""
+    """Return a limit that allows only one value of a field while a condition is true.
+
+    Args:
+        field: Field to change.
+        value: The only legal value.
+        message: Reason why the layout cannot run with another value.
+        when: Condition on layout and job under which the limit applies; by default it always applies.
+        is_idle: Whether the rule exists because the field has no effect with the other values.
+        is_of_hardware: Whether the rule exists because accelerators, links or software lack a capability.
+    """
     nearest = OPTIONS[field].to_plain(value)
     return refuse(
         field,
@@ -122,22 +134,29 @@ def held(
 
 
 def idle(field: str, message: _Message, when: _Condition) -> Limit:
-    """Return the limit of a field that keeps its default if ``when`` is true, because others have no effect."""
+    """Return a limit that keeps a field at its default while ``when`` is true, as others have no effect then."""
     return held(field, OPTIONS[field].default, message, when, is_idle=True)
 
 
 def lacking(field: str, message: _Message, when: _Condition) -> Limit:
-    """Return the limit of a field that keeps its default if ``when`` is true, for lack of hardware or software."""
+    """Return a limit that keeps a field at its default while ``when`` is true, for lack of hardware or software."""
     return held(field, OPTIONS[field].default, message, when, is_of_hardware=True)
 
 
 def job_limit(path: str, broken: Callable[[Job], bool], message: _Message, nearest: str | None = None) -> Limit:
-    """Return a limit that no layout can keep; ``path`` names the field of the job to change, ``nearest`` its value."""
+    """Return a limit on the job, which no choice of a layout can avoid.
+
+    Args:
+        path: Path of the job's field to change.
+        broken: Condition on the job that is true if the limit is broken.
+        message: Reason why the job cannot run.
+        nearest: Nearest legal value of that field; None: it is not known.
+    """
     return refuse(path, lambda x, j: broken(j), message, nearest)
 
 
 def fields_read(rule: Rule, job: Job) -> frozenset[str]:
-    """Return the fields of a layout that a rule reads, recorded while it judges a plain layout."""
+    """Return the names of the layout fields that a rule reads when it checks a layout with default values."""
     view = _Recorded()
     rule.broken(cast("Layout", view), job)
     return frozenset(view.read)
@@ -157,7 +176,7 @@ class _Recorded:
 
 
 def any_of(value: int, members: Iterable[int]) -> bool:
-    """Return True if a field has one of the values."""
+    """Return True if a field's value is one of the members; for a column, a column of booleans."""
     verdict = False
     for member in members:
         verdict = verdict | (value == member)
@@ -165,5 +184,5 @@ def any_of(value: int, members: Iterable[int]) -> bool:
 
 
 def maximum(left: int, right: int) -> int:
-    """Return the larger of two integers, with operators that columns also have."""
+    """Return the larger one of two integers, or of two columns row by row."""
     return left + (right - left) * (right > left)
