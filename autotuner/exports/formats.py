@@ -102,7 +102,7 @@ def read(text: str, name: str | None = None, num_ranks: int | None = None) -> Im
         target = recognise(text) if name is None else target_of(name)
         if target.read is None:
             readable = ", ".join(t.format for t in FORMATS.values() if t.read)
-            raise InvalidInput("format", target.format, f"is written, not read; read are {readable}")
+            raise InvalidInput("format", target.format, f"can only be written; these can be read: {readable}")
         return _sendable(with_collectives(target.read(text, num_ranks), text))
     except RecursionError as error:  # parsers of JSON, TOML and YAML, of brackets in brackets
         raise InvalidInput("config", text[:60], "is nested too deep") from error

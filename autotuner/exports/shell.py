@@ -70,7 +70,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """The commands and variables of a script."""
+    """The commands and variables of a shell script, found without running it."""
 
     commands: tuple[Command, ...] = ()
     """Every command with arguments, in order."""

@@ -91,7 +91,7 @@ def _lines(arguments: tuple[str, ...]) -> list[str]:
 
 
 class NoteKind(StrEnum):
-    """The outcome of a setting that a reader of an imported configuration should know."""
+    """The outcome of a setting of an imported configuration that the user should know about."""
 
     ASSUMED = "assumed"  # it was not said; this is the trainer's default, or follows from the rest
     CHANGED = "changed"  # a layout cannot say it exactly; this is the nearest
@@ -101,7 +101,7 @@ class NoteKind(StrEnum):
 
 @value
 class Note:
-    """A setting of an imported configuration, and what became of it."""
+    """A note on a setting of an imported configuration: whether its value was assumed, changed, ignored or unknown."""
 
     kind: NoteKind
     setting: str
@@ -229,7 +229,7 @@ class Target:
 
     @property
     def described(self) -> Format:
-        """Return the description of the trainer's format for people."""
+        """Return the description of this trainer's format, for people."""
         return Format(
             format=self.format,
             version=self.version,

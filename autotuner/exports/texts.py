@@ -61,7 +61,7 @@ def yaml_document(text: str) -> dict[str, Any]:
     if re.search(r"[\[{]\s*" * _DEEPEST_YAML, text):
         raise InvalidInput("config", text[:60], "is nested too deep")
     if re.search(r"(^|[\s\[{,])[&*]\w", text):  # repeated anchors would grow without bound
-        raise InvalidInput("config", text[:60], "must name no anchors of YAML (&, *)")
+        raise InvalidInput("config", text[:60], "must not use anchors of YAML (& and *)")
     try:
         value = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -187,7 +187,7 @@ class Module:
             InvalidInput: The module has no function of that name, or its functions call each other without end.
         """
         if name not in self.functions:
-            raise InvalidInput("config", name, f"is no function of the module; it has {', '.join(self.functions)}")
+            raise InvalidInput("config", name, f"is not a function of the module ({', '.join(self.functions)})")
         return self._called(self.functions[name], 0)
 
     def _called(self, function: ast.FunctionDef, depth: int) -> object:
@@ -270,7 +270,7 @@ def parse(text: str) -> ast.Module:
 
 
 def require_short(text: str) -> None:
-    """Raise ``InvalidInput`` for a text that is longer than configurations are."""
+    """Raise ``InvalidInput`` if a text is longer than any configuration."""
     if len(text) > _LONGEST_MODULE:
         raise InvalidInput(
             "config", text[:60], f"has {len(text):,} characters, and {_LONGEST_MODULE:,} are read at most"
@@ -289,7 +289,7 @@ def read_module(text: str) -> Module:
 
 
 def functions_of(body: Sequence[ast.stmt]) -> dict[str, ast.FunctionDef]:
-    """Return the functions of a module by name."""
+    """Return the functions that a Python module defines, by name."""
     return {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
 
 

@@ -73,7 +73,11 @@ class Sizes:
 
 
 class Bench:
-    """A stopwatch for calls on one device. It measures several batches of calls and keeps the best or the median."""
+    """A stopwatch for calls on one device.
+
+    It measures several batches of calls and keeps the best one, since a disturbance can only add time. For collectives
+    on a CPU it keeps the median.
+    """
 
     def __init__(self, device: torch.device, *, budget_s: float) -> None:
         self.device = device

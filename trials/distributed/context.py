@@ -253,7 +253,7 @@ _Blockwise = Callable[[Tensor, Tensor, Tensor, BlockKernel, ContextPart, Process
 
 
 def context_part(grid: Grid) -> ContextPart:
-    """Return the part of every sequence that this rank holds."""
+    """Return the part of every sequence that this rank holds under context parallelism."""
     return ContextPart(rank=grid.context_rank, num_ranks=grid.layout.context_parallel_degree)
 
 

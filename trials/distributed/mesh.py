@@ -174,7 +174,7 @@ class Grid:
 
 
 def local_part(tensor: Tensor) -> Tensor:
-    """Return this rank's shard of a DTensor, which shares its memory; return any other tensor unchanged."""
+    """Return this rank's shard of a DTensor, which shares the DTensor's memory; return any other tensor unchanged."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 

@@ -79,7 +79,7 @@ class ActionLog:
             complete_s: Moment at which the gradients were complete, in seconds from the beginning of the step.
             updated_s: Moment at which the parameters were updated.
             done_s: Moment at which the step was over.
-            averaging_s: Moments of an averaging of parameters among replicas; empty if there was none.
+            averaging_s: Start and end of an averaging of parameters among replicas; empty if there was none.
         """
         self._is_on = False
         passes = tuple(

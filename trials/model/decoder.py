@@ -121,7 +121,7 @@ class Attention(nn.Module):
         Args:
             x_BSD: The hidden state.
             table: The rotary table of the positions; None for a model with learned positions.
-            documents: Lengths of the documents in each row; by default, each row is one document.
+            documents: Number of tokens of each document in the row; empty: each row is one sequence.
         """
         q_BSHE = self.query_norm(self.query(x_BSD).unflatten(-1, (-1, self.head_dim)))
         k_BSKE = self.key_norm(self.key(x_BSD).unflatten(-1, (-1, self.head_dim)))

@@ -193,7 +193,7 @@ def _bound(buckets: Sequence[BucketShard], max_norm: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:
-    """The other ranks, and the steps before the update, that the gradients of a rank involve."""
+    """The other ranks that a rank's gradients involve, and what they do together before the update."""
 
     gradient: dist.ProcessGroup | None = None
     """The ranks that hold one gradient together; None: the whole job."""
