@@ -32,7 +32,8 @@ class Transport:
 
     def __post_init__(self) -> None:
         if self.shares_link and (self.num_delegates is not None or self.overhead_s or self.copy_s):
-            raise InvalidInput("shares_link", self.shares_link, "must be False with delegates, overhead_s or copy_s", nearest=False)
+            rule = "must be False with delegates, overhead_s or copy_s"
+            raise InvalidInput("shares_link", self.shares_link, rule, nearest=False)
         if self.num_delegates is not None and self.num_delegates < 1:
             raise InvalidInput("num_delegates", self.num_delegates, "must be 1 or more", 1)
         for name in ("overhead_s", "copy_s"):
