@@ -43,7 +43,7 @@ _AT_ONCE = 2
 
 
 def new_token_id() -> str:
-    """Ten random base-32 characters."""
+    """Return a new id for an API token: ten random base-32 characters."""
     return "".join(secrets.choice(_BASE32) for _ in range(10))
 
 
@@ -58,23 +58,29 @@ def token_text(token_id: str, secret: str) -> str:
 
 
 def read_token(text: str) -> tuple[str, str] | None:
-    """Id and secret of a token's text; None where it is none."""
+    """Return the id and the secret in the text of an API token, or None if the text is not a token."""
     found = _TEXT.fullmatch(text)
     return None if found is None else (found[1], found[2])
 
 
 def without_tokens(text: str) -> str:
-    """The text with the secret of every token in it left out: somebody may send one where its id belongs."""
+    """Return the text with the secret of every token in it removed.
+
+    Somebody may send a token where only its id belongs.
+    """
     return _IN_TEXT.sub(r"at_\1_…", text)
 
 
 def fingerprint(secret: str) -> str:
-    """Return the hash by which a random secret is found without being stored; 256 bits cannot be recovered."""
+    """Return the hash under which a random secret is stored and found.
+
+    The secret has 256 random bits, so it cannot be recovered from the hash.
+    """
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 class Digests:
-    """Argon2 digests of secrets, a few at a time."""
+    """Argon2 digests (slow hashes) of secrets. At most two secrets are verified at the same time."""
 
     def __init__(self) -> None:
         from argon2 import PasswordHasher  # noqa: PLC0415  # most commands judge no token
@@ -83,11 +89,11 @@ class Digests:
         self._at_once = threading.Semaphore(_AT_ONCE)
 
     def of(self, secret: str) -> str:
-        """Return the digest of a secret that is stored."""
+        """Return the digest of a secret, which is stored in its place."""
         return self._hasher.hash(secret)
 
     def is_of(self, secret: str, digest: str) -> bool:
-        """Return True if the digest is that of the secret; this takes some hundredths of a second on purpose."""
+        """Return True if the digest is that of the secret. This takes some hundredths of a second on purpose."""
         from argon2.exceptions import InvalidHashError, VerificationError  # noqa: PLC0415
 
         with self._at_once:
@@ -102,9 +108,9 @@ _MOST = 1024
 
 
 class Verified:
-    """A cache of verified tokens: their digests by the fingerprint of their text.
+    """A cache of verified tokens, which maps the fingerprint of a token's text to its digest.
 
-    Their validity is checked each time.
+    Whether a token is still valid is checked each time anyway.
     """
 
     def __init__(self) -> None:
@@ -112,7 +118,7 @@ class Verified:
         self._changing = threading.Lock()
 
     def has(self, text: str, digest: str) -> bool:
-        """Return True if that digest was verified for the token."""
+        """Return True if this token was verified earlier against this digest."""
         key = fingerprint(text)
         with self._changing:
             known = self._digests.get(key)
@@ -121,7 +127,7 @@ class Verified:
         return known == digest
 
     def add(self, text: str, digest: str) -> None:
-        """Remember that it is."""
+        """Remember that the token was verified against the digest."""
         with self._changing:
             self._digests[fingerprint(text)] = digest
             if len(self._digests) > _MOST:
@@ -134,7 +140,7 @@ FIRST_ADMIN = "admin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """The tokens by which callers authenticate."""
+    """The API tokens with which callers authenticate."""
 
     store: AccessStore
     clock: Clock
@@ -149,10 +155,12 @@ class Tokens:
         expires_at: float | None = None,
         created_by: str = "",
     ) -> tuple[Token, str]:
-        """Store a new token; its text beside it is kept nowhere and cannot be shown again.
+        """Store a new token and return it with its text, which is kept nowhere and cannot be shown again.
+
+        ``expires_at`` is in epoch seconds; None: the token does not expire.
 
         Raises:
-            InvalidInput: Nobody can have that name, or it would be expired at once.
+            InvalidInput: Nobody can have that name, or the token would have expired already.
         """
         check_name(name)
         now = self.clock.now()
@@ -172,18 +180,23 @@ class Tokens:
         return token, token_text(token.id, secret)
 
     def all(self) -> Sequence[Token]:
-        """Return all tokens by name, then newest first, including those that are no longer valid."""
+        """Return all tokens, also those that are not valid any more, ordered by name.
+
+        Among the tokens of one name the newest comes first.
+        """
         return self.store.list_tokens()
 
     def revoke(self, token_id: str) -> Token:
-        """Take a token back, with the sessions that it opened, from the next request on."""
+        """Revoke a token and the browser sessions that were opened with it, from the next request on."""
         return self.store.revoke_token(token_id, now=self.clock.now())
 
     def install(self, text: str) -> Token:
-        """Store a token that an operator made, for an admin, unless it is stored; one that was taken back stays so.
+        """Store the admin token whose text an operator chose, unless it is stored. A revoked token stays revoked.
 
         Raises:
-            InvalidInput: The text is none, or a token with that id is stored with another secret; it is not quoted.
+            InvalidInput: The text is not a token, or a token with that id is stored with another secret. The error does
+                not
+                quote the text.
         """
         found = read_token(text)
         if found is None:
@@ -212,10 +225,10 @@ class Tokens:
 
 
 def check_alone(host: str) -> None:
-    """Return if a service without a login can only be reached from this machine.
+    """Raise an error if a service without a login would be reachable from other machines.
 
     Raises:
-        InvalidInput: It would listen on an address that other machines reach.
+        InvalidInput: Other machines can reach the address on which the service would listen.
     """
     if not _is_loopback(host):
         rule = (
@@ -226,7 +239,7 @@ def check_alone(host: str) -> None:
 
 
 def install_token_file(tokens: Tokens, path: Path) -> None:
-    """Store the token that an operator laid into a file, as a container's secret; its name and its text stay there.
+    """Store the admin token that an operator put into a file, such as a container's secret. Its text stays in the file.
 
     Raises:
         InvalidInput: The file cannot be read or holds no token.
@@ -240,10 +253,10 @@ def install_token_file(tokens: Tokens, path: Path) -> None:
 
 
 def check_lets_an_admin_in(tokens: Tokens) -> None:
-    """Return if a token is stored that may do everything.
+    """Raise an error if no valid token with the admin scope is stored, because then nobody could manage the service.
 
     Raises:
-        InvalidInput: None is that counts.
+        InvalidInput: No valid admin token is stored.
     """
     if not tokens.has_admin():
         rule = (
@@ -268,7 +281,7 @@ def _is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proxy:
-    """A proxy whose word counts."""
+    """A proxy with a login of its own, which the service trusts to name the caller of a request."""
 
     header: str
     """Header in which the proxy names the caller."""
@@ -280,10 +293,12 @@ class Proxy:
     """Names of callers with the admin scope."""
 
     def caller(self, peer: str, names: Sequence[str]) -> Caller | None:
-        """Return the caller that the proxy names; None if the proxy did not forward this request, or named nobody.
+        """Return the caller that the proxy names, or None if the request did not come from the proxy or names nobody.
+
+        ``peer`` is the address that sent the request, and ``names`` holds the values of the proxy's header.
 
         Raises:
-            NotLetIn: It names several, so that one of them came from the caller; or a name that nobody can have.
+            NotLetIn: The header has several values, so that one came from the caller, or a name that nobody can have.
         """
         if not names or not is_within(peer, self.networks):
             return None
@@ -305,7 +320,7 @@ _PER_MINUTE = 20
 
 
 class Guesses:
-    """Counts wrong tokens by address and by the token guessed at; a digest costs more to judge than to send."""
+    """Counts wrong tokens by address and by the token's id, because checking a token costs more than sending it."""
 
     def __init__(self) -> None:
         from limits import RateLimitItemPerMinute  # noqa: PLC0415  # takes a tenth of a second, which no command has
@@ -316,10 +331,12 @@ class Guesses:
         self._limit = RateLimitItemPerMinute(_PER_MINUTE)
 
     def check(self, address: str, token_id: str) -> None:
-        """Return if the address may guess once more at the token of that id; empty: at an id that no token has.
+        """Return if the address may try the token with that id once more.
+
+        An empty id stands for texts that are no token.
 
         Raises:
-            TooOften: It showed too many wrong ones within a minute.
+            TooOften: The address sent too many wrong ones within a minute.
         """
         key = (household(address), token_id)
         if self._limiter.test(self._limit, *key):
@@ -329,7 +346,7 @@ class Guesses:
         raise TooOften(detail, max(1, math.ceil(wait_s)))
 
     def count(self, address: str, token_id: str) -> None:
-        """Count one more wrong guess."""
+        """Count one more wrong token from that address."""
         self._limiter.hit(self._limit, household(address), token_id)
 
 
@@ -357,7 +374,7 @@ class Shown:
 
 
 class Login:
-    """Tells callers apart, one row of the store for each request and no digest of a token that was seen before."""
+    """Identifies callers. A request costs one row of the store, and no digest if its token was verified before."""
 
     def __init__(
         self, store: AccessStore, clock: Clock, *, proxy: Proxy | None = None, digests: Digests | None = None
@@ -370,11 +387,11 @@ class Login:
         self._guesses = Guesses()
 
     def caller(self, shown: Shown) -> Caller:
-        """Return the sender of the request: by its token, else by the proxy, else by its session.
+        """Return the caller of the request, by its token, else by the proxy's header, else by its browser session.
 
         Raises:
-            NotLetIn: It shows nothing that counts.
-            TooOften: Its address showed that token with a wrong secret, or texts of no token, again and again.
+            NotLetIn: The request has no valid credentials.
+            TooOften: The address sent that token with a wrong secret, or texts that are no token, too many times.
         """
         text = self._token_text(shown)
         if text is not None:
@@ -386,16 +403,16 @@ class Login:
         raise NotLetIn("show a token: as Authorization: Bearer at_…, by AUTOTUNER_TOKEN for commands, or at /login")
 
     def judges_token(self, shown: Shown) -> bool:
-        """Return whether the request is let in by a token or not at all, so that no cookie counts."""
+        """Return True if only a token can authenticate the request, so that its cookie is ignored."""
         return self._token_text(shown) is not None
 
     # ------------------------------------------------------------------ sessions
     def open_session(self, text: str, address: str) -> tuple[Session, str]:
-        """Open a session for a browser by a token; the secret beside the session is for its cookie.
+        """Open a browser session with a token, and return it with the secret for its cookie.
 
         Raises:
-            NotLetIn: The token does not count.
-            TooOften: As ``caller`` raises it.
+            NotLetIn: The token is not valid.
+            TooOften: The address sent wrong tokens too many times, as in ``caller``.
         """
         token, now, secret = self._token(text, address), self._clock.now(), new_secret()
         ends = now + _SESSION_S if token.expires_at is None else min(token.expires_at, now + _SESSION_S)
@@ -404,7 +421,7 @@ class Login:
         return session, secret
 
     def close_session(self, secret: str) -> None:
-        """End the browser's session; a session that is over is no error."""
+        """End the browser session with that secret. If it is over already, nothing happens."""
         self._store.remove_session(fingerprint(secret))
 
     def _session_token(self, secret: str) -> Token:

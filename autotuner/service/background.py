@@ -35,7 +35,7 @@ _THINNING_POLL_S = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Background:
-    """The background work of the service: runs, retunes, performance regression gates and webhooks."""
+    """The background threads of the service, which work on runs, retunes, performance gates and webhooks."""
 
     settings: Settings
     open_store: Callable[[], Store]
@@ -50,12 +50,12 @@ class Background:
     _threads: list[threading.Thread] = field(default_factory=list, init=False)
 
     def start(self) -> None:
-        """Run sweeps, ``settings.num_workers`` at once, and all that goes on beside them."""
+        """Start ``settings.num_workers`` threads that run ``work``."""
         for _ in range(self.settings.num_workers):
             self._run(self.work, "autotuner-worker")
 
     def work(self) -> None:
-        """Run sweeps on this thread, and what goes on beside them on others, until told to stop."""
+        """Run sweeps on this thread until asked to stop, and all other background work on threads of its own."""
         silence_optuna()
         store, owner = self.open_store(), new_owner()
         self.start_checks()
@@ -71,7 +71,7 @@ class Background:
         forever(worker.run_once, poll_s=self.settings.poll_s, shutdown=self._shutdown, name="worker")
 
     def start_checks(self) -> None:
-        """Run checks of clusters on a thread."""
+        """Start a thread that runs checks of clusters."""
         self._start_lane(check_kind(self.open_store(), self.engine_launchers), "checks")
 
     def _start_presence(self, owner: str) -> None:
@@ -106,7 +106,7 @@ class Background:
         )
 
     def request_stop(self) -> None:
-        """Ask every worker to end its trial and give its sweep back; return at once."""
+        """Ask every worker to end its trial and give its sweep back, and return at once."""
         self._shutdown.set()
 
     def stop(self) -> None:

@@ -75,7 +75,7 @@ _UNHELD = dict.fromkeys(("gate", "retune"), "cancelled while no worker held it")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class App(Autotuner):
-    """The application: what REST, dashboard and CLI call."""
+    """The whole application, which the REST API, the dashboard and the commands call."""
 
     settings: Settings
     launcher: Launcher
@@ -91,12 +91,15 @@ class App(Autotuner):
 
     # ------------------------------------------------------------------ names
     def save(self, described: Described, caller: Caller) -> Described:
-        """Store a model or a cluster for everybody under its name, and return it as it is stored.
+        """Store a caller's model or cluster under its name, for everybody, and return it.
 
         Raises:
-            InvalidInput: A cluster's name means this machine, or its engine or queue is not registered. Where trials
-                run elsewhere and nothing is registered here, the second is left to who runs them.
-            Conflict: The catalog has that name, or means something by it (``h100:64``), or another is stored under it.
+            InvalidInput: The cluster has a name that means this machine, or its engine or queue is not registered. A
+                service
+                that runs no trials and has no registered engines does not check engine and queue.
+            Conflict: The name is in the catalog or has a meaning there (``h100:64``), or something different is stored
+                under
+                it.
         """
         name = described.name
         if isinstance(described, Cluster):
@@ -110,10 +113,12 @@ class App(Autotuner):
         return described
 
     def remove(self, cls: type[Described], name: str, caller: Caller) -> Described:
-        """Delete a stored description, a cluster with its checks and measurements, and return it.
+        """Delete a stored model, cluster or profile and return it.
+
+        With a cluster, its checks and measurements are deleted.
 
         Raises:
-            NotYours: Somebody else stored it, and the caller is no admin.
+            NotYours: Another caller stored it, and this caller is not an admin.
             Conflict: A check of the cluster is not finished.
         """
         described = self.store.descriptions.get(cls, name)
@@ -126,22 +131,22 @@ class App(Autotuner):
             check_engine_named(cluster, self.engines)
 
     def engine_standings(self) -> list[EngineStanding]:
-        """Return every engine that clusters may name, with its state; that may take seconds."""
+        """Return every engine that clusters may name, with its state. Asking the engines may take seconds."""
         return ask_engines(self.engines, {name: one.engine for name, one in self.engine_launchers.items()})
 
     def worker_standings(self) -> list[WorkerStanding]:
-        """Return workers with a heartbeat within a day, the latest first, with the runs of each."""
+        """Return the workers that sent a heartbeat within a day, latest first, each with the sweep that it holds."""
         now = self.clock.now()
         held = {lease.owner: lease.run_id for lease in self.store.runs.leases(["sweep"])}
         found = self.store.health.workers()
         return [extended(WorkerStanding, one, is_alive=one.is_alive(now), sweep_id=held.get(one.name)) for one in found]
 
     def trainer_offers(self) -> list[TrainerOffer]:
-        """Return what sweeps may ask of each registered trainer, in their operator's order."""
+        """Return what a sweep may ask of each registered trainer, in the order in which they were registered."""
         return [offered_by(one.trainer) for one in self.trainers.values()]
 
     def trainer(self, name: str) -> Trainer:
-        """The trainer that is registered under that name.
+        """Return the trainer that is registered under that name.
 
         Raises:
             NotFound: With the nearest name.
@@ -153,24 +158,24 @@ class App(Autotuner):
 
     @property
     def kept_trials(self) -> KeptTrials:
-        """The trials of sweeps that somebody looks at."""
+        """Return the cache of the trials of sweeps that people look at."""
         return self._once("kept trials", lambda: KeptTrials(self.store))
 
     @property
     def sweep_tables(self) -> SweepTables:
-        """The tables of sweeps, with the layouts that were predicted and not tried."""
+        """Return the cache of sweeps' tables, which include layouts that were predicted but not tried."""
         return self._once("sweep tables", lambda: SweepTables(self.asides))
 
     # ------------------------------------------------------------------ predictions
     def informed(self, sweep: Sweep) -> Sweep:
-        """The sweep with what it knows of its job's speed from trials that ended before it was asked for."""
+        """Return the sweep with its job calibrated by trials that had ended before the sweep was created."""
         return self.recollection.informed(sweep)
 
     def standing(self, sweep: Sweep) -> SweepStanding:
-        """Return a sweep with its request, its best trial and what is known of it now.
+        """Return a sweep as callers see it now: with its state, its request, its best trial and its findings.
 
         Raises:
-            NotFound: It is not stored any more.
+            NotFound: The sweep is not stored any more.
         """
         sweep = self.informed(sweep)
         best, _ = self.store.ranking(sweep.id, page=Page(limit=1))
@@ -184,12 +189,13 @@ class App(Autotuner):
         )
 
     def preview(self, request: SweepRequest, *, with_remedies: bool = True) -> SweepPreview:
-        """Return the space that the sweep would search.
+        """Return a preview of the sweep: the layouts that it would search, without starting it.
 
-        If nothing fits, remedies take longest to compute, and may be left out.
+        If no layout fits in memory, the preview suggests remedies. They take longest to compute; ``with_remedies``
+        False leaves them out.
 
         Raises:
-            InvalidInput: It holds no layout that a trial can run, or a number is beyond use.
+            InvalidInput: The search space holds no layout that a trial can run, or a number is too large.
         """
         require_modest(request)
         known = request
@@ -202,20 +208,22 @@ class App(Autotuner):
 
     # ------------------------------------------------------------------ durable runs
     def start(self, request: Startable, *, key: str | None = None, caller: Caller = NOBODY_ASKED) -> tuple[Run, bool]:
-        """Queue a run for the request and return it; False if the same key or question had created it before.
+        """Queue a run for the request and return it with True, or return the run that an equal call created with False.
 
         Args:
-            request: Its type is the kind of the run; what it names is resolved.
-            key: Of the caller for this sweep or study, so that asking again makes no second one.
-            caller: Who asks; a sweep and that of a gate are held to their quota.
+            request: The request, whose type decides the kind of the run. Names in it are resolved.
+            key: Idempotency key of the caller for a sweep or a study: the same key creates no second run. None: no key.
+            caller: The caller. Sweeps, also those of gates, are checked against the caller's quota.
 
         Raises:
-            InvalidInput: It can be told now that the run would come to nothing: no layout that a trial can run, a
-                cluster that has no engine or whose engine is not registered, no clusters to compare; or this service's
-                own worker has not the devices. A service without one leaves that to the workers.
-            Conflict: The key was used for another request, or another check of the cluster is not finished.
+            InvalidInput: It is already clear that the run would fail: no layout that a trial can run, a cluster without
+                an
+                engine or with one that is not registered, no clusters to compare; or this service's own worker lacks
+                the
+                devices. A service without a worker leaves that check to the workers.
+            Conflict: The key was used for a different request, or another check of the cluster is not finished.
             NotYours: A gate would replace another caller's baseline.
-            QuotaExceeded: The caller's quota has not so much left.
+            QuotaExceeded: The caller's quota does not have so much left.
         """
         store, now, is_new = self.store, self.clock.now(), True
         match request:
@@ -238,11 +246,11 @@ class App(Autotuner):
         return store.runs.get("sweep", sweep.id), is_new
 
     def read(self, run_id: str, wait_s: float = 0.0) -> Run:
-        """Return a run as it stands; a plan once it is computed or the time is over.
+        """Return a run as it is stored now. A plan is waited for, up to ``wait_s`` seconds, until it is computed.
 
         Raises:
             NotFound: No listed run has that id.
-            InvalidInput: A plan's question cannot be answered as it is; and other errors of a plan.
+            InvalidInput: The question of a plan cannot be answered; a plan may raise other errors, too.
         """
         kind = self.store.runs.identify(run_id).kind
         if kind == "plan":
@@ -251,13 +259,13 @@ class App(Autotuner):
         return with_trials(run, self.store.optimizer_studies.trials(run_id)) if isinstance(run, StudyRun) else run
 
     def stop(self, run_id: str, how: Stop = Stop.CANCEL, *, caller: Caller) -> None:
-        """Stop or pause a run of the caller, as soon as its worker hears of it; a finished run stays unchanged.
+        """Cancel or pause a run of the caller, as soon as its worker hears of it. A finished run stays unchanged.
 
         Raises:
             NotFound: No listed run has that id.
-            NotYours: Somebody else asked for it, and the caller is no admin.
-            NotAllowed: The caller's scope does not cover that of the kind.
-            Conflict: It is to wait and is finished, or must not.
+            NotYours: Another caller created the run, and this caller is not an admin.
+            NotAllowed: The caller's scope is too small for this kind of run.
+            Conflict: The run should be paused, but it is finished or must not be paused.
         """
         kind, now = self.require_own(run_id, caller), self.clock.now()
         if how is Stop.PAUSE:
@@ -268,31 +276,34 @@ class App(Autotuner):
             self.store.runs.cancel(kind, run_id, _UNHELD.get(kind, "cancelled before it began"), now=now)
 
     def resume(self, run_id: str, *, caller: Caller) -> None:
-        """Resume a paused run; the errors are those of ``stop``."""
+        """Resume a paused run. Errors are those of ``stop``."""
         kind = self.require_own(run_id, caller)
         self.store.runs.resume(kind, run_id, now=self.clock.now())
 
     def change(self, sweep_id: str, limits: Mapping[str, Any], *, caller: Caller) -> None:
-        """Give a sweep other limits, with which a finished one goes on; errors as of ``stop``.
+        """Change limits of a sweep's budget. A finished sweep continues with them. Also raises as ``stop`` does.
 
         Raises:
-            InvalidInput: The sweep would end at once.
-            QuotaExceeded: The caller's quota has not so much left.
+            InvalidInput: The sweep would end again at once.
+            QuotaExceeded: The caller's quota does not have so much left.
         """
         self.require_own(sweep_id, caller)
         self.store.control.change_budget(sweep_id, limits, now=self.clock.now(), caller=caller)
 
     def rerun(self, trial_id: str, *, caller: Caller) -> str:
-        """Run a trial again and return the id of its sweep, which continues for that; errors as of ``change``."""
+        """Run a trial again, and return the id of its sweep, which continues for that.
+
+        Errors are those of ``change``.
+        """
         sweep_id = self.store.get_trial(trial_id).sweep_id
         self.require_own(sweep_id, caller)
         self.store.control.rerun(trial_id, now=self.clock.now(), caller=caller)
         return sweep_id
 
     def require_own(self, run_id: str, caller: Caller) -> str:
-        """Return the kind of a run if the caller may stop it; errors as of ``stop``.
+        """Return the kind of a run if the caller may stop it; else raise an error as ``stop`` does.
 
-        The caller has to have asked for the run, or for the retune that it is of, or be an admin.
+        The caller must have created the run or the retune that it belongs to, or be an admin.
         """
         run = self.store.runs.identify(run_id)
         if not caller.scope.covers(run.scope):
@@ -303,23 +314,24 @@ class App(Autotuner):
 
     @property
     def plans(self) -> Plans:
-        """Plans as this process reads and computes them."""
+        """Return the plans, as this process queues, reads and computes them."""
         return self._once("plans", lambda: Plans(self.store.runs, self.asides, self.clock, self.settings.lease_s))
 
     # ------------------------------------------------------------------ what can be started
     def require_runnable(self, request: SweepRequest) -> None:
-        """Return if a sweep can be queued.
+        """Raise an error if the sweep cannot be queued.
 
         Raises:
-            InvalidInput: It holds no layout that a trial can run, or that a trial on the smaller cluster stands for,
-                or as ``refusal`` has it.
+            InvalidInput: The search space holds no layout that a trial can run, or none that a proxy trial on the
+                smaller
+                cluster can stand for; or ``refusal`` returns a reason.
         """
         self.asides.search(require_layouts, request)
         if (refusal := self.refusal(request)) is not None:
             raise refusal
 
     def refusal(self, request: SweepRequest) -> InvalidInput | None:
-        """Return why this service's own worker cannot run the sweep's trials; None if it can, or has none."""
+        """Return why this service's own worker cannot run the sweep's trials; None if it can or does not exist."""
         if not self.settings.num_workers:
             return None
         said = self.launcher.refuses(request.runs_on, request.trainer)
@@ -339,11 +351,11 @@ class App(Autotuner):
     # ------------------------------------------------------------------ once a layout is in use
     @property
     def retuning(self) -> Retuning:
-        """Retunes as people change them, and runs out of turn."""
+        """Return the object that changes retunes and starts their runs."""
         return Retuning(self.store, self.clock)
 
     def create_retune(self, request: RetuneRequest, caller: Caller) -> Retune:
-        """Store a retune; errors as ``Retuning.add`` and ``require_runnable`` have them."""
+        """Store a retune of the caller. Errors are those of ``Retuning.add`` and ``require_runnable``."""
         try:
             self.require_runnable(request.template)
         except InvalidInput as error:
@@ -352,12 +364,12 @@ class App(Autotuner):
 
     @property
     def tokens(self) -> Tokens:
-        """The tokens by which callers authenticate."""
+        """Return the API tokens with which callers authenticate."""
         return Tokens(store=self.store.access, clock=self.clock)
 
     @property
     def webhooks(self) -> Webhooks:
-        """The webhooks to which outcomes are announced."""
+        """Return the webhooks, to which outcomes are posted."""
         return Webhooks(
             store=self.store.announcements,
             poster=self.poster,
@@ -367,7 +379,7 @@ class App(Autotuner):
         )
 
     def rest(self) -> None:
-        """Stop what works beside the answers, and wait for it."""
+        """Stop all background work and computations, and wait until they have ended."""
         self.background.stop()
         plans: Plans | None = self._made.get("plans")
         if plans is not None:
@@ -377,14 +389,14 @@ class App(Autotuner):
             plans.close()
 
     def close(self) -> None:
-        """Stop what works beside the answers and release launcher and store."""
+        """Stop all background work, and close the launcher and the store."""
         self.rest()
         self.launcher.close()
         Autotuner.close(self)  # a class with slots is made twice, so ``super()`` knows the wrong one
 
     @property
     def background(self) -> Background:
-        """The work beside the answers: it executes runs, and looks after what follows them."""
+        """Return the background work: it executes runs and does what follows from their outcomes."""
         return self._once(
             "background",
             lambda: Background(
@@ -440,9 +452,9 @@ def build(
     clock: Clock | None = None,
     names: StoredNames | None = None,
 ) -> App:
-    """Return the application for these settings; arguments replace the real parts.
+    """Return the application for these settings. The other arguments replace its real parts; None: the real part.
 
-    Where ``names`` are passed in, no store is opened before it is asked for; else it is opened now.
+    If ``names`` is given, the store is opened when it is first needed; otherwise it is opened now.
     """
     configure_logs(settings.log_level)
     trainers = read_trainers(settings.trainers) if settings.trainers else {}

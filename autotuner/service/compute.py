@@ -30,7 +30,7 @@ _CALLER: ContextVar[str] = ContextVar("caller of compute subprocesses", default=
 
 @contextmanager
 def asked_by(caller: str) -> Iterator[None]:
-    """Count what is asked for inside this context against the share of the caller of that name."""
+    """Count computations that are requested inside this block against the share of the caller with that name."""
     token = _CALLER.set(caller)
     try:
         yield
@@ -39,7 +39,7 @@ def asked_by(caller: str) -> Iterator[None]:
 
 
 def asker() -> str:
-    """Return the name of the caller whose share counts here; empty if it was not set."""
+    """Return the name of the caller against whose share computations count here; empty if none was set."""
     return _CALLER.get()
 
 
@@ -57,14 +57,16 @@ class _Turn:
 
 
 class Turns:
-    """Gives each free place to the caller who computes least, and among equals to the one served longest ago.
+    """Shares a limited number of places fairly among callers.
 
-    A caller alone has all places. When too many wait, a caller with fewer takes the room of the one with most.
+    A free place goes to the caller who computes least now, and among equals to the one who was served longest ago. A
+    caller who is alone gets all places. If too many computations wait, a new caller with fewer takes a place in the
+    queue from the caller with most.
 
     Args:
-        num_at_once: Places; where there are several, searches leave one to what is short.
-        max_waiting: How many may wait for a place.
-        seconds: How long one of them waits.
+        num_at_once: Number of places. If there are several, searches leave one free for short computations.
+        max_waiting: Number of computations that may wait for a place.
+        seconds: Longest time for which one of them waits.
     """
 
     def __init__(self, num_at_once: int, *, max_waiting: int, seconds: float) -> None:
@@ -78,16 +80,21 @@ class Turns:
         self._served: list[str] = []  # callers who are here, the one served last at the end
 
     def callers(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the callers that compute and that wait now, a caller as often as it has turns."""
+        """Return the callers of the computations that run, and of those that wait.
+
+        Each is a tuple with one name for each computation.
+        """
         with self._changed:
             return tuple(each.caller for each in self._running), tuple(each.caller for each in self._waiting)
 
     @contextmanager
     def take(self, *, is_search: bool) -> Iterator[None]:
-        """Hold a place inside this context.
+        """Wait for a place and hold it until the block ends.
+
+        ``is_search`` is True for a computation that takes long.
 
         Raises:
-            Busy: Too many wait, or none was free in time.
+            Busy: Too many computations wait, or no place became free in time.
         """
         turn = _Turn(asker(), is_search)
         try:
@@ -168,7 +175,7 @@ Outcome = Literal["answered", "raised", "out_of_memory", "broken"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of one computation."""
+    """Limits of time and memory for one computation."""
 
     seconds: float
     memory_bytes: int
@@ -176,13 +183,14 @@ class Limits:
 
 
 class AsidePool:
-    """Computes each answer in a new process, forked from a server that has imported everything and has one thread.
+    """Runs each computation in a new process, which is forked from a server with all modules imported and one thread.
 
-    The server is the one of ``multiprocessing``; it ends with the service, and starts again where it is gone.
+    The server is that of ``multiprocessing``. It ends with the service, and is started again if it is gone.
 
     Args:
-        num_at_once: Processes that compute at once; where there are several, searches leave one to what is short.
-        limits: What each may take; it waits for its turn no longer than that.
+        num_at_once: Number of computations that run at once. If it is above 1, searches leave one place free for short
+            ones.
+        limits: Time and memory that each may take. None waits for its turn longer than that time.
     """
 
     def __init__(self, num_at_once: int, limits: Limits) -> None:
@@ -196,22 +204,22 @@ class AsidePool:
 
     @property
     def standing(self) -> AsidesStanding:
-        """Return the numbers of running, waiting and ended computations."""
+        """Return the numbers of computations that run and that wait, and of those ended without an answer."""
         running, waiting = self._turns.callers()
         return AsidesStanding(num_running=len(running), num_waiting=len(waiting), num_ended=self._ended)
 
     def ask(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
-        """Call it in a process of its own."""
+        """Call a short function in a process of its own and return its result."""
         with self._turns.take(is_search=False):
             return cast("Answer", self._answer(function, args, kwargs))
 
     def search(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
-        """Call it in a process of its own, and keep one free for what is short."""
+        """Call a function that takes long in a process of its own. One place stays free for short functions."""
         with self._turns.take(is_search=True):
             return cast("Answer", self._answer(function, args, kwargs))
 
     def close(self) -> None:
-        """End the running computations."""
+        """End all running computations."""
         with self._mutex:
             for process in self._running:
                 process.kill()

@@ -15,10 +15,10 @@ _LONGEST = 100
 
 
 def read_networks(text: str, setting: str) -> tuple[Network, ...]:
-    """The networks of a list with commas: ``10.1.0.0/16, 127.0.0.1``.
+    """Return the networks in a comma-separated list, such as ``10.1.0.0/16, 127.0.0.1``.
 
     Raises:
-        InvalidInput: One of them is none; it names the setting.
+        InvalidInput: An entry is not a network. The error names the setting.
     """
     return tuple(_network(one, setting) for one in map(str.strip, text.split(",")) if one)
 
@@ -35,7 +35,12 @@ def is_held(address: Address, networks: Sequence[Network]) -> bool:
 
 
 def household(address: str) -> str:
-    """Return what one customer of a provider has: an IPv4 address, or the first 64 bits of an IPv6 one."""
+    """Return the part of an address that identifies a provider's customer.
+
+    This is the whole IPv4 address, or the network of the first 64 bits of an IPv6 address.
+
+    A text that is not an address is returned unchanged.
+    """
     if (one := read_address(address)) is None:
         return address
     plain = unmapped(one)
@@ -43,7 +48,7 @@ def household(address: str) -> str:
 
 
 def read_address(text: str) -> Address | None:
-    """The address of a text; None where it is none."""
+    """Return the IP address that the text describes, or None if it describes none."""
     try:
         return ip_address(text.strip())
     except ValueError:
@@ -51,7 +56,7 @@ def read_address(text: str) -> Address | None:
 
 
 def unmapped(address: Address) -> Address:
-    """The IPv4 address of an IPv4-mapped IPv6 address; others as they are."""
+    """Return the IPv4 address in an IPv4-mapped IPv6 address; other addresses are returned unchanged."""
     return address if isinstance(address, IPv4Address) else address.ipv4_mapped or address
 
 

@@ -16,7 +16,10 @@ from autotuner.runs.tracing import traced_by
 
 
 def configure_logs(level: str) -> None:
-    """Log events of that level and above; for the whole process, so only the composition root calls it."""
+    """Configure the log of the whole process to show events of that level and above.
+
+    Only the composition root calls it.
+    """
     renderer = structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer()
     structlog.configure(
         processors=[
@@ -33,7 +36,7 @@ def configure_logs(level: str) -> None:
 
 
 def silence_optuna() -> None:
-    """Keep Optuna from announcing every study; a sweep has its own events."""
+    """Stop Optuna from logging every study, since a sweep writes events of its own."""
     import optuna  # noqa: PLC0415  # a service that runs no sweep needs none
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -49,10 +52,12 @@ def _name_trace(_: object, __: str, line: MutableMapping[str, Any]) -> MutableMa
 
 @contextmanager
 def exporting(telemetry: Literal["none", "otlp"]) -> Iterator[None]:
-    """Send the spans of this process where OTEL_EXPORTER_OTLP_ENDPOINT and its like say, if that is wanted.
+    """Export the spans of this process while the block runs, if ``telemetry`` is ``otlp``.
+
+    The variable OTEL_EXPORTER_OTLP_ENDPOINT and similar ones say where to.
 
     Raises:
-        InvalidInput: It is wanted, and the extra is not installed.
+        InvalidInput: The export is wanted, but the extra ``telemetry`` is not installed.
     """
     if telemetry == "none":
         yield

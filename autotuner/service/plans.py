@@ -30,10 +30,10 @@ _log = structlog.get_logger(__name__)
 
 
 class Plans:
-    """Plans as this process of the service asks, reads and computes them.
+    """Queues, reads and computes plans in this process of the service.
 
-    Its workers look for plans whenever somebody asks for one or reads one that is not computed yet, so a plan whose
-    process died is taken over by the process of whoever reads it.
+    Its workers look for plans whenever a caller asks for one or reads one that is not computed yet. So if a process
+    dies, the process of the next reader takes over its plan.
     """
 
     def __init__(self, store: RunStore, asides: Asides, clock: Clock, lease_s: float) -> None:
@@ -48,11 +48,11 @@ class Plans:
         self._idle: list[Worker] = []
 
     def ask(self, request: PlanRequest) -> tuple[PlanRun, bool]:
-        """Return the plan of that question, queued unless it is, and whether it is new; a failed one is queued again.
+        """Return the plan for that question, and True if it is new. It is queued if it is new, or if it failed earlier.
 
         Raises:
             InvalidInput: There are no clusters to compare, or too many.
-            NotFound: The catalog has no accelerator of a name.
+            NotFound: The catalog has no accelerator with a given name.
         """
         offers(request)  # what cannot be compared is refused at once, not to whoever reads the plan
         now = self._clock.now()
@@ -64,11 +64,11 @@ class Plans:
         return self.read(run.id), is_new
 
     def read(self, plan_id: str, wait_s: float = 0.0) -> PlanRun:
-        """Return the plan of that id, once it is computed or the time is over.
+        """Return the plan with that id as soon as it is computed, or unfinished after ``wait_s`` seconds.
 
         Raises:
-            NotFound: It was never asked for, is forgotten, or was left uncomputed by another release.
-            InvalidInput: Its question cannot be answered as it is; and other errors of ``plan``.
+            NotFound: The plan was never asked for, was deleted, or was left unfinished by another release.
+            InvalidInput: The question cannot be answered; ``plan`` may raise other errors, too.
         """
         deadline = time.monotonic() + wait_s
         while True:
@@ -82,11 +82,14 @@ class Plans:
                 self._ended.wait(min(_LOOK_S, left_s))
 
     def request_stop(self) -> None:
-        """Ask for the plans that are computed here to be given back; return at once."""
+        """Ask the workers to give back the plans that this process computes, and return at once."""
         self._shutdown.set()
 
     def close(self) -> None:
-        """Give back what is computed here, and wait for it; whoever reads it next has it computed anew."""
+        """Give back the plans that this process computes, and wait for that.
+
+        The next reader's process computes them again.
+        """
         self.request_stop()
         with self._ended:
             threads = list(self._threads)

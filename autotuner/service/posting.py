@@ -46,7 +46,7 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 
 
 def refusal(address: str, allowed: Sequence[Network]) -> str | None:
-    """Return why nothing is posted to that address, as a sentence; None if it is allowed."""
+    """Return why nothing may be posted to that address, as a sentence, or None if it is allowed."""
     one = ip_address(address)
     if is_public(one) or is_allowed(one, allowed):
         return None
@@ -96,12 +96,12 @@ _MAX_PORT = 2**16 - 1
 
 
 class Refused(Exception):
-    """Raised when a destination is refused; the message says why, as a sentence."""
+    """Raised when a destination for a post is refused. The message says why, as a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """A destination that a body is posted to."""
+    """A checked URL to which a body is posted, with the addresses of its host."""
 
     url: httpx.URL
     """URL as the caller gave it."""
@@ -113,11 +113,12 @@ class Destination:
 
 
 def check_url(url: str, allowed: Sequence[Network]) -> None:
-    """Return if a webhook may have that URL, as far as its text tells.
+    """Raise an error if a webhook must not have that URL, as far as the text of the URL shows.
 
     Raises:
-        InvalidInput: It is no URL with a host, has a port that does not exist, carries a password, goes without TLS
-            where nothing but the public internet is allowed, or names an address that is refused.
+        InvalidInput: It is not a URL with a host, has an impossible port, contains a password, uses http although only
+            the
+            public internet is allowed, or names an address that is refused.
     """
     parsed = _parsed(url)
     _require_port(parsed)
@@ -130,11 +131,11 @@ def check_url(url: str, allowed: Sequence[Network]) -> None:
 
 
 def destination(url: str, allowed: Sequence[Network], resolve: Resolver) -> Destination:
-    """The URL with the addresses of its host, which is looked up this once.
+    """Return the URL with the addresses of its host, which is looked up once, here.
 
     Raises:
-        Refused: One of these is refused, or there is none.
-        InvalidInput: An older release took a URL that ``check_url`` refuses.
+        Refused: One of the addresses is refused, or there is none.
+        InvalidInput: ``check_url`` refuses the URL, which an older release accepted.
     """
     parsed = _parsed(url)
     _require_port(parsed)
@@ -150,13 +151,13 @@ def destination(url: str, allowed: Sequence[Network], resolve: Resolver) -> Dest
 
 
 def origin(url: str) -> str:
-    """Scheme, host and port alone: what follows them is often a credential, and told to nobody."""
+    """Return only the scheme, host and port of a URL, because what follows is often a credential."""
     parsed = _parsed(url)
     return f"{parsed.scheme}://{parsed.netloc.decode('ascii')}"
 
 
 def port(url: httpx.URL) -> int:
-    """The one that is connected to."""
+    """Return the port to which a connection is made: the one in the URL, or the default of its scheme."""
     return url.port or (443 if url.scheme == "https" else 80)
 
 
@@ -207,21 +208,21 @@ _SHOWN = 200
 
 
 class Flag(Protocol):
-    """Says whether something that is under way is still wanted; a ``threading.Event`` is one."""
+    """An object that says whether work must stop, such as a ``threading.Event``."""
 
     def is_set(self) -> bool:
-        """Return True once it is not."""
+        """Return True once the work must stop."""
         ...
 
 
 class Poster:
-    """Posts to addresses that are allowed, without redirects, proxies or answers of any length.
+    """Posts bodies to allowed addresses. It follows no redirects, uses no proxies and limits the length of answers.
 
     Args:
-        allowed: Networks beside the public internet.
-        resolve: Looks names up, once for each post.
-        tls: Whom certificates are trusted from; None: as httpx has it, ``SSL_CERT_FILE`` included.
-        limit_s: For all of a post but the look-up.
+        allowed: Networks that are allowed in addition to the public internet.
+        resolve: Looks up the addresses of a host name, once for each post.
+        tls: The certificates to trust; None: those of httpx, including ``SSL_CERT_FILE``.
+        limit_s: Seconds for a whole post, without the look-up.
     """
 
     def __init__(
@@ -238,9 +239,9 @@ class Poster:
         self._limit_s = limit_s
 
     def post(self, url: str, body: bytes, headers: Mapping[str, str], stop: Flag | None = None) -> WebhookAnswer | None:
-        """Post the body, with headers beside our own, and say how that ended.
+        """Post the body with additional headers, and return the answer or why there is none.
 
-        Set from another thread, ``stop`` ends the wait for an answer; None comes back then.
+        Another thread may set ``stop`` to end the wait for an answer; then the result is None.
         """
         try:
             there = destination(url, self._allowed, self._resolve)

@@ -14,7 +14,10 @@ from autotuner.store.options import Ages
 
 
 class Settings(BaseSettings):
-    """Every setting, as ``AUTOTUNER_<NAME>`` in the environment; the defaults need no server and no set-up."""
+    """All settings of the service, read from environment variables ``AUTOTUNER_<NAME>``.
+
+    The defaults need no set-up.
+    """
 
     model_config = SettingsConfigDict(env_prefix="AUTOTUNER_", frozen=True, extra="forbid")
 
@@ -213,7 +216,7 @@ class Settings(BaseSettings):
 
     @property
     def ages(self) -> Ages:
-        """Retention periods in days; None keeps records for ever."""
+        """Return the retention periods in days. None keeps records for ever."""
         return Ages(
             steps=self.keep_steps_days or None,
             announcements=self.keep_announcements_days or None,

@@ -44,7 +44,10 @@ Source: docs.slack.dev/reference/block-kit/blocks/section-block.
 
 
 def payload(announcement: Announcement, form: PayloadFormat, public_url: str | None) -> bytes:
-    """The body in that format, byte by byte as it is signed and posted; without a public URL nothing is linked."""
+    """Return the body to post for an announcement, in the given format. Exactly these bytes are signed.
+
+    Without a public URL, the body has no links.
+    """
     match form:
         case PayloadFormat.JSON:
             document = _document(announcement, public_url)
@@ -54,12 +57,12 @@ def payload(announcement: Announcement, form: PayloadFormat, public_url: str | N
 
 
 def link(announcement: Announcement, public_url: str | None) -> str | None:
-    """Return the address under which a browser finds the announced result; None without a public URL."""
+    """Return the address where a browser finds the announced result, or None if the service has no public URL."""
     return f"{public_url.rstrip('/')}{announcement.path}" if public_url else None
 
 
 def iso_time(epoch_s: float) -> str:
-    """``2026-11-20T15:51:07Z``, as RFC 3339 has it."""
+    """Return a time as text in the form of RFC 3339, such as ``2026-11-20T15:51:07Z``."""
     return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -144,15 +147,15 @@ Source: Standard Webhooks 1.0.0, "Signature scheme", github.com/standard-webhook
 
 
 def new_secret() -> str:
-    """Return a random key in the form of receivers: ``whsec_`` and base64."""
+    """Return a random secret for a webhook, in the form that receivers expect: ``whsec_`` and base64."""
     return _PREFIX + base64.b64encode(secrets.token_bytes(_NUM_BYTES)).decode()
 
 
 def check_secret(secret: str) -> None:
-    """Return if it can be a key.
+    """Raise an error if the text cannot be the secret of a webhook.
 
     Raises:
-        InvalidInput: It has not that form, or is too short or long; it is not quoted.
+        InvalidInput: The text has not that form, or is too short or too long. The error does not quote it.
     """
     if not _FEWEST_BYTES <= len(_key(secret)) <= _MOST_BYTES:
         rule = f"must be {_PREFIX} and {_FEWEST_BYTES} to {_MOST_BYTES} bytes in base64; left out, one is made"
@@ -160,13 +163,13 @@ def check_secret(secret: str) -> None:
 
 
 def signed_headers(secret: str, message_id: str, at: float, body: bytes) -> dict[str, str]:
-    """The headers by which a receiver knows who posted the body, and when.
+    """Return the headers with the signature, by which a receiver knows who posted the body, and when.
 
     Args:
-        secret: As ``new_secret`` makes it.
-        message_id: Equal each time that the message is posted, so that a receiver takes it once.
-        at: When it is posted, epoch seconds; a receiver refuses what is minutes old.
-        body: What is posted, byte by byte.
+        secret: The secret of the webhook, in the form of ``new_secret``.
+        message_id: Id of the message, the same in every attempt, so that a receiver can ignore repeats.
+        at: Time of the post in epoch seconds. A receiver refuses a post that is minutes old.
+        body: The exact bytes that are posted.
     """
     when = str(int(at))
     signed = b".".join((message_id.encode(), when.encode(), body))
@@ -188,7 +191,7 @@ def _key(secret: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhooks:
-    """The webhooks that announcements go to, with the state of their deliveries."""
+    """The webhooks to which announcements are posted, with the state of their deliveries."""
 
     store: AnnouncementStore
     poster: Poster
@@ -199,11 +202,13 @@ class Webhooks:
     """Public address of the service, for links."""
 
     def add(self, asked: WebhookCreate, created_by: str = "") -> Webhook:
-        """Store a new one, with a secret if it has none; whatever is announced from now on goes there.
+        """Store a new webhook and return it, with a new secret if the request has none.
+
+        Later announcements are posted to it.
 
         Raises:
-            InvalidInput: Its URL leads nowhere, or where nothing may be posted; or its secret is none.
-            Conflict: Its name is taken.
+            InvalidInput: Nothing may be posted to its URL, or its secret is not one.
+            Conflict: Another webhook has its name.
         """
         check_url(asked.url, self.allowed)
         if asked.secret:
@@ -221,7 +226,7 @@ class Webhooks:
         return added
 
     def standing(self, webhook: Webhook) -> WebhookStanding:
-        """Return a webhook as callers may see it: of its URL the host alone, and its deliveries counted."""
+        """Return a webhook as callers may see it: with only the host of its URL, and the numbers of its deliveries."""
         return extended(
             WebhookStanding,
             webhook,
@@ -231,14 +236,14 @@ class Webhooks:
         )
 
     def standings(self) -> list[WebhookStanding]:
-        """Return all webhooks, by name."""
+        """Return all webhooks as callers may see them, ordered by name."""
         return [self.standing(one) for one in self.store.list_webhooks()]
 
     def _count(self, webhook: Webhook, state: DeliveryState) -> int:
         return self.store.deliveries(webhook=webhook.name, state=state, page=Page(limit=1))[1]
 
     def test(self, name: str) -> WebhookAnswer:
-        """Post something to a webhook now, once, and say how that ended."""
+        """Post a test announcement to a webhook once, now, and return its answer."""
         webhook = self.store.get_webhook(name)
         told = Announcement(
             id=f"test-{uuid4().hex[:10]}",
@@ -255,7 +260,10 @@ class Webhooks:
         return answer
 
     def post(self, webhook: Webhook, announcement: Announcement, stop: Flag | None = None) -> WebhookAnswer | None:
-        """Post an announcement to a webhook, signed with its secret; None if it was stopped before it was answered."""
+        """Post an announcement to a webhook, signed with its secret, and return the answer.
+
+        The result is None if ``stop`` was set before the answer came.
+        """
         body = payload(announcement, webhook.format, self.public_url)
         headers = signed_headers(webhook.secret, announcement.id, self.clock.now(), body)
         try:
