@@ -106,7 +106,7 @@ def require_layouts(request: SweepRequest, *, most: int = MAX_SEARCHED) -> None:
         chunks.append(chunk)
         num_legal += len(chunk)
         if num_legal > most:
-            rule = "legal layouts are more than a sweep searches; name fewer values"
+            rule = "legal layouts are more than a sweep can search; name fewer values for some options"
             raise SpaceTooLarge("space", f"more than {most}", rule, most)
     if not num_legal:
         raise empty_space(request.job, request.space, rules, "holds no layout that a trial can run")
@@ -114,7 +114,7 @@ def require_layouts(request: SweepRequest, *, most: int = MAX_SEARCHED) -> None:
         trials = trials_on(request, request.small_cluster, concatenate(chunks))
         if not len(trials):
             whys = "; ".join(f"{count} layouts: {why}" for why, count in trials.refused[:MOST_REASONS])
-            rule = f"holds no trial that stands for a layout of the job: {whys}"
+            rule = f"has no proxy trial (smaller trial) that can stand for a layout of the job: {whys}"
             raise InvalidInput("trial_cluster", request.small_cluster.name, rule)
 
 

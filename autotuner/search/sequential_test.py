@@ -49,10 +49,10 @@ class Sitting:
 
 
 def sittings(groups: Sequence[Floats]) -> tuple[Sitting, ...]:
-    """Return the summary of each group of runs, given the logarithms of their rates.
+    """Return a summary of each session (group of runs), given the logarithms of the runs' throughput.
 
-    A few outliers in a group are moved towards its median. The distance that counts as an outlier is computed from all
-    groups together.
+    A few outliers in a session are moved towards its median. The distance that counts as an outlier is computed from
+    all sessions together.
     """
     scale = _robust_deviation(groups)
     found = []
@@ -107,10 +107,10 @@ _POINTS, _NO_WEIGHT = 401, 1e-7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Belief:
-    """The likelihood of each possible change of the rate, as a mixture of normal distributions of the log change.
+    """The likelihood of each possible change of the throughput from reference to candidate, given their runs.
 
-    Each part of the mixture assumes one combination of standard deviations: from run to run, from session to session,
-    and their ratio between the two layouts.
+    It is a mixture of normal distributions of the log change. Each part of the mixture assumes one combination of
+    standard deviations: from run to run, from session to session, and their ratio between the two layouts.
     """
 
     log_weights: Floats
@@ -135,7 +135,7 @@ class Belief:
         return Belief(**{f.name: getattr(self, f.name)[kept] for f in fields(self)})
 
     def noise(self) -> float:
-        """Return the likely standard deviation of the log rate from run to run of the candidate."""
+        """Return the likely relative standard deviation from run to run of the candidate."""
         return math.exp(float(self._weights() @ np.log(self.within)))
 
     def middle(self) -> float:
@@ -166,7 +166,7 @@ class Belief:
 
 
 def believe(reference: Sequence[Sitting], candidate: Sequence[Sitting]) -> Belief:
-    """Return what runs of two layouts in separate sessions say about the change of the rate between the layouts.
+    """Return what runs of two layouts in separate sessions say about the change of the throughput between the layouts.
 
     Args:
         reference: Sessions of the layout that is compared with.
@@ -185,14 +185,14 @@ def believe(reference: Sequence[Sitting], candidate: Sequence[Sitting]) -> Belie
 
 
 def believe_pairs(differences: Sitting) -> Belief:
-    """Return what pairs of runs say about the change of the rate, if both layouts ran in turn in one session.
+    """Return what pairs of runs say about the change of throughput, if both layouts ran in turn in one session.
 
     Effects of the session on both layouts cancel out in the differences. Here the deviation itself counts as uniform,
     not its logarithm. Without the scatter of other sessions, three pairs that lie close by chance would be an alarm too
     often: 1.3 of 100 equal layouts at a noise of 5 %, where this leaves 0.7.
 
     Args:
-        differences: Differences of the log rates of each pair, candidate less reference.
+        differences: Differences of the log throughput of each pair, candidate less reference.
     """
     apart = math.sqrt(2) * _WITHIN
     return Belief(
@@ -267,9 +267,13 @@ def _paid(belief: Belief, test: SequentialTest) -> tuple[float, float]:
 def decide(belief: Belief, test: SequentialTest) -> Decision:
     """Return whether the candidate is slower than the tolerance allows, is not slower, or is not decided yet.
 
-    Two bets run on the result (see the module). A bet on a loss multiplies its stake by 1 / ``false_alarms`` in at most
-    that share of equal layouts, however long it runs; the bet on no loss multiplies its stake by 1 / (1 - ``power``) in
-    at most that share of layouts with the loss.
+    Two bets are tested (see the module): that the candidate lost ``test.loss``, and that it lost nothing. The bet on a
+    loss multiplies its stake by 1 / ``false_alarms`` in at most that share of equal layouts, however long it runs; the
+    bet on no loss multiplies its stake by 1 / (1 - ``power``) in at most that share of layouts with the loss.
+
+    Args:
+        belief: Likelihood of each change of throughput, given the runs.
+        test: Tolerance and error probabilities.
     """
     (on_loss, on_none), change = _paid(belief, test), math.expm1(belief.middle())
     if change < -test.tolerance and on_loss >= -math.log(test.false_alarms):
@@ -325,7 +329,7 @@ def compare(
 
 
 def weigh(reference: Sequence[RunGroup], candidate: Sequence[RunGroup], *, same_sitting: bool = False) -> Belief:
-    """Return the likelihood of each change of the rate, given the runs. The arguments are those of ``compare``.
+    """Return the likelihood of each change of throughput, given the runs. The arguments are those of ``compare``.
 
     Raises:
         InvalidInput: The reference or the candidate has no runs.
@@ -441,7 +445,7 @@ is found, and the latest, which know how runs differ now."""
 
 
 def longer_baseline(baseline: Sequence[RunGroup], runs: RunGroup) -> tuple[RunGroup, ...]:
-    """Return the baseline with one more group of runs. Only the first 5 and the last 15 groups are kept."""
+    """Return the baseline with the runs of one more session. Only the first 5 and the last 15 sessions are kept."""
     groups = (*baseline, runs)
     if len(groups) <= _FIRST_GROUPS + _LAST_GROUPS:
         return groups

@@ -124,7 +124,8 @@ def offers(request: PlanRequest) -> tuple[Offer, ...]:
     found = [offer for name in names for offer in _of_accelerator(request, name)]
     found += [Offer(cluster=resolved(cluster)) for cluster in request.clusters]
     if not found:
-        rule = f"leaves no cluster of up to {request.max_accelerators:,} accelerators that could hold the model in time"
+        limit = f"up to {request.max_accelerators:,} accelerators"
+        rule = f"cannot be reached: no cluster of {limit} holds the model and is fast enough"
         goal = request.goal
         limits = [f"{goal.num_tokens:.3g} tokens"]
         limits += [f"{goal.deadline_s / 86_400:g} days"] if goal.deadline_s else []

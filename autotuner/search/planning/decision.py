@@ -91,7 +91,7 @@ class Told:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Belief:
-    """The joint normal distribution of the logarithms of the run times, in hours, of several clusters."""
+    """Joint normal distribution of the logarithms of the run times, in hours, of several clusters."""
 
     log_hours: Floats
     """Their means."""
@@ -106,7 +106,7 @@ class Belief:
 
     @classmethod
     def of(cls, found: Sequence[Outcome], errors: Sequence[Errors]) -> Belief:
-        """Return the belief about the run times before anything is measured.
+        """Return the distribution of the run times before anything is measured.
 
         Args:
             found: Predicted run of each cluster.
@@ -140,9 +140,12 @@ class Belief:
         return found
 
     def after(self, told: Told) -> Belief:
-        """Return the belief that would remain after a small sweep.
+        """Return the distribution of the run times that would remain after a small sweep.
 
-        Only the uncertainty shrinks: its results are not known yet.
+        Only the uncertainty shrinks: the results of the sweep are not known yet.
+
+        Args:
+            told: The information that the sweep would give.
         """
         rows = np.zeros((len(told.rows), self.weights.shape[1]))
         rows[:, _columns(self.accelerators, told.accelerator)] = told.rows
@@ -264,7 +267,7 @@ class Decision:
         Applied Statistical Decision Theory, preposterior analysis).
 
         Args:
-            after: The belief that would remain after a small sweep.
+            after: The distribution of the run times that would remain after a small sweep.
         """
         means = self._drawn(self.belief.shared_covariance - after.shared_covariance)
         return self._dollars_below(self.loss.expected(means, after.deviations))

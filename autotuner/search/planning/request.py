@@ -55,7 +55,7 @@ class Goal:
         for name in ("num_tokens", "deadline_s", "price_limit"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise InvalidInput(name, value, "must be above 0, and a number")
+                raise InvalidInput(name, value, "must be a finite number above 0")
 
 
 @value

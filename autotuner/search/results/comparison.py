@@ -287,7 +287,7 @@ def _parts(contenders: Sequence[Contender]) -> tuple[PartsAre, tuple[tuple[Part,
 def measured_parts(
     trials: Sequence[Trial],
 ) -> tuple[PartsAre, tuple[tuple[Part, ...], ...]] | None:
-    """Return the measured parts of every trial's step in one order, after their source: measured or simulated.
+    """Return the parts of every trial's step in one order, and their source: ``measured`` or ``simulated``.
 
     The parts are those of a profiled step if every trial has one, else the phases of timed steps. Return None if some
     trial has neither, or ran a smaller layout in place of its own (proxy trial).

@@ -28,7 +28,7 @@ TRIED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAILED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """A trial with its results: throughput, step time, MFU, memory and price."""
+    """The results of a trial: throughput, step time, MFU, memory and price, measured or estimated."""
 
     trial: int
     """Its number in its sweep."""
@@ -130,7 +130,7 @@ _GRID = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """The certainty of a trial's place in the ranking."""
+    """The certainty of a trial's place in the ranking: probability to be the best, ties, error of its step time."""
 
     probability_best: float
     """Probability that this trial's layout is the best of those ranked, 0..1; the probabilities sum to 1."""

@@ -236,7 +236,7 @@ class ComparedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy:
-    """How close the predictions of a sweep were to the results of its trials."""
+    """The accuracy of a sweep's predictions: how close they were to the results of its trials."""
 
     trials: tuple[ComparedTrial, ...]
     """Those that were measured, by number."""

@@ -137,7 +137,7 @@ class LearntFactor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
-    """What the stored trials on one platform say about its speed, and how well predictions did there."""
+    """The calibration of one platform by the stored trials on it, and how accurate predictions were there."""
 
     platform: Platform
     num_trials: int

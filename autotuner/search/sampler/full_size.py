@@ -145,7 +145,7 @@ class FullSize:
 
 
 def times_in_intervals(layouts: LayoutColumns, predictions: PredictionColumns, job: Job) -> Prior:
-    """Return the belief about step times that the intervals of predictions express."""
+    """Return a prior for step times whose standard deviations are those behind the intervals of predictions."""
     return time_prior(layouts, predictions, interval_error(layouts, job))
 
 
@@ -189,7 +189,7 @@ class SmallScale:
         )
 
     def scaled(self, layout: Layout) -> ScaledTrial:
-        """Return the proxy trial that stands for a layout."""
+        """Return the proxy trial (a smaller trial on fewer ranks) that runs in place of a layout."""
         if layout not in self._scaled:
             self._scaled[layout] = self._trials.trial_of(layout)
         return self._scaled[layout]

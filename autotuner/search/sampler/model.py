@@ -129,7 +129,7 @@ def _equal(values: Sequence[object], otherwise: float) -> Floats:
 # ---------------------------------------------------------------- model
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Estimate:
-    """Normal distributions of the log quantity (step time or peak memory) of some layouts."""
+    """Normal distributions of a log quantity (step time or peak memory), one for each of some layouts."""
 
     mean: Floats
     variance: Floats
@@ -137,7 +137,10 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Points:
-    """Layouts in the form that the Gaussian model uses, each with its prediction, factor loads and task."""
+    """Layouts as the Gaussian model sees them: each with its log prediction, the effect of each factor, and its task.
+
+    A task is a job with the trainer that runs it.
+    """
 
     layouts: LayoutColumns
     """Layouts of the table's task, which those of another task stand for."""
@@ -155,7 +158,7 @@ class Points:
 
     @property
     def variance(self) -> Floats:
-        """Prior variance of the log quantity of each point."""
+        """Prior variance of the logarithm of the modelled quantity (step time or peak memory) at each point."""
         variance: Floats = np.square(self.loads).sum(axis=1) + np.square(self.residual)
         return variance
 
@@ -172,7 +175,7 @@ class Points:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Related:
-    """Points of several tasks, with the similarity between these tasks."""
+    """Layouts of several tasks (jobs with their trainers), with the correlations between these tasks."""
 
     points: Points
     similarity: TaskSimilarity
@@ -187,7 +190,10 @@ class Related:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Prior:
-    """The belief about the log quantity of every row of a table of layouts before any trial."""
+    """The prior of the Gaussian model: what is assumed about every layout of a table before any trial.
+
+    The modelled quantity is the logarithm of the step time or of the peak memory.
+    """
 
     layouts: LayoutColumns
     log_predicted: Floats
@@ -201,7 +207,11 @@ class Prior:
     """Share of the residual variance that similar layouts have in common."""
 
     def points(self, rows: Integers) -> Points:
-        """Return the given rows of the table as points of task 0."""
+        """Return some layouts of the table as points of the Gaussian model.
+
+        Args:
+            rows: Indices of the layouts in the table. Their task is number 0, the job of the table.
+        """
         return Points(
             layouts=self.layouts.take(rows),
             log_predicted=self.log_predicted[rows],
@@ -211,11 +221,11 @@ class Prior:
         )
 
     def seen(self, rows: Integers, related: Related | None) -> Related:
-        """Return the given rows of the table as points, followed by the points of other tasks.
+        """Return some layouts of the table as points of the Gaussian model, followed by the points of other tasks.
 
         Args:
-            rows: Indices of rows.
-            related: Points of other tasks; None: there are none.
+            rows: Indices of the layouts in the table.
+            related: Points of other tasks (jobs with their trainers); None: there are none.
         """
         own = self.points(rows)
         if related is None:
@@ -245,7 +255,7 @@ class Prior:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Posterior:
-    """The belief about the log quantity of layouts after some points were observed."""
+    """The posterior of the Gaussian model: what is known about layouts after some of them were measured."""
 
     prior: Prior
     seen: Points
@@ -261,10 +271,10 @@ class Posterior:
         return float(self.whitened @ self.whitened)
 
     def at(self, points: Points | Integers) -> Estimate:
-        """Return the exact belief about some layouts.
+        """Return the exact mean and variance of the modelled log quantity of some layouts.
 
         Args:
-            points: Points of tasks that the similarity includes, or indices of rows of the table.
+            points: Points of tasks that the similarity includes, or indices of layouts in the table.
         """
         points = points if isinstance(points, Points) else self.prior.points(points)
         explained = self._explained(points)
@@ -272,7 +282,11 @@ class Posterior:
         return Estimate(mean=points.log_predicted + explained @ self.whitened, variance=np.maximum(variance, 0.0))
 
     def shared_variance(self, rows: Integers) -> float:
-        """Return the mean covariance between different rows, which does not affect their order; 0 for a single row."""
+        """Return the mean covariance between different layouts; it does not affect their order. It is 0 for one layout.
+
+        Args:
+            rows: Indices of the layouts in the table.
+        """
         if len(rows) < 2:
             return 0.0
         points = self.prior.points(rows)
@@ -281,7 +295,7 @@ class Posterior:
         return float((covariance.sum() - np.trace(covariance)) / (len(rows) * (len(rows) - 1)))
 
     def at_all_rows(self) -> Estimate:
-        """Return an approximate belief about every row of the table, fast enough for a million rows.
+        """Return the approximate mean and variance of every layout of the table, fast enough for a million layouts.
 
         It ignores that similar layouts share a part of their residual errors.
         """
@@ -304,14 +318,14 @@ class Posterior:
 def condition(
     prior: Prior, rows: Integers, log_observed: Floats, noise_variance: Floats, related: Related | None = None
 ) -> Posterior:
-    """Return the belief after the log quantity of some points was observed with independent noise.
+    """Return the posterior of the Gaussian model after some layouts were measured with independent noise.
 
     Args:
-        prior: The belief before.
-        rows: Indices of the rows of the table that were observed; a row may occur more than once.
-        log_observed: Observed values: one for each row, then one for each related point.
+        prior: The prior, for every layout of the table.
+        rows: Indices of the measured layouts in the table; an index may occur more than once.
+        log_observed: Logarithms of the measured values: one for each of ``rows``, then one for each related point.
         noise_variance: Variance of the noise of each of these values.
-        related: Points of other tasks that were observed; None: there are none.
+        related: Points of other tasks (jobs with their trainers) that were measured; None: there are none.
     """
     seen = prior.seen(rows, related)
     covariance = prior.covariance(seen.points, seen.points, seen.similarity) + np.diag(noise_variance)

@@ -85,7 +85,9 @@ class EvidenceReader:
         self._rows: dict[tuple[Any, ...], Integers] = {}
 
     def read(self, trials: Iterable[FrozenTrial], promised: Mapping[int, Mapping[str, Any]] | None = None) -> Evidence:
-        """Return the results of the trials by row of the table; trials whose parameters match no row are ignored.
+        """Return the results of Optuna trials by index of their layout in the table.
+
+        Trials whose parameters match no layout of the table are ignored.
 
         Args:
             trials: Trials of one study.
@@ -192,7 +194,7 @@ def _params(trial: FrozenTrial, promised: Mapping[int, Mapping[str, Any]]) -> Ma
 def _positive(trial: FrozenTrial, name: str) -> float:
     value = float(trial.user_attrs[name])
     if not 0 < value < math.inf:
-        raise InvalidInput(name, value, f"must be positive, as user attribute of trial {trial.number}")
+        raise InvalidInput(name, value, f"must be positive; it is a user attribute of trial {trial.number}")
     return float(value)
 
 
@@ -205,6 +207,6 @@ def _objective_value(trial: FrozenTrial) -> float | None:
     else:
         return None
     if value is None or not 0 < value < math.inf:
-        rule = f"must be above 0, or the trial must carry its {STEP_TIME_S} as user attribute"
+        rule = f"must be above 0, or the trial must have the user attribute {STEP_TIME_S}"
         raise InvalidInput("value", value, rule)
     return float(value)

@@ -151,7 +151,9 @@ class LayoutSampler(BaseSampler):
         """
         del search_space
         if any(direction != StudyDirection.MAXIMIZE for direction in study.directions):
-            raise InvalidInput("direction", "minimize", "a trial's value is a rate: more is better", "maximize")
+            raise InvalidInput(
+                "direction", "minimize", "must be maximize, because a higher value of a trial is better", "maximize"
+            )
         with _ASKING:
             promised = self._promised.setdefault(study.study_name, {})
             others = (t for t in study.get_trials(deepcopy=False) if t.number != trial.number)
@@ -229,7 +231,7 @@ class LayoutSampler(BaseSampler):
         return self._proposal(self._reader.read(trials), rows)
 
     def memory(self, trials: Iterable[FrozenTrial]) -> MemoryBelief:
-        """Return the belief about the peak memory of the untried layouts after these trials."""
+        """Return what is expected of the peak memory of the untried layouts, given the results of these trials."""
         return memory_belief(self._beliefs, self._reader.read(trials))
 
     def _proposal(self, evidence: Evidence, among: Integers | None = None) -> Proposal | None:

@@ -169,14 +169,16 @@ def reference_below(points: Floats) -> Floats:
 # ---------------------------------------------------------------- trials as points
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Valued:
-    """A trial with its value in each metric of a front."""
+    """A trial with its value in each metric of a Pareto front."""
 
     trial: Trial
     values: tuple[float, ...]
 
 
 def trial_values(objective: Objective, metrics: Sequence[Metric], trials: Iterable[Trial]) -> list[Valued]:
-    """Return the trials that have results in all metrics of a front, with their values; other trials are left out.
+    """Return the trials that have a value in every metric of a Pareto front, with these values.
+
+    Trials without a value in some metric are left out.
 
     Args:
         objective: Decides which results of a trial count: those of healthy steps, or those under faults.
@@ -247,7 +249,7 @@ _LEAST_DEVIATION = 1e-9
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Outcomes:
-    """The possible results of each row in all metrics of a front; they depend on the row's uncertain step time."""
+    """The possible results of each layout in all metrics of a Pareto front, given its uncertain step time."""
 
     log_worth: Floats
     """Log values of shape (rows, metrics): of a rate, its worth per step; of any other metric, its value."""
@@ -262,29 +264,30 @@ class Outcomes:
         return len(self.mean)
 
     def take(self, rows: Integers) -> Outcomes:
-        """Return the outcomes of the given rows."""
+        """Return the outcomes of some of the layouts."""
         return replace(self, log_worth=self.log_worth[rows], mean=self.mean[rows], deviation=self.deviation[rows])
 
     @property
     def expected(self) -> Floats:
-        """Log values of the metrics at the expected log step time: shape (rows, metrics)."""
+        """Log values of the metrics at the expected log step time of each layout: shape (layouts, metrics)."""
         return self.at(self.mean[:, None])[:, 0]
 
     def at(self, log_step_s: Floats) -> Floats:
-        """Return the log values of the metrics at given log step times: shape (rows, n, metrics).
+        """Return the log values of the metrics at given log step times: shape (layouts, n, metrics).
 
         Args:
-            log_step_s: Log step times in seconds: shape (rows, n).
+            log_step_s: Log step times in seconds: shape (layouts, n).
         """
         values: Floats = self.log_worth[:, None, :] - np.where(self.is_rate, log_step_s[..., None], 0.0)
         return values
 
 
 def steps_to_enter(outcomes: Outcomes, frontier: Frontier) -> Floats:
-    """Return the log step time below which each row would add to the front; minus infinity if no speed would be enough.
+    """Return the log step time below which each layout would join the Pareto front.
 
-    The row must be above the reference in every metric. Compared with each point that is as good in all metrics that do
-    not depend on the step time, it must be better in one rate.
+    It is minus infinity if no speed would be enough. The layout must be above the reference in every metric. Compared
+    with each point of the front that is as good in all metrics that do not depend on the step time, it must be better
+    in one rate.
     """
     rates, shares = outcomes.log_worth[:, outcomes.is_rate], outcomes.log_worth[:, ~outcomes.is_rate]
     limits = (rates - frontier.reference[outcomes.is_rate]).min(axis=1)
@@ -298,13 +301,12 @@ def steps_to_enter(outcomes: Outcomes, frontier: Frontier) -> Floats:
 
 
 def log_expected_volume_gain(outcomes: Outcomes, frontier: Frontier) -> Floats:
-    """Return the log of the expected increase of the hypervolume by each row alone.
+    """Return the log of the expected increase of the front's hypervolume by each layout alone.
 
-    It is minus infinity if no speed would increase the hypervolume.
-
-    This is the expected hypervolume improvement (Emmerich, Giannakoglou and Naujoks 2006, IEEE Trans. Evol. Comput. 10)
-    of values that depend on the step time alone: Gauss-Legendre quadrature over the normal log step time, from where
-    the row enters the front downwards as far as there is any weight, so that hopeless rows still have an order.
+    It is minus infinity if no speed would increase the hypervolume. This is the expected hypervolume improvement
+    (Emmerich, Giannakoglou and Naujoks 2006, IEEE Trans. Evol. Comput. 10) of values that depend on the step time
+    alone: Gauss-Legendre quadrature over the normal log step time, from where the layout enters the front downwards as
+    far as there is any weight, so that hopeless layouts still have an order.
     """
     gains = np.full(len(outcomes), -math.inf)
     entering = steps_to_enter(outcomes, frontier)

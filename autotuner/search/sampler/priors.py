@@ -42,7 +42,7 @@ def time_prior(
     *,
     under_faults: bool = False,
 ) -> Prior:
-    """Return the belief about the log step time in seconds of every row before any trial.
+    """Return the prior of the log step time in seconds: what is assumed about every layout before any trial.
 
     If errors differ between layouts (``LayoutErrors``), the shares contain the standard deviations and the factors have
     deviation 1. If past runs calibrated the parts, the remaining error of a layout's options is part of its residual.
@@ -95,14 +95,15 @@ def learn_times(
     related_step_time_s: Sequence[float] = (),
     related_noise: Sequence[float] = (),
 ) -> Posterior:
-    """Return the belief about step times after some rows, and some layouts of other jobs, were timed.
+    """Return the posterior of the log step times after some layouts, of this job or of others, were timed.
 
     Args:
-        prior: The belief before.
-        step_time_s: Measured step time of each timed row.
-        related: Points of other jobs; None: there are none.
-        related_step_time_s: Measured step time of each of these points.
-        related_noise: Variance of the noise of the first of these points; the others vary from run to run as rows do.
+        prior: The prior of the step times of the table's layouts.
+        step_time_s: Measured step time by index of the layout in the table.
+        related: Timed layouts of other jobs; None: there are none.
+        related_step_time_s: Measured step time of each of these layouts.
+        related_noise: Variance of the noise of the first of these step times; the others vary from run to run as those
+            of the table do.
     """
     rows = np.array(list(step_time_s), dtype=np.int64)
     log_s = np.log([*step_time_s.values(), *related_step_time_s])
@@ -178,7 +179,7 @@ class RelatedPeaks:
 
 
 def memory_prior(layouts: LayoutColumns, memory: MemoryColumns) -> Prior:
-    """Return the belief about the log peak memory in bytes of every row before any trial."""
+    """Return the prior of the log peak memory in bytes: what is assumed about every layout before any trial."""
     total_bytes = memory.total_bytes
     return Prior(
         layouts=layouts,
@@ -193,16 +194,16 @@ def memory_prior(layouts: LayoutColumns, memory: MemoryColumns) -> Prior:
 def learn_peaks(
     prior: Prior, limit_bytes: float, trials: Mapping[int, MemoryTrial], related: RelatedPeaks | None = None
 ) -> Posterior:
-    """Return the belief about peak memory after some rows, and some layouts of other jobs, ran or ran out of memory.
+    """Return the posterior of the log peak memory after some layouts, of any job, ran or ran out of memory.
 
     A measured peak is an ordinary observation. The result that a peak is below or above the limit is not Gaussian; it
     is replaced by the Gaussian observation that gives the same mean and variance, one trial after the other: assumed
     density filtering (Minka 2001, Expectation Propagation for approximate Bayesian inference, section 2).
 
     Args:
-        prior: The belief before.
+        prior: The prior of the peaks of the table's layouts.
         limit_bytes: Memory limit of a rank.
-        trials: Memory result of each row that has a trial.
+        trials: Memory result of a trial by index of its layout in the table.
         related: Memory results of trials of other jobs; None: there are none.
     """
     rows = np.array(list(trials), dtype=np.int64)

@@ -33,7 +33,10 @@ from autotuner.search.sampler.transfer import OtherJobs
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FrontWorths:
-    """The worth of every row of the table in each metric of a front."""
+    """The value of every layout of the table in each metric of a Pareto front, apart from its step time.
+
+    For rates such as tokens per second, it is the value times the step time.
+    """
 
     log_worth: Floats
     """Log values of shape (rows, metrics): of a rate, its worth per step; of any other metric, its value."""
@@ -42,38 +45,38 @@ class FrontWorths:
 
     @classmethod
     def of(cls, metrics: Sequence[Metric], job: Job, footprints: FootprintColumns | None, num_rows: int) -> Self:
-        """Return the worth of every row in each metric, with its modelled resource cost.
+        """Return these values for every layout of the table.
 
         Args:
-            metrics: Metrics of the front.
+            metrics: Metrics of the Pareto front.
             job: The job.
-            footprints: Modelled resource cost of every row; None: no metric needs it.
-            num_rows: Number of rows.
+            footprints: Modelled resource cost of every layout; None: no metric needs it.
+            num_rows: Number of layouts in the table.
         """
         worths = [_worth(metric, job, footprints, num_rows) for metric in metrics]
         return cls(log_worth=np.log(np.stack(worths, axis=1)), is_rate=np.array([one.is_rate for one in metrics]))
 
     def outcomes(self, rows: Integers | slice, times: Estimate, inflation: float) -> Outcomes:
-        """Return the possible results of the given rows in all metrics, from the belief about their step times.
+        """Return the possible results of some layouts in all metrics, given what is expected of their step times.
 
         Args:
-            rows: Rows of the table.
-            times: Belief about the log step times in seconds of these rows.
+            rows: Indices of the layouts in the table.
+            times: Mean and variance of the log step times in seconds of these layouts.
             inflation: Factor on their standard deviations.
         """
         deviation = inflation * np.sqrt(times.variance)
         return Outcomes(log_worth=self.log_worth[rows], is_rate=self.is_rate, mean=times.mean, deviation=deviation)
 
     def frontier(self, log_step_s: Mapping[int, float], others: Integers, expected_log_s: Floats) -> Frontier:
-        """Return the front of the rows with a known step time, with a reference point for its hypervolume.
+        """Return the Pareto front of the layouts with a known step time, with a reference point for its hypervolume.
 
         For rates, the reference lies below the front of the known values and of the expected values of ``others``. For
-        other metrics, it lies below the worst of all rows, since any of them may turn out to be fast.
+        other metrics, it lies below the worst layout of the table, since any of them may turn out to be fast.
 
         Args:
-            log_step_s: Log step time of each row where it is known.
-            others: Rows that may be on the front.
-            expected_log_s: Expected log step time of every row of the table.
+            log_step_s: Log step time by index of the layout, where it is known.
+            others: Indices of layouts that may be on the front.
+            expected_log_s: Expected log step time of every layout of the table.
         """
         known = self.values(np.array([*log_step_s], dtype=np.int64), np.array([*log_step_s.values()]))
         expected = self.values(others, expected_log_s[others])
@@ -82,16 +85,23 @@ class FrontWorths:
         return Frontier.of(known, np.where(self.is_rate, below_front, below_all))
 
     def values(self, rows: Integers, log_step_s: Floats) -> Floats:
-        """Return the log values of the given rows in each metric at these log step times in seconds."""
+        """Return the log value in each metric of some layouts at the given log step times in seconds.
+
+        Args:
+            rows: Indices of the layouts in the table.
+            log_step_s: Log step time of each of them.
+        """
         values: Floats = self.log_worth[rows] - np.where(self.is_rate, log_step_s[:, None], 0.0)
         return values
 
 
 def log_expected_entry(outcomes: Outcomes, frontier: Frontier) -> Floats:
-    """Return the log of the expected improvement of each row's log step time over the one at which it enters the front.
+    """Return the log of the expected amount by which each layout's log step time is short enough for the front.
 
-    It takes one pass for each point of the front, and orders rows much as the expected increase of the hypervolume
-    does.
+    That amount is counted from the log step time below which the layout joins the front (``steps_to_enter``).
+
+    It takes one pass for each point of the Pareto front, and orders layouts much as the expected increase of the
+    hypervolume does.
     """
     below = steps_to_enter(outcomes, frontier) - outcomes.mean
     possible = np.isfinite(below)
@@ -139,7 +149,7 @@ one of 53 begins with another layout for it."""
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Beliefs:
-    """What is believed about the step time and the memory of every row before any trial of the search."""
+    """Priors of the step time and the memory of every layout of the table, before any trial of the search."""
 
     times: Prior
     """Log step time in seconds."""
@@ -155,7 +165,7 @@ class Beliefs:
     """Trials that stand for rows, and trials from before the search; None: there are none."""
 
     def after_peaks(self, evidence: Evidence) -> Posterior:
-        """Return the belief about peak memory after the trials of the search."""
+        """Return the posterior of the log peak memory, given the results of the search's trials."""
         small = evidence.small.memory
         related = self.others.peaks(list(small), list(small.values())) if self.others else None
         return learn_peaks(self.peaks, self.limit_bytes, evidence.memory, related)
@@ -163,11 +173,11 @@ class Beliefs:
     def after_times(
         self, full_s: Mapping[int, float], small_s: Mapping[int, float], related: Related | None = None
     ) -> Posterior:
-        """Return the belief about step times after the measured step times of layouts and of proxy trials.
+        """Return the posterior of the log step times, given measured step times of layouts and of proxy trials.
 
         Args:
-            full_s: Measured step time of each row whose layout itself ran.
-            small_s: Measured step time of the proxy trial (a smaller trial) of each row that has one.
+            full_s: Measured step time by index of the layout, for layouts that ran themselves.
+            small_s: Measured step time of the proxy trial (a smaller trial) by index of the layout that it stands for.
             related: Past trials, followed by the proxy trials of ``small_s`` in this order; None: they are computed
                 here.
         """
@@ -222,7 +232,7 @@ class LongShot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryBelief:
-    """What is believed about the peak memory of the untried layouts, compared with their predictions."""
+    """The expected peak memory of the untried layouts, compared with their predictions."""
 
     factor: float
     """Believed / predicted peak; the geometric mean of the layouts."""
@@ -244,23 +254,22 @@ def propose(
     tie_breaker: np.random.Generator,
     among: Integers | None = None,
 ) -> Proposal | None:
-    """Return the untried row with the highest expected improvement per cost of its trial.
+    """Return the untried layout whose trial has the highest expected improvement for its cost.
 
-    Return None if no untried row is likely enough to fit in memory.
-
-    With a front, the improvement is that of the hypervolume. Before the first measurement, the row with the highest
-    value that will probably fit is chosen; of several that are about as good, the one most likely to fit.
+    Return None if no untried layout is likely enough to fit in memory. With a Pareto front, the improvement is that of
+    its hypervolume. Before the first measurement, the layout with the highest value that will probably fit is chosen;
+    of several that are about as good, the one most likely to fit.
 
     A layout with a probability to fit below one half is proposed only if its trial is expected to gain at least
     ``WORTHWHILE_GAIN`` and more than any layout that is likely to fit, or if none of these is left.
 
     Args:
-        beliefs: The belief about every row before any trial.
+        beliefs: What is assumed about every layout before any trial.
         evidence: Results of the trials.
         cost_exponent: How much the step time counts as cost: 0 not at all, 1 in proportion.
-        tie_breaker: Decides between rows that are equally good, for example because an option has no effect on a
+        tie_breaker: Decides between layouts that are equally good, for example because an option has no effect on a
             layout.
-        among: The only rows to choose from; None: all.
+        among: Indices of the only layouts to choose from; None: all.
     """
     outlook = _Outlook.of(beliefs, evidence)
     untried = _untried(len(beliefs.worth_per_step), evidence.tried)
@@ -283,7 +292,7 @@ def propose(
 
 
 def memory_belief(beliefs: Beliefs, evidence: Evidence) -> MemoryBelief:
-    """Return the belief about the peak memory of the untried layouts after the trials."""
+    """Return what is expected of the peak memory of the untried layouts, given the results of the trials."""
     peaks = beliefs.after_peaks(evidence).at_all_rows()
     untried = _untried(len(beliefs.worth_per_step), evidence.tried)
     log_factor = float((peaks.mean - beliefs.peaks.log_predicted)[untried].mean()) if untried.size else 0.0

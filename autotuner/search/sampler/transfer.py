@@ -62,7 +62,7 @@ PriorOf: TypeAlias = Callable[[LayoutColumns, PredictionColumns, Job], Prior]
 
 
 def times_as_searched(layouts: LayoutColumns, predictions: PredictionColumns, job: Job) -> Prior:
-    """Return the belief about step times that a search uses before any trial."""
+    """Return the prior of the log step times that a search uses: what is assumed before any trial."""
     return time_prior(layouts, predictions, time_error(job))
 
 
@@ -76,11 +76,11 @@ class _Known:
 
 
 class StandIns:
-    """Converts results of proxy trials into points of the Gaussian model for the layouts that they stand for.
+    """Converts results of proxy trials (smaller trials) into points of the Gaussian model for the full-size layouts.
 
     Args:
         job: Full-size job of the layouts.
-        times: Function that returns the belief about step times before any trial.
+        times: Function that returns the prior of the step times.
     """
 
     def __init__(self, job: Job, *, times: PriorOf = times_as_searched) -> None:
@@ -91,7 +91,7 @@ class StandIns:
         self._similarities: dict[tuple[Transfer, int], TaskSimilarity] = {}  # by the number of jobs that were known
 
     def times(self, stood_for: StoodFor) -> Related:
-        """Return proxy trials as points of the belief about step times, each linked to the layout that it stands for.
+        """Return proxy trials as points of the Gaussian model of step times, each linked to its full-size layout.
 
         Args:
             stood_for: Full-size layouts, each with the proxy trial that ran in its place.
@@ -100,7 +100,7 @@ class StandIns:
         return self._related(stood_for, [self._known[one].times for _, one in stood_for], TIME_FACTORS, TIME_TRANSFER)
 
     def peaks(self, stood_for: StoodFor, told: Sequence[MemoryTrial]) -> RelatedPeaks:
-        """Return proxy trials as points of the belief about peak memory, with their memory results.
+        """Return proxy trials as points of the Gaussian model of peak memory, with their memory results.
 
         Args:
             stood_for: Full-size layouts, each with the proxy trial that ran in its place.
@@ -205,9 +205,12 @@ class OtherJobs:
         return [seconds for _, seconds in self._timed]
 
     def times(self, rows: Sequence[int]) -> Related | None:
-        """Return past trials, then the proxy trials of the given rows, as points of the belief about step times.
+        """Return past trials, then the proxy trials of some layouts, as points of the Gaussian model of step times.
 
         Return None if there are no points.
+
+        Args:
+            rows: Indices of layouts in the table that have a proxy trial (a smaller trial in their place).
         """
         stood_for = [_itself(trial) for trial, _ in self._timed] + self._stood_for(rows)
         return self._stand_ins.times(stood_for) if stood_for else None

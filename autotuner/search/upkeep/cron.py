@@ -84,7 +84,7 @@ def _known_zone(name: str) -> str:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # unknown; a path; a folder of the database
         nearest = get_close_matches(name, available_timezones(), 1, cutoff=0.0)
-        rule = "must be a time zone by its name in the IANA database, as Europe/Berlin"
+        rule = "must be the name of a time zone in the IANA database, such as Europe/Berlin"
         raise InvalidInput("time_zone", name, rule, nearest[0] if nearest else "UTC") from error
     return name
 
@@ -97,7 +97,7 @@ def _require_fields(expression: str) -> None:
     for index, (name, least, most) in enumerate(_FIELDS):
         if not _is_legal(index, parts[index]):
             rule = f"has {parts[index]} for its {name}, which must be *, or numbers from {least} to {most}"
-            raise InvalidInput("cron", expression, f"{rule}, as 3, 1-5, 1,3 or */2", _nearest(parts, index))
+            raise InvalidInput("cron", expression, f"{rule}, such as 3, 1-5, 1,3 or */2", _nearest(parts, index))
 
 
 def _is_legal(index: int, part: str) -> bool:
