@@ -121,7 +121,7 @@ def zb_h2(num_ranks: int, num_micro_batches: int) -> Schedule:
     With p ranks, rank r runs ``2 (p - r) - 1`` forwards before its first backward, and computes weight gradients 2 r
     micro-batches later. Each rank keeps ``2 p - 1`` micro-batches.
 
-    Source: arXiv 2401.10241, section 2.3 and figure 3. Each rank keeps ``2 p - 1`` micro-batches.
+    Source: arXiv 2401.10241, section 2.3 and figure 3.
     """
     return _deferring(num_ranks, num_micro_batches, 2)
 

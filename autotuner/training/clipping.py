@@ -66,8 +66,9 @@ class Overlap:
     The bucket that fills last never overlaps, however short it is. The order in which hooks run counts. On a GPU the
     kernels that they launch run in the same order.
 
-    Attributes: reduced_bytes: Bytes of gradients whose reduction was started. overlapped_bytes: Bytes among them whose
-    reduction started before another gradient was computed.
+    Attributes:
+        reduced_bytes: Bytes of gradients whose reduction was started.
+        overlapped_bytes: Bytes among them whose reduction started before another gradient was computed.
     """
 
     def __init__(self) -> None:

@@ -142,7 +142,7 @@ class FlatRing:
 
 
 class LinkTime(NamedTuple):
-    """The seconds per byte that a kind of link is busy with some traffic; 0 if the traffic does not pass it."""
+    """The seconds for which a kind of link is busy per byte of some traffic; 0 if the traffic does not pass it."""
 
     name: str
     s_per_byte: Floats

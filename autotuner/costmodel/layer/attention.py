@@ -58,8 +58,8 @@ def attention_s(shape: AttentionShape, kernel: Choices | int, law: AttentionLaw)
     """Return the seconds of the attention core's forward and backward pass, with the kernel of each row.
 
     The attention core is everything between the projections. Times hold for the clocks of a short benchmark on an idle
-    device. The backward pass of a fused kernel includes its own recomputation of the scores. A kernel that the law does
-    not know takes ``nan``.
+    device. The backward pass of a fused kernel includes its own recomputation of the scores. A kernel without constants
+    in ``law`` takes ``nan``.
 
     Returns:
         Two arrays, broadcast over the shape and the kernels.

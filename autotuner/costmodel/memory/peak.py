@@ -37,7 +37,7 @@ optimizer's step beyond that moment are in ``buffers_bytes``."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankMemory:
-    """The memory of a pipeline rank, as far as it does not depend on how data-parallel ranks share weights."""
+    """The memory of a pipeline rank at several moments of a step, before data-parallel ranks share its weights."""
 
     rank: Integers
     """Number of the rank in the pipeline, from 0."""

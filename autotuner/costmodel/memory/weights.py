@@ -193,7 +193,13 @@ class Weights:
 
 
 def weights(x: LayoutColumns, job: Job, load: RankLoad) -> Weights:
-    """Return the number of the model's elements that a pipeline rank with this load holds."""
+    """Return the number of elements (weights) of the model that a pipeline rank holds.
+
+    Args:
+        x: Layouts, one per row.
+        job: The job.
+        load: Layers and other parts of the model on the rank.
+    """
     model, tensor = job.model, x.tensor_parallel_degree
     elements = _layer_elements(model)
     tables = load.has_input * model.num_input_parameters

@@ -32,8 +32,9 @@ _NEVER_SENT = 2**31 - 1
 class Channel:
     """Sends tensors to one other rank, and receives tensors from it.
 
-    Attributes: tells_moments: True if each message is followed by the moment at which it was sent. ahead_s: Seconds to
-    add to the other host's clock to get this host's.
+    Attributes:
+        tells_moments: True if each message is followed by the moment at which it was sent.
+        ahead_s: Seconds to add to the other host's clock to get this host's.
     """
 
     def __init__(self, group: Any, peer: int) -> None:

@@ -112,8 +112,8 @@ class TimedStage(PipelineStage):
     none, so that the runtime waits for nothing: a pass waits for its own input, and the pipeline for the messages that
     it sent.
 
-    Attributes: watch_pass: Called for every pass, in addition to the clock. The pass runs in the context that it
-    returns.
+    Attributes:
+        watch_pass: Called for every pass, in addition to the clock. The pass runs in the context that it returns.
     """
 
     def __init__(
@@ -229,8 +229,10 @@ class ResilientPipeline(_PipelineScheduleRuntime):
     Call ``step`` as with torch's own schedules. Between two steps the schedule, the conditions of links and the
     transport's mode can change. All ranks must then follow the same schedule from the same step on.
 
-    Attributes: schedule: Schedule of the next step. timings: Times of the last step. transport: Transport of tensors to
-    other ranks, with ``is_delegated`` and ``dead_peers``.
+    Attributes:
+        schedule: Schedule of the next step.
+        timings: Times of the last step.
+        transport: Transport of tensors to other ranks, with ``is_delegated`` and ``dead_peers``.
     """
 
     def __init__(
