@@ -62,9 +62,8 @@ class LayoutErrors:
             shares: Share of each part in each step, of shape (layouts, parts), as from ``part_shares``.
 
         Returns:
-            Array of shape (layouts, parts + 2). The last two columns are for the factors of bf16 on cores and of
-            the whole
-            step.
+            Array of shape (layouts, parts + 2). The last two columns are for the factor of bf16 on cores and that
+            of the whole step.
         """
         rows = np.zeros(len(shares)) if self.bf16_on_cores is None else self.bf16_on_cores * (shares @ _IN_BF16)
         return np.column_stack([shares, rows, np.ones(len(shares))])

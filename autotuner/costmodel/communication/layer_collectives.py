@@ -124,7 +124,7 @@ def end_of_model_s(x: LayoutColumns, job: Job) -> Floats:
 
 
 def logits_gather_s(x: LayoutColumns, job: Job) -> Floats:
-    """Return the seconds to gather all logits on every tensor rank; 0 if the logits stay divided."""
+    """Return the seconds to gather all logits on every tensor rank; 0 if each tensor rank keeps only its part."""
     logits_bytes = x.element_bytes * tokens_per_pass(x, job) * job.model.vocab_size * gathers_logits(x, job)
     return all_gather_s(logits_bytes, _group(x, job)) * (x.tensor_parallel_degree > 1)
 

@@ -86,7 +86,11 @@ class ModelWork(Generic[Times]):
         return replace(cast("ModelWork[Passes]", self), parts=parts, changes=changes)
 
     def on(self, load: RankLoad) -> Times:
-        """Return the time of one micro-batch on a pipeline rank that holds this load."""
+        """Return the time of one micro-batch on one pipeline rank of each layout.
+
+        Args:
+            load: Layers and other parts of the model on that rank.
+        """
         works = (taken(part, self.which) * load.counts[kind] for kind, part in self.parts.items())
         return self._changed(reduce(add, works), load.not_recomputed)
 

@@ -173,7 +173,10 @@ _AT_ONCE = 1 << 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTimes:
-    """Seconds that unequal links add to a step, and seconds of planned steps, one row per layout."""
+    """Seconds that unequal links add to a step, and seconds of steps with the adaptive (planned) schedule.
+
+    There is one row per layout.
+    """
 
     added_s: Floats
     """Seconds that unequal links add to a step of a schedule that is not planned."""
@@ -186,7 +189,13 @@ class LinkTimes:
 
 
 def link_times(x: LayoutColumns, job: Job, passes: ModelWork[Passes]) -> LinkTimes | None:
-    """Return the extra times of layouts with unequal links or with the adaptive schedule; None if there are none."""
+    """Return the extra times of unequal links and the times of adaptive schedules; None if no layout has either.
+
+    Args:
+        x: Layouts, one per row.
+        job: Job, whose cluster states which links are degraded.
+        passes: Seconds of one micro-batch's passes in each part of the model.
+    """
     has_stages = x.pipeline_parallel_degree > 1
     planned = has_stages & (x.pipeline_schedule == PipelineSchedule.ADAPTIVE)
     concerned = has_stages if job.cluster.link_health else has_stages & (planned | (x.p2p_transport > 0))

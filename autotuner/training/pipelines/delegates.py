@@ -145,6 +145,14 @@ class Delegate:
 
         The delegate connects to the delegate of the same name on the other rank. It ends with the thread that started
         it.
+
+        Args:
+            rendezvous: Store in which the two delegates find each other.
+            name: Name of the two delegates, which no other pair has.
+            peer: Pipeline rank at the other end.
+            is_upper: True if this rank's number is higher than that of the peer.
+            timeout_s: Seconds after which a message counts as lost.
+            pinned: True if a GPU reads and writes the messages.
         """
         slots, parent = Slots(pinned=pinned), os.getpid()
         own, others = Pipe()
