@@ -41,7 +41,7 @@ from autotuner.core.value import (
 
 @value
 class Rerun:
-    """A trial that is to be run again."""
+    """A request to run a trial of a sweep again."""
 
     number: CountFromZero
     """Number of the trial."""
@@ -51,7 +51,7 @@ class Rerun:
 
 @value
 class Interventions:
-    """Changes that people made to a sweep after they requested it."""
+    """The changes that people made to a sweep after they requested it, such as pauses and reruns."""
 
     idle_since: float | None = None
     """Epoch seconds since when it is paused, or waits again after a pause or an end; None: it is not idle."""
@@ -65,7 +65,12 @@ class Interventions:
     """End of its search, if it was reopened only to run trials again; None: it searches."""
 
     def worked_s(self, started_at: float | None, until: float) -> float:
-        """Return the seconds since its start during which it was not idle."""
+        """Return the seconds that a sweep has worked so far, without pauses and times after an earlier end.
+
+        Args:
+            started_at: Start of the sweep in epoch seconds; None: it has not started.
+            until: Present time, or the end of the sweep, in epoch seconds.
+        """
         if started_at is None:
             return 0.0
         end = until if self.idle_since is None else min(until, self.idle_since)
@@ -74,7 +79,7 @@ class Interventions:
 
 @value
 class Prospects:
-    """The remaining search of a sweep, as of its last chosen trial or its end."""
+    """An estimate of what a sweep's further search may bring, made at its last chosen trial or at its end."""
 
     num_candidates: CountFromZero
     """Number of legal layouts that the sweep may try. Each of them is predicted."""
@@ -86,11 +91,13 @@ class Prospects:
 
 
 def job_key(request: SweepRequest) -> str:
-    """Return the content key of a training job. Space, budget, trial settings and versions are not part of it.
+    """Return the content key of a sweep's training job. Equal jobs have equal keys.
 
-    Constants of predictions and measured peaks are no part of it either: a new profile or a busier hour changes these
-    and not the job. The name of a cluster is part of it, because two clusters of one kind are not equally fast. Values
-    at their defaults are left out, so that a field of a later release leaves the keys of older jobs unchanged.
+    Model, workload, hardware, trainer and software stack are part of the key. Search space, budget, trial settings and
+    versions are not, and neither are constants of predictions and measured peaks: a new profile or a busier hour
+    changes these, but not the job. The name of a cluster is part of the key, because two clusters of one kind are not
+    equally fast. Values at their defaults are left out, so that a field of a later release does not change the keys of
+    older jobs.
     """
     job, few = request.job, request.trial_cluster
     hardware = [_hardware(job.cluster), None if few is None else _hardware(few)]
@@ -118,7 +125,10 @@ _NO_LIMIT, _AS_SHARE = Hint("no limit"), Typed(read_share, written_share)
 
 @value
 class Budget:
-    """The limits that end a sweep. The first one ends it; time and accelerator-hours end it also during a trial."""
+    """The limits of a sweep. It ends at the first one that it reaches.
+
+    Trials are ended when the limit of time or of accelerator-hours is reached.
+    """
 
     num_trials: Count = 20
     """Largest number of trials, however they end."""
@@ -138,7 +148,7 @@ class Budget:
 
 @value
 class SweepRequest:
-    """A request for a sweep, with every name resolved."""
+    """A complete request for a sweep, in which every name was replaced by the object that it names."""
 
     job: Job
     space: SearchSpace = field(default_factory=SearchSpace)
@@ -182,32 +192,37 @@ class SweepRequest:
 
     @property
     def trial_job(self) -> Job:
-        """The job as a trial runs it, with the memory of a rank limited by the trial's own budget."""
+        """The job of the sweep, with the memory per rank limited to the memory budget of trials, if there is one."""
         return replace(self.job, cluster=self._within_budget(self.job.cluster))
 
     @property
     def legal_job(self) -> Job:
-        """The job whose rules layouts must keep: the trial's, with every link at its worst under the trace."""
+        """The job whose rules layouts must keep: that of trials, with links in their worst state of the trace."""
         return at_worst(self.trial_job, self.fault_trace)
 
     @property
     def runs_on(self) -> Cluster:
-        """The cluster that trials run on."""
+        """The cluster that trials run on: the trial cluster if there is one, otherwise the cluster of the job."""
         return self.trial_cluster or self.job.cluster
 
     @property
     def trial_timeout_s(self) -> float:
-        """The wall-clock limit of a trial from launch to the last report, including the steps of the fault trace."""
+        """The most seconds that a trial may take from its launch to its last report, fault trace included."""
         num_steps = 0 if self.fault_trace is None else self.fault_trace.num_steps
         return self.trial.timeout_s + num_steps * self.trial.faulty_step_timeout_s
 
     def job_of(self, scaled: ScaledTrial | None) -> Job:
-        """Return the job that a trial runs: the sweep's own, or that of the proxy trial for its layout."""
+        """Return the job that a trial runs.
+
+        Args:
+            scaled: The trial's proxy trial (a small trial that stands for a layout of the sweep's job); None: the trial
+                runs the sweep's own job.
+        """
         return self.job if scaled is None or self.trial_cluster is None else scaled.job(self.job, self.trial_cluster)
 
     @property
     def small_cluster(self) -> Cluster | None:
-        """The cluster of proxy trials, with the memory of a rank limited; None without proxy trials."""
+        """The cluster of proxy trials, with the memory per rank limited to the budget; None without proxy trials."""
         return None if self.trial_cluster is None else self._within_budget(self.trial_cluster)
 
     def _within_budget(self, cluster: Cluster) -> Cluster:
@@ -274,7 +289,7 @@ def _require_whole_decoder(request: SweepRequest) -> None:
 
 @value
 class Demand:
-    """The parts of a sweep's request that people may change while it runs."""
+    """The parts of a sweep's request that people may change while the sweep runs."""
 
     budget: Budget
     reruns: tuple[Rerun, ...] = ()
@@ -285,7 +300,7 @@ class Demand:
 
 @value
 class SweepResult:
-    """The reason why a sweep ended, beside the sentence in its run."""
+    """The reason why a sweep ended, as a word. The run of the sweep has it as a sentence."""
 
     reason: StopReason
     prospects: Prospects | None = None
@@ -294,7 +309,7 @@ class SweepResult:
 
 @value
 class SweepRun(Run):
-    """The run of a sweep: its state, its first request, and its present demand."""
+    """The durable run of a sweep: its state, its first request, and its present demand."""
 
     kind: Literal["sweep"] = "sweep"
     request: SweepRequest
@@ -331,19 +346,19 @@ class Sweep:
 
     @property
     def owner(self) -> str | None:
-        """The name of the worker that holds it."""
+        """The name of the worker that runs the sweep; None if no worker does."""
         return None if self.lease is None else self.lease.owner
 
     @property
     def demand(self) -> Demand:
-        """The present demand on the sweep."""
+        """The parts of the request that people may change, with their present values."""
         changed = self.interventions
         return Demand(budget=self.request.budget, reruns=changed.reruns, ended=changed.ended)
 
 
 @value
 class BestSoFar:
-    """A trial that was better than all trials with lower numbers."""
+    """A trial that was better than every trial with a lower number."""
 
     number: int
     value: float
@@ -352,7 +367,7 @@ class BestSoFar:
 
 @value
 class Progress:
-    """The part of each budget that a sweep has used."""
+    """The parts of its budgets that a sweep has used so far."""
 
     fraction: float
     """Used fraction of the budget nearest its end, 0..1; 1 for a finished sweep."""
@@ -370,7 +385,15 @@ class Progress:
     def of(
         cls, budget: Budget, state: RunState, *, num_trials: int, elapsed_s: float, accelerator_hours: float
     ) -> Progress:
-        """Return the progress of a sweep that has used so much."""
+        """Return the progress of a sweep.
+
+        Args:
+            budget: Limits of the sweep.
+            state: State of the sweep.
+            num_trials: Number of trials that ran, without repeats.
+            elapsed_s: Seconds that the sweep worked, without pauses.
+            accelerator_hours: Accelerator-hours of all trials and convergence gates so far.
+        """
         shares = [num_trials / budget.num_trials]
         if budget.wall_clock_s is not None:
             shares.append(elapsed_s / budget.wall_clock_s)
@@ -388,7 +411,7 @@ class Progress:
 
 @value
 class SweepOverview:
-    """A sweep as a list of sweeps shows it. Its figures are counted in the store, without reading its trials."""
+    """A sweep as it is shown in a list. The store computes its numbers without reading its trials."""
 
     id: str
     name: str
@@ -445,7 +468,10 @@ class SweepOverview:
     @property
     @derived
     def best_source(self) -> Literal["measured", "estimated", "simulated"]:
-        """The word for the figures of its trials: estimates if these ran on a smaller cluster."""
+        """The word that tells where the sweep's results come from: ``measured``, ``estimated`` or ``simulated``.
+
+        They are estimated if trials ran on a smaller cluster than the job's.
+        """
         if self.trial_cluster is not None:
             return "estimated"
         return "simulated" if self.engine == SIMULATED else "measured"
@@ -453,7 +479,7 @@ class SweepOverview:
 
 @value
 class SweepStanding(SweepOverview):
-    """A sweep with its whole request and its present results."""
+    """A sweep with its complete request and its results so far."""
 
     request: SweepRequest
     """Request as it runs: every name resolved, every default filled in, with the speed that earlier trials taught."""
@@ -467,7 +493,7 @@ class SweepStanding(SweepOverview):
     @property
     @derived
     def model_size(self) -> ModelSize:
-        """The size of the model."""
+        """The size of the model that the sweep is for."""
         return ModelSize.of(self.request.job.model)
 
 
@@ -497,7 +523,7 @@ EVENT_KINDS: Mapping[str, str] = {
 
 @value
 class Event:
-    """Something that happened to a sweep. Events are ordered."""
+    """One event of a sweep, such as the start of a trial. The events of a sweep are numbered in order."""
 
     sweep_id: str
     sequence: int
@@ -512,7 +538,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTrial:
-    """An instruction to try a layout."""
+    """An instruction of the search to run a trial of a layout."""
 
     number: int
     layout: Layout

@@ -60,7 +60,7 @@ _STOP, _GATED, _TEST = Topic("When to stop"), Topic("Convergence gate"), Topic("
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepCreate(PredictedJobRequest):
-    """A sweep to start."""
+    """A request to start a sweep."""
 
     space: Annotated[GivenAxes, Rare()] = field(default_factory=dict)
     """Values that each axis may take; an axis left out takes the default that suits the cluster."""
@@ -99,7 +99,7 @@ class SweepCreate(PredictedJobRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetChange:
-    """A change of a sweep's budget."""
+    """A request to change the budget of a sweep."""
 
     budget: Annotated[GivenLimits, _STOP]
     """Limits that replace the present ones, each for the whole sweep, including what it has used; one that is left out
@@ -108,7 +108,7 @@ class BudgetChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepClone:
-    """Changes of a new sweep relative to the one that it is cloned from; a field left out stays as it is there."""
+    """A request to start a sweep like an existing one. A field that is left out has the value of that sweep."""
 
     model: Named[TransformerSpec] | None = None
     """Model, as for a new sweep."""
@@ -134,13 +134,16 @@ class SweepClone:
 
     @property
     def is_of_same_job(self) -> bool:
-        """True if it trains the same model on the same cluster."""
+        """True if the new sweep has the same model and the same cluster as the existing one."""
         return self.model is None and self.cluster is None
 
     def job_like(self, job: Job) -> Job:
-        """Return the job with the given changes, after names are resolved.
+        """Return the job of the new sweep: the given job with the changes of this request.
 
-        Calibration is dropped for another cluster.
+        All names in the request must have been replaced by objects before. For another cluster, calibration is dropped.
+
+        Args:
+            job: Job of the existing sweep.
         """
         return replace(
             job,
@@ -153,7 +156,7 @@ class SweepClone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCreate(SweepCreate):
-    """A performance regression gate of a change: its job, its layout and its baseline."""
+    """A request for a performance regression gate: it measures a changed layout or software against a baseline."""
 
     layout: GivenLayout | None = None
     """Layout of the change, which alone is measured; empty: the best that a sweep of ``space`` finds. A field left out
@@ -177,7 +180,7 @@ class GateCreate(SweepCreate):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetuneCreate:
-    """A sweep that runs on a schedule and challenges the layout in use."""
+    """A request for a retune: a sweep that runs on a schedule and looks for better layouts than the one in use."""
 
     name: Annotated[Key, Flag("retune")]
     """Unique name of the retune."""
@@ -205,7 +208,7 @@ class RetuneCreate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """A request to adopt a layout as the incumbent."""
+    """A request to make a layout the incumbent (the layout in use) of a retune."""
 
     layout: GivenLayout | None = None
     """Layout to put into use; empty: the better layout that the last run found. A field left out takes its default. The
@@ -214,7 +217,7 @@ class Adoption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerStudyCreate(JobRequest):
-    """A study to start: a search of the optimizer, numbers and batch that reach a target loss fastest."""
+    """A request for an optimizer study: it searches the settings and batch that reach a target loss fastest."""
 
     layout: GivenLayout
     """Layout that the model is trained with; a field left out takes its default. Candidates differ from it in

@@ -50,7 +50,7 @@ from autotuner.core.workload import LengthDistribution
 # ---------------------------------------------------------------- inputs
 @dataclass(frozen=True, kw_only=True)  # no slots: cached properties need a dictionary
 class Input:
-    """One text that a person types."""
+    """One field of a request that people fill in as text, on a command line or in a form."""
 
     name: str
     """Name of the input in a form and in an address: ``price_limit``."""
@@ -76,12 +76,12 @@ class Input:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The input's own name and those of its field, which addresses may also have."""
+        """The names by which a web address may refer to the input: its own, and those of its field."""
         return (self.name, _short(self.path[-1]), self.path[-1])
 
     @cached_property
     def label(self) -> str:
-        """The input's name for people, with the unit of numbers that are typed without one: ``Storage, GB/s``."""
+        """The name of the input that people see, with the unit if it is not typed: ``Storage, GB/s``."""
         caption, whole = mark_of(self.hint, Caption), _short(self.path[-1])
         name = whole if whole == f"{self.name}s" else self.name
         unit = self.example.removeprefix("in ") if self.example.startswith("in ") else ""
@@ -92,48 +92,48 @@ class Input:
 
     @cached_property
     def kind(self) -> Any:
-        """The type of the field, without None and marks."""
+        """The type of the field without ``None`` and without marks."""
         return _plain(self.hint)
 
     @cached_property
     def item(self) -> Any:
-        """The type of an item if the field holds several, with its marks; otherwise the type of the field."""
+        """The type of one item if the field is a list, otherwise the type of the field; both with their marks."""
         return _without_none(get_args(self.kind)[0]) if self.is_list else self.hint
 
     @property
     def is_list(self) -> bool:
-        """True if the field holds several items of a kind."""
+        """True if the field is a list of items."""
         return get_origin(self.kind) is tuple
 
     @property
     def is_flag(self) -> bool:
-        """True if the field is a boolean."""
+        """True if the field is a boolean, so that it is a flag without a value on the command line."""
         return self.kind is bool
 
     @property
     def has_lines(self) -> bool:
-        """True if the input usually has several lines."""
+        """True if the text usually has several lines, so that a form shows a larger box."""
         return _plain(self.item) in (FaultTrace, JobPhase, LinkHealth, MeasuredRun)
 
     @property
     def may_repeat(self) -> bool:
-        """True if an option may be repeated, once per item."""
+        """True if the command-line option may be given several times, once per item."""
         return (self.is_list and self.named is not None) or (get_origin(self.kind) is dict and not self.is_object)
 
     @cached_property
     def named(self) -> type[Any] | None:
-        """The type of object that the input may name; None if it takes no name."""
+        """The type of object whose name may be typed, such as ``Cluster``; None if no name may be typed."""
         return named_within(self.item)
 
     @cached_property
     def takes_name_alone(self) -> bool:
-        """True if only a name can be typed."""
+        """True if only a name may be typed, and not the object itself."""
         mark = mark_of(self.item, Name)
         return mark is not None and mark.alone
 
     @cached_property
     def choices(self) -> tuple[str, ...]:
-        """The words that may be typed; empty if any text may."""
+        """The words that may be typed; empty if other texts are allowed, too."""
         kind: Any = self.kind
         if self.is_flag:
             return ("yes", "no")
@@ -145,32 +145,32 @@ class Input:
 
     @cached_property
     def nouns(self) -> Mapping[str, str]:
-        """The nouns of choices whose own words are not nouns."""
+        """The nouns of those choices that have one, by the word that is typed."""
         members: Any = self.kind if isinstance(self.kind, type) and issubclass(self.kind, Enum) else ()
         return {str(one.value): one.noun for one in members if hasattr(one, "noun")}
 
     @cached_property
     def default(self) -> str:
-        """The text of the default, as a person would type it; empty if the default is nothing."""
+        """The default value as a person would type it; empty if there is none."""
         is_said = self.preset is not MISSING and mark_of(self.hint, AsJson) is None
         return to_text(self.preset, self) if is_said else ""
 
     @property
     def placeholder(self) -> str:
-        """The text that an empty input shows."""
+        """The grey text that an empty input shows."""
         hint = mark_of(self.hint, Hint)
         return hint.text if hint else "" if self.example.startswith("in ") else self.example
 
     @cached_property
     def example(self) -> str:
-        """Examples of texts; empty if the kind of the field makes them obvious."""
+        """Examples of texts to type; empty if the kind of the field makes them obvious."""
         typed = _typed(self)
         written = typed or mark_of(self.hint, AsJson)
         return written.example if written else _EXAMPLES.get(self.named or _plain(self.item), "")
 
     @cached_property
     def help(self) -> str:
-        """The first sentence of the field's description, with an example of a text."""
+        """The first sentence of the field's description, followed by an example."""
         said = " ".join(self.doc.replace("``", "").split())
         first = re.sub(r"; (?!empty: ).*", "", re.split(r"(?<=\.) ", said)[0].rstrip("."))
         example = f" ({self.example})" if self.example and self.example not in first else ""
@@ -178,17 +178,17 @@ class Input:
 
     @property
     def is_object(self) -> bool:
-        """True if the input is JSON, or words in its place."""
+        """True if the text is JSON, or words that stand for JSON."""
         return any(mark_of(self.hint, kind) is not None for kind in (AsJson, GivenFields, InWords))
 
     @property
     def may_be_file(self) -> bool:
-        """True if a path of a file may be given instead on a command line."""
+        """True if the path of a file with the value may be given on a command line."""
         return self.is_object or self.named in (TransformerSpec, Cluster) or _plain(self.item) in _LINES
 
     @property
     def has_words(self) -> bool:
-        """True if words may be given instead of JSON."""
+        """True if words may be typed instead of JSON."""
         given = mark_of(self.hint, GivenFields)
         return given.takes_name if given else mark_of(self.hint, AsJson) is None
 
@@ -206,11 +206,13 @@ _EXAMPLES: Mapping[Any, str] = {
 
 
 def inputs_of(request: type[Any], *, has_all: bool = False) -> tuple[Input, ...]:
-    """Return the inputs of a request: the usual ones in the order of its fields, by topic, then the rare ones.
+    """Return the inputs of a request in the order in which people see them.
+
+    Common inputs come first, in the order of the fields and grouped by topic; rare ones come last.
 
     Args:
         request: Type of the request.
-        has_all: Whether rare fields of a value have separate inputs instead of one text for all of them.
+        has_all: Whether each rare field inside a value has an input of its own. Otherwise one text holds all of them.
     """
     return _inputs_of(request, has_all=has_all)  # type: ignore[arg-type]  # a class is hashable
 
@@ -313,7 +315,7 @@ def _typed(one: Input) -> Typed | None:
 
 # ---------------------------------------------------------------- what is said of fields
 def field_texts(cls: type[Any]) -> Mapping[str, str]:
-    """Read the docstring behind each field of a class, by name; fields that it inherits are left out."""
+    """Return the docstrings below the fields of a class by field name, without those of inherited fields."""
     return {} if cls is object else _texts_by_class(cls.__module__).get(cls.__name__, {})
 
 
@@ -341,15 +343,16 @@ ReadFile: TypeAlias = Callable[[str, str], str]
 def to_document(
     inputs: Iterable[Input], texts: Mapping[str, str], *, read_file: ReadFile | None = None
 ) -> dict[str, Any]:
-    """Return the JSON document that the texts describe; empty texts are left out.
+    """Return the JSON document of a request from the texts that people typed. Empty texts are left out.
 
     Args:
         inputs: Inputs of the request.
         texts: Texts by the name of the input.
-        read_file: Reader of files, if a text may be the path of a file with the value. Only command lines have one.
+        read_file: Function that reads a file, if a text may be the path of a file with the value; None: no text may.
+            Only command lines have one.
 
     Raises:
-        InvalidDocument: With every text that is not in the notation of its input; the field is that of the request.
+        InvalidDocument: Some texts are not valid for their inputs. The error lists all of them by the request's fields.
     """
     document: dict[str, Any] = {}
     wrong: list[InvalidInput] = []
@@ -372,7 +375,12 @@ def to_document(
 
 
 def input_for(inputs: Iterable[Input], path: str) -> Input | None:
-    """Return the input that a field's path is about; None where it is about none."""
+    """Return the input that an error about this field of the request concerns; None if there is none.
+
+    Args:
+        inputs: Inputs of the request.
+        path: Path of the field, dots between names.
+    """
     words, known = path.split("."), tuple(inputs)
     by_path = (one for one in known if tuple(words[: len(one.path)]) == one.path)
     within = (one for one in known if one.path[: len(words)] == tuple(words))
@@ -381,7 +389,12 @@ def input_for(inputs: Iterable[Input], path: str) -> Input | None:
 
 
 def in_words_of(inputs: Iterable[Input], error: InvalidInput) -> InvalidDocument:
-    """Return an error about a request with flags in the place of its fields."""
+    """Return an error about a request with command-line options (``--cluster``) instead of the names of fields.
+
+    Args:
+        inputs: Inputs of the request.
+        error: Error with the paths of fields.
+    """
     known, found = tuple(inputs), []
     for each in error.complaints:
         about = input_for(known, each.field)
@@ -437,7 +450,15 @@ def _one(one: Input, text: str, field: str, read_file: ReadFile | None) -> Any:
 
 
 def described(text: str, field: str, read_file: ReadFile | None) -> Any:
-    """Return the name of a model or of a cluster, or what describes it, under the name of its file if it has none."""
+    """Return a model or a cluster that somebody typed, as JSON data: its name, or its description.
+
+    A description that lacks a name gets the name of its file.
+
+    Args:
+        text: Name, JSON, or path of a file with JSON.
+        field: Name of the request's field, for error messages.
+        read_file: Function that reads a file; None: the text cannot be a path.
+    """
     if text[:1] == "{":
         return parse_json(text, field, "a name or JSON")
     if read_file is None or not _is_file(text):
@@ -479,7 +500,12 @@ _LINES: Mapping[Any, Callable[[str], Any]] = {
 
 # ---------------------------------------------------------------- values to texts
 def to_text(value: Any, one: Input) -> str:
-    """Return the value of a field as a person would type it; empty for none."""
+    """Return the value of a field as a person would type it; empty for None and for empty lists.
+
+    Args:
+        value: Value of the field.
+        one: Input of the field.
+    """
     typed = mark_of(one.hint, Typed)
     if value is None or (not value and isinstance(value, (tuple, Mapping))):
         return ""

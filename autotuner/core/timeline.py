@@ -17,7 +17,7 @@ from autotuner.core.value import value
 
 
 class BlockKind(StrEnum):
-    """The kinds of work of a rank. Passes have the letters of torch.distributed.pipelining."""
+    """The kinds of work of a rank in a step. The letters of passes are those of torch.distributed.pipelining."""
 
     FORWARD = "F"
     BACKWARD = "B"  # gradients of inputs and of weights in one go
@@ -29,12 +29,12 @@ class BlockKind(StrEnum):
 
     @property
     def is_pass(self) -> bool:
-        """True if it belongs to a micro-batch."""
+        """True if the work is a forward or backward pass of a micro-batch."""
         return len(self.value) == 1
 
 
 class Block(NamedTuple):
-    """A stretch of one rank's step with one kind of work, in seconds from the start of the step."""
+    """A time span of one rank's step with one kind of work. Times are seconds from the start of the step."""
 
     start_s: float
     end_s: float
@@ -44,15 +44,15 @@ class Block(NamedTuple):
 
     @property
     def word(self) -> str:
-        """The name of the block as torch writes an action: stage, kind, micro-batch (``0F3``), or the kind alone."""
+        """The name of the block in torch's notation: stage, kind and micro-batch (``0F3``), or only the kind."""
         return f"{self.stage}{self.kind}{self.micro_batch}" if self.kind.is_pass else self.kind.value
 
     @classmethod
     def parse(cls, word: str, start_s: float, end_s: float) -> Self:
-        """Return the block of that name.
+        """Return the block with this name and these times.
 
         Raises:
-            InvalidInput: It is none.
+            InvalidInput: The name is neither that of a pass, such as ``0F3``, nor that of another kind of work.
         """
         match = re.fullmatch(r"(\d+)([FBIW])(\d+)", word)
         if match:
@@ -64,7 +64,7 @@ class Block(NamedTuple):
 
 @value
 class RankSeconds:
-    """The seconds of a rank's step by kind of work, including folded parts. The parts sum to the step."""
+    """The seconds of one rank's step by kind of work. They include folded parts, and sum to the step time."""
 
     forward_s: float = 0.0
     """Forward passes."""
@@ -89,7 +89,10 @@ class RankSeconds:
 
 @value
 class RankTimeline:
-    """The blocks of one rank in order of time, without those inside folds. The rank is idle between blocks."""
+    """The blocks of work of one rank in the order of time. Between blocks the rank is idle.
+
+    Blocks inside folds (repeated parts of the step that a drawing leaves out) are missing.
+    """
 
     rank: int
     """Number of the rank; in a prediction the first of its pipeline rank, because all of these do the same."""
@@ -113,13 +116,13 @@ class RankTimeline:
 
     @property
     def blocks(self) -> Iterator[Block]:
-        """Yield the blocks in order."""
+        """Yield the blocks of the rank in order of time."""
         return map(Block.parse, self.actions, self.start_s, self.end_s)
 
 
 @value
 class Fold:
-    """A stretch of the step that is left out of a drawing, because it is a repetition."""
+    """A time span of the step that a drawing leaves out, because it repeats what the drawing shows."""
 
     start_s: float
     end_s: float
@@ -129,7 +132,7 @@ class Fold:
 
 @value
 class StepTimeline:
-    """One step of a layout, rank by rank."""
+    """The timeline of one step of a layout, for each pipeline rank."""
 
     step_s: float
     """Seconds of the step."""
@@ -154,10 +157,13 @@ _FEWEST_FOLDED = 4
 
 
 def found_folds(ranks: Sequence[Sequence[Block]], num_micro_batches: int) -> tuple[Fold, ...]:
-    """Return the stretches in which every rank repeats itself: one for most schedules, two for GPipe.
+    """Return the folds of a step: time spans in which every rank repeats its work, so that a drawing may skip them.
 
-    The first micro-batches are shown until every rank has the gradients of two. The last ones are shown, too: as many
-    as there are pipeline ranks, with which the pipeline drains. Args:
+    Most schedules have one fold, GPipe has two. The start of the step is shown until every rank has the gradients of
+    two micro-batches. The end is shown, too: as many micro-batches as there are pipeline ranks, while the pipeline
+    drains.
+
+    Args:
         ranks: All blocks of each rank, in order of time.
         num_micro_batches: Number of micro-batches of the step.
     """
@@ -193,7 +199,7 @@ class _Stretch:
 
 
 def outside(blocks: Sequence[Block], folds: Sequence[Fold]) -> tuple[Block, ...]:
-    """Return the blocks outside of folds. Blocks that overlap a fold in part stay whole."""
+    """Return the blocks that are not completely inside a fold. Blocks that lie partly in a fold stay whole."""
     return tuple(b for b in blocks if not any(fold.start_s <= b.start_s and b.end_s <= fold.end_s for fold in folds))
 
 

@@ -32,7 +32,7 @@ class FailureKind(StrEnum):
 
 @value
 class TrialFailure:
-    """The failure of a trial."""
+    """The failure of a trial: its kind, a message, and the last output of the rank that failed."""
 
     kind: FailureKind
     message: str
@@ -44,7 +44,7 @@ class TrialFailure:
 
 
 class EngineJobPhase(StrEnum):
-    """The phases of a job on an engine."""
+    """The phases of a job on an engine (a system that starts trials, such as Slurm)."""
 
     QUEUED = "queued"  # accepted; it has no accelerators yet, or its nodes are still being made ready
     RUNNING = "running"
@@ -53,13 +53,13 @@ class EngineJobPhase(StrEnum):
 
     @property
     def is_over(self) -> bool:
-        """True if none of its processes is left."""
+        """True if no process of the job is left."""
         return self in (EngineJobPhase.ENDED, EngineJobPhase.LOST)
 
 
 @value
 class EngineJob:
-    """A job of an engine that runs a trial, or one run of it, as it was last seen."""
+    """A job on an engine (such as Slurm) that runs a trial or one run of it, in the state that was seen last."""
 
     engine: str
     """Name of the engine, as its operator registered it."""
@@ -78,29 +78,29 @@ class EngineJob:
     """Time when it was first seen to be over; None before."""
 
     def running_s(self, now: float) -> float:
-        """Return the seconds that it has had its accelerators. Waiting in a queue is not counted."""
+        """Return the seconds that the job has had its accelerators until ``now``, without waiting time."""
         if self.started_at is None:
             return 0.0
         return max(0.0, (now if self.ended_at is None else self.ended_at) - self.started_at)
 
     def queued_s(self, now: float) -> float:
-        """Return the seconds that it waited for its accelerators."""
+        """Return the seconds that the job waited for its accelerators until ``now`` (epoch seconds)."""
         ends = (moment for moment in (self.started_at, self.ended_at) if moment is not None)
         return max(0.0, min(ends, default=now) - self.submitted_at)
 
     def over(self, now: float) -> EngineJob:
-        """Return the job as it is after its trial has ended, even if nobody saw it end."""
+        """Return the job in an ended phase. If nobody saw it end, it counts as ended at ``now``."""
         return self if self.phase.is_over else replace(self, phase=EngineJobPhase.ENDED, ended_at=now)
 
 
 def with_job(jobs: tuple[EngineJob, ...], job: EngineJob) -> tuple[EngineJob, ...]:
-    """Return the jobs with this one, which replaces an earlier state of the same name or is appended."""
+    """Return the jobs with this job added; it replaces a job of the same name."""
     return tuple({**{known.name: known for known in jobs}, job.name: job}.values())
 
 
 @value
 class ScaledTrial:
-    """A proxy trial: a small run that stands for a layout of a larger job; ``search.sampler.proxy`` chooses it."""
+    """A proxy trial: a small trial that stands for a layout of a larger job. ``search.sampler.proxy`` chooses it."""
 
     layout: Layout
     """Layout that runs."""
@@ -120,27 +120,27 @@ class ScaledTrial:
     @property
     @derived
     def label(self) -> str:
-        """The name of the small layout."""
+        """The name of the small layout that runs."""
         return str(self.layout)
 
     @property
     @derived
     def num_ranks(self) -> int:
-        """The number of ranks that it runs on."""
+        """The number of ranks that the proxy trial runs on."""
         return self.layout.world_size
 
     def model(self, whole: TransformerSpec) -> TransformerSpec:
-        """Return the target's model with the layers that run."""
+        """Return the model that the proxy trial runs: the given model with fewer layers."""
         model = whole.with_num_layers(self.num_layers)
         if model.experts is None:
             return model
         return replace(model, experts=replace(model.experts, num_dense_layers=self.num_dense_layers))
 
     def job(self, target: Job, cluster: Cluster) -> Job:
-        """Return the job that runs.
+        """Return the job that the proxy trial runs.
 
         Args:
-            target: The job that it stands for.
+            target: The job that the proxy trial stands for.
             cluster: The cluster that trials run on. The job gets a part of it.
         """
         return replace(
@@ -152,16 +152,21 @@ class ScaledTrial:
 
 
 def part_of(cluster: Cluster, num_ranks: int) -> Cluster:
-    """Return a part of a cluster with so many accelerators: some of one node, or whole nodes."""
+    """Return a part of a cluster with this number of accelerators: some of one node, or whole nodes."""
     per_node = min(num_ranks, cluster.accelerators_per_node)
     return cluster.resized(num_nodes=num_ranks // per_node, accelerators_per_node=per_node)
 
 
 def time_to_loss_s(trial: Trial, gate: LossGate) -> float | None:
-    """Return the seconds to the loss that a plain layout has after the steps of a gate of lossy layouts.
+    """Return the seconds until the trial's layout reaches the loss that a plain layout has after the steps of a gate.
 
-    None if it is unknown. Numerically equivalent layouts need exactly these steps, and the gate of other layouts found
-    their number. The loss is one of the first steps: it compares layouts, and does not predict the end of a training.
+    None means that this is not known. The steps are ``num_lossy_steps`` of the convergence gate. Numerically equivalent
+    layouts need exactly these steps; for other layouts their convergence gate measured the number. The loss is that of
+    an early step: the time compares layouts with each other, and does not predict the end of a training.
+
+    Args:
+        trial: A trial.
+        gate: Settings of the sweep's convergence gate.
     """
     if trial.reached is None or not gate.enabled:
         return None
@@ -192,17 +197,20 @@ class TrialState(StrEnum):
 
     @property
     def finished(self) -> bool:
-        """True if the trial will not change any more, unless it was cut short and its sweep goes on."""
+        """True if the trial has ended.
+
+        Its state then changes only if it was cut short by its sweep's end, and the sweep is opened again.
+        """
         return self not in (TrialState.QUEUED, TrialState.RUNNING, TrialState.WAITING)
 
     def to(self, new: TrialState) -> TrialState:
-        """Return ``new`` if a trial may change to it from this state.
+        """Return the state ``new``, after a check that a trial in this state may change to it.
 
-        An interrupted run goes from ``running`` or ``waiting`` back to ``queued``: it is tried again. So does a trial
-        that was cut short by the end of its sweep, once that goes on.
+        An interrupted trial goes from ``running`` or ``waiting`` back to ``queued``, and is tried again. A trial that
+        was cut short by the end of its sweep does the same when the sweep is opened again.
 
         Raises:
-            Conflict: The step is not legal.
+            Conflict: A trial may not change from this state to the new one.
 
         Example:
             >>> TrialState.QUEUED.to(TrialState.RUNNING).value
@@ -228,7 +236,7 @@ _NEXT: dict[TrialState, tuple[TrialState, ...]] = {
 
 @value
 class Stopped:
-    """The end of a trial that was stopped from outside, on purpose."""
+    """The reason why a trial was stopped on purpose, before its end."""
 
     reason: Literal["pruned", "cancelled", "budget", "paused", "lease_lost", "shutdown", "infrastructure"]
     """Reason: it lost to the best trial; a user cancelled it; time or accelerator-hours of the sweep ran out; the sweep
@@ -244,7 +252,7 @@ Outcome = Measurement | TrialFailure | Stopped
 
 @value
 class Waiting:
-    """A started trial that has no devices yet."""
+    """The reason why a started trial has no devices yet, and the time since when it waits."""
 
     reason: str
     """Reason why it waits, as a sentence without a full stop."""
@@ -253,13 +261,16 @@ class Waiting:
 
 
 def trial_id(sweep_id: str, number: int) -> str:
-    """Return the sweep's id and the trial's number; up to 9999 the ids of one sweep sort by number."""
+    """Return the id of a trial: the id of its sweep and its number, which has at least four digits.
+
+    So the ids of the first 10,000 trials of a sweep are in the order of their numbers.
+    """
     return f"{sweep_id}-{number:04d}"
 
 
 @value
 class Trial:
-    """A trial as it is stored."""
+    """A trial of a sweep, as it is stored: one layout that is run and measured."""
 
     id: str
     sweep_id: str
@@ -306,36 +317,39 @@ class Trial:
     @property
     @derived
     def label(self) -> str:
-        """The name of the layout."""
+        """The name of the trial's layout."""
         return str(self.layout)
 
     @property
     def ran(self) -> Layout:
-        """The layout that runs as the trial: its own, or that of its proxy trial."""
+        """The layout that really runs: the trial's own, or the smaller one of its proxy trial."""
         return self.layout if self.scaled is None else self.scaled.layout
 
     @property
     def ran_measurement(self) -> Measurement | None:
-        """The measurement of the layout that ran, its own or that of its proxy trial."""
+        """The measurement of the layout that really ran (own or proxy); None if there is none yet."""
         return self.measurement if self.scaled is None else self.scaled.measurement
 
     def with_measurement(self, found: Measurement) -> Self:
-        """Return the trial with the measurement of the layout that ran."""
+        """Return the trial with this measurement of the layout that really ran (own or proxy)."""
         if self.scaled is None:
             return replace(self, measurement=found)
         return replace(self, scaled=replace(self.scaled, measurement=found))
 
     @property
     def reached(self) -> Measurement | TrialEstimate | None:
-        """The result that it is ranked by: its measurement, or the estimate for the whole job if a proxy ran."""
+        """The result that the trial is ranked by; None if there is none yet.
+
+        It is the measurement or, if a proxy trial ran, the estimate for the full-size layout.
+        """
         return self.measurement if self.scaled is None else self.estimate
 
     @property
     def is_valid(self) -> bool:
-        """True if its layout may be ranked: its hardware has its number format, and it is not known to train worse.
+        """True if the trial may be ranked: it has a result in a format of its hardware, and trains well enough.
 
-        A layout that exchanges less than its gradients, or clips them early, must have passed a convergence gate. A
-        proxy trial needs an estimate, too.
+        A layout whose replicas exchange less than their gradients, or clip them early, must have passed a convergence
+        gate. Any other layout must not have failed one.
         """
         outcome = self.gate and self.gate.outcome
         may_train = outcome is GateOutcome.PASSED if self.layout.needs_passed_gate else outcome != GateOutcome.FAILED
@@ -343,7 +357,7 @@ class Trial:
 
     @property
     def awaits_gate(self) -> bool:
-        """True if it would be ranked after a convergence gate passed it, and no gate has run yet."""
+        """True if only a convergence gate is missing: no gate has run yet, and a passed one would rank it."""
         return self._is_known and self.layout.needs_passed_gate and self.gate is None and self.repeats is None
 
     @property
@@ -354,7 +368,7 @@ class Trial:
     @property
     @derived
     def gate_outcome(self) -> GateOutcome | None:
-        """The outcome of the convergence gate for a layout that is not numerically equivalent; None for any other."""
+        """The outcome of the trial's convergence gate; None if its layout needs none or was not measured yet."""
         if self.gate is not None:
             return self.gate.outcome
         return GateOutcome.NOT_GATED if self.ran_measurement and not self.layout.is_equivalent else None
@@ -362,12 +376,12 @@ class Trial:
     @property
     @derived
     def is_ranked(self) -> bool:
-        """True if it has a rank: it is valid, and the first of its layout."""
+        """True if the trial has a rank: it may be ranked, and does not repeat the layout of an earlier trial."""
         return self.is_valid and self.repeats is None
 
     @property
     def brief(self) -> Self:
-        """The trial without steps, finished runs, curves of its convergence gate and timelines, as lists show it."""
+        """The trial as lists show it: without steps, finished runs, loss curves and timelines."""
         gate = self.gate
         if gate is not None:
             gate = replace(gate, candidate_losses=(), reference_losses=())
@@ -379,15 +393,14 @@ class Trial:
 
     @property
     def job_goes_on(self) -> bool:
-        """True if an engine's job of it waits or runs, so that a worker that resumes the trial starts no other."""
+        """True if a job of the trial waits or runs on an engine, so that a resuming worker starts no other."""
         return any(not job.phase.is_over for job in self.jobs)
 
     def accelerator_hours(self, now: float) -> float:
-        """Return the accelerator-hours of the running or last attempt and of the convergence gate.
+        """Return the accelerator-hours that the trial's latest attempt and its convergence gate used until ``now``.
 
-        Attempts that were cut short are not counted.
-
-        Waiting does not count. Of jobs of an engine all count, from the moment each had its accelerators.
+        Waiting time and earlier attempts do not count. If engines run the trial, all of its jobs count, each from the
+        moment when it had its accelerators.
         """
         gate_hours = self.gate.accelerator_hours if self.gate else 0.0
         if self.jobs:
@@ -395,7 +408,7 @@ class Trial:
         return self.worked_s(now) * self.ran.world_size / 3600 + gate_hours
 
     def worked_s(self, now: float) -> float:
-        """Return the seconds that the running or last attempt had devices of the service's own machine."""
+        """Return the seconds that the latest attempt has had devices of the service's own machine until ``now``."""
         if self.started_at is None:
             return 0.0
         if self.waiting is not None:
@@ -406,7 +419,7 @@ class Trial:
 
 @value
 class PastTrial:
-    """A trial that ran, or ran out of memory, as evidence about later jobs."""
+    """A trial that was measured, or ran out of memory, from which predictions for later jobs learn."""
 
     job: Job
     """Job that ran. For a proxy trial it has the proxy's model, workload and cluster. Its accelerator's memory is the
@@ -443,7 +456,7 @@ class PastTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedTime:
-    """The step time of a ranked trial, measured or estimated, with its error."""
+    """The step time of a ranked trial, measured or estimated, with its errors."""
 
     trial_id: str
     step_time_s: float
@@ -460,7 +473,7 @@ class RankedTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialsVersion:
-    """A version that changes with everything that the trials of a sweep tell, except their steps."""
+    """A version number of a sweep's trials. It changes with everything except reports of steps."""
 
     last_event: int
     """Sequence number of the last event that tells more than a step; 0 without one."""

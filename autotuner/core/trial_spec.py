@@ -38,7 +38,7 @@ from autotuner.core.workload import Workload
 
 
 class OptimizerName(StrEnum):
-    """An optimizer that the trial job offers."""
+    """The optimizers that the trial job offers."""
 
     ADAMW = "adamw"  # arXiv 1711.05101
     LAMB = "lamb"  # arXiv 1904.00962: the step of each tensor is as long as the tensor's norm says
@@ -47,7 +47,7 @@ class OptimizerName(StrEnum):
 
 @value
 class OptimizerSettings:
-    """An optimizer with its numbers."""
+    """An optimizer with its learning rate and its other settings."""
 
     name: OptimizerName = OptimizerName.ADAMW
     learning_rate: Positive
@@ -69,11 +69,11 @@ class OptimizerSettings:
                 raise InvalidInput(name, share, "must be 0 or more and below 1", 0.9 if share >= 1 else 0.0)
 
     def learning_rate_at(self, step: int) -> float:
-        """Return the learning rate of one step; the first is step 0."""
+        """Return the learning rate in this step, counted from 0."""
         return self.learning_rate * min(1.0, (step + 1) / (self.warmup_steps + 1))
 
     def refuses(self, layout: Layout) -> str | None:
-        """Return the reason why it cannot train with the layout, as a sentence; None if it can."""
+        """Return the reason, as a sentence, why this optimizer cannot train with the layout; None if it can."""
         if layout.gradient_sync != GradientSync.FULL and self.name is not OptimizerName.ADAMW:
             return f"{layout.gradient_sync.label} exchanges less than gradients, for which only AdamW has been tried"
         if self.name is not OptimizerName.LAMB or _holds_whole_tensors(layout):
@@ -99,7 +99,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,63}")
 
 @value
 class Trainer:
-    """The description of a registered trainer. Its operator knows how it is started."""
+    """A trainer (a training program) that the operator has registered, so that sweeps can measure it.
+
+    Only the operator's settings know how it is started.
+    """
 
     name: str
     format: ExportFormat
@@ -135,28 +138,29 @@ class Trainer:
                 raise InvalidInput(f"values.{name}", [], "must be one value or more")
 
     def reads(self, name: str, elsewhere: Collection[str]) -> bool:
-        """Return True if a field of the layout reaches the trainer.
+        """Return True if the value of this layout field reaches the trainer.
 
         Args:
-            name: Name of the field.
-            elsewhere: Fields that the format leaves to the trainer's own code. It reads those among ``options``.
+            name: Name of the field of a layout.
+            elsewhere: Fields that the export format leaves to the trainer's own code. The trainer reads them only if
+                they are in ``options``.
         """
         return name in self.options if self.options else name not in self.fixed and name not in elsewhere
 
     def held(self, name: str) -> int | None:
-        """Return the value that its own code decides; None if it is not known."""
+        """Return the value of a layout field that the trainer's own code fixes; None if it fixes none."""
         value: int = getattr(from_plain(Layout, dict(self.fixed)), name)
         return value if name in self.fixed else None
 
     def known(self, name: str) -> tuple[int, ...]:
-        """Return the values of a field that it supports, if it does not support all."""
+        """Return the values of a layout field that the trainer supports; empty if it supports all."""
         plain = self.values.get(name, ())
         return tuple(getattr(from_plain(Layout, {name: value}, "values"), name) for value in plain)
 
 
 @value
 class TrainerOffer(Trainer):
-    """A registered trainer as sweeps may request it; ``options`` are all fields that a sweep may search."""
+    """A registered trainer as sweeps may request it; ``options`` has every field that a sweep may search."""
 
     version: str
     """Release of the export format."""
@@ -178,7 +182,7 @@ _AS_SHARE, _AS_GIGABYTES = Typed(read_share, written_share), Typed(read_gigabyte
 
 @value
 class TrialSettings:
-    """The length and the accuracy of each trial of a sweep."""
+    """The settings that decide how long and how precisely each trial of a sweep is measured."""
 
     warmup_steps: Annotated[CountFromZero, Caption("Warm-up steps, at least")] = 2
     """Fewest steps before timing starts; more are run until the step time is stationary."""
@@ -232,14 +236,20 @@ class TrialSettings:
 
     @classmethod
     def default_for(cls, layout: Layout) -> TrialSettings:
-        """Return the default settings of a layout, with the customary norm if the layout clips before the reduction."""
+        """Return the default settings for trials of a layout.
+
+        If the layout clips gradients before their reduction, a customary maximum norm is set.
+        """
         return cls(max_gradient_norm=None if layout.gradient_clip == GradientClip.POST else _CUSTOMARY_NORM)
 
     def require_norm(self, clips: Iterable[GradientClip]) -> None:
-        """Return if gradients can be clipped in all these ways.
+        """Check that a maximum norm is set if one of these ways to clip gradients needs it.
+
+        Args:
+            clips: Ways to clip gradients that trials use.
 
         Raises:
-            InvalidInput: They are clipped before their reduction, and no norm is set.
+            InvalidInput: Gradients are clipped before their reduction, and no norm is set.
         """
         early = next((one for one in clips if one != GradientClip.POST), None)
         if early is not None and self.max_gradient_norm is None:
@@ -247,7 +257,7 @@ class TrialSettings:
             raise InvalidInput("max_gradient_norm", None, rule, _CUSTOMARY_NORM)
 
     def just_steps(self, num_steps: int) -> TrialSettings:
-        """Return the settings for a training of exactly so many steps, without warm-up, repeats and profiling."""
+        """Return settings for a training of exactly this number of steps, without warm-up, repeats and profiling."""
         return replace(
             self,
             warmup_steps=0,
@@ -263,7 +273,7 @@ class TrialSettings:
 
 @value
 class TrialSpec:
-    """Everything that a trial job needs to know, as it is sent in JSON."""
+    """Everything that a trial job needs to know. It is sent to the job as JSON."""
 
     trial_id: str
     model: TransformerSpec
@@ -313,19 +323,19 @@ class TrialSpec:
 
     @property
     def trained_by(self) -> OptimizerSettings:
-        """The optimizer that updates the parameters."""
+        """The optimizer that the trial trains with: the given one, or the default with the trial's learning rate."""
         return self.optimizer or OptimizerSettings(learning_rate=self.settings.learning_rate)
 
     @property
     def has_slow_links(self) -> bool:
-        """True if some step has links that are slower than the real ones."""
+        """True if links are artificially slowed in some step, by a fault trace or by assumed link states."""
         assumed = self.cluster.link_health if self.cluster else ()
         return self.fault_trace is not None or any(not (one.source or one.is_healthy) for one in assumed)
 
 
 @value
 class NodeTask:
-    """A task of every node: a trial, a trainer's command, or a module that measures."""
+    """A task that runs on every node of a job: a trial, the command of a trainer, or a module that measures."""
 
     job_name: str
     """Name that marks each of its processes (``AUTOTUNER_ATTEMPT_ID``)."""

@@ -55,7 +55,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Return hours, minutes and whole seconds: ``3 min 20 s``.
+    """Return a duration in hours, minutes and whole seconds: ``3 min 20 s``.
 
     Example:
         >>> format_duration(200)
@@ -68,7 +68,10 @@ def format_duration(seconds: float) -> str:
 
 
 def format_long_duration(seconds: float) -> str:
-    """Return a duration as text: from one hour on without seconds (``33 h 29 min``), from two days on ``32.8 days``."""
+    """Return a duration as text; long ones lose detail: ``3 min 20 s``, ``33 h 29 min``, ``32.8 days``.
+
+    Seconds are left out from one hour on, and the unit is days from two days on.
+    """
     days = seconds / 86_400
     whole_s = 60 * round(seconds / 60) if seconds >= 3600 else seconds
     return f"{_three_digits(days)} days" if days >= 2.0 else format_duration(whole_s)

@@ -20,20 +20,20 @@ from autotuner.core.value import derived, value
 
 
 def gate_key(request: SweepRequest) -> str:
-    """Return the content key of a job and of the part of it that a trial runs. Runs with the same key may be compared.
+    """Return the content key of the job that a performance gate measures. Only runs with equal keys may be compared.
 
-    Layouts and versions are no part of the key.
+    The key includes the job and the trial settings that decide how much of it runs. Layout and versions are not part.
     """
     trial = request.trial
     return content_key(job_key(request), trial.proxy_layers_per_stage, trial.max_gradient_norm)
 
 
 def gate_content(request: MfuGateRequest, software: Mapping[str, str]) -> str:
-    """Return the content key of everything that a gate measures. Gates with the same key can share their runs.
+    """Return the content key of all that a performance gate measures. Gates with equal keys can share their runs.
 
     Args:
-        request: The gate. Its baseline and thresholds are no part of the key.
-        software: Versions of the software, as far as they are known before anything has run.
+        request: The gate. Its baseline and thresholds are not part of the key.
+        software: Versions of the software that are known before anything has run, by name.
     """
     sweep = request.sweep
     searched = None if request.layout else [sweep.space, sweep.objective, sweep.budget, sweep.loss_gate, sweep.seed]
@@ -42,7 +42,7 @@ def gate_content(request: MfuGateRequest, software: Mapping[str, str]) -> str:
 
 @value
 class Baseline:
-    """The runs that a change is compared with, under a name such as that of a branch."""
+    """A named set of earlier runs that changes are compared with, such as those of a branch."""
 
     name: str
     key: str
@@ -63,7 +63,7 @@ class Baseline:
     @property
     @derived
     def tokens_per_s(self) -> float:
-        """The mean token rate of all runs, for the whole job."""
+        """The mean tokens per second of the whole job, over all runs."""
         return fmean(rate for group in self.runs for rate in group.rates)
 
     @property
@@ -75,13 +75,13 @@ class Baseline:
     @property
     @derived
     def num_runs(self) -> int:
-        """The number of runs in all sessions."""
+        """The number of runs of the baseline, over all sessions."""
         return sum(len(group.rates) for group in self.runs)
 
 
 @value
 class MfuGateRequest:
-    """A request for a performance regression gate, with every name resolved."""
+    """A request for a performance regression gate, in which every name was replaced by the object that it names."""
 
     sweep: SweepRequest
     """Job, trial settings, trainer and budget. Its space is searched if no layout is given."""
@@ -102,7 +102,7 @@ class MfuGateRequest:
 
 @value
 class GateRunRequest:
-    """The request of a gate's run."""
+    """The complete request of a performance gate's run, with the baseline at that time."""
 
     gate: MfuGateRequest
     """Request of the caller."""
@@ -115,7 +115,7 @@ class GateRunRequest:
 
 
 class MfuGateOutcome(StrEnum):
-    """The outcomes of a gate."""
+    """The possible outcomes of a performance regression gate."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -127,7 +127,7 @@ class MfuGateOutcome(StrEnum):
 
 @value
 class MfuGateResult:
-    """The result of a gate."""
+    """The result of a performance regression gate."""
 
     outcome: MfuGateOutcome
     findings: ChallengeFindings | None = None
@@ -140,7 +140,7 @@ class MfuGateResult:
 
 @value
 class GateRun(Run):
-    """A performance regression gate; ``subject`` is the name of its baseline."""
+    """The durable run of a performance regression gate; ``subject`` is the name of its baseline."""
 
     kind: Literal["gate"] = "gate"
     request: GateRunRequest
@@ -150,19 +150,19 @@ class GateRun(Run):
     @property
     @derived
     def outcome(self) -> MfuGateOutcome | None:
-        """The outcome; null until it is finished."""
+        """The outcome of the gate; null until it is finished."""
         return None if self.result is None else self.result.outcome
 
     @property
     @derived
     def is_passed(self) -> bool:
-        """True if the change may be merged: it passed, or its runs became the first baseline, as requested."""
+        """True if the change may be merged: the gate passed, or its runs became the first baseline, as requested."""
         is_first = self.outcome is MfuGateOutcome.NO_BASELINE and self.request.gate.sets_baseline
         return is_first or self.outcome is MfuGateOutcome.PASSED
 
     @property
     def word(self) -> str:
-        """The outcome as a word of the wire format; ``baseline_set`` if a baseline was requested and set."""
+        """The outcome as a word: ``running`` until there is one, ``baseline_set`` for a first baseline."""
         if self.outcome is None:
             return "running"
         return "baseline_set" if self.is_passed and self.outcome is not MfuGateOutcome.PASSED else self.outcome.value
@@ -170,7 +170,7 @@ class GateRun(Run):
 
 @value
 class RetuneRequest:
-    """A request for a retune, with every name resolved."""
+    """A request for a retune (a sweep on a schedule), in which every name was replaced by the object that it names."""
 
     name: str
     """Unique name of the retune."""
@@ -204,7 +204,7 @@ class RetuneRequest:
 
 @value
 class Retune:
-    """A retune as it is stored."""
+    """A retune as it is stored: a sweep on a schedule that looks for better layouts than the one in use."""
 
     request: RetuneRequest
     created_at: float
@@ -230,18 +230,18 @@ class Retune:
     @property
     @derived
     def measured_tokens_per_s(self) -> float | None:
-        """The mean token rate of the incumbent's baseline; null without one."""
+        """The mean tokens per second of the incumbent (the layout in use); null if it has no baseline runs."""
         return fmean(rate for one in self.baseline for rate in one.rates) if self.baseline else None
 
     @property
     @derived
     def measured_mfu(self) -> float | None:
-        """The mean MFU of the incumbent's baseline; null without one."""
+        """The mean MFU of the incumbent (the layout in use); null if it has no baseline runs."""
         return fmean(one.mfu for one in self.baseline) if self.baseline else None
 
 
 class Trigger(StrEnum):
-    """The reasons why a run began."""
+    """The reasons why a run of a retune started."""
 
     CRON = "cron"
     CAUGHT_UP = "caught_up"  # due while nobody was there to start it
@@ -251,7 +251,7 @@ class Trigger(StrEnum):
 
 
 class Verdict(StrEnum):
-    """The findings of a run."""
+    """The possible results of a run of a retune."""
 
     UNCHANGED = "unchanged"
     BETTER_FOUND = "better_found"
@@ -261,7 +261,7 @@ class Verdict(StrEnum):
 
 @value
 class StepChange:
-    """The difference between the steps of a better layout and of the incumbent."""
+    """The step times by part of a better layout and of the incumbent (the layout in use), to show the difference."""
 
     predicted_before: StepTime
     """Predicted step time of the incumbent."""
@@ -276,7 +276,7 @@ class StepChange:
 
 @value
 class RetuneOutcome:
-    """The end of a retune run."""
+    """The result of a finished run of a retune."""
 
     verdict: Verdict
     findings: ChallengeFindings | None = None
@@ -293,20 +293,20 @@ class RetuneOutcome:
     @property
     @derived
     def sets_baseline(self) -> bool:
-        """True if this run begins a baseline, because there was none to compare with."""
+        """True if this run became the incumbent's baseline, because no earlier runs could be compared."""
         found = self.findings
         is_measured = found is not None and found.runs is not None and found.against_baseline is None
         return self.verdict is Verdict.UNCHANGED and is_measured
 
     @property
     def word(self) -> str:
-        """The verdict as a word of the wire format; ``baseline_set`` if nothing was compared."""
+        """The result as a word for answers; ``baseline_set`` if the run became the first baseline."""
         return "baseline_set" if self.sets_baseline else self.verdict.value
 
 
 @value
 class RetuneRunRequest:
-    """The request of a retune run."""
+    """The request of one run of a retune: its due time and the reason why it started."""
 
     due_at: float
     """Time when it was due, in epoch seconds; for a manual run, the time of the request."""
@@ -322,7 +322,7 @@ class RetuneRunRequest:
 
 @value
 class RetuneRun(Run):
-    """A run of a retune, whose name is ``subject``."""
+    """One durable run of a retune; ``subject`` is the name of the retune."""
 
     kind: Literal["retune"] = "retune"
     request: RetuneRunRequest
@@ -331,7 +331,7 @@ class RetuneRun(Run):
 
     @property
     def word(self) -> str:
-        """The state for people: its verdict once it has one."""
+        """The state as a word for people: ``running``, ``skipped``, or the result."""
         if self.result is None:
             return "skipped" if self.request.is_skipped else "running"
         return self.result.word

@@ -42,19 +42,19 @@ T = TypeVar("T")
 # ---------------------------------------------------------------- marks of fields
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """The unit of a number: ``s``, ``bytes``, ``tokens``."""
+    """A mark on the type of a number with its unit: ``s``, ``bytes``, ``tokens``."""
 
     symbol: str
 
 
 @dataclass(frozen=True, slots=True)
 class OrNull:
-    """Mark of a float that may not be a number, such as a loss that diverged. JSON has null for it."""
+    """A mark on the type of a float that may be NaN, such as a loss that diverged. JSON has null for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """Mark of a field that people type otherwise than JSON has it."""
+    """A mark on the type of a field that people type in another form than JSON has, such as in minutes."""
 
     read: Callable[[str, str], Any]
     """Makes the value in JSON from the name of the field, for errors, and from the text."""
@@ -66,33 +66,33 @@ class Typed:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """Mark with the name of a field on command lines and in forms, if it is not made from the field's own name."""
+    """A mark on the type of a field with its name on command lines and in forms, if it is not the field's own name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Caption:
-    """Mark with the label of a field in a form, if its own name does not say enough."""
+    """A mark on the type of a field with its label in a form, if its own name does not say enough."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """Mark with the topic of a field and of all fields inside its value: the title of a group of options."""
+    """A mark on the type of a field with the title of the group of inputs for it and for the fields inside it."""
 
     title: str
 
 
 @dataclass(frozen=True, slots=True)
 class Rare:
-    """Mark of a field that few people set."""
+    """A mark on the type of a field that few people set. Forms show it last."""
 
 
 @dataclass(frozen=True, slots=True)
 class AsJson:
-    """Mark of a value of several fields that people write as a whole, as JSON in a text or in a file."""
+    """A mark on the type of a field with several inner fields that people type as one JSON text, or give as a file."""
 
     example: str
     """Example of a text, for people."""
@@ -102,7 +102,7 @@ class AsJson:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Mark with the text of an empty input, which says what leaving the field out means."""
+    """A mark on the type of a field with the text that an empty input shows: the meaning of leaving it out."""
 
     text: str
 
@@ -111,7 +111,14 @@ M = TypeVar("M")
 
 
 def mark_of(hint: Any, kind: type[M]) -> M | None:
-    """Return the outermost mark of a kind on a type, or on the type beside None in it; None where there is none."""
+    """Return the outermost mark of a kind on a type annotation; None if there is none.
+
+    In an optional type (``X | None``), the marks on ``X`` count, too.
+
+    Args:
+        hint: Type annotation of a field.
+        kind: Class of the mark.
+    """
     found = next((one for one in reversed(getattr(hint, "__metadata__", ())) if isinstance(one, kind)), None)
     inner = get_args(hint)[:1] if get_origin(hint) is Annotated else get_args(hint) if _is_optional(hint) else ()
     return found or next((mark for each in inner if (mark := mark_of(each, kind)) is not None), None)
@@ -122,9 +129,10 @@ def _is_optional(hint: Any) -> bool:
 
 
 def derived(get: Callable[[Any], T]) -> Callable[[Any], T]:
-    """Mark the function of a property that answers show beside the fields: ``documents.write`` adds it.
+    """Mark the function of a property as derived, so that answers show the property beside the fields.
 
-    Readers of documents drop its name, and neither SQL nor content keys hold it.
+    ``documents.write`` adds it to answers. Documents that are read may have it, but its value is ignored. It is neither
+    stored nor part of content keys.
     """
     get.__is_derived__ = True  # type: ignore[attr-defined]
     return get
@@ -132,7 +140,7 @@ def derived(get: Callable[[Any], T]) -> Callable[[Any], T]:
 
 @cache
 def derived_of(cls: type[Any]) -> Mapping[str, property]:
-    """Return the properties of a class that are marked ``derived``, by name."""
+    """Return the properties of a class that are marked as ``derived``, by name."""
     found = {name: getattr(cls, name) for name in dir(cls) if isinstance(getattr(cls, name, None), property)}
     return {name: one for name, one in found.items() if hasattr(one.fget, "__is_derived__")}
 
@@ -209,10 +217,15 @@ def _refuse(bounds: tuple[Bound, ...], name: str, number: Any) -> None:
 
 
 def require_one_of(name: str, word: str, legal: Iterable[str]) -> None:
-    """Return if a word is one of the legal ones.
+    """Check that a word is one of the legal words.
+
+    Args:
+        name: Name of the field, for the error message.
+        word: The given word.
+        legal: The legal words.
 
     Raises:
-        InvalidInput: It is not; with the nearest.
+        InvalidInput: The word is not legal. The error suggests the most similar legal word.
     """
     words = tuple(legal)
     if word not in words:
@@ -224,7 +237,7 @@ Bound: TypeAlias = Ge | Gt | Le | Interval
 
 
 def bounds_in(hint: Any) -> tuple[Bound, ...]:
-    """Return the bounds of a type, or of the type beside None in an optional one."""
+    """Return the bounds that a type annotation, such as ``Annotated[int, Gt(0)] | None``, puts on a number."""
     if get_origin(hint) is Annotated:
         inner, *marks = get_args(hint)
         return (*bounds_in(inner), *(mark for mark in marks if isinstance(mark, Bound)))
@@ -234,9 +247,13 @@ def bounds_in(hint: Any) -> tuple[Bound, ...]:
 
 
 def broken(number: Any, bounds: tuple[Bound, ...]) -> tuple[str, object] | None:
-    """Return the rule of the first bound that a number breaks, with the nearest legal value where there is one.
+    """Return the first bound that a number breaks, as a rule in words and the nearest legal value; None: no bound.
 
-    A number that is not a number breaks every bound.
+    The nearest legal value is None if there is none. NaN breaks every bound.
+
+    Args:
+        number: The number.
+        bounds: The bounds.
     """
     for bound in bounds:
         if isinstance(bound, Gt) and not number > bound.gt:
@@ -257,7 +274,11 @@ _LARGEST_DIVIDED = 10**12
 
 
 def nearest_divisor(number: int, whole: int) -> int:
-    """Return the divisor of ``whole`` closest to a number, the smaller one on a tie; of a huge number a common one."""
+    """Return the divisor of ``whole`` that is closest to a number; of two equally close ones, the smaller.
+
+    If ``whole`` is huge (above 10^12), it is the greatest common divisor of both numbers, because a search would take
+    too long.
+    """
     if whole > _LARGEST_DIVIDED:
         return gcd(number, whole)
     return min(divisors(whole), key=lambda d: (abs(d - number), d))
@@ -265,6 +286,6 @@ def nearest_divisor(number: int, whole: int) -> int:
 
 @lru_cache(maxsize=1024)
 def divisors(whole: int) -> tuple[int, ...]:
-    """Return every divisor, rising; work grows with the square root of ``whole``."""
+    """Return all divisors of ``whole``, the smallest first. The time grows with the square root of ``whole``."""
     small = [d for d in range(1, isqrt(whole) + 1) if whole % d == 0]
     return tuple(sorted({*small, *(whole // d for d in small)}))

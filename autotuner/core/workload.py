@@ -17,10 +17,10 @@ from autotuner.core.value import Caption, Count, Flag, Rare, Typed, value
 
 @value
 class LengthDistribution:
-    """The distribution of the lengths of sequences.
+    """The distribution of sequence lengths in tokens: the lengths that occur, and the weight of each.
 
     Raises:
-        InvalidInput: Lengths do not rise, or weights are not as many positive numbers.
+        InvalidInput: Lengths do not rise, or there is not one positive weight per length.
 
     Example:
         >>> lengths = LengthDistribution.of([512, 512, 2048])
@@ -44,10 +44,10 @@ class LengthDistribution:
 
     @classmethod
     def of(cls, lengths: Iterable[int]) -> Self:
-        """Return the distribution of sequences with these lengths.
+        """Return the distribution of sequence lengths in tokens; the weight of a length is how often it occurs.
 
         Raises:
-            InvalidInput: There are none, or one has no token.
+            InvalidInput: There are no lengths, or a length is below 1.
         """
         counts: dict[int, int] = {}
         for length in lengths:
@@ -57,25 +57,28 @@ class LengthDistribution:
 
     @property
     def longest(self) -> int:
-        """The tokens of the longest sequence."""
+        """The length in tokens of the longest sequence."""
         return self.lengths[-1]
 
     @property
     def mean(self) -> float:
-        """The mean tokens of a sequence."""
+        """The mean length of a sequence in tokens."""
         return self.moment(1)
 
     def moment(self, power: int) -> float:
-        """Return the mean of a power of the lengths. The time of attention grows with the second moment."""
+        """Return the mean of the lengths raised to a power. The time of attention grows with the power 2."""
         total = sum(w * float(length) ** power for length, w in zip(self.lengths, self.weights, strict=True))
         return total / sum(self.weights)
 
     def at(self, share: float) -> int:
-        """Return the length that this share of all sequences does not exceed. A uniform random share draws a length."""
+        """Return the quantile of the lengths for a share: this share of all sequences is at most so long.
+
+        With a uniformly random share, the result is a random length.
+        """
         return self.at_each([share])[0]
 
     def at_each(self, shares: Iterable[float]) -> tuple[int, ...]:
-        """Return the lengths at several shares, with the weights summed once."""
+        """Return the quantiles of the lengths for several shares. This is faster than ``at`` for each of them."""
         bounds = list(accumulate(self.weights))
         last = len(self.lengths) - 1
         return tuple(self.lengths[min(bisect_right(bounds, share * bounds[-1]), last)] for share in shares)
@@ -88,11 +91,11 @@ MOST_DEALT = 1 << 17
 
 @value
 class Workload:
-    """The batch that one optimizer step processes.
+    """The sequences that one optimizer step processes: their length and their number.
 
     Raises:
-        InvalidInput: A number is not positive, a sequence is longer than ``seq_len``, or too many sequences are to be
-            assigned.
+        InvalidInput: A number is not positive, a sequence is longer than ``seq_len``, or too many sequences of
+            different lengths are to be assigned to ranks.
 
     Example:
         >>> workload = Workload(seq_len=8192, global_batch_size=64)
@@ -125,24 +128,27 @@ class Workload:
 
     @property
     def tokens_per_step(self) -> int:
-        """The tokens of one optimizer step, for the whole job. If lengths differ, the mean of real tokens."""
+        """The tokens of one optimizer step of the whole job. If lengths differ, the mean, without padding."""
         if self.lengths is None:
             return self.seq_len * self.global_batch_size
         return round(self.lengths.mean * self.global_batch_size)
 
     @property
     def keys_per_token(self) -> int:
-        """The length of a token's sequence, on average over tokens. The time of attention depends on it."""
+        """The length of the sequence that a token belongs to, averaged over all tokens.
+
+        The time of attention depends on it.
+        """
         return self.seq_len if self.lengths is None else round(self.lengths.moment(2) / self.lengths.mean)
 
     @property
     def of_longest(self) -> Workload:
-        """The workload whose sequences are all as long as the longest may be."""
+        """The workload in which all sequences have the greatest length, ``seq_len``."""
         return self if self.lengths is None else replace(self, lengths=None)
 
     def num_micro_batches(self, layout: Layout) -> int:
-        """Return the number of micro-batches per replica and step, including gradient accumulation.
+        """Return the number of micro-batches per replica and step, gradient accumulation included.
 
-        The global batch of a legal layout divides without remainder; a remainder is cut off here.
+        For a legal layout the global batch divides without remainder; for other layouts a remainder is ignored.
         """
         return self.global_batch_size // (layout.data_parallel_degree * layout.micro_batch_size)
