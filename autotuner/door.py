@@ -70,7 +70,7 @@ PROFILE = "profile:"
 
 
 class NoNames:
-    """A store of names without any entry, so that only names of the catalog are known."""
+    """A store of named models and clusters that is empty, so that only the names in the catalog are known."""
 
     def get(self, cls: type[Described], name: str) -> Described:
         """Raise ``NotFound``, because this store has no names."""
@@ -177,7 +177,7 @@ class Autotuner:
         """Return the trainer that an operator registered under that name. Only a service has registered trainers.
 
         Raises:
-            NotFound: With the nearest name.
+            NotFound: Always, because this object is not a service. A service overrides the method.
         """
         raise NotFound("trainer", name)
 

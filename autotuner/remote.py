@@ -154,7 +154,7 @@ def _document(response: httpx.Response) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerEvent:
-    """An event of a run."""
+    """An event of a run that the service reports, such as the end of a trial."""
 
     sequence: int
     """Number of the event. Reading continues after it when a stream was interrupted."""
@@ -225,7 +225,7 @@ class Remote:
         self.close()
 
     def close(self) -> None:
-        """Close the client's connections."""
+        """Close the connections of this client."""
         self._http.close()
 
     def events(self, run_id: str, *, after: int = 0) -> Iterator[ServerEvent]:
@@ -327,11 +327,11 @@ class Remote:
         return self._post(f"/runs/{run_id}/cancel", kind)
 
     def pause_run(self, kind: type[R], run_id: str) -> R:
-        """Pause a sweep until it is resumed."""
+        """Pause a sweep until it is resumed, and return it."""
         return self._post(f"/runs/{run_id}/pause", kind)
 
     def resume_run(self, kind: type[R], run_id: str) -> R:
-        """Resume a paused sweep."""
+        """Let a paused sweep continue, and return it."""
         return self._post(f"/runs/{run_id}/resume", kind)
 
     # ---------------------------------------------------------------- sweeps
@@ -340,7 +340,7 @@ class Remote:
         return self._post("/sweeps", SweepStanding, body, idempotency_key)
 
     def preview_sweep(self, body: SweepCreate) -> SweepPreview:
-        """Return a preview of a sweep's search, without starting it."""
+        """Return a preview of the search of a sweep, such as the number of layouts, without starting it."""
         return self._post("/sweeps/preview", SweepPreview, body)
 
     def list_sweeps(
@@ -355,7 +355,10 @@ class Remote:
         limit: int = 50,
         offset: int = 0,
     ) -> Listed[SweepOverview]:
-        """Return sweeps, newest first unless another order is requested."""
+        """Return the sweeps that match all given filters, newest first unless another order is requested.
+
+        ``q`` holds words that must occur in the sweep's name, id, model, cluster, engine or owner.
+        """
         asked = {"q": q, "state": state, "owner": owner, "tag": tag, "sort": sort, "order": order}
         return self._get("/sweeps", Listed[SweepOverview], **asked, limit=limit, offset=offset)
 
@@ -364,7 +367,10 @@ class Remote:
         return self._get(f"/sweeps/{sweep_id}", SweepStanding)
 
     def change_budget(self, sweep_id: str, body: BudgetChange) -> SweepStanding:
-        """Change the limits of a sweep, each for the whole sweep. A finished sweep continues where it ended."""
+        """Change limits of a sweep's budget. Each limit is for the whole sweep.
+
+        A finished sweep continues where it ended.
+        """
         return self._post(f"/sweeps/{sweep_id}/budget", SweepStanding, body)
 
     def clone_sweep(self, sweep_id: str, body: SweepClone, *, idempotency_key: str | None = None) -> SweepStanding:
@@ -378,7 +384,7 @@ class Remote:
     def list_comments(
         self, sweep_id: str, *, trial_number: int | None = None, limit: int = 50, offset: int = 0
     ) -> Listed[Comment]:
-        """List the comments on a sweep and on its trials, or on one trial, newest first."""
+        """Return the comments on a sweep and on its trials, or on one trial, newest first."""
         asked = {"trial_number": trial_number, "limit": limit, "offset": offset}
         return self._get(f"/sweeps/{sweep_id}/comments", Listed[Comment], **asked)
 
@@ -387,7 +393,7 @@ class Remote:
         return self._delete(f"/comments/{comment_id}", Comment)
 
     def rerun_trial(self, trial_id: str) -> SweepStanding:
-        """Run a trial again by itself. A finished sweep is opened again only for that."""
+        """Run a trial again, alone. A finished sweep is opened again only for that."""
         return self._post(f"/trials/{trial_id}/rerun", SweepStanding)
 
     def list_trials(
@@ -415,7 +421,11 @@ class Remote:
         limit: int = 50,
         offset: int = 0,
     ) -> TableSlice:
-        """Return trials, or the best untried layouts, as a table: ``where="tp=4 mfu>40", sort="-tokens"``."""
+        """Return ranked trials, or the best untried layouts, as a table.
+
+        Filter and order are texts like ``where="tp=4 mfu>40", sort="-tokens"``. ``columns`` names the columns; empty:
+        the usual ones.
+        """
         path, window = f"/sweeps/{sweep_id}/table", {"limit": limit, "offset": offset}
         return self._get(path, TableSlice, where=where, sort=sort, columns=columns, rows=rows, **window)
 
@@ -428,7 +438,7 @@ class Remote:
         columns: str = "",
         rows: Literal["ranked", "untried"] = "ranked",
     ) -> str:
-        """Return every row of a sweep's table as CSV."""
+        """Return every row of a sweep's table as CSV. The arguments are those of ``read_table``."""
         return self._get(f"/sweeps/{sweep_id}/table.csv", str, where=where, sort=sort, columns=columns, rows=rows)
 
     def rank_all(self, *, where: TrialFilter = _Any, limit: int = 50, offset: int = 0) -> Listed[RankedTrial]:
@@ -448,11 +458,14 @@ class Remote:
         return self._get(f"/sweeps/{sweep_id}/answer", SweepAnswer)
 
     def read_choices(self, sweep_id: str, *, rows: str | None = None, columns: str | None = None) -> SweepChoices:
-        """Return the options that mattered in a sweep, and the best trial for each pair of values of two of them."""
+        """Return the options that mattered in a sweep, and the best trial for each pair of values of two options.
+
+        ``rows`` and ``columns`` name these two options; None: those that matter most.
+        """
         return self._get(f"/sweeps/{sweep_id}/choices", SweepChoices, rows=rows, columns=columns)
 
     def read_failures(self, sweep_id: str) -> Listed[FailureGroup]:
-        """Return trials of a sweep that failed, grouped by cause."""
+        """Return the failed trials of a sweep, grouped by the cause of the failure."""
         return self._get(f"/sweeps/{sweep_id}/failures", Listed[FailureGroup])
 
     def read_layers(self, sweep_id: str) -> SweepLayers:
@@ -524,15 +537,18 @@ class Remote:
 
     # ---------------------------------------------------------------- trainers' words
     def list_formats(self) -> Listed[Format]:
-        """Return the trainers' formats that a layout can be exported to."""
+        """Return the export formats, in which a layout can be written for a trainer."""
         return self._get("/exports/formats", Listed[Format])
 
     def export_layout(self, body: ExportRequest) -> Export:
-        """Return a layout in a trainer's format."""
+        """Return a layout as arguments or files of a trainer."""
         return self._post("/exports", Export, body)
 
     def export_trial(self, trial_id: str, *, format: ExportFormat | None = None) -> Export:  # noqa: A002  # as the API calls it
-        """Return a trial's layout in a trainer's format."""
+        """Return the layout of a trial as arguments or files of a trainer.
+
+        ``format`` is the export format, which the service requires.
+        """
         return self._get(f"/trials/{trial_id}/export", Export, format=format)
 
     def import_configuration(self, body: ImportRequest) -> Imported:
@@ -604,7 +620,7 @@ class Remote:
         return self._get(f"/gates/{gate_id}/badge.svg", str)
 
     def list_baselines(self) -> Listed[Baseline]:
-        """Return the baselines of performance regression gates."""
+        """Return the stored baselines, with which performance regression gates compare."""
         return self._get("/baselines", Listed[Baseline])
 
     def remove_baseline(self, name: str, key: str) -> Baseline:
@@ -625,11 +641,11 @@ class Remote:
         return self._post("/webhooks", WebhookCreated, body)
 
     def read_webhook(self, name: str) -> WebhookStanding:
-        """Return one webhook."""
+        """Return the webhook with that name, and the state of its deliveries."""
         return self._get(f"/webhooks/{name}", WebhookStanding)
 
     def remove_webhook(self, name: str) -> WebhookStanding:
-        """Remove a webhook and its deliveries."""
+        """Remove the webhook with that name and its deliveries."""
         return self._delete(f"/webhooks/{name}", WebhookStanding)
 
     def test_webhook(self, name: str) -> WebhookAnswer:
@@ -668,7 +684,7 @@ class Remote:
         return self._send("PUT", f"/models/{name}", TransformerSpec, body=body)
 
     def remove_model(self, name: str) -> TransformerSpec:
-        """Remove a stored model. Sweeps keep their own copy."""
+        """Remove a stored model. Sweeps keep their own copies of it."""
         return self._delete(f"/models/{name}", TransformerSpec)
 
     def list_clusters(self) -> Stored[Cluster]:
@@ -688,7 +704,7 @@ class Remote:
         return self._delete(f"/clusters/{name}", Cluster)
 
     def list_engines(self) -> Listed[EngineStanding]:
-        """Return the engines that clusters may name."""
+        """Return the engines (such as Slurm) that clusters may name, with their state."""
         return self._get("/engines", Listed[EngineStanding])
 
     def create_check(self, name: str, body: CheckRequest) -> CheckRun:
@@ -696,7 +712,7 @@ class Remote:
         return self._post(f"/clusters/{name}/checks", CheckRun, body)
 
     def list_links(self, name: str) -> ClusterLinks:
-        """Return the described and measured links of a cluster."""
+        """Return the links of a cluster, as its description gives them and as they were measured."""
         return self._get(f"/clusters/{name}/links", ClusterLinks)
 
     # ---------------------------------------------------------------- who may call
@@ -758,7 +774,7 @@ class Remote:
         return self._get("/stacks", Listed[StackProfile])
 
     def list_trainers(self) -> Listed[TrainerOffer]:
-        """Return the trainers that sweeps may name."""
+        """Return the registered trainers that sweeps may name."""
         return self._get("/trainers", Listed[TrainerOffer])
 
     def health(self) -> Health:

@@ -128,7 +128,7 @@ Result_co = TypeVar("Result_co", covariant=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The nodes that an attempt runs on."""
+    """The nodes on which an attempt at a trial runs, and the devices of its ranks."""
 
     num_nodes: int
     """This machine is one node, even where a trial's cluster has more."""
@@ -141,7 +141,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnd:
-    """A description of how the processes of an attempt ended, as the side that started them saw it."""
+    """The facts about how the processes of an attempt ended, as seen by the side that started them."""
 
     exit_code: int | None = None
     """Exit code of the first node that ended badly, else 0; None where a node did not report one."""
@@ -163,8 +163,8 @@ class Work(Protocol[Result_co]):
         """Return the task that each node runs. All its processes carry ``name``.
 
         Raises:
-            InvalidInput: It cannot run on these nodes.
-            CannotRun: Something that it needs is not on this machine.
+            InvalidInput: The work cannot run on these nodes.
+            CannotRun: This machine lacks something that the work needs.
         """
         ...
 

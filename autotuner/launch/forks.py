@@ -173,7 +173,7 @@ class Zygote:
         return self._last_words
 
     def close(self) -> None:
-        """End the zygote and all processes that it forked."""
+        """End the zygote and, with it, all ranks that it forked."""
         if self._errors.closed:
             return
         self.log()

@@ -136,31 +136,37 @@ class _Line:
         return (self.to - deep) / (deep - shallow)
 
     def at(self, shallow: float, deep: float) -> float:
-        """The figure of the whole model."""
+        """Return the figure of the whole model, extrapolated from those of the two smaller models."""
         return deep + max(0.0, deep - shallow) * self._steps
 
     def of_both(self, shallow: float | None, deep: float | None) -> float | None:
-        """The figure of the whole model, where both depths have it."""
+        """Return the figure of the whole model, or None if one of the two smaller models has none."""
         return None if shallow is None or deep is None else self.at(shallow, deep)
 
     def error(self, shallow: float | None, deep: float | None) -> float | None:
-        """The error of ``at`` from independent errors of the two, to first order."""
+        """Return the error of ``at`` if the errors of both figures are independent, to first order.
+
+        It is None if one of the errors is None.
+        """
         if shallow is None or deep is None:
             return None
         return math.hypot((1.0 + self._steps) * deep, self._steps * shallow)
 
     def all_bytes(self, shallow: Sequence[int], deep: Sequence[int]) -> tuple[int, ...]:
-        """The bytes of each rank of the whole model."""
+        """Return the bytes of each rank of the whole model, extrapolated from those of the two smaller models."""
         return tuple(round(self.at(few, many)) for few, many in zip(shallow, deep, strict=True))
 
     def phases(self, shallow: PhaseTimes | None, deep: PhaseTimes | None) -> PhaseTimes | None:
-        """The time of each phase of the whole model's step."""
+        """Return the time of each phase of the whole model's step, or None if one of the smaller models has none."""
         if shallow is None or deep is None:
             return None
         return PhaseTimes(**{f.name: self.at(getattr(shallow, f.name), getattr(deep, f.name)) for f in fields(deep)})
 
     def breakdown(self, shallow: Breakdown | None, deep: Breakdown | None) -> Breakdown | None:
-        """The parts of the whole model's step, for the rank that computes longest at the deeper of the two."""
+        """Return the parts of the whole model's step, for the slowest-computing rank of the larger proxy.
+
+        It is None if one of the smaller models has no breakdown.
+        """
         if shallow is None or deep is None:
             return None
         times = [f.name for f in fields(deep) if f.name != "rank"]

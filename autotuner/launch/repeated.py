@@ -178,7 +178,7 @@ class _Queue:
 
     @property
     def waited_s(self) -> float:
-        """Seconds in a queue, and those before the engine or this machine had anything to give."""
+        """Return the seconds that the run waited: in an engine's queue, or for the engine or devices before it."""
         return self._waited_s + (self._job.queued_s(time.time()) if self._job else 0.0)
 
     def on_wait(self, reason: str | None) -> None:

@@ -94,7 +94,7 @@ def _normal(number: int) -> float:
 
 @value
 class Scenario:
-    """The behaviour of simulated trials."""
+    """The behaviour of simulated trials: how much their times vary, how often they fail and how long they wait."""
 
     noise: NonNegative = RESIDUAL
     """Standard deviation of log(step time / predicted) from layout to layout."""

@@ -72,7 +72,7 @@ class _Findings:
         self._store(self.known.said(text, self.hold.now()))
 
     def add(self, **found: Any) -> None:
-        """Store what was found."""
+        """Store new findings of the check."""
         self._store(replace(self.known, **found))
 
     def _store(self, found: CheckFindings) -> None:

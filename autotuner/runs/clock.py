@@ -30,9 +30,9 @@ class SystemClock:
         return time.time()
 
     def monotonic(self) -> float:
-        """Return seconds that only grow, even if the clock is set."""
+        """Return seconds that never decrease, even if the clock is set."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Return after that long."""
+        """Return after that many seconds."""
         time.sleep(seconds)

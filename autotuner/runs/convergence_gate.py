@@ -76,7 +76,7 @@ class _RunningGate:
     """Seconds that it waited before."""
 
     def seconds(self, now: float) -> float:
-        """Return how long it has had accelerators; jobs that wait have none."""
+        """Return the seconds for which the gate has had accelerators. Jobs that wait have none."""
         if self.jobs:
             return sum(job.running_s(now) for job in self.jobs.values())
         until = now if self.waits_since is None else self.waits_since

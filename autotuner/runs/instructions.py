@@ -20,7 +20,7 @@ _MAX_FAULTS_IN_A_ROW = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spending:
-    """Time and accelerator-hours that a sweep has used of its budgets."""
+    """The time and the accelerator-hours that a sweep has used."""
 
     elapsed_s: float
     accelerator_hours: float

@@ -75,7 +75,7 @@ class OneAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """The work on one run that a worker has claimed."""
+    """The work on one run that a worker has claimed: the machine that decides, and the function that acts."""
 
     machine: Machine
     perform: Callable[[Any], Any]

@@ -104,7 +104,7 @@ class Hold:
         """Return if the running action may go on.
 
         Raises:
-            StopRequested: It must end.
+            StopRequested: The action must end.
         """
         if (why := self.stop()) is not None:
             raise StopRequested(why)

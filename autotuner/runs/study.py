@@ -56,7 +56,7 @@ class _StudyMachine:
         self._request = request
 
     def next(self, now: float) -> Step:  # noqa: ARG002
-        """Return the next trial, or the end."""
+        """Return the next trial of the study, or how the study ends."""
         step = self._plan.next()
         if isinstance(step, StudyEnd):
             state = RunState.COMPLETE if step.num_reached else RunState.FAILED
@@ -66,7 +66,7 @@ class _StudyMachine:
         return Do(action=step, ends_jobs=any(not job.phase.is_over for job in step.jobs))
 
     def tell(self, outcome: OptimizerTrial) -> None:
-        """Learn how the trial ended, or that it is to be tried again."""
+        """Take in how a trial ended, or that it has to be tried again."""
         self._plan.tell(outcome)
 
 
@@ -83,7 +83,7 @@ class _Performer:
         """Run a trial of the study, store how it ended, and return it.
 
         Raises:
-            StopRequested: Nothing more is to be done now.
+            StopRequested: The run has to stop, so that no other trial may begin.
         """
         with working_on("study.trial", trial_id=trial.id):
             empty = replace(trial.curve, losses=(), step_times_s=())

@@ -405,7 +405,7 @@ class SweepMachine:
 
     @property
     def study(self) -> optuna.Study:
-        """The Optuna study for plots and tests; its trials are copies of ours."""
+        """Return the Optuna study, for plots and tests. Its trials are copies of the sweep's trials."""
         return self._study.study
 
     # ------------------------------------------------------------------ reasons to stop

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Candidates:
-    """The layouts that a sweep may try."""
+    """The layouts that a sweep may try, with their predictions."""
 
     layouts: LayoutColumns
     """Legal layouts of its space, and its incumbent if that is none of them."""

@@ -105,7 +105,7 @@ class TrialPerformer:
         self._request = request
 
     def perform(self, action: RunTrial | RunGate) -> None:
-        """Run a trial or a convergence gate.
+        """Run a trial or a convergence gate to its end, and store what it finds.
 
         Raises:
             LeaseLost: Another worker has the sweep.
@@ -442,7 +442,7 @@ class _GateWatcher(_Watcher):
         self._remembering(lambda: self._performer.gate_waits(self._trial, reason))
 
     def on_run(self, run: FinishedRun) -> None:
-        """A gate trains each of its layouts once: there is nothing to keep."""
+        """Do nothing, because a gate trains each of its layouts once and no run has to be kept."""
 
     def on_job(self, job: EngineJob) -> None:
         self._remembering(lambda: self._performer.gate_placed(self._trial, job))

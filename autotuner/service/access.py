@@ -48,12 +48,12 @@ def new_token_id() -> str:
 
 
 def new_secret() -> str:
-    """Return 256 random bits as text that fits into a header or a cookie."""
+    """Return a new secret: 256 random bits, as text that fits into a header or a cookie."""
     return secrets.token_urlsafe(_NUM_BYTES)
 
 
 def token_text(token_id: str, secret: str) -> str:
-    """Return the text of a token, which its owner receives."""
+    """Return the text of an API token, which its owner receives and sends with requests."""
     return f"at_{token_id}_{secret}"
 
 
@@ -359,7 +359,7 @@ _TOUCH_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """The credentials that a request carries."""
+    """The credentials that a request carries, and the addresses that it comes from."""
 
     address: str
     """Address of the client, as trusted proxies report it."""

@@ -149,7 +149,7 @@ class App(Autotuner):
         """Return the trainer that is registered under that name.
 
         Raises:
-            NotFound: With the nearest name.
+            NotFound: No trainer has that name. The error suggests the most similar name.
         """
         if name not in self.trainers:
             near = get_close_matches(name, self.trainers, 1, cutoff=0.0)

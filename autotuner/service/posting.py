@@ -162,7 +162,7 @@ def port(url: httpx.URL) -> int:
 
 
 def system_resolver(host: str, port: int) -> Sequence[str]:
-    """Return the addresses that this machine's resolver gives for the host."""
+    """Return the IP addresses that this machine's resolver finds for the host name."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(address[0]) for *_, address in found]
 

@@ -157,8 +157,8 @@ def allowed_hours(
     A sweep that is not new is unfinished already; what it asks for is how many more.
 
     Raises:
-        InvalidInput: It asks for more than the quota ever has.
-        QuotaExceeded: The caller has as many sweeps as may be, or has not so much left.
+        InvalidInput: The sweep asks for more than the quota ever allows.
+        QuotaExceeded: The caller has too many unfinished sweeps, or does not have so many hours left.
     """
     if not caller.quota.is_limiting_sweeps:
         return asked

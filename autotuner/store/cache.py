@@ -59,7 +59,7 @@ class KeptTrials:
         """Return the trials of a sweep as they are stored now, read from the cache if they have not changed.
 
         Raises:
-            NotFound: There is no such sweep.
+            NotFound: The sweep is not stored.
         """
         version = self._store.trials_version(sweep_id)  # what changes after this is seen by who asks next
         place = self._place(sweep_id)

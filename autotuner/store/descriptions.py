@@ -146,7 +146,10 @@ _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"  # RFC 4648, lower case: safe in pa
 
 
 def new_id(prefix: str) -> str:
-    """Return the prefix and ten random base-32 characters: 50 bits, so a million clash with odds of 1 in 2000."""
+    """Return a new random id: the prefix, a hyphen and ten base-32 characters.
+
+    These are 50 random bits, so that two of a million ids are equal with odds of 1 in 2000.
+    """
     return f"{prefix}-" + "".join(secrets.choice(_BASE32) for _ in range(10))
 
 
@@ -154,7 +157,7 @@ def check_name(field: str, name: str) -> None:
     """Raise an error unless every database can store ``name`` and a person can type it.
 
     Raises:
-        InvalidInput: It is empty or holds a character that does not print; PostgreSQL has no NUL in a text.
+        InvalidInput: The name is empty or has a character that cannot be printed; PostgreSQL stores no NUL in a text.
     """
     if not name or not name.isprintable():
         raise InvalidInput(field, name, "must be printable text of at least one character")

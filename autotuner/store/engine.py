@@ -216,7 +216,7 @@ class Reach:
         """Return if the calling thread may use the database now.
 
         Raises:
-            StoreUnavailable: It did not answer, and another thread finds out whether it does again.
+            StoreUnavailable: The database did not answer a moment ago, and another thread tries it again.
         """
         if self._asked_next_at is None:
             return

@@ -54,7 +54,7 @@ class SweepFilter:
 
 
 class SweepColumn(StrEnum):
-    """A column by which sweeps are ordered."""
+    """The columns by which a list of sweeps can be ordered."""
 
     CREATED = "created"
     NAME = "name"

@@ -68,7 +68,7 @@ def with_result(could_not_run: Any) -> Callable[[Any, Finish], Finish]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows(Generic[R]):
-    """A description of one kind of run for the store: the types of its documents, and its rows in other tables.
+    """The description of one kind of run for the store: the types of its documents, and its rows in other tables.
 
     Every function is called inside the transaction that changes the run, whose row is locked.
     """
@@ -106,7 +106,7 @@ ROWS: Mapping[str, Rows[Any]] = {
 
 
 class Where(TypedDict, total=False):
-    """A filter of runs; missing or None fields let all pass."""
+    """A filter of runs. A field that is missing or None excludes nothing; a run must match all other fields."""
 
     subject: str | None
     """Only runs of this subject."""
@@ -133,10 +133,10 @@ class RunStore:
 
     # ------------------------------------------------------------------ callers
     def add(self, new: NewRun, *, now: float) -> tuple[Run, bool]:
-        """Queue a run and return it with True, or return the run of the same id or unique key with False.
+        """Queue a new run and return it with True, or return the stored run of the same id or unique key with False.
 
         Raises:
-            Conflict: The key belongs to another request.
+            Conflict: The unique key was used before for a different request.
         """
         try:
             with writing(self._engine) as connection:
@@ -530,7 +530,7 @@ def insert_run(connection: Connection, new: NewRun, now: float) -> None:
 
 
 def read_lease(row: AnyRow) -> Lease | None:
-    """Return the lease in a row of ``runs``, or None if nobody holds the run."""
+    """Return the lease in a row of ``runs``, or None if no worker holds the run."""
     if row.owner is None:
         return None
     return Lease(run_id=row.id, owner=row.owner, claim=row.claim, renewals=row.renewals, lease_s=row.lease_s)

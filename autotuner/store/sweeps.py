@@ -181,8 +181,8 @@ def queue_sweep(
     None: the sweep announces its own end.
 
     Raises:
-        InvalidInput: It asks for more accelerator-hours than the caller's quota ever has.
-        QuotaExceeded: It asks for more than is left of the quota.
+        InvalidInput: The sweep asks for more accelerator-hours than the caller's quota ever allows.
+        QuotaExceeded: The sweep asks for more than is left of the quota.
     """
     access.lock_caller(connection, caller)
     held = _held(connection, request, caller, now)

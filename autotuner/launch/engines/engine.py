@@ -120,15 +120,15 @@ class Engine(Protocol):
 
 
 def check_exist(what: str, names: Sequence[str], existing: Collection[str]) -> None:
-    """Check that an engine has everything that its operator named.
+    """Raise an error unless an engine has everything that its operator named, such as all partitions.
 
     Args:
-        what: The kind of thing, such as ``partition``.
-        names: Named by the operator.
-        existing: What the engine has.
+        what: The word for such a thing, like ``partition``.
+        names: The names that the operator gave.
+        existing: The names that the engine has.
 
     Raises:
-        EngineRefused: A name is missing; with the nearest name that exists.
+        EngineRefused: A name is missing. The error suggests the most similar name that exists.
     """
     for name in names:
         if name not in existing:

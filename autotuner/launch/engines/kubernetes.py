@@ -94,8 +94,8 @@ class KubernetesEngine:
         """Return the version of Kubernetes and the namespace, for a person.
 
         Raises:
-            EngineUnavailable: Nothing answers, or a right is missing, which is named.
-            EngineRefused: The namespace does not exist, or a local queue of Kueue.
+            EngineUnavailable: Kubernetes does not answer, or the account lacks a right, which the error names.
+            EngineRefused: The namespace or a local queue of Kueue does not exist.
         """
         version = self._api.version()
         if (namespaces := self._api.namespaces()) is not None:
@@ -164,7 +164,7 @@ class KubernetesEngine:
         return log.read(offset)
 
     def cancel(self, handle: str) -> bool:
-        """Delete the job, its pods first, and wait until they are gone."""
+        """Delete the Job, its pods first, and wait until they are gone; return False if that takes too long."""
         name = _name_of(handle)
         self._jobs.cancel(name)
         self._api.delete(name)

@@ -66,7 +66,7 @@ class Stream:
             yield rest
 
     def close(self) -> None:
-        """End the iteration in whichever thread reads the stream."""
+        """End the iteration over the stream, also if another thread is reading it."""
         with suppress(ValueError, RuntimeError, OSError):  # it has ended by itself
             self._response.shutdown()
 

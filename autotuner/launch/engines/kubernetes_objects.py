@@ -238,10 +238,10 @@ def service(engine: str, order_name: str, owner: dict[str, Any]) -> dict[str, An
 
 
 def check_pod(settings: KubernetesSettings) -> None:
-    """Check the operator's tables for pods and containers against the Kubernetes schema.
+    """Raise an error unless the operator's tables for pods and containers fit the Kubernetes schema.
 
     Raises:
-        InvalidInput: With the path of the first field that does not fit.
+        InvalidInput: A field does not fit. The error names the path of the first one.
     """
     checked("V1Container", {"name": CONTAINER, **settings.container}, "container")
     checked("V1PodSpec", {"containers": [], **settings.pod}, "pod")

@@ -281,7 +281,7 @@ class _Run(Generic[Result]):
 
 
 def job_name(trial_id: str, run: int, number: int) -> str:
-    """Return the name of the ``number``-th job of a run of a trial, as a DNS label."""
+    """Return the name of the job with that number for a run of a trial, as a DNS label such as ``t-17-0-1``."""
     return f"t-{_UNSAFE.sub('-', trial_id.lower())[:_MOST_OF_AN_ID].strip('-')}-{run}-{number}"
 
 

@@ -82,7 +82,7 @@ class ProcessEngine:
         return order.name
 
     def find(self, name: str) -> str | None:
-        """Return the name as the handle if the job's folder exists; else None."""
+        """Return the job's handle, which is its name, if the job's folder exists; else None."""
         return name if (self._folder / name / "nodes").exists() else None
 
     def look(self, handle: str) -> JobStatus:

@@ -53,7 +53,7 @@ class SlurmEngine:
         self._submitting: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def refuses(self, cluster: Cluster) -> str | None:
-        """Return None: sbatch itself refuses what partitions and accounts do not allow."""
+        """Return None, because sbatch itself refuses jobs that the partition or the account does not allow."""
         del cluster
         return None
 

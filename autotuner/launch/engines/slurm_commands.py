@@ -66,8 +66,8 @@ class SlurmCommands:
         """Run the program and return what it printed.
 
         Raises:
-            CommandFailed: It ended with an error that will not go away.
-            EngineUnavailable: It is missing, hangs, or reached no controller.
+            CommandFailed: The program ended with an error that will not go away.
+            EngineUnavailable: The program is missing, hangs, or reached no controller.
         """
         try:
             done = subprocess.run(

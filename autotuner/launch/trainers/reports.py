@@ -115,7 +115,7 @@ class Symptoms:
         self._root_rank: int | None = None
 
     def heard(self, line: str) -> None:
-        """Take in a line of the trainer's output."""
+        """Take in a line of the trainer's output, and remember it if it names the cause of a failure."""
         self._hear_summary(line)
         for piece in filter(None, _RANKS.split(line)):  # ranks that write at once share a line
             self._hear(piece)
