@@ -23,7 +23,7 @@ class AsidesStanding:
 
 
 class Asides(Protocol):
-    """A place where functions are computed, for example a group of helper processes ("asides") beside a web service.
+    """A place where functions are computed, for example in helper processes of a web service.
 
     The caller waits for the answer. The function, its arguments and its answer must be picklable.
     """

@@ -119,7 +119,13 @@ def require_layouts(request: SweepRequest, *, most: int = MAX_SEARCHED) -> None:
 
 
 def trials_on(request: SweepRequest, cluster: Cluster, layouts: LayoutColumns) -> ProxyTrials:
-    """Return proxy trials: trials of smaller layouts on a smaller cluster that stand for layouts of the sweep's job."""
+    """Return the proxy trials: trials on a smaller cluster that run as substitutes for layouts of the sweep's job.
+
+    Args:
+        request: The sweep request.
+        cluster: The smaller cluster.
+        layouts: Legal layouts of the sweep's job.
+    """
     from autotuner.search.sampler.proxies import proxy_trials  # noqa: PLC0415  # predictions need none of it
 
     is_whole = request.trainer is not None
@@ -271,7 +277,7 @@ def _caveats(job: Job, shown: list[Layout], current: Current | None) -> tuple[Ca
 # ---------------------------------------------------------------- a sweep before it is asked for
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotStoodFor:
-    """A number of layouts that no trial on the smaller cluster can stand for, and the reason."""
+    """Number of layouts without a proxy trial (substitute trial on the smaller cluster), and the reason."""
 
     why: str
     num_layouts: int
@@ -279,7 +285,7 @@ class NotStoodFor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoodFor:
-    """Numbers of layouts that a trial on the smaller cluster can stand for, and of those that it cannot."""
+    """Numbers of layouts with and without a proxy trial (substitute trial on the smaller cluster)."""
 
     num_layouts: int
     """Number of legal layouts of the job for which a trial stands."""

@@ -37,9 +37,13 @@ class ComparedBy:
     """Injected faults of the links; None: there are none."""
 
     def judged(self, x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
-        """Return the objective's value and the peak bytes of every layout, higher values being better.
+        """Return two columns: each layout's value by the objective (higher is better), and its peak memory in bytes.
 
         If the objective is speed, the value is the MFU, which takes the least computation to predict.
+
+        Args:
+            x: Layouts.
+            job: The job.
         """
         if self.objective.is_speed:
             totals = totals_under(x, job, self.trace)

@@ -84,11 +84,11 @@ class Route:
 
 
 def routes(layout: Layout, job: Job) -> tuple[Route, ...]:
-    """Return the communication of each parallel axis whose groups have several ranks, innermost axis first.
+    """Return how the groups of each parallel axis communicate, for axes whose groups have several ranks.
 
-    Collectives without a hierarchy are counted as rings. The result is empty if the cluster describes neither network
-    nor wiring and ranks are placed on nodes in blocks: then one link joins the ranks of each group, and the group names
-    it.
+    The innermost axis comes first. Collectives without a hierarchy are counted as rings. The result is empty if the
+    cluster describes neither network nor wiring and ranks are placed on nodes in blocks: then one link joins the ranks
+    of each group, and the group names it.
     """
     if job.cluster.network is None and job.cluster.wiring is None and layout.rank_placement == RankPlacement.BLOCK:
         return ()

@@ -43,8 +43,9 @@ _BETTER = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerGain:
-    """The best layout if the options of a communication layer and of all earlier layers are searched.
+    """The best layout if the options of one layer of communication and of all earlier layers are searched.
 
+    The five layers are strategy (how ranks share the work), task scheduling, collectives, flow scheduling and network.
     Options of later layers keep their defaults. The gain is relative to the best layout of the layer before.
     """
 
@@ -71,7 +72,7 @@ class LayerGain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerReport:
-    """Gains of all communication layers, either predicted or measured."""
+    """Gains of the five layers of communication, from strategy to network, either predicted or measured."""
 
     gains: tuple[LayerGain, ...]
     """Gains in the order of the layers; among measured trials, only of layers that were tried."""
@@ -82,13 +83,18 @@ class LayerReport:
 
     @classmethod
     def of(cls, gains: Sequence[LayerGain], said: tuple[Caveat, ...] = ()) -> LayerReport:
-        """Return the report of these gains, in the order of the layers; there must be at least one."""
+        """Return the report of these gains.
+
+        Args:
+            gains: Gains in the order of the layers; at least one.
+            said: Caveats for the reader.
+        """
         return cls(gains=tuple(gains), total_gain=gains[-1].value / gains[0].value - 1, caveats=said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepLayers:
-    """Gains of the communication layers in a sweep's job, predicted and measured."""
+    """Gains of the five layers of communication for a sweep's job, predicted and measured."""
 
     predicted: LayerReport
     """Gains by prediction, with the strategies of the sweep's own space, and more values of other layers than most
@@ -98,18 +104,18 @@ class SweepLayers:
 
 
 def options_of_layer(layer: CommunicationLayer) -> tuple[str, ...]:
-    """Return the names of the layout options that belong to a communication layer."""
+    """Return the names of the layout options that belong to one layer of communication, such as the network."""
     return tuple(name for name, one in OPTIONS.items() if one.layer == layer)
 
 
 # ---------------------------------------------------------------- predicted
 def layer_report(job: Job, space: SearchSpace | None = None) -> LayerReport:
-    """Search the communication layers of a job one after the other by prediction, and return the gain of each.
+    """Search the layers of communication of a job one after the other by prediction, and return the gain of each.
 
-    The first layer is the strategy (how the model is split). Strategies are those of the space, or of the job's default
-    space. If the space has only one value for an option of another layer, and this is not the default, the option stays
-    there; options of other layers are searched with more values than most spaces have. In a large space, only the best
-    strategies are combined with the options of other layers, as many as a table of a million rows holds.
+    The first layer is the strategy (how ranks share the work). Strategies are those of the space, or of the job's
+    default space. If the space has only one value for an option of another layer, and this is not the default, the
+    option stays there; options of other layers are searched with more values than most spaces have. In a large space,
+    only the best strategies are combined with the options of other layers, as many as a table of a million rows holds.
 
     Args:
         job: The job.
@@ -251,11 +257,15 @@ def _values(table: LayoutColumns, job: Job) -> Floats:
 
 # ---------------------------------------------------------------- measured
 def measured_layers(objective: Objective, trials: Iterable[Trial]) -> LayerReport | None:
-    """Return the gain of each communication layer among the ranked trials of a sweep.
+    """Return the gain of each layer of communication among the ranked trials of a sweep.
 
     The best trial of a layer is the best one in which all options of later layers have their defaults. An option with
     the same value in all trials was not searched, whatever the value. The gain of a layer whose options no trial tried
     is 0. Return None if every trial changed an option of a later layer.
+
+    Args:
+        objective: Objective of the sweep, which ranks its trials.
+        trials: All trials of the sweep.
     """
     ranked = objective.ranked(list(trials))
     searched = [name for name in OPTIONS if len({getattr(trial.layout, name) for trial in ranked}) > 1]

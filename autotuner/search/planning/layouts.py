@@ -181,7 +181,7 @@ _THIN: Mapping[str, tuple[int, ...]] = {
 
 
 def job_on(request: PlanRequest, cluster: Cluster) -> Job:
-    """Return the job of the planned training run on a cluster."""
+    """Return the job of the planned training run on a given cluster."""
     return Job(model=resolved(request.model), cluster=cluster, workload=request.workload, stack=resolved(request.stack))
 
 

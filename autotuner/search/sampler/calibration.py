@@ -155,14 +155,14 @@ class Lesson:
     @property
     @derived
     def whole_step(self) -> LearntFactor | None:
-        """The factor of the whole step time; null if every trial ran out of memory."""
+        """Actual divided by predicted time of whole steps, with its interval; null if every trial ran out of memory."""
         known = self.calibration
         return None if known is None else LearntFactor.of(known.factor, known.deviation)
 
     @property
     @derived
     def parts(self) -> dict[str, LearntFactor]:
-        """Factors of the parts of a step by name, relative to the factor of the whole step.
+        """Actual divided by predicted time of each part of a step, relative to that of the whole step, by name.
 
         If the trials say nothing about a part, its factor is about 1 with a wide interval.
         """

@@ -175,7 +175,7 @@ class SmallScale:
 
     @property
     def trials(self) -> ProxyTrials:
-        """The layouts for which a proxy trial exists, and which layouts share the same proxy trial."""
+        """The layouts that a proxy trial (a smaller trial) can stand for, and which of them share the same trial."""
         return self._trials
 
     @cached_property

@@ -116,7 +116,10 @@ class StandIns:
         )
 
     def memory(self, stand_in: StandIn, *, fits: bool, peak_bytes: float | None) -> MemoryTrial:
-        """Return the memory result of a proxy trial; a measured peak is made comparable with the predicted total.
+        """Return what a proxy trial (a smaller trial) says about memory: whether it fitted, and its peak.
+
+        A measured peak is made comparable with the predicted total, by adding the part that a measurement does not
+        include.
 
         Args:
             stand_in: Job and layout that the trial ran.
@@ -128,7 +131,7 @@ class StandIns:
         return MemoryTrial(fits=True, peak_bytes=peak_bytes + self.allowance_bytes(stand_in))
 
     def allowance_bytes(self, stand_in: StandIn) -> float:
-        """Return the part of a proxy trial's predicted peak in bytes that a measured peak does not include."""
+        """Return the part of a proxy trial's predicted peak, in bytes, that a measured peak does not include."""
         self._predict([stand_in])
         return self._known[stand_in].allowance_bytes
 

@@ -52,7 +52,7 @@ class Fall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sieved:
-    """Numbers of the candidate and legal layouts of a space, and the number that each rule removes."""
+    """Numbers of the candidate and of the legal layouts of a space, and how many layouts each rule removes."""
 
     num_candidates: int
     """Different layouts that the values of the space make; those that differ only in a choice that means nothing are

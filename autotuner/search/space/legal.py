@@ -326,9 +326,9 @@ def broken_alone(rule: Rule, choices: _Choices, job: Job) -> npt.NDArray[np.bool
 
 
 def named_without_default(space: SearchSpace) -> list[Rule]:
-    """Return the rules for options without an effect, limited to options whose default is missing from the space.
+    """Return those rules about options without an effect whose option has a default that is missing from the space.
 
-    If the space includes the default, a layout with the default is in the space anyway, and the rule only removes its
+    If the space includes the default, the layout with the default is in the space anyway, and the rule only removes its
     duplicates.
     """
     return [rule for rule in IDLE_RULES if getattr(_DEFAULT, rule.field) not in _named(space, rule.field)]

@@ -129,7 +129,10 @@ _MOST_MISSED = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueRun:
-    """A run of a scheduled retuning that is to be recorded because it is due or somebody asked for it."""
+    """A run of a scheduled retuning that is to be recorded because it is due or somebody asked for it.
+
+    A scheduled retuning repeats a sweep to find out whether the layout in use became slower or a better one exists.
+    """
 
     expected_due_at: float | None
     """Value that the retune's next due time must still have, so that no other process has written the row."""

@@ -43,10 +43,10 @@ _STATES = {
 
 
 def gate_sweep(request: MfuGateRequest, baseline: Baseline | None) -> SweepRequest:
-    """Return the sweep that measures for a performance regression gate.
+    """Return the sweep that measures for a performance regression gate (a check that a change does not slow training).
 
     If the gate names a layout, the sweep measures that layout repeatedly; else it searches and then measures the best
-    layout. A named layout is not ranked, so no convergence gate runs for it.
+    layout. A named layout is not ranked, so no convergence gate (short training that compares losses) runs for it.
 
     Args:
         request: The request for the gate.
@@ -89,6 +89,10 @@ def reused_result(asked: GateRunRequest, earlier: GateRun) -> MfuGateResult | No
     """Return the result of a gate from the runs of an earlier equal gate, or None if they do not decide it.
 
     The earlier runs are compared with the baseline of the new gate.
+
+    Args:
+        asked: The request of the new gate's run.
+        earlier: The run of the earlier gate.
     """
     if earlier.result is None or earlier.result.findings is None or earlier.result.findings.runs is None:
         return None

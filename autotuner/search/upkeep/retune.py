@@ -54,8 +54,8 @@ def _breakdown(layout: Layout, trials: Sequence[Trial]) -> Breakdown | None:
 def outcome_of(sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial]) -> RetuneOutcome:
     """Return the outcome of a run of a scheduled retuning, once its sweep is finished.
 
-    If the runs already decided the comparison with the baseline, that decision counts even if the sweep did not
-    complete.
+    A scheduled retuning measures the layout in use again and searches for a better one. If the runs already decided the
+    comparison with the baseline, that decision counts even if the sweep did not complete.
 
     Args:
         sweep: The sweep of the run; its challenge holds the layout in use (incumbent) and the baseline as they were
@@ -117,7 +117,11 @@ def is_faster(request: RetuneRequest, against: Comparison | None) -> bool:
 
 
 def is_open(against: Comparison) -> bool:
-    """Return whether the layout in use seems to differ from its baseline, although the test has not decided it."""
+    """Return whether the layout in use seems to differ from its baseline, although the test has not decided it.
+
+    Args:
+        against: Comparison of the layout in use with its baseline.
+    """
     return against.decision is Decision.UNDECIDED and not against.low <= 0 <= against.high
 
 
@@ -234,7 +238,7 @@ class TrendPoint:
 
 
 def trend(runs: Iterable[RetuneRun]) -> tuple[TrendPoint, ...]:
-    """Return a point for each run that measured the layout in use, the oldest first."""
+    """Return a point of the trend chart for each run that measured the layout in use, the oldest first."""
     return tuple(sorted(_points(runs), key=lambda point: point.at))
 
 
