@@ -323,7 +323,7 @@ class Remote:
         return self._get(f"/runs/{run_id}", kind, wait_s=wait_s)
 
     def cancel_run(self, kind: type[R], run_id: str) -> R:
-        """Ask for the end of a run. Its worker ends it."""
+        """Ask for the end of a run, and return the run. If a worker holds it, that worker ends it."""
         return self._post(f"/runs/{run_id}/cancel", kind)
 
     def pause_run(self, kind: type[R], run_id: str) -> R:
