@@ -28,7 +28,7 @@ from trials.distributed.mesh import Grid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """The links of a cluster in the states that a trial emulates."""
+    """The links of a cluster in the states that a trial emulates, to measure how training behaves under slow links."""
 
     cluster: Cluster
     """Cluster whose links have only assumed faults: links that were measured to be slow are slow by themselves."""

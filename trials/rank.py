@@ -31,7 +31,10 @@ takes tens of seconds at most."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankInfo:
-    """The number of this process among the ranks of the job, and among those of its host; by default, it is alone."""
+    """The place of this process in a job: its rank and the number of ranks, in all and on its host.
+
+    By default, the process is alone.
+    """
 
     rank: int = 0
     world_size: int = 1
@@ -57,7 +60,7 @@ class RankInfo:
         """Return the nodes of the job. Ranks are numbered node by node, as torchrun numbers them.
 
         Args:
-            placement: The way in which a layout assigns its ranks to nodes.
+            placement: The way in which ranks are assigned to nodes.
         """
         ranks_per_node = self.ranks_per_node or self.local_world_size
         return Nodes(num_nodes=self.world_size // ranks_per_node, ranks_per_node=ranks_per_node, placement=placement)
@@ -74,7 +77,10 @@ class RankInfo:
         return replace(self, ranks_per_node=cluster.accelerators_per_node)
 
     def dealt(self, placement: RankPlacement) -> RankInfo:
-        """Return this rank with the number that a placement gives it; it stays on its host."""
+        """Return this rank with the number that a placement (the way in which ranks are assigned to nodes) gives it.
+
+        The process stays on its host.
+        """
         nodes = self.nodes(placement)
         return replace(self, rank=nodes.number_of(*divmod(self.rank, nodes.ranks_per_node)))
 

@@ -35,7 +35,7 @@ Proposer: TypeAlias = "Callable[[Replay, int], Iterator[int]]"
 
 
 def ours(replay: Replay, seed: int) -> Iterator[int]:
-    """Yield the layouts that the sampler of a sweep proposes.
+    """Yield the layouts, by index, that the sampler of a sweep proposes in a replay (a simulated search).
 
     It ends early when the sampler considers it unlikely that another layout fits in memory.
     """
@@ -58,7 +58,7 @@ def ours(replay: Replay, seed: int) -> Iterator[int]:
 
 
 def tpe(replay: Replay, seed: int) -> Iterator[int]:
-    """Yield the layouts that Optuna's ``TPESampler`` proposes with its default settings.
+    """Yield the layouts, by index, that Optuna's ``TPESampler`` proposes with its default settings in a replay.
 
     It is told that a layout which ran out of memory was pruned. TPE ranks those below all layouts that completed.
     """
@@ -113,7 +113,7 @@ def moved_proposals(replay: Replay, study: optuna.Study, ended: Callable[[int], 
 
 
 def chance(replay: Replay, seed: int) -> Iterator[int]:
-    """Yield every layout that may be proposed once, in random order."""
+    """Yield every layout, by index, that may be proposed in a replay (a simulated search), once and in random order."""
     yield from np.random.default_rng(seed).permutation(replay.open).tolist()
 
 
@@ -165,7 +165,10 @@ class Replay:
         )
 
     def knowing(self, num_layouts: int, seed: int) -> Replay:
-        """Return this replay with ``num_layouts`` of its layouts already tried; the seed decides which ones."""
+        """Return this replay with ``num_layouts`` of its layouts already tried; the seed decides which ones.
+
+        Their measured times are known to the sampler from the start, and they may not be proposed.
+        """
         drawn = np.random.default_rng(seed).permutation(len(self))
         return replace(self, known=drawn[:num_layouts])
 

@@ -74,7 +74,10 @@ class Calibrated:
 
 
 def corrected(replay: Replay) -> Calibrated:
-    """Return the predictions, corrected by the known layouts as the sampler of a sweep would correct them."""
+    """Return the predictions of a replay (a simulated search), corrected by its known layouts.
+
+    The sampler of a sweep corrects its predictions in the same way.
+    """
     predictions, known, every = replay.predictions, replay.known.tolist(), np.arange(len(replay))
     if not known:
         total_s = predictions.step_time.total_s
@@ -142,7 +145,10 @@ class Rows:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Search:
-    """Simulated searches of one sheet. Arrays hold one element per seed."""
+    """The results of simulated searches over one sheet (the measured runs of one job).
+
+    Arrays have one element per seed.
+    """
 
     spearman: float | None
     """Rank correlation of predicted and measured step times."""
@@ -176,15 +182,15 @@ class Judgement:
 
 
 def judge(sheet: Sheet, *, num_seeds: int, num_given: int, others: Sequence[Sheet] = ()) -> Judgement:
-    """Predict and search a sheet, after the model has seen ``num_given`` measured runs on the same cluster.
+    """Predict and search a sheet (the measured runs of one job), after the model has learnt from ``num_given`` runs.
 
     If runs are shown, five different draws of them are judged, and the seeds are shared out among the draws.
 
     Args:
         sheet: The measured runs of one job.
         num_seeds: Number of simulated searches by each sampler.
-        num_given: Number of measured runs shown to the model first. They are layouts of this sheet if it is large
-            enough, or else runs of ``others``.
+        num_given: Number of measured runs on the same cluster from which the model learns first. They are layouts of
+            this sheet if it is large enough, or else runs of ``others``.
         others: Sheets of the same source and kind of cluster.
     """
     draws = replays(sheet, others, num_given)
@@ -384,18 +390,21 @@ NUM_DRAWS = 5
 
 
 def kind_of_cluster(sheet: Sheet) -> tuple[object, ...]:
-    """Return a key that is equal for sheets with the same source, accelerator, links, oversubscription and software."""
+    """Return a key that is equal for sheets (measured runs of one job) from one source and the same kind of cluster.
+
+    It has the source, the accelerator, the links, the oversubscription and the software.
+    """
     cluster = sheet.job.cluster
     links = cluster.intra_node_link, cluster.inter_node_link, cluster.oversubscription
     return sheet.source, cluster.accelerator, *links, sheet.job.stack
 
 
 def replays(sheet: Sheet, others: Sequence[Sheet], num_shown: int) -> list[Replay]:
-    """Return replays of a sheet after ``num_shown`` measured runs on its cluster were shown to the model.
+    """Return simulated searches of a sheet (the measured runs of one job), after the model has learnt from other runs.
 
-    There are five replays, each with runs drawn anew; or a single one if ``num_shown`` is 0. The runs shown are layouts
-    of the sheet itself if it keeps enough others to be ranked, or if ``others`` has no runs. To any other sheet, runs
-    of ``others`` are shown, which teach how fast the cluster is, and the sheet keeps all of its own rows.
+    There are five, each with ``num_shown`` measured runs drawn anew; or a single one if ``num_shown`` is 0. The runs
+    are layouts of the sheet itself if it keeps enough others to be ranked, or if ``others`` has no runs. Otherwise they
+    are runs of ``others``, which teach how fast the cluster is, and the sheet keeps all of its own rows.
     """
     if not num_shown:
         return [Replay.of(sheet)]

@@ -264,7 +264,7 @@ class _Words:
 
 @dataclass(slots=True)
 class Scope:
-    """The variables of a shell script at the point up to which it has been read, with methods that expand its words."""
+    """The variables of a shell script at the point that the reader has reached, and methods that expand its words."""
 
     values: dict[str, Elements] = field(default_factory=dict)
     """Elements of a variable; a plain one has one."""
@@ -302,7 +302,7 @@ class Scope:
         self.values[name] = new
 
     def written(self, node: Node) -> str:
-        """Return the text of a node of the syntax tree as it stands in the script."""
+        """Return the text of a node of the syntax tree, exactly as it is written in the script."""
         return self.source[node["Pos"]["Offset"] : node["End"]["Offset"]].decode("utf-8", "replace")
 
     def unknown(self, node: Node) -> str:

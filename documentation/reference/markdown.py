@@ -18,7 +18,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def cell(text: str) -> str:
-    """Return a text in a form that fits into one cell of a Markdown table: on one line, with its bars escaped."""
+    """Return a text in a form that fits into one cell of a Markdown table: on one line, with vertical bars escaped."""
     return re.sub(r"(?<!\\)\|", r"\\|", " ".join(text.split()))
 
 

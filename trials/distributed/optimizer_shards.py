@@ -24,7 +24,7 @@ from trials.model.decoder import Decoder, parameter_dtype
 
 
 class OptimizerShard(Protocol):
-    """The elements of the model that one rank updates, with the reduction of their gradients."""
+    """A set of parameter elements that one rank updates, and the reduction of their gradients over ranks."""
 
     num_replicas: int
     """Ranks that hold these same elements, this one included, of those that together hold one gradient

@@ -34,7 +34,7 @@ class Gathered(Protocol):
 
 
 def powers(layout: Layout, most_in_flight: tuple[int, ...] | None = None) -> Powers:
-    """Return what the controller of a pipeline may change while a trial of the layout runs.
+    """Return what the controller of a pipeline may change between the steps of a trial with this layout.
 
     Only an adaptive schedule may be planned anew. Only a layout with delegates (processes that send for a rank) can use
     them.

@@ -127,7 +127,7 @@ def _itself(parameter: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalExperts:
-    """The experts of every layer that one of ``num_ranks`` ranks holds, and the way in which it exchanges tokens."""
+    """The experts that one of ``num_ranks`` ranks holds in every layer, and the way in which it exchanges tokens."""
 
     rank: int = 0
     num_ranks: int = 1

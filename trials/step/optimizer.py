@@ -278,7 +278,7 @@ class ShardedOptimizer:
                 master.grad = agreed
 
     def drop_gradients(self) -> None:
-        """Drop the gradients that were taken."""
+        """Drop the gradients that ``take_gradients`` has taken."""
         self._optimizer.zero_grad(set_to_none=True)
 
     def gradient_norm(self) -> Tensor:
@@ -290,7 +290,7 @@ class ShardedOptimizer:
 
     @torch.no_grad()
     def step(self, mark: Callable[[str], None] = _unheard) -> None:
-        """Update the parameters with the gradients that were taken, and drop these.
+        """Update the parameters with the gradients that ``take_gradients`` has taken, and drop these gradients.
 
         Args:
             mark: Called with ``updated`` when the parameters are updated, and with ``agreed`` when replicas have

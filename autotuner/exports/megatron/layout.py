@@ -470,7 +470,10 @@ def environment(layout: Layout) -> dict[str, str]:
 
 
 def left_at_default(layout: Layout) -> Iterator[str]:
-    """Yield sentences, without full stops, on what Megatron decides because a layout has no field for it."""
+    """Yield sentences, without full stops, on settings that Megatron decides itself.
+
+    A layout has no field for them.
+    """
     several = layout.data_parallel_degree * layout.context_parallel_degree > 1
     if several and layout.gradient_bucket_bytes == DEFAULT_BUCKET_BYTES:
         yield "gradient buckets have Megatron's own size, 40,000,000 elements or 1,000,000 for each data-parallel rank"

@@ -127,8 +127,8 @@ class Settings(Reading):
         """Add notes on all settings that nothing has asked for.
 
         Args:
-            sections: Sections that describe the layout; each of their unread settings gets its own note. Any other
-                section gets one note as a whole.
+            sections: Sections that describe the layout; each of their unread settings gets its own note. Known sections
+                on other topics share one note, and each unknown section gets one.
             known: Names of known settings, to suggest the nearest for a misspelled one.
         """
         values, asked = self.settings.values, self.settings.asked
