@@ -19,7 +19,7 @@ from autotuner.core.errors import NotFound
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """A value of the catalog, with its source and the ISO date of that source."""
+    """A value of the catalog, with the source that states it and the ISO date of that source."""
 
     value: Any
     source: str

@@ -15,7 +15,7 @@ from autotuner.core.value import Count, NonNegative, Positive, PositiveShare, Se
 
 @value
 class PassTimes:
-    """Seconds of the forward and of the backward pass of one micro-batch."""
+    """The seconds of the forward pass and of the backward pass of one micro-batch."""
 
     forward_s: float
     backward_s: float
@@ -23,7 +23,7 @@ class PassTimes:
 
 @value
 class SplitTimes:
-    """Extra time of a layer that is split over tensor ranks: tensor dispatch, and the wait for other ranks."""
+    """Extra time of a layer that tensor ranks split: the dispatch of operations, and the wait for other ranks."""
 
     num_ranks: int
     """Number of tensor ranks."""
@@ -71,7 +71,7 @@ class CoreTimes:
 
 @value
 class MeasuredGemm:
-    """Share of the peak that this device reached in matrix products of one precision, as ``profile`` measured it."""
+    """The share of the peak that this device reached in matrix products of one precision, as a profile measured it."""
 
     precision: Precision
     peak_share: PositiveShare
@@ -80,7 +80,7 @@ class MeasuredGemm:
 
 @value
 class MeasuredAttention:
-    """Share of the peak that this device reached in one attention kernel and one precision."""
+    """The measured share of the peak that this device reached with one attention kernel in one precision."""
 
     kernel: AttentionKernel
     precision: Precision

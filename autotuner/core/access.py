@@ -35,7 +35,7 @@ class Scope(StrEnum):
     ADMIN = "admin"  # and what is other people's: tokens, webhooks, the audit log
 
     def covers(self, needed: Scope) -> bool:
-        """Return True if this scope includes the needed scope."""
+        """Return True if a caller with this scope may do what needs the other scope."""
         ranks = list(Scope)
         return ranks.index(self) >= ranks.index(needed)
 
@@ -149,7 +149,7 @@ def _too_little(most: float, usage: Usage, asked: float | None, left: float, wai
 
 @value
 class Caller:
-    """The caller of a request, as the service identified them."""
+    """The caller of a request, identified by a token, a session or a proxy, with scope and quota."""
 
     name: str
     """Owner of everything that the caller makes; empty if the service asks nobody to log in."""
@@ -208,7 +208,7 @@ class Token:
     """Time of its last use, in epoch seconds, to the minute."""
 
     def is_valid(self, now: float) -> bool:
-        """Return True if the token is neither revoked nor expired."""
+        """Return True if the token is neither revoked nor expired at the time ``now``, in epoch seconds."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 

@@ -58,7 +58,7 @@ class Choice(IntEnum):
 
 
 class PipelineSchedule(Choice):
-    """The order of forwards and backwards on a pipeline rank."""
+    """The pipeline schedule: the order in which a pipeline rank runs forward and backward passes."""
 
     GPIPE = 0, "gpipe"
     ONE_F_ONE_B = 1, "1f1b"

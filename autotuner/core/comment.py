@@ -36,7 +36,7 @@ class CommentCreate:
 
 @value
 class Comment(CommentCreate):
-    """A comment as it is stored."""
+    """A comment on a sweep or on a trial, as it is stored."""
 
     id: str
     sweep_id: str

@@ -57,7 +57,7 @@ class CollectiveCount:
 
 @value
 class OperationCounts:
-    """The operations that one rank executes in one step."""
+    """The operations of one rank in one step: FLOP, bytes, kernels and collectives."""
 
     flop: float
     """FLOP of matrix products and attention, including recomputation."""
@@ -91,7 +91,7 @@ class DryRun:
 
     @property
     def fullest(self) -> RankDryRun:
-        """The dry run of the rank with the highest peak."""
+        """The dry run of the rank with the highest peak memory."""
         return max(self.ranks, key=lambda answer: answer.held.peak_bytes)
 
     @property

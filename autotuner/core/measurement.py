@@ -116,7 +116,7 @@ class StepReport:
 
     @property
     def is_measured(self) -> bool:
-        """True if the step counts for the trial's step time."""
+        """True if the step counts for the trial's step time: it is neither warm-up nor under a fault trace."""
         return not (self.is_warmup or self.is_under_trace)
 
 

@@ -167,7 +167,7 @@ class Pace:
 
     @property
     def is_done(self) -> bool:
-        """True if enough steps were measured."""
+        """True if enough steps were measured for the required accuracy, or the limit of steps or time is reached."""
         settings, num_steps = self._settings, len(self._measured_s)
         steps = range(len(self._warmup_s), len(self._warmup_s) + num_steps)
         if num_steps < settings.measured_steps or not shows_average(steps, self._period):
@@ -179,7 +179,7 @@ class Pace:
         return half_s is not None and half_s <= settings.target_interval * statistics.median(times_s)
 
     def add(self, step_time_s: float) -> None:
-        """Record one more step. It counts if the pace was warm before it."""
+        """Record the seconds of one more step. The step is measured if the warm-up was over before it."""
         (self._measured_s if self.is_warm else self._warmup_s).append(step_time_s)
 
 

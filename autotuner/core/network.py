@@ -21,7 +21,7 @@ in one NUMA node, or two sockets. ``nvidia-smi topo -m`` calls them PIX or PXB, 
 
 
 class PathKind(Enum):
-    """The kinds of paths between two accelerators of a node, the shortest first."""
+    """The kinds of connections between two accelerators of a node, the shortest first."""
 
     NVLINK = "nvlink"
     PCIE_SWITCH = "pcie_switch"

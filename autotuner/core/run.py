@@ -207,7 +207,7 @@ RENEWALS_PER_LEASE = 4
 
 
 class StopReason(StrEnum):
-    """The reasons why a sweep ended."""
+    """The reasons why a sweep may end."""
 
     TRIAL_BUDGET = "trial_budget"
     TIME_BUDGET = "time_budget"

@@ -156,21 +156,21 @@ def default_space(job: Job) -> SearchSpace:
     Predictions run nothing, so the devices need not exist.
 
     =============================  =================================================================================
-    attention kernel               the fastest that device and software have
+    attention kernel               the fastest one that the device and the software support
     precision                      bf16, and fp8 where device and software multiply it; fp32 on cores and without bf16
-    schedules of pipelines         1F1B and interleaved, as far as the software runs them
-    scales of fp8                  one per tensor, and those of mxfp8 where the device applies them
-    compiled                       on wherever the software compiles: it is never predicted to be slower
-    context ranks                  1, 2, 4 ... while each keeps 4,096 tokens of a sequence
-    smaller ends of a pipeline     none on cores, whose noise is larger than what a layer takes
+    schedules of pipelines         1F1B and interleaved, if the software supports them
+    scales of fp8                  one scale per tensor, and mxfp8 scales if the device itself applies them
+    compiled                       on if the software can compile, because it is never predicted to be slower
+    context ranks                  1, 2, 4 ... as long as each rank keeps 4,096 tokens of a sequence
+    smaller ends of a pipeline     none on CPU cores, because noise there is larger than the time of a layer
     =============================  =================================================================================
 
     If some links are known to be slow, options with which pipelines suffer less from them are added:
 
     =============================  =================================================================================
-    schedules of pipelines         the adaptive one, too, where the software runs it
-    sends between stages           inline, and by delegates where the software has them: 4 of them
-    rank order                     stages outermost, and replicas, on up to 32 ranks
+    schedules of pipelines         also the adaptive one, if the software supports it
+    sends between stages           by the rank itself, and by 4 helper processes if the software supports them
+    rank order                     stages outermost, and on up to 32 ranks also replicas outermost
     rotations of stages            none, and on up to 32 ranks those that leave a degraded link unused, in
                                    pipelines of up to 8 ranks
     =============================  =================================================================================
@@ -178,14 +178,14 @@ def default_space(job: Job) -> SearchSpace:
     If bytes between nodes are expensive, options that send fewer of them, or send them more evenly, are added:
 
     =============================  =================================================================================
-    hierarchy of collectives       flat, and two levels on several nodes of cores or below an oversubscribed tier
-    queue pairs                    1, and 4 on a network whose switches choose ways by hashing
+    hierarchy of collectives       flat; two levels on several CPU nodes, or below an oversubscribed switch
+    queue pairs                    1, and 4 on a network whose switches choose paths by hashing
     =============================  =================================================================================
 
     If sequences differ in length, options that balance the work of ranks are added:
 
     =============================  =================================================================================
-    batch balance                  none; strata and the exchange within nodes of arXiv 2402.02447; a sort of all
+    batch balance                  none; strata with an exchange inside nodes (arXiv 2402.02447); a global sort
     packing                        on and off
     =============================  =================================================================================
 

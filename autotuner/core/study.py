@@ -48,7 +48,7 @@ class LossCurve:
     @property
     @derived
     def num_steps(self) -> int:
-        """The number of steps so far."""
+        """The number of training steps so far."""
         return len(self.losses)
 
     @property
@@ -87,7 +87,7 @@ class LossCurve:
 
 @value
 class Range:
-    """A range of numbers from ``low`` to ``high``, both included. Equal ends leave nothing to search."""
+    """A range of numbers from ``low`` to ``high``, both included. If they are equal, there is nothing to search."""
 
     low: float
     high: float
@@ -147,7 +147,7 @@ class OptimizerSpace:
             raise InvalidInput("low", self.learning_rate.low, "must be above 0")
 
     def learning_rates(self, name: OptimizerName) -> Range:
-        """Return the range of the learning rate of an optimizer."""
+        """Return the range of learning rates that a study may try for this optimizer."""
         return self.learning_rate or LEARNING_RATES[name]
 
 
@@ -244,7 +244,7 @@ class StudyBudget:
 
 @value
 class OptimizerStudyRequest:
-    """A request for an optimizer study, with every name resolved."""
+    """A complete request for an optimizer study, in which every name was replaced by the object that it names."""
 
     job: Job
     layout: Layout
@@ -269,12 +269,12 @@ class OptimizerStudyRequest:
 
     @property
     def global_batch_sizes(self) -> tuple[int, ...]:
-        """The global batch sizes that may be tried."""
+        """The global batch sizes that the study may try; if none are given, only that of the job."""
         return self.space.global_batch_sizes or (self.job.workload.global_batch_size,)
 
     @property
     def data_parallel_degrees(self) -> tuple[int, ...]:
-        """The data-parallel degrees that may be tried."""
+        """The data-parallel degrees that the study may try; if none are given, only that of the layout."""
         return self.space.data_parallel_degrees or (self.layout.data_parallel_degree,)
 
     def layout_of(self, data_parallel_degree: int) -> Layout:

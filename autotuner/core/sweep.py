@@ -320,7 +320,7 @@ class SweepRun(Run):
 
 @value
 class Sweep:
-    """A sweep as it is stored."""
+    """A sweep as it is stored: its request, its state, and what people and workers did to it."""
 
     id: str
     request: SweepRequest

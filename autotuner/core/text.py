@@ -71,7 +71,7 @@ class Input:
 
     @property
     def flag(self) -> str:
-        """The input's option on the command line."""
+        """The name of the input on the command line, such as ``--price-limit``."""
         return f"--{self.name.replace('_', '-')}"
 
     @property

@@ -83,7 +83,7 @@ class RankSeconds:
 
     @property
     def total_s(self) -> float:
-        """The seconds of the whole step."""
+        """The seconds of the whole step: the sum of all kinds of work and idle time."""
         return float(sum(getattr(self, f.name) for f in fields(self)))
 
 

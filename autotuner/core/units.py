@@ -11,7 +11,7 @@ GIB = 2**30
 
 
 def format_bytes(num_bytes: float) -> str:
-    """Return decimal bytes with three significant digits: ``81.2 GB``.
+    """Return a number of bytes with three significant digits in decimal units (1 GB = 10^9 bytes): ``81.2 GB``.
 
     Example:
         >>> format_bytes(81_200_000_000)
@@ -31,7 +31,7 @@ def format_count(count: float) -> str:
 
 
 def format_rate(per_s: float, unit: str) -> str:
-    """Return a rate with its decimal prefix: ``312 TFLOP/s``.
+    """Return a rate with a decimal prefix before its unit: ``312 TFLOP/s``.
 
     Example:
         >>> format_rate(3.12e14, "FLOP/s")

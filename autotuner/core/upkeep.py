@@ -69,7 +69,7 @@ class Baseline:
     @property
     @derived
     def mfu(self) -> float:
-        """The mean MFU of all runs."""
+        """The mean MFU over all runs of the baseline."""
         return fmean((group.mfu for group in self.runs), weights=[len(group.rates) for group in self.runs])
 
     @property
