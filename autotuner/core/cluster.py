@@ -101,7 +101,7 @@ class Cluster:
             rule = f"an NVLink domain joins at least the {self.accelerators_per_node} accelerators of a node"
             raise InvalidInput("nvlink_domain", self.nvlink_domain, rule, self.accelerators_per_node)
         if self.tariff.is_spot and not self.tariff.spot_price_per_accelerator_hour:
-            rule = "needs a spot_price_per_accelerator_hour above 0 beside it"
+            rule = "needs tariff.spot_price_per_accelerator_hour, above 0"
             raise InvalidInput("tariff.is_spot", True, rule, False)
         if self.network is not None:
             self.network.require_nodes(self.num_nodes)

@@ -65,7 +65,7 @@ class FaultTrace:
         if steps != sorted(steps):
             raise InvalidInput("faults", steps, "must be in the order of their steps", str(sorted(steps)))
         if steps and steps[-1] >= self.num_steps:
-            raise InvalidInput("num_steps", self.num_steps, "must lie behind the last fault", steps[-1] + 1)
+            raise InvalidInput("num_steps", self.num_steps, "must be above the step of the last fault", steps[-1] + 1)
 
     @classmethod
     def parse(cls, text: str, *, num_steps: int | None = None) -> Self:

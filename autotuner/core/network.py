@@ -215,7 +215,7 @@ class Network:
         sizes = [tier.nodes_per_switch for tier in self.tiers]
         for below, above in pairwise(sizes):
             if above % below or above == below:
-                rule = f"must be a multiple of the {below} nodes below a switch of the tier under it"
+                rule = f"must be a larger multiple of {below}, the nodes_per_switch of the next lower tier"
                 raise InvalidInput("nodes_per_switch", above, rule, below * max(2, above // below))
 
     def require_nodes(self, num_nodes: int) -> None:

@@ -323,14 +323,14 @@ class Objective:
 
     def __post_init__(self) -> None:
         if not self.metric.is_rate:
-            rule = f"{self.metric.noun} is not a metric of speed: use it in a profile or a front, beside such a metric"
+            rule = f"{self.metric.noun} is not a metric of speed: use it in a profile or a front with one that is"
             raise InvalidInput("objective.metric", self.metric.value, rule, Metric.MFU.value)
         named = [one.metric for one in self.profile]
         for field, metrics in (("profile", named), ("front", list(self.front))):
             if len(set(metrics)) < len(metrics):
                 raise InvalidInput(f"objective.{field}", [one.value for one in metrics], "must name each metric once")
             if metrics and not any(one.is_rate for one in metrics):
-                rule = "needs a metric of speed, such as mfu, beside its other metrics"
+                rule = "needs a metric of speed, such as mfu, among its metrics"
                 raise InvalidInput(f"objective.{field}", [one.value for one in metrics], rule, Metric.MFU.value)
         if len(self.front) == 1:
             rule = "must name two metrics or more, because the objective's metric finds the best by one"

@@ -75,9 +75,9 @@ class SearchSpace:
             if len(set(values)) != len(values):
                 raise InvalidInput(axis.name, list(values), "must name each value once")
             if min(values) < lowest:
-                raise InvalidInput(axis.name, list(values), f"must hold values of {lowest} or more", lowest)
+                raise InvalidInput(axis.name, list(values), f"every value must be {lowest} or more", lowest)
             if highest is not None and max(values) > highest:
-                raise InvalidInput(axis.name, list(values), f"must hold values of at most {highest}", highest)
+                raise InvalidInput(axis.name, list(values), f"every value must be {highest} or less", highest)
 
     def values(self, name: str) -> tuple[int, ...] | None:
         """Return the values to try for the option with this name; None means every legal value."""

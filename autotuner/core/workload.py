@@ -120,7 +120,7 @@ class Workload:
 
     def _require_dealt(self, lengths: LengthDistribution) -> None:
         if lengths.longest > self.seq_len:
-            rule = f"must hold the longest sequence, of {lengths.longest} tokens"
+            rule = f"must be at least the {lengths.longest} tokens of the longest sequence"
             raise InvalidInput("seq_len", self.seq_len, rule, lengths.longest)
         if self.global_batch_size > MOST_DEALT:
             rule = f"must not exceed {MOST_DEALT:,} where sequences differ in length, as each is dealt"

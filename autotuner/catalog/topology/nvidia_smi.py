@@ -109,7 +109,9 @@ def _rows(lines: list[str], devices: list[str], first: int) -> Iterator[tuple[st
             continue
         cells = tuple(words[1 : len(devices) + 1])
         if len(cells) < len(devices):
-            raise InvalidInput(f"line {number}", line[:60], f"must have {len(devices)} cells behind its name")
+            raise InvalidInput(
+                f"line {number}", line[:60], f"must have {len(devices)} cells after the name of the device"
+            )
         for cell in cells:
             if cell not in _WORDS and not _is_nvlink(cell):
                 near = get_close_matches(cell.upper(), (*_WORDS, "NV4"), 1, cutoff=0.3)

@@ -389,7 +389,9 @@ def _line(node: yaml.Node) -> int:
 
 def _items(node: yaml.Node) -> list[yaml.Node]:
     if not isinstance(node, yaml.SequenceNode):
-        raise InvalidInput(f"line {_line(node)}", _text(node)[:60], "must be a list, items behind dashes", "- x")
+        raise InvalidInput(
+            f"line {_line(node)}", _text(node)[:60], "must be a list, with a dash before each item", "- x"
+        )
     items: list[yaml.Node] = node.value
     return items
 

@@ -64,7 +64,7 @@ def merged(topologies: Iterable[Topology]) -> Topology:
     for each in more:
         for part in ("network", "wiring"):
             if getattr(found, part) is not None and getattr(each, part) is not None:
-                rule = f"{found.kind.value} says it already: only one file may"
+                rule = f"{found.kind.value} already describes this part: only one file may describe it"
                 raise InvalidInput(part, each.kind.value, rule)
         of_nodes = found if each.wiring is None else each
         found = replace(
@@ -113,7 +113,7 @@ def _oversubscribed(network: Network, oversubscription: float) -> Network:
     if oversubscription == 1.0 or not network.tiers:
         return network
     if any(tier.oversubscription > 1.0 for tier in network.tiers):
-        raise InvalidInput("oversubscription", oversubscription, "must be left out: the network's tiers say it", 1.0)
+        raise InvalidInput("oversubscription", oversubscription, "must be left out: the network's tiers state it", 1.0)
     lowest, *above = network.tiers
     return replace(network, tiers=(replace(lowest, oversubscription=oversubscription), *above))
 
