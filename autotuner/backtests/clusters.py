@@ -107,10 +107,11 @@ class Source:
 
 
 def source_of(row: Row) -> Source:
-    """Return the description of the source that a row comes from.
+    """Return the description of the publication that a row was taken from.
 
-    The row's ``source`` cell selects a description by its first words. Values that it lacks come from the software that
-    it names, or else from the software that the row names, or else from typical software.
+    It is the description with whose key the row's ``source`` cell begins. A value that the description lacks is the
+    default of the training software that the description names; without one, of the software that the row names;
+    without both, a typical default.
     """
     named = _software_named(row)
     of_source = (one for one in descriptions()["source"] if text(row, "source").startswith(tuple(one["match"])))

@@ -114,7 +114,7 @@ class Challenge:
 
 @value
 class ChallengeFindings:
-    """The results of the repeated runs of a challenge, over all of its phases."""
+    """The results of a challenge: repeated runs that tell whether a sweep's best layout beats the one in use."""
 
     measured: Layout | None = None
     """Layout that was compared with the baseline: the incumbent, or the best layout; None: none ran."""

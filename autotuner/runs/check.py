@@ -224,7 +224,7 @@ class _Watcher:
         self._is_stopped = False
 
     def on_step(self, step: StepReport) -> None:
-        """After the first step, add a line to the findings that all ranks have connected."""
+        """Add a line to the findings, after the first step, that all ranks have connected."""
         del step
         if not self._has_met:
             self._has_met = True

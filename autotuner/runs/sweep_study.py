@@ -388,7 +388,7 @@ class SweepStudy:
         return [self._worths.reached(trial.reached) / step_time_s]
 
     def healthy_value(self, trial: Trial) -> float | None:
-        """Return the value of a trial's steps on healthy links, with which the steps of running trials are compared."""
+        """Return the value of a trial's steps on nominal links, with which the steps of running trials are compared."""
         if trial.reached is None or not trial.is_valid:
             return None
         return self._worths.reached(trial.reached) / trial.reached.step_time_s

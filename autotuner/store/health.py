@@ -48,7 +48,7 @@ class Gauges:
 
 
 class Health(Part):
-    """What an operator watches: gauges, incidents that nobody has fixed yet, and the known workers."""
+    """The figures that an operator watches: gauges, incidents that nobody has fixed yet, and the known workers."""
 
     def gauges(self, *, now: float) -> Gauges:
         """Return all gauges as of one moment. The queries do not become slower as more sweeps end."""

@@ -72,7 +72,7 @@ def add_gate(trial: Trial, result: GateResult) -> Trial:
     if trial.state is not TrialState.COMPLETE:
         raise Conflict(f"trial {trial.id} is {trial.state.value}; a convergence gate judges complete trials")
     if trial.gate is not None:
-        raise Conflict(f"trial {trial.id} was gated already: {trial.gate.outcome.value}")
+        raise Conflict(f"the convergence gate of trial {trial.id} has a result already: {trial.gate.outcome.value}")
     return replace(trial, gate=result)
 
 

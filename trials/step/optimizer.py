@@ -193,7 +193,7 @@ def _bound(buckets: Sequence[BucketShard], max_norm: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:
-    """The other ranks that a rank's gradients involve, and what they do together before the update."""
+    """The ranks that share a rank's gradients, and the steps that they take together before the update."""
 
     gradient: dist.ProcessGroup | None = None
     """The ranks that hold one gradient together; None: the whole job."""

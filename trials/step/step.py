@@ -176,7 +176,7 @@ class Step:
 
     @property
     def pipeline(self) -> ResilientPipeline | None:
-        """The pipeline whose order of passes and whose senders can change between steps.
+        """The pipeline in which the order of passes, and the ranks that send, can change between steps.
 
         None if there is no pipeline, or if torch's own schedule runs it.
         """

@@ -307,7 +307,7 @@ def _require_variable(name: str, path: str) -> None:
     if not _VARIABLE.fullmatch(name):
         raise InvalidInput(path, name, "must be the name of an environment variable")
     if name.startswith(_SET_BY_THE_LAUNCHER):
-        raise InvalidInput(path, name, "is the launcher's own, and no trainer's to be given")
+        raise InvalidInput(path, name, "is reserved for the launcher, so a trainer must not set it")
 
 
 def _require_word(field_name: str, word: str, legal: tuple[str, ...]) -> None:

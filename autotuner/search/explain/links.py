@@ -70,7 +70,7 @@ class HeldUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTimelines:
-    """The same step with nominal links and with degraded links, on one time axis."""
+    """A step with nominal links and the same step with degraded links, on one time axis."""
 
     links: tuple[LinkHealth, ...] = ()
     """Degraded links; empty if no link is known to be slow, and ``slow`` is then None."""
