@@ -157,7 +157,7 @@ UNKNOWN = _Unknown()
 
 @dataclass(slots=True, eq=False)
 class Made:
-    """A placeholder for the result of a call that was read and not run: its name, arguments, and the fields set on it."""
+    """A placeholder for the result of a call that was not run: its name, arguments, and the fields set on it."""
 
     name: str = ""
     """Dotted name of the function or class; empty for an object whose attributes are only set."""

@@ -140,7 +140,7 @@ def test_a_wiring_or_network_that_no_cluster_has_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"wiring.nvlink_groups = 4: .*nearest legal value: 3"):
         replace(h100_cluster(num_nodes=2).resized(accelerators_per_node=4), wiring=PAIRS)
     tiers = (Tier(name="leaf", nodes_per_switch=4), Tier(name="spine", nodes_per_switch=10))
-    with pytest.raises(InvalidInput, match="multiple of the 4 nodes"):
+    with pytest.raises(InvalidInput, match="larger multiple of 4"):
         Network(name="ours", tiers=tiers)
     with pytest.raises(InvalidInput, match=r"nearest legal value: 1.0"):
         Tier(name="leaf", nodes_per_switch=4, oversubscription=0.5)
@@ -355,7 +355,7 @@ def test_a_line_of_a_trace_names_links_rates_and_deaths_and_faults_in_order() ->
     assert {link.bandwidth_bytes_per_s for link in trace.links_at(3)} == {25e6}
     with pytest.raises(InvalidInput, match="order"):
         FaultTrace.parse("9;0_1;1\n3;0_1;0")
-    with pytest.raises(InvalidInput, match="behind the last fault"):
+    with pytest.raises(InvalidInput, match="above the step of the last fault"):
         FaultTrace.parse("9;0_1;1", num_steps=9)
     trace = FaultTrace.parse("1;0_1;0.02\n2;0_1;0.06\n3;0_1;0\n4;2_3;dead\n5;2_3;0.1\n6;1_2;0")
     found = at_worst(tiny_job(4), trace).cluster.link_health
