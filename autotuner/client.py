@@ -6,10 +6,8 @@ Each function takes the fields of its REST body by name, and the command's argum
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -359,12 +357,12 @@ class Client:
             seq_len: Tokens of a sequence.
             **more: Other fields of ``SweepCreate``, such as ``budget={"num_trials": 8}``.
         """
-        from autotuner.cli.connect import whole
+        from autotuner.cli.connect import connect, whole
         from autotuner.core.sweep_requests import SweepCreate
         from autotuner.report.sweep_standing import sweep_report
 
         request = _read(SweepCreate, _job(model, cluster, global_batch_size, seq_len) | more)
-        with self._service(num_workers=1) as service:
+        with connect(self._url, num_workers=1, token=self._token) as service:
             ended = service.wait(service.create_sweep(request).id)
             ranked = [one for one in whole(service.rank_sweep, ended.id) if one.rank is not None]
             return Ranking(ranked, sweep_report(ended, whole(service.list_trials, ended.id), time.time()))
@@ -394,21 +392,9 @@ class Client:
         """Leave the block; every question opens and closes a connection of its own."""
 
     def _ask(self, request: Any, own: Callable[[Autotuner], T], remote: Callable[[Remote], T]) -> T:
-        from autotuner.cli.connect import door_for
+        from autotuner.cli.connect import ask
 
-        if self._url is None:
-            with door_for(request) as door:
-                return own(door)
-        with self._service() as service:
-            return remote(service)
-
-    @contextmanager
-    def _service(self, num_workers: int = 0) -> Iterator[Remote]:
-        from autotuner.cli.connect import connect
-
-        token = self._token or os.environ.get("AUTOTUNER_TOKEN", "")
-        with connect(self._url, num_workers=num_workers, token=token) as service:
-            yield service
+        return ask(request, self._url, own, remote, token=self._token)
 
 
 def connect(url: str, token: str | None = None) -> Client:

@@ -40,7 +40,14 @@ _TOKEN = "AUTOTUNER_TOKEN"
 
 
 # ---------------------------------------------------------------- questions
-def ask(request: Any, server: str | None, own: Callable[[Autotuner], T], remote: Callable[[Remote], T]) -> T:
+def ask(
+    request: Any,
+    server: str | None,
+    own: Callable[[Autotuner], T],
+    remote: Callable[[Remote], T],
+    *,
+    token: str | None = None,
+) -> T:
     """Answer a request, either in this process or by a running service.
 
     Args:
@@ -48,11 +55,12 @@ def ask(request: Any, server: str | None, own: Callable[[Autotuner], T], remote:
         server: URL of a running service; None: this process answers.
         own: Gets the answer from the product's Python API (the "door") in this process.
         remote: Gets the answer from the running service.
+        token: See ``connect``.
     """
     if server is None:
         with door_for(request) as door:
             return own(door)
-    with connect(server) as client:
+    with connect(server, token=token) as client:
         return remote(client)
 
 
