@@ -135,25 +135,21 @@ class Predictions(Answer[PredictionTable]):
         Raises:
             ImportError: matplotlib is not installed.
         """
+        from autotuner.report.charts import Dot, front
+
         try:
             from matplotlib import pyplot
         except ImportError as error:
             raise ImportError(f"a plot needs matplotlib: {_NOTEBOOK}") from error
         axes = axes or pyplot.subplots(layout="constrained", figsize=(8, 5))[1]
-        points = sorted((one.prediction.peak_bytes / 1e9, one.prediction.mfu, str(one.layout)) for one in self)
-        front: list[tuple[float, float, str]] = []
-        for point in points:
-            if not front or point[1] > front[-1][1]:
-                front.append(point)
-        axes.scatter([x for x, _, _ in points], [y for _, y, _ in points], color="0.6", label="predicted layouts")
-        axes.plot([x for x, _, _ in front], [y for _, y, _ in front], marker="o", label="Pareto front")
-        for x, y, layout in front:
-            place = {
-                "textcoords": "offset points",
-                "xytext": (0, -14),
-                "ha": "right" if 2 * x > points[0][0] + points[-1][0] else "left",
-            }
-            axes.annotate(layout, (x, y), fontsize="x-small", **place)
+        dots = [Dot(x=one.peak_bytes / 1e9, y=one.mfu, name=str(one.layout)) for one in self]
+        best = front(dots)
+        axes.scatter([dot.x for dot in dots], [dot.y for dot in dots], color="0.6", label="predicted layouts")
+        axes.plot([dot.x for dot in best], [dot.y for dot in best], marker="o", label="Pareto front")
+        middle = sum(axes.get_xlim()) / 2
+        for dot in best:
+            place = {"textcoords": "offset points", "xytext": (0, -14), "ha": "right" if dot.x > middle else "left"}
+            axes.annotate(dot.name, (dot.x, dot.y), fontsize="x-small", **place)
         axes.set(xlabel="predicted peak memory (GB)", ylabel="predicted MFU")
         axes.set_title(self.report.headline, fontsize="medium", wrap=True)
         axes.legend()
