@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from api.dashboard.views.address import Permalink
+from autotuner.api.dashboard.views.address import Permalink
 from autotuner.core.errors import AutotunerError, InvalidInput, NotFound
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, TypeVar, cast, get_type_hints
 
 from fastapi import Depends, Path, Query, Request
 
-from api.edge.caller import caller_in
-from api.events import LiveEvents
+from autotuner.api.edge.caller import caller_in
+from autotuner.api.events import LiveEvents
 from autotuner.core.access import Caller
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.sweep import Sweep

@@ -15,8 +15,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
-from api.dashboard.render import page, wants_page
-from api.edge.caller import caller_in
+from autotuner.api.dashboard.render import page, wants_page
+from autotuner.api.edge.caller import caller_in
 from autotuner.core.access import Scope
 from autotuner.core.codec import to_plain
 from autotuner.core.documents import complaints, violation

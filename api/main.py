@@ -10,9 +10,9 @@ from importlib.metadata import version
 from fastapi import APIRouter, FastAPI
 from starlette.routing import BaseRoute
 
-from api.dashboard.mount import include_dashboard
-from api.edge.auth import CHECKS, Callers, check_start, entrance_of
-from api.edge.limits import (
+from autotuner.api.dashboard.mount import include_dashboard
+from autotuner.api.edge.auth import CHECKS, Callers, check_start, entrance_of
+from autotuner.api.edge.limits import (
     Bodies,
     BodyRefused,
     Deadlines,
@@ -24,12 +24,23 @@ from api.edge.limits import (
     rate_of_address,
     rate_of_caller,
 )
-from api.edge.log import AuditLog, RequestLog
-from api.errors import add_error_handlers
-from api.events import LiveEvents
-from api.metrics import Metrics
-from api.openapi import install_openapi, operation_id
-from api.routes import catalog, checks, gates, optimizer_studies, questions, results, retunes, runs, service, sweeps
+from autotuner.api.edge.log import AuditLog, RequestLog
+from autotuner.api.errors import add_error_handlers
+from autotuner.api.events import LiveEvents
+from autotuner.api.metrics import Metrics
+from autotuner.api.openapi import install_openapi, operation_id
+from autotuner.api.routes import (
+    catalog,
+    checks,
+    gates,
+    optimizer_studies,
+    questions,
+    results,
+    retunes,
+    runs,
+    service,
+    sweeps,
+)
 from autotuner.runs.tracing import tracer_provider
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings

@@ -17,9 +17,9 @@ from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
 from starlette.routing import BaseRoute
 
-from api.edge.auth import security_of
-from api.edge.caller import SESSION_COOKIE
-from api.errors import PROBLEM_MEDIA_TYPE, Problem
+from autotuner.api.edge.auth import security_of
+from autotuner.api.edge.caller import SESSION_COOKIE
+from autotuner.api.errors import PROBLEM_MEDIA_TYPE, Problem
 from autotuner.core.access import Scope
 from autotuner.core.codec import to_plain
 from autotuner.core.documents import Document, dataclasses_in

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 from fastapi.routing import APIRoute
 
-from api.main import create_app
+from autotuner.api.main import create_app
 from autotuner.cli.main import app
 
 

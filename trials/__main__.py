@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from trials.processes import die_with_parent
+from autotuner.trials.processes import die_with_parent
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,8 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _attempt(spec_text: str, reports_path: Path) -> int:
     # importing torch takes a second or two; a parent that ends meanwhile takes this process along already
-    from trials.job.attempt import attempt  # noqa: PLC0415
-    from trials.rank import RankInfo, Reporter  # noqa: PLC0415
+    from autotuner.trials.job.attempt import attempt  # noqa: PLC0415
+    from autotuner.trials.rank import RankInfo, Reporter  # noqa: PLC0415
 
     rank_info = RankInfo.from_environment(os.environ)
     return attempt(spec_text, Reporter(reports_path, rank=rank_info.rank), rank_info)

@@ -24,8 +24,8 @@ from autotuner.core.choices import GradientSync
 from autotuner.core.errors import InvalidInput
 from autotuner.core.measuring import averages_in
 from autotuner.core.trial_spec import OptimizerName, TrialSpec
-from trials.distributed.mesh import Grid, local_part
-from trials.step.optimizer import ShardedOptimizer
+from autotuner.trials.distributed.mesh import Grid, local_part
+from autotuner.trials.step.optimizer import ShardedOptimizer
 
 # WholeState: what an optimizer remembers, by names of the whole model, each value as a part of a whole tensor.
 #

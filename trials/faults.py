@@ -21,7 +21,7 @@ from autotuner.core.placement import Place, rank_at
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.training.pipelines.pipeline import ResilientPipeline
 from autotuner.training.pipelines.transport import LinkCondition, LinkConditions
-from trials.distributed.mesh import Grid
+from autotuner.trials.distributed.mesh import Grid
 
 # The present faults of the links between the ranks of a trial, as far as software has to emulate them.
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from fastapi import Depends, Request, Response
 
-from api.dashboard.render import page
-from api.dashboard.views.address import Address
+from autotuner.api.dashboard.render import page
+from autotuner.api.dashboard.views.address import Address
 from autotuner.catalog.models import models
 from autotuner.catalog.software import stacks
 from autotuner.core import documents

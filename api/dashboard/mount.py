@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 from fastapi.staticfiles import StaticFiles
 
-from api.dashboard.pages import (
+from autotuner.api.dashboard.pages import (
     clusters,
     compare,
     documentation,
@@ -20,8 +20,8 @@ from api.dashboard.pages import (
     trial,
     upkeep,
 )
-from api.dashboard.render import STATIC, style_sheet
-from api.edge.auth import CHECKS, OPEN
+from autotuner.api.dashboard.render import STATIC, style_sheet
+from autotuner.api.edge.auth import CHECKS, OPEN
 
 _PAGES = (
     *(home, sweep, trial),

@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 from fastapi import Request, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from api.dashboard import words
-from api.edge.caller import caller_in, csrf_in
+from autotuner.api.dashboard import words
+from autotuner.api.edge.caller import caller_in, csrf_in
 from autotuner.core.access import Scope
 from autotuner.core.sweep import EVENT_KINDS
 from autotuner.report import layouts

@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Any, Self
 
-from api.dashboard.forms import text_in
-from api.dashboard.views.address import DEFAULT
+from autotuner.api.dashboard.forms import text_in
+from autotuner.api.dashboard.views.address import DEFAULT
 from autotuner.catalog.hardware import load_accelerator
 from autotuner.core.amounts import read_count
 from autotuner.core.cluster import LOCAL, Cluster

@@ -17,8 +17,8 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as Connection
 
-from api.dashboard.render import page, wants_page
-from api.edge.caller import (
+from autotuner.api.dashboard.render import page, wants_page
+from autotuner.api.edge.caller import (
     LOOKING,
     PROBES,
     SESSION_COOKIE,
@@ -29,7 +29,7 @@ from api.edge.caller import (
     set_caller,
     set_csrf,
 )
-from api.errors import CrossSite, answer_error
+from autotuner.api.errors import CrossSite, answer_error
 from autotuner.core.access import NOBODY_ASKED, Scope
 from autotuner.core.errors import AutotunerError, InvalidInput, NotAllowed, NotLetIn
 from autotuner.service.access import Login, Proxy, Shown, check_alone, check_lets_an_admin_in, install_token_file

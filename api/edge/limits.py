@@ -22,8 +22,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.edge.caller import LOOKING, PROBES, caller_in, client_address
-from api.errors import BodyTooLarge, BodyTooSlow, CrossSite, answer_error, answer_problem
+from autotuner.api.edge.caller import LOOKING, PROBES, caller_in, client_address
+from autotuner.api.errors import BodyTooLarge, BodyTooSlow, CrossSite, answer_error, answer_problem
 from autotuner.core.access import Caller
 from autotuner.core.errors import AutotunerError, InvalidInput, QuotaExceeded, TooOften
 from autotuner.service.networks import Network, household

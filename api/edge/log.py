@@ -16,10 +16,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.edge.auth import needed
-from api.edge.caller import LOOKING, caller_in, client_address
-from api.errors import internal_error
-from api.metrics import Requests
+from autotuner.api.edge.auth import needed
+from autotuner.api.edge.caller import LOOKING, caller_in, client_address
+from autotuner.api.errors import internal_error
+from autotuner.api.metrics import Requests
 from autotuner.core.access import AuditEntry
 from autotuner.core.access import Scope as Allowed
 from autotuner.core.errors import AutotunerError

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Body, Query
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Discriminator, Tag, TypeAdapter, ValidationError
 
-from api.dependencies import AppOf, CallerOf, Name
-from api.edge.auth import needs
-from api.openapi import problems
+from autotuner.api.dependencies import AppOf, CallerOf, Name
+from autotuner.api.edge.auth import needs
+from autotuner.api.openapi import problems
 from autotuner.catalog.hardware import SourcedAccelerator, accelerators, load_accelerator, sourced_accelerator
 from autotuner.catalog.huggingface import from_config
 from autotuner.catalog.models import load_model, models

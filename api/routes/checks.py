@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from api.dependencies import AppOf, CallerOf, Name
-from api.openapi import problems
-from api.routes.runs import new_run
+from autotuner.api.dependencies import AppOf, CallerOf, Name
+from autotuner.api.openapi import problems
+from autotuner.api.routes.runs import new_run
 from autotuner.core.cluster import Cluster
 from autotuner.core.cluster_check import CheckRequest, CheckRun, ClusterCheck
 from autotuner.core.documents import Document

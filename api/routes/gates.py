@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 
-from api.dependencies import AppOf, CallerOf, Name, RunId
-from api.openapi import problems
-from api.routes.runs import new_run
+from autotuner.api.dependencies import AppOf, CallerOf, Name, RunId
+from autotuner.api.openapi import problems
+from autotuner.api.routes.runs import new_run
 from autotuner.core.documents import Document
 from autotuner.core.errors import NotFound
 from autotuner.core.listed import Listed

@@ -6,11 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.contenders import asked_about
-from api.dependencies import AppOf, SweepOf, TrialId
-from api.edge.auth import needs
-from api.openapi import problems
-from api.routes.runs import new_run
+from autotuner.api.contenders import asked_about
+from autotuner.api.dependencies import AppOf, SweepOf, TrialId
+from autotuner.api.edge.auth import needs
+from autotuner.api.openapi import problems
+from autotuner.api.routes.runs import new_run
 from autotuner.core.access import Scope
 from autotuner.core.choices import ExportFormat
 from autotuner.core.documents import Document

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from api.dependencies import AppOf, PageOf, SweepOf, TrialFilterOf, TrialId
-from api.openapi import problems
+from autotuner.api.dependencies import AppOf, PageOf, SweepOf, TrialFilterOf, TrialId
+from autotuner.api.openapi import problems
 from autotuner.core.documents import MAX_INTEGER, Document, extended
 from autotuner.core.listed import Listed
 from autotuner.core.objective import Objective, read_metrics, read_profile, require_told

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from api.dependencies import AppOf, CallerOf, Name, OwnRetuneOf
-from api.openapi import problems
-from api.routes.runs import new_run
+from autotuner.api.dependencies import AppOf, CallerOf, Name, OwnRetuneOf
+from autotuner.api.openapi import problems
+from autotuner.api.routes.runs import new_run
 from autotuner.core.documents import Document
 from autotuner.core.listed import Listed
 from autotuner.core.sweep_requests import Adoption, RetuneCreate

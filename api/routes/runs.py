@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from api.dependencies import AppOf, CallerOf, LiveEventsOf, PageOf, RunId
-from api.openapi import problems
+from autotuner.api.dependencies import AppOf, CallerOf, LiveEventsOf, PageOf, RunId
+from autotuner.api.openapi import problems
 from autotuner.core.cluster_check import CheckRun
 from autotuner.core.documents import MAX_INTEGER, Document
 from autotuner.core.listed import Listed

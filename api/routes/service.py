@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from api.dependencies import AppOf, CallerOf, Name, PageOf
-from api.edge.auth import OPEN, needs
-from api.events import ATOM, JSON_FEED, Feed
-from api.metrics import CONTENT_TYPE, Metrics
-from api.openapi import problems
+from autotuner.api.dependencies import AppOf, CallerOf, Name, PageOf
+from autotuner.api.edge.auth import OPEN, needs
+from autotuner.api.events import ATOM, JSON_FEED, Feed
+from autotuner.api.metrics import CONTENT_TYPE, Metrics
+from autotuner.api.openapi import problems
 from autotuner.core.access import AuditEntry, CallerUsage, Scope, Token, TokenCreate, TokenCreated
 from autotuner.core.announcement import (
     Delivery,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.dependencies import (
+from autotuner.api.dependencies import (
     AppOf,
     CallerOf,
     PageOf,
@@ -18,9 +18,9 @@ from api.dependencies import (
     TrialFilterOf,
     TrialId,
 )
-from api.edge.auth import needs
-from api.openapi import problems
-from api.routes.runs import IdempotencyKey
+from autotuner.api.edge.auth import needs
+from autotuner.api.openapi import problems
+from autotuner.api.routes.runs import IdempotencyKey
 from autotuner.core.access import Scope
 from autotuner.core.comment import Comment, CommentCreate
 from autotuner.core.documents import MAX_INTEGER, Document

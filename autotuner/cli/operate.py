@@ -33,8 +33,8 @@ def serve(
 
     Example: autotuner serve --port 8000
     """
-    from api.edge.auth import check_start
-    from api.main import create_app
+    from autotuner.api.edge.auth import check_start
+    from autotuner.api.main import create_app
     from autotuner.cli.service import run_server
     from autotuner.service.build import build
     from autotuner.service.observing import exporting

@@ -14,8 +14,8 @@ import uvicorn
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from fastapi import FastAPI
 
-from api.edge.connections import server_config
-from api.main import create_app
+from autotuner.api.edge.connections import server_config
+from autotuner.api.main import create_app
 from autotuner.cli.connect import terminable
 from autotuner.door import NoNames
 from autotuner.service.build import App, build

@@ -1,7 +1,7 @@
 """Ranks forked from processes that have imported torch and are kept from trial to trial: milliseconds to start.
 
-``Forks`` keeps such processes, ``Zygote`` is one of them (``python -m trials.process.zygote``), and ``ForkedRanks`` are
-the ranks of one trial.
+``Forks`` keeps such processes, ``Zygote`` is one of them (``python -m autotuner.trials.process.zygote``), and
+``ForkedRanks`` are the ranks of one trial.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from autotuner.launch.node_processes import ask_for_stacks, end_all, if_killed, 
 _ID_WIDTH = 200
 """Characters that the process keeps free for the id of an attempt: a trial's id and a few more."""
 
-_TASK = "trials.process.task:run_trial"
+_TASK = "autotuner.trials.process.task:run_trial"
 
 _GRACE_S = 3.0
 """Time that a rank gets to leave after SIGTERM, or to report a peer's death; gloo was seen to need about one second."""
@@ -101,7 +101,7 @@ class Zygote:
     def __init__(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as the process is
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "trials.process.zygote", ATTEMPT_ID],
+            [sys.executable, "-m", "autotuner.trials.process.zygote", ATTEMPT_ID],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -140,7 +140,8 @@ class Zygote:
         """Ask the zygote to fork that many ranks, and return before they run, even before torch is imported.
 
         Args:
-            task: The function that each rank calls, as ``module:function``; it is a ``trials.process.task.Task``.
+            task: The function that each rank calls, as ``module:function``; its type is
+                ``autotuner.trials.process.task.Task``.
             folder: A folder for this request only. Its subfolder ``ranks`` gets the output of the ranks.
             num_ranks: Number of ranks, all on this host.
             environment: Environment variables of the ranks. ``ATTEMPT_ID`` is one of them and has a unique value.

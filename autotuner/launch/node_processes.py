@@ -47,7 +47,7 @@ _log = structlog.get_logger(__name__)
 
 
 class NodeProcesses:
-    """Starts each attempt as one node process (``python -m trials.process.node``) below a supervisor process.
+    """Starts each attempt as one node process (``python -m autotuner.trials.process.node``) below a supervisor process.
 
     The supervisor adopts all orphans below it, and the kernel ends it when the *thread* that started it ends. So a
     process that left its session ends with the attempt, and no process outlives a service that is killed.
@@ -63,7 +63,7 @@ class NodeProcesses:
         process = subprocess.Popen(
             [
                 *(sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid()), "0"),
-                *(sys.executable, "-m", "trials.process.node"),
+                *(sys.executable, "-m", "autotuner.trials.process.node"),
                 *("--task", str(folder / "task.json"), "--folder", str(folder / "node")),
                 *("--node-rank", "0", "--master-address", "127.0.0.1", "--master-port", str(free_port())),
             ],
@@ -151,7 +151,7 @@ class NodeProcess:
         """The node, as long as it is there; the supervisor may have adopted others."""
         with contextlib.suppress(psutil.Error):
             children = psutil.Process(self._process.pid).children()
-            return [child for child in children if "trials.process.node" in child.cmdline()]
+            return [child for child in children if "autotuner.trials.process.node" in child.cmdline()]
         return []
 
     def _left(self, attempt_id: str) -> Iterator[psutil.Process]:
@@ -254,7 +254,7 @@ def ask_for_stacks(attempt_id: str) -> None:
     """Ask every forked rank to write its Python stack to its log, which shows where a hang is."""
     for process in processes_of(attempt_id):
         with contextlib.suppress(psutil.NoSuchProcess):
-            if "trials.process.zygote" in process.cmdline():  # compilers that a rank started know no SIGUSR1
+            if "autotuner.trials.process.zygote" in process.cmdline():  # compilers that a rank started know no SIGUSR1
                 process.send_signal(signal.SIGUSR1)
 
 

@@ -103,7 +103,9 @@ def dry_run(request: DryRunRequest, progress: Callable[[str], None] = lambda _: 
         AutotunerError: The dry run failed.
     """
     question = dumps(request)
-    return loads(DryRun, ask_torch("trials.dry_run.dry_run", question, timeout_s=_DRY_RUN_TIMEOUT_S, progress=progress))
+    return loads(
+        DryRun, ask_torch("autotuner.trials.dry_run.dry_run", question, timeout_s=_DRY_RUN_TIMEOUT_S, progress=progress)
+    )
 
 
 def profile_of(
@@ -143,7 +145,9 @@ def remeasured_links(
 def _measured(cluster: Cluster, wanted: Wanted, *, quick: bool) -> Measurements:
     device: Literal["cpu", "cuda"] = "cpu" if cluster.accelerator.kind == "cpu" else "cuda"
     request = ProfileRequest(device=device, num_ranks=_num_ranks(cluster), quick=quick, wanted=wanted)
-    return loads(Measurements, ask_torch("trials.benchmarks.profile", dumps(request), timeout_s=_PROFILE_TIMEOUT_S))
+    return loads(
+        Measurements, ask_torch("autotuner.trials.benchmarks.profile", dumps(request), timeout_s=_PROFILE_TIMEOUT_S)
+    )
 
 
 def _num_ranks(cluster: Cluster) -> int:
@@ -161,7 +165,7 @@ def gemm_flop_per_s() -> tuple[float, float]:
         InvalidInput: torch is not installed.
         AutotunerError: The cores are too busy to be measured.
     """
-    rates = json.loads(ask_torch("trials.benchmarks.gemm", "", timeout_s=_GEMM_TIMEOUT_S))
+    rates = json.loads(ask_torch("autotuner.trials.benchmarks.gemm", "", timeout_s=_GEMM_TIMEOUT_S))
     return float(rates["fp32_flop_per_s"]), float(rates["bf16_flop_per_s"])
 
 

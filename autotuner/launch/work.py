@@ -92,7 +92,7 @@ class BenchmarkWork:
             wanted=self._wanted,
         )
         task = _task(self._spec, name, place, place.variables)
-        return replace(task, spec=None, module="trials.benchmarks.profile", request=dumps(request))
+        return replace(task, spec=None, module="autotuner.trials.benchmarks.profile", request=dumps(request))
 
     def take(self, lines: Sequence[NodeLine]) -> Sequence[StepReport | LinkEvent]:
         """Take in lines about timed collectives. It returns no steps, because there are none."""

@@ -13,7 +13,7 @@ from autotuner.core.units import format_bytes, format_rate, format_seconds
 
 _ERROR = re.compile(r"[\w.]*(Error|Exception|error)\b.*: ")
 
-_NOT_INSTALLED = ("No module named 'torch'", "No module named 'trials'", "No module named trials")
+_NOT_INSTALLED = ("No module named 'torch'", "No module named 'autotuner'", "No module named autotuner")
 
 
 def job_said(what: str, job: EngineJob, cluster: Cluster) -> str:

@@ -183,4 +183,4 @@ def _directory() -> ScriptDirectory:
 
 
 def _scripts() -> Path:
-    return Path(str(files("migrations")))
+    return Path(str(files("autotuner.migrations")))

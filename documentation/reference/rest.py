@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from api.errors import PROBLEM_KINDS
-from api.main import create_app
-from api.openapi import STATUS_MEANINGS, examples
+from autotuner.api.errors import PROBLEM_KINDS
+from autotuner.api.main import create_app
+from autotuner.api.openapi import STATUS_MEANINGS, examples
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
 from documentation.reference.markdown import fence, head, prose, table, words

@@ -14,9 +14,9 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from api.edge.connections import Bounds, server_config
-from api.events import LiveEvents
-from api.main import create_app
+from autotuner.api.edge.connections import Bounds, server_config
+from autotuner.api.events import LiveEvents
+from autotuner.api.main import create_app
 from autotuner.core.convergence_gate import GateOutcome, GateResult
 from autotuner.core.layout import Layout
 from autotuner.core.run import Lease, RunState, StopReason

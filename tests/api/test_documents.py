@@ -138,7 +138,7 @@ import sys
 
 opened = []
 sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
-import api.main
+import autotuner.api.main
 
 for path in opened:
     if {package!r} in path and not path.endswith((".py", ".pyc")):

@@ -9,7 +9,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from api.events import LiveEvents
+from autotuner.api.events import LiveEvents
 from autotuner.core.errors import StoreUnavailable
 from autotuner.core.run import RunState
 from autotuner.core.sweep import Event, Sweep

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from api.edge.caller import SESSION_COOKIE
+from autotuner.api.edge.caller import SESSION_COOKIE
 from autotuner.core.access import Scope
 from autotuner.store.sql import Store
 from tests.api.access import People, bearing

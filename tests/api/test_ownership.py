@@ -10,7 +10,7 @@ from typing import Any, get_args
 import httpx
 import pytest
 
-from api.routes.runs import AnyRun
+from autotuner.api.routes.runs import AnyRun
 from autotuner.core.access import Quota, Scope
 from autotuner.core.codec import to_plain
 from autotuner.core.run import kind_of

@@ -8,7 +8,7 @@ import pytest
 from fastapi import Request
 from sqlalchemy import update
 
-from api.errors import answer_error
+from autotuner.api.errors import answer_error
 from autotuner.core.access import Caller, Scope
 from autotuner.core.codec import to_plain
 from autotuner.core.errors import StoreUnavailable

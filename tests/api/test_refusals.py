@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from api.edge.log import Refusals
+from autotuner.api.edge.log import Refusals
 from autotuner.core.access import AuditEntry
 
 REFUSED = AuditEntry(

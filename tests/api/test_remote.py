@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 import httpx
 import pytest
 
-from api.openapi import examples
+from autotuner.api.openapi import examples
 from autotuner.core.choices import Precision
 from autotuner.core.documents import restore
 from autotuner.core.model import TransformerSpec

@@ -11,8 +11,8 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute, iter_route_contexts
 
-from api.edge.auth import CHECKS, is_open, needed
-from api.main import create_app
+from autotuner.api.edge.auth import CHECKS, is_open, needed
+from autotuner.api.main import create_app
 from autotuner.core.access import Scope
 from autotuner.store.sql import memory_store
 from tests.api.access import People

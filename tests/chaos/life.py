@@ -9,7 +9,7 @@ import time
 from multiprocessing.connection import Connection
 from multiprocessing.sharedctypes import Synchronized
 
-from api.main import create_app
+from autotuner.api.main import create_app
 from autotuner.cli.service import run_server
 from autotuner.service.build import build
 from autotuner.service.settings import Settings

@@ -7,9 +7,9 @@ import time
 from autotuner.core import codec
 from autotuner.core.measurement import StepReport
 from autotuner.core.trial_spec import TrialSpec
+from autotuner.trials.process.task import TaskContext
+from autotuner.trials.rank import Reporter
 from tests.chaos.outcome import measured
-from trials.process.task import TaskContext
-from trials.rank import Reporter
 
 _TRIAL_S = 0.4
 """Long enough to be met by a fault."""

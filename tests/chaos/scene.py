@@ -65,7 +65,7 @@ class Scene:
         """Processes that fork ranks, of any member; waits until there is one."""
 
         def found() -> list[psutil.Process]:
-            return [process for process in marked(self.mark) if "trials.process.zygote" in process.cmdline()]
+            return [process for process in marked(self.mark) if "autotuner.trials.process.zygote" in process.cmdline()]
 
         processes: list[psutil.Process] = until("a zygote", found)
         return processes

@@ -90,7 +90,7 @@ def ranks_of(trial_id: str) -> dict[int, psutil.Process]:
     for process in left_over(trial_id):
         with suppress(psutil.Error):  # it has just ended
             words = process.cmdline()
-            if "--reports" in words and "trials.process.torchrun_agent" not in words:
+            if "--reports" in words and "autotuner.trials.process.torchrun_agent" not in words:
                 ranks[int(process.environ()["RANK"])] = process
     return ranks
 

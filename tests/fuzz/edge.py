@@ -15,9 +15,9 @@ from urllib.parse import quote_from_bytes, unquote
 
 from fastapi import FastAPI
 
-from api.edge.caller import client_address
-from api.edge.limits import check_shape
-from api.main import create_app
+from autotuner.api.edge.caller import client_address
+from autotuner.api.edge.limits import check_shape
+from autotuner.api.main import create_app
 from autotuner.core.codec import to_plain
 from autotuner.service.networks import read_networks
 from autotuner.store.sql import memory_store

@@ -23,7 +23,7 @@ from schemathesis.checks import CheckFunction
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance, unsupported_method
 
-from api.main import create_app
+from autotuner.api.main import create_app
 from autotuner.core.access import Scope
 from autotuner.launch.this_machine import detect_cluster
 from autotuner.service.build import App

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from api.openapi import EXAMPLES
+from autotuner.api.openapi import EXAMPLES
 
 _MOST_ITEMS = (2, 1)
 """Of a list of objects, and of one inside another."""

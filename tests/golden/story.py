@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from api.main import create_app
+from autotuner.api.main import create_app
 from autotuner.core.cluster import LOCAL, SIMULATED
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import FailureKind, Outcome, TrialFailure

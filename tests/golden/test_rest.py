@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from api.openapi import examples
+from autotuner.api.openapi import examples
 from autotuner.core.codec import to_plain
 from tests.announcements import receiver
 from tests.api.service import openapi_document

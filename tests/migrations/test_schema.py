@@ -16,7 +16,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, inspect
 
-import migrations
+from autotuner import migrations
 from autotuner.core.errors import StoreUnavailable
 from autotuner.store.engine import make_engine, writing
 from autotuner.store.schema import (

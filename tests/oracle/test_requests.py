@@ -19,7 +19,7 @@ from schemathesis.pytest.lazy import get_all_tests
 from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
-from api.main import create_app
+from autotuner.api.main import create_app
 from autotuner.launch.this_machine import detect_cluster
 from autotuner.store.sql import memory_store
 from tests.api.service import app_on

@@ -27,9 +27,9 @@ from autotuner.training.lossy_exchange import (
     local_shards,
 )
 from autotuner.training.momentum import striding_offsets
+from autotuner.trials.process.task import TaskContext
 from tests.training.lossy_training import trained
 from tests.trials.joined import joined
-from trials.process.task import TaskContext
 
 SHAPES = ((16, 24), (48,), (3, 7), (0,), (), (130, 2))
 """Some fill their chunks and some do not; one rank of a shard group may hold nothing of a tensor."""

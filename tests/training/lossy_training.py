@@ -30,7 +30,7 @@ from autotuner.training.lossy_exchange import (
     FullReplicator,
     ReplicatedOptimizer,
 )
-from trials.model.decoder import Decoder
+from autotuner.trials.model.decoder import Decoder
 
 VOCAB_SIZE = 64
 _CHANCES = (0.4, 0.3, 0.2, 0.1)

@@ -24,9 +24,9 @@ from autotuner.training.pipelines.inline import InlineTransport
 from autotuner.training.pipelines.pipeline import ResilientPipeline, TimedStage
 from autotuner.training.pipelines.switched import SwitchedTransport
 from autotuner.training.pipelines.transport import LinkCondition, LinkConditions, Transport
+from autotuner.trials.process.task import TaskContext
 from tests.patience import PATIENCE_S
 from tests.trials.joined import joined as join_group
-from trials.process.task import TaskContext
 
 MICRO_BATCHES = 8
 _ROWS, _WIDTH = 2, 16

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from autotuner.training.clipping import Overlap, average, bucket_bound, clip, clip_buckets, clip_replicas, squared_norms
+from autotuner.trials.process.task import TaskContext
 from tests.trials.joined import Noted, joined
 from tests.trials.zygote import Zygote
-from trials.process.task import TaskContext
 
 NUM_LAYERS, WIDTH = 8, 64
 A_LAYER_MIB = 4 * WIDTH * WIDTH / 2**20

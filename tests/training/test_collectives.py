@@ -18,9 +18,9 @@ from autotuner.core.placement import Nodes
 from autotuner.training.communicator import Communicator, TorchCommunicator, future_of
 from autotuner.training.ring_and_tree import Branch, branches
 from autotuner.training.two_level import communicator_of, levels_of, new_group_of
+from autotuner.trials.process.task import TaskContext
 from tests.trials.joined import Noted, joined
 from tests.trials.zygote import Zygote
-from trials.process.task import TaskContext
 
 NUM_RANKS = 6
 _ALGORITHMS = (CollectiveAlgorithm.AUTO, CollectiveAlgorithm.RING, CollectiveAlgorithm.TREE)

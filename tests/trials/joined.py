@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.distributed import Store  # type: ignore[attr-defined]  # exported, but not by name
 from torch.futures import Future
 
+from autotuner.trials.process.task import TaskContext
 from tests.patience import PATIENCE_S
-from trials.process.task import TaskContext
 
 
 def joined(context: TaskContext, *, store: Store | None = None, timeout_s: float = PATIENCE_S) -> dist.ProcessGroup:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from trials.process.task import TaskContext
+from autotuner.trials.process.task import TaskContext
 
 
 def confess(context: TaskContext) -> int:

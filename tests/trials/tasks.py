@@ -22,19 +22,19 @@ from autotuner.core import codec
 from autotuner.core.layout import Layout
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.training.pipelines.standby import Standby
+from autotuner.trials.checkpoint import Checkpoints
+from autotuner.trials.distributed.context import context_part
+from autotuner.trials.distributed.mesh import Grid
+from autotuner.trials.distributed.parallelize import parallel_stages
+from autotuner.trials.distributed.pipeline import start_standby
+from autotuner.trials.job.attempt import attempt
+from autotuner.trials.measurement.measure import Stopwatch
+from autotuner.trials.process.task import TaskContext
+from autotuner.trials.rank import RankInfo, Reporter, device_of, join_process_group
+from autotuner.trials.step.data import Batch, batch
+from autotuner.trials.step.step import Step, build_step
 from tests.builders import minds_nodes
 from tests.patience import PATIENCE_S
-from trials.checkpoint import Checkpoints
-from trials.distributed.context import context_part
-from trials.distributed.mesh import Grid
-from trials.distributed.parallelize import parallel_stages
-from trials.distributed.pipeline import start_standby
-from trials.job.attempt import attempt
-from trials.measurement.measure import Stopwatch
-from trials.process.task import TaskContext
-from trials.rank import RankInfo, Reporter, device_of, join_process_group
-from trials.step.data import Batch, batch
-from trials.step.step import Step, build_step
 
 
 def run_trial(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:

@@ -20,11 +20,11 @@ from autotuner.core.link import LinkPoint, link_health_of
 from autotuner.core.profile import Measurements, ProfileRequest
 from autotuner.launch.node_processes import free_port
 from autotuner.launch.this_machine import ask_torch
+from autotuner.trials.benchmarks.pairs import PairSizes, link_points
+from autotuner.trials.process.task import TaskContext
 from tests.patience import PATIENCE_S
 from tests.trials.joined import joined
 from tests.trials.zygote import Zygote
-from trials.benchmarks.pairs import PairSizes, link_points
-from trials.process.task import TaskContext
 
 # ---------------------------------------------------------------- links
 KINDS = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"}
@@ -40,7 +40,7 @@ def measured(folder: Path, *, num_ranks: int, ranks_per_node: int) -> tuple[list
             [
                 *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(node)),
                 *("--nproc-per-node", str(ranks_per_node), "--master-addr", "127.0.0.1", "--master-port", str(port)),
-                *("-m", "trials.benchmarks.profile", "--spec", str(spec), "--reports", str(reports)),
+                *("-m", "autotuner.trials.benchmarks.profile", "--spec", str(spec), "--reports", str(reports)),
             ],
             env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
             stdout=subprocess.DEVNULL,
@@ -81,7 +81,7 @@ def test_ranks_that_are_not_those_of_the_request_refuse_it(tmp_path: Path) -> No
 @pytest.mark.oracle  # ten seconds of benchmarks
 def test_two_cores_measure_products_attention_memory_and_collectives() -> None:
     question = dumps(ProfileRequest(device="cpu", num_ranks=2, quick=True))
-    found = loads(Measurements, ask_torch("trials.benchmarks.profile", question, timeout_s=PATIENCE_S))
+    found = loads(Measurements, ask_torch("autotuner.trials.benchmarks.profile", question, timeout_s=PATIENCE_S))
     assert {point.precision for point in found.gemm} == {Precision.FP32, Precision.BF16}
     assert {point.kernel for point in found.attention} == {AttentionKernel.MATH, AttentionKernel.FLASH}
     assert {point.operation for point in found.traffic} == {"copy", "triad"}
@@ -103,7 +103,12 @@ def test_two_cores_measure_products_attention_memory_and_collectives() -> None:
 @pytest.mark.oracle  # ten seconds of benchmarks
 def test_a_rank_alone_measures_no_collectives() -> None:
     question = dumps(ProfileRequest(device="cpu", num_ranks=1, quick=True))
-    assert loads(Measurements, ask_torch("trials.benchmarks.profile", question, timeout_s=PATIENCE_S)).collectives == ()
+    assert (
+        loads(
+            Measurements, ask_torch("autotuner.trials.benchmarks.profile", question, timeout_s=PATIENCE_S)
+        ).collectives
+        == ()
+    )
 
 
 # ---------------------------------------------------------------- links one by one, of which one is late

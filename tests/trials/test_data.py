@@ -10,10 +10,10 @@ from autotuner.core.choices import BatchBalance
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import LengthDistribution, Workload
 from autotuner.training.batches import NO_LABEL
+from autotuner.trials.distributed.context import ContextPart
+from autotuner.trials.step.data import Batch, as_drawn, batch, sequence_lengths
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.specs import trial_spec
-from trials.distributed.context import ContextPart
-from trials.step.data import Batch, as_drawn, batch, sequence_lengths
 
 WORKLOAD = Workload(seq_len=12, global_batch_size=8)
 UNEQUAL = replace(WORKLOAD, lengths=LengthDistribution(lengths=(2, 5, 7, 11), weights=(3.0, 1.0, 1.0, 3.0)))

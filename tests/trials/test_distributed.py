@@ -19,21 +19,21 @@ from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.core.placement import place_of
 from autotuner.training.clipping import Overlap
-from tests.builders import cpu_layout, tiny_model
-from tests.trials.agreement import Trainer, for_each
-from tests.trials.specs import ODD_VOCABULARY, PIPELINE, SEQUENCE, TENSOR, ddp, fsdp, zero
-from trials.distributed.block_attention import (
+from autotuner.trials.distributed.block_attention import (
     BLOCK_KERNELS,
     BlockKernel,
     OnlineSoftmax,
     OnlineSoftmaxGradients,
     block_kernel,
 )
-from trials.distributed.context import WHOLE, ContextPart
-from trials.distributed.mesh import Grid
-from trials.distributed.optimizer_shards import BucketShard, Reduction, buckets
-from trials.distributed.tensor import logits_per_token
-from trials.dry_run.fake_ranks import fake_ranks
+from autotuner.trials.distributed.context import WHOLE, ContextPart
+from autotuner.trials.distributed.mesh import Grid
+from autotuner.trials.distributed.optimizer_shards import BucketShard, Reduction, buckets
+from autotuner.trials.distributed.tensor import logits_per_token
+from autotuner.trials.dry_run.fake_ranks import fake_ranks
+from tests.builders import cpu_layout, tiny_model
+from tests.trials.agreement import Trainer, for_each
+from tests.trials.specs import ODD_VOCABULARY, PIPELINE, SEQUENCE, TENSOR, ddp, fsdp, zero
 
 
 # ---------------------------------------------------------------- loss

@@ -23,10 +23,10 @@ from autotuner.core.trial import ScaledTrial
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.search.sampler.proxy import proxy_trial
+from autotuner.trials.dry_run.dry_run import Extrapolation, dry_run
 from tests.builders import cpu_cluster, cpu_layout, llama_70b, tiny_model
 from tests.trials.specs import CONTEXT, ONE_STEP, PIPELINE, SEQUENCE, ddp, fsdp, hsdp, trial_spec, zero
 from tests.trials.zygote import Zygote
-from trials.dry_run.dry_run import Extrapolation, dry_run
 
 # ---------------------------------------------------------------- dry run
 
@@ -232,7 +232,7 @@ ASK = """
 import resource, sys
 from autotuner.core.dry_run import DryRunRequest
 from autotuner.core.codec import loads
-from trials.dry_run.dry_run import dry_run
+from autotuner.trials.dry_run.dry_run import dry_run
 answer = dry_run(loads(DryRunRequest, sys.stdin.read()))
 print(answer.fullest.held.peak_bytes, 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """

@@ -45,17 +45,17 @@ from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.launch.simulation import Scenario
 from autotuner.runs.clock import SystemClock
 from autotuner.store.sql import memory_store
+from autotuner.trials.distributed.expert import all_gather, all_to_all
+from autotuner.trials.dry_run.fake_ranks import fake_ranks
+from autotuner.trials.faults import GroupCut, LateCollectives, Links, pipeline_conditions, ring_hold_s
+from autotuner.trials.process.task import TaskContext
+from autotuner.trials.step.exchange import exchange_of
 from tests.builders import cpu_cluster, cpu_layout, tiny_model
 from tests.fake_launcher import sweep_worker
 from tests.patience import PATIENCE_S
 from tests.trials.joined import joined
 from tests.trials.launching import Watcher, failed, measured, spec
 from tests.trials.zygote import Zygote
-from trials.distributed.expert import all_gather, all_to_all
-from trials.dry_run.fake_ranks import fake_ranks
-from trials.faults import GroupCut, LateCollectives, Links, pipeline_conditions, ring_hold_s
-from trials.process.task import TaskContext
-from trials.step.exchange import exchange_of
 
 
 class _GivenUpSlowly:

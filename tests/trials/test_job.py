@@ -36,6 +36,11 @@ from autotuner.core.workload import Workload
 from autotuner.host.facts import settings_of_libraries
 from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
+from autotuner.trials.job.attempt import EXIT_FAILED, EXIT_MEASURED, EXIT_REFUSED, admit, attempt
+from autotuner.trials.job.steered import powers
+from autotuner.trials.process.task import TaskContext
+from autotuner.trials.process.zygote import fork_rank
+from autotuner.trials.rank import RankInfo, Reporter
 from tests.builders import cpu_cluster, cpu_layout, tiny_model
 from tests.trials.launching import Watcher, measured, spec
 from tests.trials.specs import (
@@ -51,11 +56,6 @@ from tests.trials.specs import (
     zero,
 )
 from tests.trials.zygote import Run, Zygote
-from trials.job.attempt import EXIT_FAILED, EXIT_MEASURED, EXIT_REFUSED, admit, attempt
-from trials.job.steered import powers
-from trials.process.task import TaskContext
-from trials.process.zygote import fork_rank
-from trials.rank import RankInfo, Reporter
 
 # ---------------------------------------------------------------- admission
 LATENT = LatentAttention(query_rank=8, key_value_rank=8, rope_head_dim=8, value_head_dim=16)

@@ -121,7 +121,11 @@ def test_a_spec_that_is_no_spec_is_refused_with_the_field(tmp_path: Path) -> Non
 
 def test_the_machine_s_gemm_rate_is_one_line_of_json() -> None:
     process = subprocess.run(
-        [sys.executable, "-m", "trials.benchmarks.gemm"], capture_output=True, text=True, timeout=100, check=True
+        [sys.executable, "-m", "autotuner.trials.benchmarks.gemm"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
     )
     rates = json.loads(process.stdout)
     assert rates["num_cores"] == len(os.sched_getaffinity(0))

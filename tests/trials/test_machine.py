@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from autotuner.host.facts import host_hash, software_facts
-from trials.measurement.environment import (
+from autotuner.trials.measurement.environment import (
     CpuTime,
     Gpu,
     PowerMeter,
@@ -21,8 +21,8 @@ from trials.measurement.environment import (
     of_all_ranks,
     own_core,
 )
-from trials.measurement.memory import MemoryWatch
-from trials.rank import RankInfo, host_name
+from autotuner.trials.measurement.memory import MemoryWatch
+from autotuner.trials.rank import RankInfo, host_name
 
 
 # ---------------------------------------------------------------- cores

@@ -15,13 +15,13 @@ from autotuner.core.layout import Layout
 from autotuner.core.measurement import Measurement, PhaseTimes, StepReport
 from autotuner.core.measuring import Peak, model_flop, recomputed_flop, step_report
 from autotuner.core.trial_spec import TrialSpec
+from autotuner.trials.measurement.environment import CpuTime
+from autotuner.trials.measurement.measure import RankRecord, measurement
+from autotuner.trials.model.attention import kernel_context
+from autotuner.trials.model.decoder import Decoder, materialise
+from autotuner.trials.options import recomputed
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.specs import ddp, trial_spec
-from trials.measurement.environment import CpuTime
-from trials.measurement.measure import RankRecord, measurement
-from trials.model.attention import kernel_context
-from trials.model.decoder import Decoder, materialise
-from trials.options import recomputed
 
 # ---------------------------------------------------------------- measure
 

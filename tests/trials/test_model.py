@@ -13,17 +13,14 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-import trials.model
 from autotuner.core.blocks import MixtureOfExperts
 from autotuner.core.choices import AttentionKernel, ContextExchange, Precision, Recompute, ShardLevel
 from autotuner.core.layout import Layout
 from autotuner.core.model import Norm, TransformerSpec
 from autotuner.training.batches import NO_LABEL, WHOLE_ROWS, Documents
-from tests.builders import cpu_layout, tiny_model
-from tests.trials.agreement import Trainer, for_each
-from tests.trials.specs import CONTEXT, GPT_2, HEAD_NORMS, PIPELINE, SEQUENCE, TENSOR, ddp, fsdp
-from trials.model.attention import attend, attention_core, kernel_context
-from trials.model.decoder import (
+from autotuner.trials import model as model_package
+from autotuner.trials.model.attention import attend, attention_core, kernel_context
+from autotuner.trials.model.decoder import (
     Decoder,
     Layer,
     TokenPositions,
@@ -35,7 +32,7 @@ from trials.model.decoder import (
     rotary_table,
     rotate,
 )
-from trials.model.experts import (
+from autotuner.trials.model.experts import (
     ALL_EXPERTS,
     Experts,
     LocalExperts,
@@ -45,6 +42,9 @@ from trials.model.experts import (
     inverse,
     permuted,
 )
+from tests.builders import cpu_layout, tiny_model
+from tests.trials.agreement import Trainer, for_each
+from tests.trials.specs import CONTEXT, GPT_2, HEAD_NORMS, PIPELINE, SEQUENCE, TENSOR, ddp, fsdp
 
 # ---------------------------------------------------------------- attention
 SEQ_LEN = 150  # a block and a part of one
@@ -420,7 +420,7 @@ def test_an_expert_has_the_same_values_on_whichever_rank_it_lies() -> None:
 # ---------------------------------------------------------------- imports
 
 
-MODULES = sorted(Path(next(iter(trials.model.__path__))).glob("*.py"))
+MODULES = sorted(Path(next(iter(model_package.__path__))).glob("*.py"))
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)

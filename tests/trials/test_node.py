@@ -26,13 +26,13 @@ from autotuner.core.node_line import PREFIX
 from autotuner.core.trial_spec import NodeTask
 from autotuner.host.facts import host_hash
 from autotuner.launch.node_processes import free_port
+from autotuner.trials.process.gathering import gather
+from autotuner.trials.process.ray_node import NodeActor
+from autotuner.trials.process.task import TaskContext
+from autotuner.trials.rank import RankInfo
 from tests.patience import PATIENCE_S
 from tests.system.service import until
 from tests.trials.launching import SHORT, left_over, spec
-from trials.process.gathering import gather
-from trials.process.ray_node import NodeActor
-from trials.process.task import TaskContext
-from trials.rank import RankInfo
 
 # ---------------------------------------------------------------- node
 
@@ -50,7 +50,7 @@ def task(*command: str, **changes: Any) -> NodeTask:
 def node(task: NodeTask, **variables: str) -> subprocess.Popen[bytes]:
     place = ("--node-rank", "0", "--master-address", "127.0.0.1", "--master-port", str(free_port()))
     return subprocess.Popen(
-        [sys.executable, "-m", "trials.process.node", *place],
+        [sys.executable, "-m", "autotuner.trials.process.node", *place],
         env={**os.environ, "AUTOTUNER_TASK": dumps(task), **variables},
         stdout=subprocess.PIPE,
     )
@@ -165,7 +165,7 @@ def test_a_task_that_cannot_be_read_is_refused() -> None:
         [
             sys.executable,
             "-m",
-            "trials.process.node",
+            "autotuner.trials.process.node",
             *["--node-rank", "0", "--master-address", "a", "--master-port", "1"],
         ],
         env={**os.environ, "AUTOTUNER_TASK": "{}"},
@@ -295,7 +295,7 @@ def _connected(address: tuple[str, int]) -> Iterator[socket.socket]:
 
 def test_one_that_waits_leaves_when_it_is_told_to() -> None:
     """As the first process of a container, which ignores SIGTERM unless it says otherwise."""
-    command = [sys.executable, "-m", "trials.process.gathering", "--node-rank", "1", "--num-nodes", "2"]
+    command = [sys.executable, "-m", "autotuner.trials.process.gathering", "--node-rank", "1", "--num-nodes", "2"]
     address = ["--master-address", "127.0.0.1", "--master-port", str(free_port())]
     process = subprocess.Popen([*command, *address], env=os.environ)
     time.sleep(1.0)

@@ -31,6 +31,9 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.stages import payload_bytes, steps_per_exchange
 from autotuner.core.trial_spec import OptimizerName, OptimizerSettings, TrialSettings
 from autotuner.core.workload import LengthDistribution, Workload
+from autotuner.trials.distributed.optimizer_shards import ParameterShard
+from autotuner.trials.step.data import Languages, batch
+from autotuner.trials.step.optimizer import ShardedOptimizer, local_optimizer
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import TOLERANCES, Case, Trainer, for_each
 from tests.trials.specs import (
@@ -49,9 +52,6 @@ from tests.trials.specs import (
     zero,
 )
 from tests.trials.zygote import Zygote
-from trials.distributed.optimizer_shards import ParameterShard
-from trials.step.data import Languages, batch
-from trials.step.optimizer import ShardedOptimizer, local_optimizer
 
 # ---------------------------------------------------------------- languages
 WORKLOAD = Workload(seq_len=32, global_batch_size=8)

@@ -14,11 +14,11 @@ from autotuner.core.choices import AttentionKernel, Fp8Recipe, Precision, Recomp
 from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.core.workload import Workload
+from autotuner.trials.options import HostMemory, use_fp8
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import Tolerance, Trainer, assert_alike, for_each
 from tests.trials.specs import ONE_STEP, PIPELINE, SEQUENCE, TENSOR, fsdp, trial_spec
 from tests.trials.test_model import decoder
-from trials.options import HostMemory, use_fp8
 
 # ---------------------------------------------------------------- compile
 TWO_LAYERS = tiny_model(name="two-layers", num_layers=2)
@@ -27,7 +27,7 @@ FLASH = AttentionKernel.FLASH
 
 COUNTING = """
 import torch
-from trials.options import compile_time_s
+from autotuner.trials.options import compile_time_s
 x = torch.ones(4, requires_grad=True)
 (2 * x).sum().backward()
 assert compile_time_s() == 0.0

@@ -14,10 +14,10 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.measurement import Measurement, StepReport
 from autotuner.core.placement import Nodes
 from autotuner.core.trial import FailureKind
+from autotuner.trials.rank import NonFiniteLoss, RankInfo, Reporter, classify, headline
 from tests.builders import cpu_cluster, measurement, step_report
 from tests.trials.specs import trial_spec
 from tests.trials.zygote import read_lines
-from trials.rank import NonFiniteLoss, RankInfo, Reporter, classify, headline
 
 # ---------------------------------------------------------------- failure
 CASES: tuple[tuple[BaseException, FailureKind], ...] = (

@@ -17,10 +17,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.measurement import Breakdown
 from autotuner.core.timeline import Block, BlockKind, StepTimeline
 from autotuner.training.communicator import WAIT
-from tests.builders import breakdown, cpu_layout
-from tests.trials.specs import ONE_STEP, fsdp, trial_spec
-from tests.trials.zygote import Zygote
-from trials.measurement.breakdown import (
+from autotuner.trials.measurement.breakdown import (
     BACKWARD,
     Span,
     communication_part,
@@ -30,9 +27,12 @@ from trials.measurement.breakdown import (
     joined,
     longest_computing,
 )
-from trials.measurement.measure import MARK
-from trials.measurement.recording import FORWARD, UNNAMED_WAIT, Event
-from trials.measurement.step_timeline import RankRecording, RecordedStep, is_shown, step_timeline
+from autotuner.trials.measurement.measure import MARK
+from autotuner.trials.measurement.recording import FORWARD, UNNAMED_WAIT, Event
+from autotuner.trials.measurement.step_timeline import RankRecording, RecordedStep, is_shown, step_timeline
+from tests.builders import breakdown, cpu_layout
+from tests.trials.specs import ONE_STEP, fsdp, trial_spec
+from tests.trials.zygote import Zygote
 
 # ---------------------------------------------------------------- breakdown
 COMPUTATION = {"forward_s", "backward_s", "optimizer_s", "other_s"}

@@ -193,7 +193,7 @@ def test_a_zygote_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tm
 def test_a_zygote_whose_launcher_died_before_torch_was_imported_forks_nothing(tmp_path: Path) -> None:
     """Its ranks would write into a folder that was cleared up when the launcher was found dead."""
     request = {"id": "a", "task": "tests.trials.rank_tasks:confess", "folder": str(tmp_path), "num_ranks": 1}
-    command = [sys.executable, "-m", "trials.process.zygote", ATTEMPT_ID]
+    command = [sys.executable, "-m", "autotuner.trials.process.zygote", ATTEMPT_ID]
     line = json.dumps({**request, "environment": {ATTEMPT_ID: "a"}}).encode() + b"\n"
     ended = subprocess.run(
         command, input=line, capture_output=True, env={**os.environ, ATTEMPT_ID: " " * 20}, timeout=60, check=False

@@ -1,7 +1,7 @@
 """The GEMM rate of the cores or devices that the ranks really have: the peak of an MFU without a data sheet.
 
-``python -m trials.benchmarks.gemm`` measures every allowed core at once and prints one JSON line: ``num_cores``, and
-the mean rate of a core in each precision, ``fp32_flop_per_s`` and ``bf16_flop_per_s``.
+``python -m autotuner.trials.benchmarks.gemm`` measures every allowed core at once and prints one JSON line:
+``num_cores``, and the mean rate of a core in each precision, ``fp32_flop_per_s`` and ``bf16_flop_per_s``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from multiprocessing.synchronize import Barrier
 
 import torch
 
-from trials.measurement.environment import pin
+from autotuner.trials.measurement.environment import pin
 
 _CPU_SIZES = (256, 512, 1024)  # one of them fits the caches of any server core well
 _CPU_BUDGET_S = 0.06  # per size; dozens of repetitions of the smaller ones, of which the best counts

@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from autotuner.core.choices import Precision
 from autotuner.core.link import CollectiveKind
 from autotuner.core.profile import AttentionPoint, CollectivePoint, GemmPoint, TrafficPoint
-from trials.model.attention import BACKENDS
+from autotuner.trials.model.attention import BACKENDS
 
 _DTYPES = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16}
 

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from autotuner.core.link import LinkEnds, LinkPoint, link_rounds
-from trials.rank import RankInfo, barrier
+from autotuner.trials.rank import RankInfo, barrier
 
 _PASSES = 3
 """Number of times that each pair is measured, at separate times. The best counts: a passing disturbance only adds time,

@@ -24,13 +24,13 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.profile import PassKind, PassPoint
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
-from trials.distributed.fsdp_ddp import reshard
-from trials.distributed.mesh import Grid
-from trials.distributed.parallelize import parallel_stages
-from trials.distributed.tensor import loss_context, loss_of
-from trials.model.attention import kernel_context
-from trials.model.decoder import Loss
-from trials.rank import barrier
+from autotuner.trials.distributed.fsdp_ddp import reshard
+from autotuner.trials.distributed.mesh import Grid
+from autotuner.trials.distributed.parallelize import parallel_stages
+from autotuner.trials.distributed.tensor import loss_context, loss_of
+from autotuner.trials.model.attention import kernel_context
+from autotuner.trials.model.decoder import Loss
+from autotuner.trials.rank import barrier
 
 _DEPTHS = (1, 4)
 _NUM_HEADS = 8

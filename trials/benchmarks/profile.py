@@ -1,4 +1,6 @@
-"""``python -m trials.benchmarks.profile``: what devices and links reach, on this machine or on the nodes of a job.
+"""Measure what devices and links reach, on this machine or on the nodes of a job.
+
+It runs as ``python -m autotuner.trials.benchmarks.profile``.
 
 Alone it reads a ``ProfileRequest`` from standard input, forks a rank for each core or device, and writes
 ``Measurements`` to standard output. With ``--spec`` and ``--reports`` it is one rank of a job of several nodes, which
@@ -32,7 +34,7 @@ from autotuner.core import codec
 from autotuner.core.errors import InvalidInput
 from autotuner.core.profile import CollectivePoint, Measurements, PassPoint, ProfileRequest
 from autotuner.host.facts import cpu_name, host_hash
-from trials.benchmarks.microbenchmarks import (
+from autotuner.trials.benchmarks.microbenchmarks import (
     Bench,
     Sizes,
     attention_points,
@@ -43,11 +45,11 @@ from trials.benchmarks.microbenchmarks import (
     peers_within,
     traffic_points,
 )
-from trials.benchmarks.pairs import PairSizes, link_points
-from trials.benchmarks.passes import pass_points
-from trials.measurement.environment import own_core, pin
-from trials.processes import die_with_parent, serve_one
-from trials.rank import RankInfo, Reporter, barrier, device_of, join_process_group
+from autotuner.trials.benchmarks.pairs import PairSizes, link_points
+from autotuner.trials.benchmarks.passes import pass_points
+from autotuner.trials.measurement.environment import own_core, pin
+from autotuner.trials.processes import die_with_parent, serve_one
+from autotuner.trials.rank import RankInfo, Reporter, barrier, device_of, join_process_group
 
 _TIMEOUT_S = 120.0
 _BUDGET_S = 0.05
@@ -185,7 +187,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Without ``--spec``, the request comes from standard input, and the answer goes to standard output.
     """
-    parser = argparse.ArgumentParser(prog="python -m trials.benchmarks.profile", description="Benchmark devices.")
+    parser = argparse.ArgumentParser(
+        prog="python -m autotuner.trials.benchmarks.profile", description="Benchmark devices."
+    )
     parser.add_argument("--spec", type=Path, help="a ProfileRequest as JSON; this process is one rank of a job")
     parser.add_argument("--reports", type=Path, help="file to append JSON lines to")
     paths = parser.parse_args(arguments)

@@ -13,10 +13,15 @@ from torch.distributed import ProcessGroup
 
 from autotuner.core.choices import ContextExchange
 from autotuner.training.batches import WHOLE_ROWS, Documents
-from trials.distributed.block_attention import BlockKernel, OnlineSoftmax, OnlineSoftmaxGradients, block_kernel
-from trials.distributed.expert import all_gather, exchange, reduce_scatter, start_all_to_all, wait
-from trials.distributed.mesh import Grid
-from trials.model.attention import AttentionCore
+from autotuner.trials.distributed.block_attention import (
+    BlockKernel,
+    OnlineSoftmax,
+    OnlineSoftmaxGradients,
+    block_kernel,
+)
+from autotuner.trials.distributed.expert import all_gather, exchange, reduce_scatter, start_all_to_all, wait
+from autotuner.trials.distributed.mesh import Grid
+from autotuner.trials.model.attention import AttentionCore
 
 # Which positions of a sequence a context rank holds: two parts, so that causal attention is even work for all.
 

@@ -18,8 +18,8 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from torch.distributed.tensor.parallel import ParallelStyle, SequenceParallel
 
 from autotuner.core.layout import Layout
-from trials.distributed.mesh import Grid, local_part
-from trials.model.experts import Compute, Experts, LocalExperts, count_on_host, inverse, permuted
+from autotuner.trials.distributed.mesh import Grid, local_part
+from autotuner.trials.model.experts import Compute, Experts, LocalExperts, count_on_host, inverse, permuted
 
 # Collectives on plain tensors that return a new one and can be waited for later.
 #

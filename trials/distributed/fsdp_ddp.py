@@ -20,9 +20,9 @@ from autotuner.core.layout import Layout
 from autotuner.core.stages import ONE_STAGE_SCHEDULES
 from autotuner.core.units import MIB
 from autotuner.training.communicator import Communicator
-from trials.distributed.expert import experts_of
-from trials.distributed.mesh import Grid
-from trials.model.experts import Experts
+from autotuner.trials.distributed.expert import experts_of
+from autotuner.trials.distributed.mesh import Grid
+from autotuner.trials.model.experts import Experts
 
 # FSDP2's collectives in our own hands: gathers, reduce-scatters, and what replicas of shards sum.
 

@@ -17,8 +17,8 @@ from autotuner.core.choices import ShardLevel
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.training.clipping import Overlap, average, clip, squared_norms
 from autotuner.training.communicator import Communicator, Pending
-from trials.distributed.mesh import Grid, local_part
-from trials.model.decoder import Decoder, parameter_dtype
+from autotuner.trials.distributed.mesh import Grid, local_part
+from autotuner.trials.model.decoder import Decoder, parameter_dtype
 
 # Optimizer shards: the elements of the model that one rank updates.
 

@@ -13,14 +13,14 @@ from torch import nn
 
 from autotuner.core.stages import stage_layers, stages_of_rank
 from autotuner.core.trial_spec import TrialSpec
-from trials.distributed.context import context_core, context_part
-from trials.distributed.expert import local_experts, spread_experts
-from trials.distributed.fsdp_ddp import replicated_or_sharded, shard, shard_experts
-from trials.distributed.mesh import Grid
-from trials.distributed.tensor import split_ends, split_layer
-from trials.model.attention import attention_core
-from trials.model.decoder import Decoder, materialise, parameter_dtype
-from trials.options import compiled, offloaded, recomputed, use_fp8
+from autotuner.trials.distributed.context import context_core, context_part
+from autotuner.trials.distributed.expert import local_experts, spread_experts
+from autotuner.trials.distributed.fsdp_ddp import replicated_or_sharded, shard, shard_experts
+from autotuner.trials.distributed.mesh import Grid
+from autotuner.trials.distributed.tensor import split_ends, split_layer
+from autotuner.trials.model.attention import attention_core
+from autotuner.trials.model.decoder import Decoder, materialise, parameter_dtype
+from autotuner.trials.options import compiled, offloaded, recomputed, use_fp8
 
 
 def parallel_stages(spec: TrialSpec, grid: Grid, device: torch.device) -> tuple[nn.Module, ...]:

@@ -40,10 +40,10 @@ from autotuner.training.pipelines.inline import InlineTransport
 from autotuner.training.pipelines.pipeline import ResilientPipeline, TimedStage
 from autotuner.training.pipelines.standby import Standby
 from autotuner.training.pipelines.transport import Transport
-from trials.distributed.mesh import Grid
-from trials.distributed.tensor import logits_per_token
-from trials.measurement.step_timeline import ActionLog
-from trials.model.decoder import Loss, parameter_dtype
+from autotuner.trials.distributed.mesh import Grid
+from autotuner.trials.distributed.tensor import logits_per_token
+from autotuner.trials.measurement.step_timeline import ActionLog
+from autotuner.trials.model.decoder import Loss, parameter_dtype
 
 if TYPE_CHECKING:
     from torch.distributed.pipelining.schedules import _Action, _PipelineContext, _PipelineScheduleRuntime

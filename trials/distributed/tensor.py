@@ -24,10 +24,10 @@ from torch.nn import functional
 
 from autotuner.core.layout import Layout
 from autotuner.core.trial_spec import TrialSpec
-from trials.distributed.expert import routed_plan
-from trials.distributed.mesh import Grid
-from trials.model.decoder import Decoder, Loss, cross_entropy
-from trials.model.experts import SparseFeedForward
+from autotuner.trials.distributed.expert import routed_plan
+from autotuner.trials.distributed.mesh import Grid
+from autotuner.trials.model.decoder import Decoder, Loss, cross_entropy
+from autotuner.trials.model.experts import SparseFeedForward
 
 # A vocabulary table whose rows are split over the tensor ranks.
 

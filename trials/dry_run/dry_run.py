@@ -1,4 +1,7 @@
-"""``python -m trials.dry_run.dry_run``: a ``DryRunRequest`` from standard input, a ``DryRun`` to standard output.
+"""Run a step of a trial without data, to learn what it does.
+
+``python -m autotuner.trials.dry_run.dry_run`` reads a ``DryRunRequest`` from standard input and writes a ``DryRun`` to
+standard output.
 
 It is the trial job's own step that runs, by the modules of the trial as they are, on tensors that have shapes only. So
 nothing here knows an option.
@@ -28,19 +31,19 @@ from autotuner.core.choices import AttentionKernel, BatchBalance, PipelineSchedu
 from autotuner.core.dry_run import CollectiveCount, DryRun, DryRunRequest, HeldBytes, OperationCounts, RankDryRun
 from autotuner.core.stages import ONE_STAGE_SCHEDULES, layers_per_stage, next_alike, with_layers_per_stage
 from autotuner.core.trial_spec import TrialSpec
-from trials import options
-from trials.distributed.context import context_part
-from trials.distributed.mesh import Grid, local_part
-from trials.distributed.optimizer_shards import BucketShard
-from trials.distributed.parallelize import parallel_stages
-from trials.dry_run.fake_ranks import answered_reducers, fake_ranks, without_values
-from trials.dry_run.tracker import Tracker, tracked
-from trials.measurement.measure import Stopwatch
-from trials.processes import die_with_parent, serve_one
-from trials.rank import headline
-from trials.step.data import Batch, batch
-from trials.step.optimizer import ShardedOptimizer
-from trials.step.step import Step, build_step
+from autotuner.trials import options
+from autotuner.trials.distributed.context import context_part
+from autotuner.trials.distributed.mesh import Grid, local_part
+from autotuner.trials.distributed.optimizer_shards import BucketShard
+from autotuner.trials.distributed.parallelize import parallel_stages
+from autotuner.trials.dry_run.fake_ranks import answered_reducers, fake_ranks, without_values
+from autotuner.trials.dry_run.tracker import Tracker, tracked
+from autotuner.trials.measurement.measure import Stopwatch
+from autotuner.trials.processes import die_with_parent, serve_one
+from autotuner.trials.rank import headline
+from autotuner.trials.step.data import Batch, batch
+from autotuner.trials.step.optimizer import ShardedOptimizer
+from autotuner.trials.step.step import Step, build_step
 
 # Fewer layers and micro-batches than a job has, and the job's own figures from those of the smaller ones.
 #

@@ -24,13 +24,13 @@ from autotuner.core.rules.legality import RULES, require_legal
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.trial_spec import OptimizerName, TrialSpec
 from autotuner.core.units import MIB
-from trials.benchmarks import gemm
-from trials.distributed.mesh import Grid
-from trials.distributed.pipeline import start_standby
-from trials.job.steps import run_steps
-from trials.measurement.environment import num_cores_used, own_core, pin
-from trials.measurement.memory import lift_limit, limit
-from trials.rank import RankInfo, Reporter, barrier, device_of, join_process_group
+from autotuner.trials.benchmarks import gemm
+from autotuner.trials.distributed.mesh import Grid
+from autotuner.trials.distributed.pipeline import start_standby
+from autotuner.trials.job.steps import run_steps
+from autotuner.trials.measurement.environment import num_cores_used, own_core, pin
+from autotuner.trials.measurement.memory import lift_limit, limit
+from autotuner.trials.rank import RankInfo, Reporter, barrier, device_of, join_process_group
 
 # Checks that a trial can run where it was started, before anything is built.
 

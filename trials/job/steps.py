@@ -18,21 +18,21 @@ from autotuner.core.stages import steps_per_exchange
 from autotuner.core.timeline import StepTimeline
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.training.pipelines.standby import Standby
-from trials.distributed.context import context_part
-from trials.distributed.mesh import Grid
-from trials.distributed.parallelize import parallel_stages
-from trials.faults import LinkFaults, place_on
-from trials.job.steered import SteeredPipeline
-from trials.measurement.breakdown import breakdown_of, longest_computing
-from trials.measurement.environment import CpuTime, PowerMeter, environment, gpu_of, of_all_ranks
-from trials.measurement.measure import RankRecord, Stopwatch, measurement, phases_of
-from trials.measurement.memory import MemoryWatch
-from trials.measurement.recording import Recording, recorded
-from trials.measurement.step_timeline import ActionLog, RankRecording, RecordedStep, is_shown, step_timeline
-from trials.options import compile_time_s
-from trials.rank import Reporter, barrier, host_name
-from trials.step.data import Batch, as_drawn, batch
-from trials.step.step import Step, build_step
+from autotuner.trials.distributed.context import context_part
+from autotuner.trials.distributed.mesh import Grid
+from autotuner.trials.distributed.parallelize import parallel_stages
+from autotuner.trials.faults import LinkFaults, place_on
+from autotuner.trials.job.steered import SteeredPipeline
+from autotuner.trials.measurement.breakdown import breakdown_of, longest_computing
+from autotuner.trials.measurement.environment import CpuTime, PowerMeter, environment, gpu_of, of_all_ranks
+from autotuner.trials.measurement.measure import RankRecord, Stopwatch, measurement, phases_of
+from autotuner.trials.measurement.memory import MemoryWatch
+from autotuner.trials.measurement.recording import Recording, recorded
+from autotuner.trials.measurement.step_timeline import ActionLog, RankRecording, RecordedStep, is_shown, step_timeline
+from autotuner.trials.options import compile_time_s
+from autotuner.trials.rank import Reporter, barrier, host_name
+from autotuner.trials.step.data import Batch, as_drawn, batch
+from autotuner.trials.step.step import Step, build_step
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from autotuner.core.measurement import Breakdown
 from autotuner.core.measuring import mean_over_period
 from autotuner.core.stages import steps_per_exchange
 from autotuner.training.communicator import WAIT
-from trials.measurement.measure import MARK
-from trials.measurement.recording import FORWARD, UNNAMED_WAIT, Event, Recording
+from autotuner.trials.measurement.measure import MARK
+from autotuner.trials.measurement.recording import FORWARD, UNNAMED_WAIT, Event, Recording
 
 # Time divided among what happened in it.
 

@@ -13,7 +13,7 @@ import torch
 
 from autotuner.host.cpu_time import machine_cpu_s, process_cpu_s
 from autotuner.host.facts import hardware_facts, settings_of_libraries, software_facts
-from trials.rank import RankInfo
+from autotuner.trials.rank import RankInfo
 
 # An NVIDIA GPU as its driver sees it: versions, clocks, energy, and the mean power between two moments.
 

@@ -16,7 +16,7 @@ from autotuner.core.measuring import Peak, Seen, mean_over_period, measurement_o
 from autotuner.core.stages import steps_per_exchange
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.training.pipelines.pipeline import DeviceClock
-from trials.measurement.environment import CpuTime
+from autotuner.trials.measurement.environment import CpuTime
 
 # Marks moments of a step without making the device wait.
 

@@ -13,7 +13,7 @@ import torch
 from torch._C._profiler import _EventType
 from torch.autograd.profiler import profile
 
-from trials.processes import silence_stderr
+from autotuner.trials.processes import silence_stderr
 
 
 def limit(device: torch.device, budget_bytes: int) -> None:

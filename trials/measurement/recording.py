@@ -13,7 +13,7 @@ from torch.autograd.profiler import profile, record_function
 from torch.distributed import Work
 
 from autotuner.training.communicator import WAIT
-from trials.processes import silence_stderr
+from autotuner.trials.processes import silence_stderr
 
 FORWARD = "trial forward"
 """Name of a stage's forward pass in a recording."""

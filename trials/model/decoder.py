@@ -20,8 +20,8 @@ from torch.nn import functional
 from autotuner.core.choices import Precision
 from autotuner.core.model import TransformerSpec
 from autotuner.training.batches import NO_LABEL, WHOLE_ROWS, Documents, positions_in
-from trials.model.attention import AttentionCore, attend
-from trials.model.experts import ALL_EXPERTS, Experts, FeedForward, LocalExperts, SparseFeedForward
+from autotuner.trials.model.attention import AttentionCore, attend
+from autotuner.trials.model.experts import ALL_EXPERTS, Experts, FeedForward, LocalExperts, SparseFeedForward
 
 # Normalisation over the last dim, as one operation or composed of several.
 

@@ -1,8 +1,8 @@
-"""``python -m trials.process.gathering``: returns on every node of a job at the same time, once all are there.
+"""Wait on every node of a job until all nodes are there.
 
-Engines that start nodes one by one run it before ``trials.process.node``, whose time limit begins when it starts: a
-node that waits an hour for its neighbour must not lose that hour. Node 0 listens; the others connect, say their number,
-and wait for a word.
+Engines that start nodes one by one run ``python -m autotuner.trials.process.gathering`` before
+``autotuner.trials.process.node``, whose time limit begins when it starts: a node that waits an hour for its neighbour
+must not lose that hour. Node 0 listens; the others connect, say their number, and wait for a word.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _ANSWER_S = 10.0
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Wait until all nodes of a job are there. There is no timeout: the process that started this one ends it."""
-    parser = argparse.ArgumentParser(prog="python -m trials.process.gathering", description="Wait for all nodes.")
+    parser = argparse.ArgumentParser(
+        prog="python -m autotuner.trials.process.gathering", description="Wait for all nodes."
+    )
     parser.add_argument("--node-rank", type=int, required=True, help="number of this node, from 0")
     parser.add_argument("--num-nodes", type=int, required=True, help="nodes of the job")
     parser.add_argument("--master-address", required=True, help="name or address of node 0")

@@ -1,4 +1,4 @@
-"""``python -m trials.process.node``: what an engine runs once on each node of a job.
+"""``python -m autotuner.trials.process.node``: what an engine runs once on each node of a job.
 
 It starts the node's ranks under torchrun, or the command of a trainer, holds the time limit whoever still listens, ends
 all that it started when it is told to (SIGTERM), and tells its standard output what happens, a line at a time
@@ -215,7 +215,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: The words after the program's name; None: those of this process.
     """
-    parser = argparse.ArgumentParser(prog="python -m trials.process.node", description="Run one node of a job.")
+    parser = argparse.ArgumentParser(
+        prog="python -m autotuner.trials.process.node", description="Run one node of a job."
+    )
     parser.add_argument("--node-rank", type=int, required=True, help="number of this node, from 0")
     parser.add_argument("--master-address", required=True, help="name or address of node 0")
     parser.add_argument("--master-port", type=int, required=True, help="a free port of node 0")
@@ -322,7 +324,7 @@ class _Node:
     def _torchrun(self) -> list[str]:
         task, place, teller = self._task, self._place, self._teller
         return [
-            *(sys.executable, "-m", "trials.process.torchrun_agent", "0", str(teller.deaths)),
+            *(sys.executable, "-m", "autotuner.trials.process.torchrun_agent", "0", str(teller.deaths)),
             *("--nnodes", str(task.num_nodes), "--node-rank", str(place.node_rank)),
             *("--nproc-per-node", str(task.ranks_per_node), "--max-restarts", "0"),
             *("--master-addr", place.master_address, "--master-port", str(place.master_port)),

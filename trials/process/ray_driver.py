@@ -1,8 +1,9 @@
-"""``python -m trials.process.ray_driver``: the entry point of a job on Ray, which runs on the cluster itself.
+"""The entry point of a job on Ray, ``python -m autotuner.trials.process.ray_driver``; it runs on the cluster itself.
 
 It waits for a placement group with a bundle on each of as many nodes as the job has, starts an actor in each bundle,
-which runs ``python -m trials.process.node``, and passes on what these print. All that it has to say it prints, so that
-it stands in the job's log for whoever asks, then or later: lines ``#MARK {json}``, in order, of these shapes:
+which runs ``python -m autotuner.trials.process.node``, and passes on what these print. All that it has to say it
+prints, so that it stands in the job's log for whoever asks, then or later: lines ``#MARK {json}``, in order, of these
+shapes:
 
 * ``{"phase": "queued", "detail": WHY}``: there is no room yet, or actors are being started;
 * ``{"phase": "running"}``: from here on nodes run;
@@ -31,7 +32,7 @@ from ray.exceptions import RayError
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from trials.process import ray_node
+from autotuner.trials.process import ray_node
 
 ORDER = "AUTOTUNER_RAY_ORDER"
 """Variable with the order: JSON, deflated and in base64, since Ray writes it into other JSON again and again."""

@@ -50,7 +50,7 @@ class NodeActor:
 
         Args:
             python: Path of the Python interpreter; empty: the one that this actor runs in.
-            arguments: Arguments of ``trials.process.node``, without the task.
+            arguments: Arguments of ``autotuner.trials.process.node``, without the task.
             task: A ``NodeTask`` as JSON.
         """
         # The kernel tells a child when the thread that started it is gone; this one stays for as long as the child.
@@ -91,7 +91,7 @@ class NodeActor:
     def _run(self, python: str, arguments: Sequence[str], folder: Path, task: str) -> int:
         """Run it to its end and return its exit code."""
         (folder / "task.json").write_text(task)
-        node = [python, "-m", "trials.process.node", *arguments, "--task", str(folder / "task.json")]
+        node = [python, "-m", "autotuner.trials.process.node", *arguments, "--task", str(folder / "task.json")]
         with (folder / "stderr").open("w+b") as stderr:
             with self._changed:
                 if self._is_stopped:

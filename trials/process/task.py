@@ -9,8 +9,8 @@ from pathlib import Path
 
 from torch.distributed import FileStore, Store  # type: ignore[attr-defined]  # exported, but not by name
 
-from trials.job.attempt import attempt
-from trials.rank import RankInfo, Reporter
+from autotuner.trials.job.attempt import attempt
+from autotuner.trials.rank import RankInfo, Reporter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import signal
 import sys
 from pathlib import Path
 
-from trials.processes import die_with_parent
+from autotuner.trials.processes import die_with_parent
 
 
 def main() -> None:

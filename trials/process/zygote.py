@@ -1,8 +1,9 @@
 """A process per host that imports torch once and forks the ranks of every trial: they start within milliseconds.
 
-``python -m trials.process.zygote ID_VARIABLE`` reads one JSON object per line from its standard input:
+``python -m autotuner.trials.process.zygote ID_VARIABLE`` reads one JSON object per line from its standard input:
 
-    {"id": "a7", "task": "trials.process.task:run_trial", "folder": "/...", "num_ranks": 2, "environment": {"A": "b"}}
+    {"id": "a7", "task": "autotuner.trials.process.task:run_trial", "folder": "/...", "num_ranks": 2,
+     "environment": {"A": "b"}}
 
 and writes one per event to its standard output, with the same ``id``: ``started`` when all ranks are forked; ``ended``
 when one is gone, with ``rank`` and ``exit_code`` (below zero: the signal that ended it); ``refused`` with a ``reason``
@@ -34,9 +35,9 @@ from typing import Any
 
 import torch
 
-from trials.process.task import Task, TaskContext, find_task
-from trials.processes import die_with_parent
-from trials.rank import RankInfo
+from autotuner.trials.process.task import Task, TaskContext, find_task
+from autotuner.trials.processes import die_with_parent
+from autotuner.trials.rank import RankInfo
 
 # Forks a rank: a process with all that its parent imported, and with a session, logs and environment of its own.
 

@@ -17,7 +17,7 @@ from autotuner.core.rules.rule import any_of
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import LengthDistribution
 from autotuner.training.batches import MicroBatch, pack, pad
-from trials.distributed.context import WHOLE, ContextPart
+from autotuner.trials.distributed.context import WHOLE, ContextPart
 
 # Languages of synthetic sequences: what tells whether ranks learn from each other.
 #

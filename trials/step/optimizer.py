@@ -13,10 +13,10 @@ from torch import Tensor
 from autotuner.core.choices import GradientClip, OptimizerKernel
 from autotuner.core.trial_spec import OptimizerName, OptimizerSettings
 from autotuner.training.clipping import bucket_bound, clip, squared_norms
-from trials.distributed.mesh import Grid
-from trials.distributed.optimizer_shards import BucketShard, OptimizerShard
-from trials.distributed.tensor import TiedTables
-from trials.step.exchange import Exchange
+from autotuner.trials.distributed.mesh import Grid
+from autotuner.trials.distributed.optimizer_shards import BucketShard, OptimizerShard
+from autotuner.trials.distributed.tensor import TiedTables
+from autotuner.trials.step.exchange import Exchange
 
 # Optimizers over the tensors that one rank updates, each element or each whole tensor alone.
 

@@ -22,20 +22,20 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.training.clipping import Overlap
 from autotuner.training.pipelines.pipeline import ResilientPipeline
 from autotuner.training.pipelines.standby import Standby
-from trials.distributed.fsdp_ddp import reshard
-from trials.distributed.mesh import Grid
-from trials.distributed.optimizer_shards import OptimizerShard, optimizer_shards
-from trials.distributed.parallelize import first_layer
-from trials.distributed.pipeline import Schedule, is_planned, pipeline_schedule
-from trials.distributed.tensor import TiedTables, loss_context, loss_of
-from trials.measurement.measure import Stopwatch
-from trials.measurement.step_timeline import ActionLog
-from trials.model.attention import kernel_context
-from trials.model.decoder import Loss
-from trials.rank import NonFiniteLoss
-from trials.step.data import Batch
-from trials.step.exchange import exchange_of
-from trials.step.optimizer import Peers, ShardedOptimizer, clip_before_reduction
+from autotuner.trials.distributed.fsdp_ddp import reshard
+from autotuner.trials.distributed.mesh import Grid
+from autotuner.trials.distributed.optimizer_shards import OptimizerShard, optimizer_shards
+from autotuner.trials.distributed.parallelize import first_layer
+from autotuner.trials.distributed.pipeline import Schedule, is_planned, pipeline_schedule
+from autotuner.trials.distributed.tensor import TiedTables, loss_context, loss_of
+from autotuner.trials.measurement.measure import Stopwatch
+from autotuner.trials.measurement.step_timeline import ActionLog
+from autotuner.trials.model.attention import kernel_context
+from autotuner.trials.model.decoder import Loss
+from autotuner.trials.rank import NonFiniteLoss
+from autotuner.trials.step.data import Batch
+from autotuner.trials.step.exchange import exchange_of
+from autotuner.trials.step.optimizer import Peers, ShardedOptimizer, clip_before_reduction
 
 # TokenMean: the loss of a micro-batch as its share of the mean over all tokens of the global batch.
 

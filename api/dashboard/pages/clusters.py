@@ -8,8 +8,8 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
-from api.dashboard.render import report_page, service_of
-from api.dependencies import AppOf, CallerOf, Name
+from autotuner.api.dashboard.render import report_page, service_of
+from autotuner.api.dependencies import AppOf, CallerOf, Name
 from autotuner.core.access import Scope
 from autotuner.core.cluster import Cluster
 from autotuner.core.cluster_check import CheckRequest, CheckRun, ClusterCheck

@@ -8,10 +8,10 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Query, Request, Response
 
-from api.contenders import asked_about
-from api.dashboard.render import page
-from api.dependencies import AppOf
-from api.edge.auth import needs
+from autotuner.api.contenders import asked_about
+from autotuner.api.dashboard.render import page
+from autotuner.api.dependencies import AppOf
+from autotuner.api.edge.auth import needs
 from autotuner.core.access import Scope
 from autotuner.core.sweep import SweepOverview
 from autotuner.core.trial import Trial

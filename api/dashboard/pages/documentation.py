@@ -8,9 +8,9 @@ from fastapi import APIRouter, Request, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.responses import RedirectResponse
 
-from api.dashboard.render import page
-from api.dependencies import AppOf
-from api.edge.log import PAGE_POLICY
+from autotuner.api.dashboard.render import page
+from autotuner.api.dependencies import AppOf
+from autotuner.api.edge.log import PAGE_POLICY
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 

@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.dashboard.render import page
-from api.dashboard.views.address import DEFAULT, Permalink
-from api.dashboard.views.explore_asked import Asked
-from api.dashboard.views.explore_panel import Panel
-from api.dashboard.views.timelines import Zoomed
-from api.dependencies import AppOf
+from autotuner.api.dashboard.render import page
+from autotuner.api.dashboard.views.address import DEFAULT, Permalink
+from autotuner.api.dashboard.views.explore_asked import Asked
+from autotuner.api.dashboard.views.explore_panel import Panel
+from autotuner.api.dashboard.views.timelines import Zoomed
+from autotuner.api.dependencies import AppOf
 from autotuner.catalog.hardware import accelerators, load_accelerator
 from autotuner.catalog.models import models
 from autotuner.catalog.networks import network_presets

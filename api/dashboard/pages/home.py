@@ -11,9 +11,9 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import RedirectResponse
 
-from api.dashboard.render import page, service_of
-from api.dashboard.views.finding import exact_place, find
-from api.dependencies import AppOf, SweepOrderOf, filter_of, query_name
+from autotuner.api.dashboard.render import page, service_of
+from autotuner.api.dashboard.views.finding import exact_place, find
+from autotuner.api.dependencies import AppOf, SweepOrderOf, filter_of, query_name
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.run import RunState
 from autotuner.core.sweep import SweepOverview

@@ -11,10 +11,10 @@ import anyio.to_thread
 from fastapi import APIRouter, Form, Query, Request, Response
 from starlette.responses import RedirectResponse
 
-from api.dashboard.render import page
-from api.edge.auth import OPEN, Entrance, check_form, needs
-from api.edge.caller import SESSION_COOKIE, set_caller
-from api.errors import CrossSite
+from autotuner.api.dashboard.render import page
+from autotuner.api.edge.auth import OPEN, Entrance, check_form, needs
+from autotuner.api.edge.caller import SESSION_COOKIE, set_caller
+from autotuner.api.errors import CrossSite
 from autotuner.core.access import Scope
 from autotuner.core.errors import NotLetIn, TooOften
 

@@ -13,12 +13,12 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.responses import RedirectResponse
 
-from api.dashboard.elsewhere import elsewhere
-from api.dashboard.forms import Asked, SentOf, errors_of, group_inputs, names_of
-from api.dashboard.render import page, service_of
-from api.dashboard.sweep_form import AXES, CATALOG, INPUTS, OWN, Form, group_of
-from api.dependencies import AppOf, CallerOf
-from api.edge.auth import needs
+from autotuner.api.dashboard.elsewhere import elsewhere
+from autotuner.api.dashboard.forms import Asked, SentOf, errors_of, group_inputs, names_of
+from autotuner.api.dashboard.render import page, service_of
+from autotuner.api.dashboard.sweep_form import AXES, CATALOG, INPUTS, OWN, Form, group_of
+from autotuner.api.dependencies import AppOf, CallerOf
+from autotuner.api.edge.auth import needs
 from autotuner.catalog.hardware import accelerators
 from autotuner.core import documents
 from autotuner.core.access import Caller, Scope

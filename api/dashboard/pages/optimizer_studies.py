@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
-from api.dashboard.render import report_page, service_of
-from api.dependencies import AppOf, CallerOf, RunId
+from autotuner.api.dashboard.render import report_page, service_of
+from autotuner.api.dependencies import AppOf, CallerOf, RunId
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.study import StudyRun
 from autotuner.report.report import Pager

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.dashboard.forms import Question, question_page
-from api.dependencies import AppOf
+from autotuner.api.dashboard.forms import Question, question_page
+from autotuner.api.dependencies import AppOf
 from autotuner.core.requests import PhasesRequest, PredictionRequest
 from autotuner.report.jobs import phases_report
 from autotuner.report.plan import plan_report

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Form, Query, Request, Response
 from starlette.responses import RedirectResponse
 
-from api.dashboard.render import report_page, service_of
-from api.dependencies import AppOf, CallerOf
-from api.edge.auth import needs
-from api.routes.service import CallerName, DeliveryId, TokenId
+from autotuner.api.dashboard.render import report_page, service_of
+from autotuner.api.dependencies import AppOf, CallerOf
+from autotuner.api.edge.auth import needs
+from autotuner.api.routes.service import CallerName, DeliveryId, TokenId
 from autotuner.core.access import Quota, Scope
 from autotuner.core.announcement import DeliveryState
 from autotuner.core.cluster import Cluster

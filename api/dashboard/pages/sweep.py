@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import RedirectResponse
 
-from api.dashboard.forms import Asked, SentOf, errors_of, text_in
-from api.dashboard.render import page, report_page
-from api.dashboard.views.address import Address
-from api.dashboard.views.sweep import LIMITS, SweepLook
-from api.dependencies import AppOf, CallerOf, RunId, SweepId, SweepOf, TrialId
+from autotuner.api.dashboard.forms import Asked, SentOf, errors_of, text_in
+from autotuner.api.dashboard.render import page, report_page
+from autotuner.api.dashboard.views.address import Address
+from autotuner.api.dashboard.views.sweep import LIMITS, SweepLook
+from autotuner.api.dependencies import AppOf, CallerOf, RunId, SweepId, SweepOf, TrialId
 from autotuner.core import documents
 from autotuner.core.access import Caller, Scope
 from autotuner.core.comment import CommentCreate

@@ -9,11 +9,11 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.dashboard.pages.sweep import comments_on
-from api.dashboard.render import page
-from api.dashboard.views.address import Permalink
-from api.dashboard.views.timelines import Zoomed, choices_of
-from api.dependencies import AppOf, CallerOf, TrialId
+from autotuner.api.dashboard.pages.sweep import comments_on
+from autotuner.api.dashboard.render import page
+from autotuner.api.dashboard.views.address import Permalink
+from autotuner.api.dashboard.views.timelines import Zoomed, choices_of
+from autotuner.api.dependencies import AppOf, CallerOf, TrialId
 from autotuner.core.choices import ExportFormat
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.errors import InvalidInput

@@ -8,8 +8,8 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
-from api.dashboard.render import report_page, service_of
-from api.dependencies import AppOf, CallerOf, Name, OwnRetuneOf, RunId
+from autotuner.api.dashboard.render import report_page, service_of
+from autotuner.api.dependencies import AppOf, CallerOf, Name, OwnRetuneOf, RunId
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.upkeep import GateRun
 from autotuner.report.gate import gate_report, gates_report

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from api.dashboard.views.address import DEFAULT, Permalink, whole_number
+from autotuner.api.dashboard.views.address import DEFAULT, Permalink, whole_number
 from autotuner.catalog.hardware import accelerators
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from api.dashboard.views.explore_asked import ALL_RANKS
+from autotuner.api.dashboard.views.explore_asked import ALL_RANKS
 from autotuner.core.choices import P2PTransport, PipelineSchedule, Recompute, ShardLevel
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout

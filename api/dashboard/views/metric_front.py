@@ -9,8 +9,8 @@ from typing import Self
 
 from markupsafe import Markup
 
-from api.dashboard.views.address import Address
-from api.dashboard.words import plain
+from autotuner.api.dashboard.views.address import Address
+from autotuner.api.dashboard.words import plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.objective import Metric, Objective, Weight, metrics_told, read_metrics, read_profile, require_told
 from autotuner.core.sweep import Sweep, SweepRequest

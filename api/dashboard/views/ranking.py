@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from api.dashboard.views.address import Address
+from autotuner.api.dashboard.views.address import Address
 from autotuner.core.errors import InvalidInput
 from autotuner.report.ranking import Asked
 from autotuner.report.report import Link

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 from markupsafe import Markup
 
-from api.dashboard.forms import Asked
-from api.dashboard.views.address import Address, Permalink
-from api.dashboard.views.choice_grid import HeatView
-from api.dashboard.views.metric_front import MetricFrontView
-from api.dashboard.views.ranking import asked_of, taken_along
+from autotuner.api.dashboard.forms import Asked
+from autotuner.api.dashboard.views.address import Address, Permalink
+from autotuner.api.dashboard.views.choice_grid import HeatView
+from autotuner.api.dashboard.views.metric_front import MetricFrontView
+from autotuner.api.dashboard.views.ranking import asked_of, taken_along
 from autotuner.core.access import Caller
 from autotuner.core.comparison import ChallengeFindings
 from autotuner.core.errors import Busy, InvalidInput, TooCostly

@@ -32,7 +32,7 @@ class JobOrder:
     """The number of nodes, the accelerators of each, and the queue (empty: the engine's default). Its name, model and
     memory request nothing."""
     task: NodeTask
-    """The task that ``python -m trials.process.node`` runs on each node."""
+    """The task that ``python -m autotuner.trials.process.node`` runs on each node."""
     time_limit_s: float
     """Limit after which the engine may end the job. It is longer than the task's own limit, after which the task ends
     in good order."""
@@ -52,10 +52,10 @@ class JobStatus:
 class Engine(Protocol):
     """The interface of an engine, which starts jobs on nodes other than this machine and reports their state.
 
-    On each node of a job, ``python -m trials.process.node`` runs once, with the node's number, the address and a free
-    port of node 0, and the task. Its standard output is its report (see ``trials.process.node``). The engine keeps that
-    output from the first byte, at least until ``forget``. Methods may be called from any thread; each returns within
-    seconds or raises ``EngineUnavailable``.
+    On each node of a job, ``python -m autotuner.trials.process.node`` runs once, with the node's number, the address
+    and a free port of node 0, and the task. Its standard output is its report; that module describes it. The engine
+    keeps the output from the first byte, at least until ``forget``. Methods may be called from any thread; each returns
+    within seconds or raises ``EngineUnavailable``.
     """
 
     def refuses(self, cluster: Cluster) -> str | None:

@@ -303,7 +303,7 @@ def _container(settings: KubernetesSettings, order: JobOrder, master: str) -> di
     ours = {
         "name": CONTAINER,
         "image": settings.image,
-        "command": [settings.python, "-m", "trials.process.node"],
+        "command": [settings.python, "-m", "autotuner.trials.process.node"],
         "args": ["--node-rank", "$(JOB_COMPLETION_INDEX)", *_meeting(settings.port, master)],
         "env": [{"name": IMAGE, "value": settings.image}, {"name": "AUTOTUNER_TASK", "value": _task(order)}],
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -320,7 +320,7 @@ def _gathering(settings: KubernetesSettings, order: JobOrder, master: str) -> li
     waits = {
         "name": "gathering",
         "image": settings.image,
-        "command": [settings.python, "-m", "trials.process.gathering"],
+        "command": [settings.python, "-m", "autotuner.trials.process.gathering"],
         "args": [
             *("--node-rank", "$(JOB_COMPLETION_INDEX)", "--num-nodes", str(order.cluster.num_nodes)),
             *_meeting(settings.port + 1, master),

@@ -146,7 +146,7 @@ class ProcessEngine:
     def _start_node(self, job: Path, node_rank: int, port: str) -> tuple[int, float]:
         """Pid and birth of a process that has a session of its own, and whose parent need not wait for it."""
         command = [
-            *(self._settings.python, "-m", "trials.process.node", "--task", str(job / "task.json")),
+            *(self._settings.python, "-m", "autotuner.trials.process.node", "--task", str(job / "task.json")),
             *("--node-rank", str(node_rank), "--master-address", "127.0.0.1", "--master-port", port),
         ]
         output = str(job / f"node-{node_rank}.out")

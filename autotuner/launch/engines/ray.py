@@ -20,7 +20,7 @@ from autotuner.host.facts import IMAGE
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus, check_exist
 from autotuner.launch.engines.ray_api import JobLog, JobsApi, JobState, RayJob, RaySettings
 
-_DRIVER = "trials.process.ray_driver"
+_DRIVER = "autotuner.trials.process.ray_driver"
 _ORDER = "AUTOTUNER_RAY_ORDER"
 _MARK = "autotuner_mark"
 """Key of a job's metadata: tells a job from another of the same name, and its lines from all others in its log."""

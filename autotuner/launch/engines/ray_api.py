@@ -225,7 +225,7 @@ def _said(answer: httpx.Response) -> str:
     return " ".join(answer.text.split())[-_SAID_LETTERS:]
 
 
-# The reports of a job's driver on Ray in the job's log (``trials.process.ray_driver``).
+# The reports of a job's driver on Ray in the job's log (``autotuner.trials.process.ray_driver``).
 
 
 class JobLog:

@@ -104,7 +104,7 @@ port=$((20000 + SLURM_JOB_ID % 2500 * 4))
 while (exec 3<>"/dev/tcp/$address/$port") 2>/dev/null; do port=$((port + 1)); done
 """
 
-_ON_EACH_NODE = 'exec "$0" -m trials.process.node --node-rank "$SLURM_PROCID" "$@"'
+_ON_EACH_NODE = 'exec "$0" -m autotuner.trials.process.node --node-rank "$SLURM_PROCID" "$@"'
 """Run by sh with the interpreter as its name; only a process that Slurm has started knows its own number."""
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from api.dashboard.elsewhere import elsewhere
-from api.dashboard.sweep_form import Form
+from autotuner.api.dashboard.elsewhere import elsewhere
+from autotuner.api.dashboard.sweep_form import Form
 from autotuner.cli import main
 from autotuner.core.access import Scope
 from autotuner.core.sweep import SweepRequest

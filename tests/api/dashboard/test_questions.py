@@ -12,12 +12,12 @@ import httpx
 import pytest
 import typer
 
-from api.dashboard.forms import Question
-from api.dashboard.pages.questions import PHASES, PLAN, PREDICT
-from api.dashboard.sweep_form import INPUTS
-from api.dashboard.views.address import DEFAULT, Permalink
-from api.dashboard.views.finding import Words, exact_place, find
-from api.openapi import examples
+from autotuner.api.dashboard.forms import Question
+from autotuner.api.dashboard.pages.questions import PHASES, PLAN, PREDICT
+from autotuner.api.dashboard.sweep_form import INPUTS
+from autotuner.api.dashboard.views.address import DEFAULT, Permalink
+from autotuner.api.dashboard.views.finding import Words, exact_place, find
+from autotuner.api.openapi import examples
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
 from autotuner.cli.main import app

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from api.dashboard.forms import errors_of
-from api.dashboard.sweep_form import AXES, INPUTS, OWN, Form
+from autotuner.api.dashboard.forms import errors_of
+from autotuner.api.dashboard.sweep_form import AXES, INPUTS, OWN, Form
 from autotuner.core import documents
 from autotuner.core.access import Caller, Quota, Scope
 from autotuner.core.choices import Precision, Recompute

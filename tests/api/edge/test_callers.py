@@ -16,9 +16,9 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as Asked
 
-from api.edge.auth import check_start
-from api.edge.caller import client_address, set_caller
-from api.edge.limits import Rates, rate_of_address, rate_of_caller
+from autotuner.api.edge.auth import check_start
+from autotuner.api.edge.caller import client_address, set_caller
+from autotuner.api.edge.limits import Rates, rate_of_address, rate_of_caller
 from autotuner.core.access import NOBODY_ASKED, Caller, Quota, Scope
 from autotuner.core.access import Scope as CallerScope
 from autotuner.core.errors import InvalidInput

@@ -15,8 +15,8 @@ import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from api.edge.connections import Bounds
-from api.edge.limits import OpenStreams
+from autotuner.api.edge.connections import Bounds
+from autotuner.api.edge.limits import OpenStreams
 from autotuner.core.access import NOBODY_ASKED, Caller
 from autotuner.core.access import Scope as AsgiScope
 from autotuner.core.errors import QuotaExceeded

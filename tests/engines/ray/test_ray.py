@@ -150,7 +150,7 @@ def driver_of(handle: str) -> psutil.Process:
     mark = handle.partition(":")[2]
     for process in psutil.process_iter():
         try:
-            if "trials.process.ray_driver" in process.cmdline() and mark in str(process.environ()):
+            if "autotuner.trials.process.ray_driver" in process.cmdline() and mark in str(process.environ()):
                 return process
         except psutil.Error:
             continue

@@ -215,7 +215,7 @@ def python_for_all() -> dict[str, object]:
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     for python in filter(None, (sys.executable, shutil.which(version, path="/usr/bin:/usr/local/bin"))):
         become = ("setpriv", f"--reuid={OTHER_USER}", "--regid=nogroup", "--clear-groups")
-        command = (*become, "env", f"PYTHONPATH={paths}", python, "-B", "-c", "import trials.process.node")
+        command = (*become, "env", f"PYTHONPATH={paths}", python, "-B", "-c", "import autotuner.trials.process.node")
         if subprocess.run(command, capture_output=True, check=False, cwd="/").returncode == 0:
             return {"python": python, "setup": [f"export PYTHONPATH={paths} PYTHONDONTWRITEBYTECODE=1"]}
     raise RuntimeError(f"this test needs {version} and this checkout where the user {OTHER_USER} can read them")

@@ -13,7 +13,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from api.openapi import examples
+from autotuner.api.openapi import examples
 from autotuner.catalog.hardware import load_cluster
 from autotuner.cli.optuna_study import write_study
 from autotuner.core import documents

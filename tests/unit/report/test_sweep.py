@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from api.dashboard.pages.home import Asked
+from autotuner.api.dashboard.pages.home import Asked
 from autotuner.core import documents
 from autotuner.core.choices import Recompute
 from autotuner.core.comment import Comment

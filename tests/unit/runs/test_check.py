@@ -161,7 +161,7 @@ def test_both_jobs_get_two_nodes_of_a_larger_cluster(store: Store, tmp_path: Pat
     checked(store, {"scripted": launcher(tmp_path, engine)})
     assert [(order.cluster.num_nodes, order.task.module) for order in engine.orders.values()] == [
         (2, "trials"),
-        (2, "trials.benchmarks.profile"),
+        (2, "autotuner.trials.benchmarks.profile"),
     ]
 
 
@@ -179,7 +179,7 @@ def test_a_check_of_links_measures_all_nodes_without_a_trial_and_says_which_link
     engine = Four(RUNNING, ENDED)
     check = checked(store, {"scripted": launcher(tmp_path, engine)})
     (order,) = engine.orders.values()
-    assert (order.cluster.num_nodes, order.task.module) == (4, "trials.benchmarks.profile")
+    assert (order.cluster.num_nodes, order.task.module) == (4, "autotuner.trials.benchmarks.profile")
     assert '"wanted":"devices_and_links"' in order.task.request
     assert (check.state, len(check.progress.links)) == (RunState.COMPLETE, 6)
     assert any(line.startswith("links one by one: 6 links between 4 nodes: typically 50 µs") for line in lines(check))
@@ -246,7 +246,7 @@ NO_TORCH = "a node of scripted has no torch, or not our package trials"
         (refusing("Invalid account specified"), "Invalid account specified"),
         (Scripted(RUNNING, LOST), "trial: scripted lost the job: node 7 is down"),
         (printing(broken("Traceback:", "ModuleNotFoundError: No module named 'torch'")), NO_TORCH),
-        (printing(broken("python3: Error: No module named trials.process.node")), NO_TORCH),
+        (printing(broken("python3: Error: No module named autotuner.process.node")), NO_TORCH),
         (printing(OUT_OF_MEMORY + told(type="node", exit_code=1)), "trial: oom (rank 3): OutOfMemoryError: 2 GB"),
         (
             printing(broken("Traceback:", NEVER_MET, "Exception raised from listen at socket.cpp", *STACK)),

@@ -202,7 +202,7 @@ def test_a_process_without_session_group_or_variables_of_its_trainer_is_ended_wi
 
 def test_a_node_that_somebody_else_ends_says_nothing_of_the_trial(work_dir: Path) -> None:
     def end_node() -> None:
-        (node,) = [one for one in left_over("trainer") if one.cmdline()[1:3] == ["-m", "trials.process.node"]]
+        (node,) = [one for one in left_over("trainer") if one.cmdline()[1:3] == ["-m", "autotuner.trials.process.node"]]
         node.terminate()
 
     outcome = run(work_dir, registered(), ENDLESS, Watcher(at_first_step=end_node))

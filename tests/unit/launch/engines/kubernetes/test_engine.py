@@ -246,7 +246,7 @@ def test_an_image_without_our_packages_is_told_in_python_s_own_words(held: Held)
     held.cluster.has_packages = False
     engine = held.engine()
     handle = engine.submit(order(SLEEPS))
-    assert "No module named 'trials'" in held.until(engine, handle, EngineJobPhase.ENDED).detail
+    assert "No module named 'autotuner'" in held.until(engine, handle, EngineJobPhase.ENDED).detail
 
 
 def test_a_job_of_kueue_waits_until_its_queue_lets_it_and_is_lost_when_that_takes_its_place_away(held: Held) -> None:

@@ -146,7 +146,7 @@ NOW = 1_000_000.0
 
 RUNS = Container(has_started=True)
 FAILED = Container(
-    has_started=True, exit_code=1, reason="Error", message="ModuleNotFoundError: No module named 'trials'\n"
+    has_started=True, exit_code=1, reason="Error", message="ModuleNotFoundError: No module named 'autotuner'\n"
 )
 
 
@@ -216,10 +216,10 @@ def test_a_job_ends_once_it_is_complete_and_no_pod_is_left() -> None:
 def test_a_failed_job_tells_the_last_words_of_what_failed_also_before_its_node_began() -> None:
     status = judge(running_node(0, phase="Failed", main=FAILED), node(1, is_gone=True), job=failed_job())
     assert status.phase is EngineJobPhase.ENDED
-    assert status.detail == ("pod t-1-0-abcde: exit code 1, Error: ModuleNotFoundError: No module named 'trials'")
+    assert status.detail == ("pod t-1-0-abcde: exit code 1, Error: ModuleNotFoundError: No module named 'autotuner'")
     status = judge(node(0, phase="Failed", gathering=FAILED), node(1, phase="Failed"), job=failed_job())
     assert status.phase is EngineJobPhase.ENDED
-    assert "No module named 'trials'" in status.detail
+    assert "No module named 'autotuner'" in status.detail
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_a_job_is_as_many_pods_as_nodes_at_once_tries_once_and_tells_a_pod_taken
 def test_a_node_is_given_its_accelerators_its_number_where_the_first_one_is_and_its_task() -> None:
     (container,) = pod_of(job("gpus", SETTINGS, order()))["containers"]
     assert container["resources"] == {"limits": {"nvidia.com/gpu": "8"}}
-    assert container["command"] == ["python", "-m", "trials.process.node"]
+    assert container["command"] == ["python", "-m", "autotuner.trials.process.node"]
     assert container["args"] == [
         *("--node-rank", "$(JOB_COMPLETION_INDEX)"),
         *("--master-address", "t-1-0-0-0.t-1-0-0", "--master-port", "29500"),
@@ -71,7 +71,7 @@ def test_a_pod_s_time_limit_counts_from_its_start_and_waiting_in_the_queue_is_fr
 
 def test_pods_of_several_nodes_wait_for_each_other_before_a_node_starts() -> None:
     (waits,) = pod_of(job("gpus", SETTINGS, order()))["initContainers"]
-    assert waits["command"] == ["python", "-m", "trials.process.gathering"]
+    assert waits["command"] == ["python", "-m", "autotuner.trials.process.gathering"]
     assert waits["args"][-1] == "29501"
     alone = job("gpus", SETTINGS, order(cluster=h100_cluster(num_nodes=1, accelerators_per_node=8)))
     assert "initContainers" not in pod_of(alone)

@@ -164,7 +164,7 @@ def test_a_job_is_a_driver_that_is_told_of_nodes_and_task_and_nothing_of_it_is_i
     cluster = cpu_cluster(num_nodes=2, accelerators_per_node=1, name="$(reboot)", queue="; reboot")
     wanted = order(cluster=cluster, command=("`reboot`",))
     ray.engine(python="/opt/my python", runtime_env=runtime_env).submit(wanted)
-    assert ray.job.wish["entrypoint"] == "exec '/opt/my python' -m trials.process.ray_driver"
+    assert ray.job.wish["entrypoint"] == "exec '/opt/my python' -m autotuner.trials.process.ray_driver"
     assert ray.job.wish["runtime_env"]["working_dir"] == "s3://trials.zip"
     assert ray.job.wish["runtime_env"]["env_vars"]["A"] == "b"
     assert (ray.job.order["num_nodes"], ray.job.order["bundle"]) == (2, {"CPU": 1.0})

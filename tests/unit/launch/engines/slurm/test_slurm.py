@@ -242,7 +242,7 @@ def test_the_script_tells_each_node_who_it_is_and_where_to_meet(tmp_path: Path, 
     folder.mkdir()
     said = settings(str(tmp_path), python=str(programs / "node"))
     told = run(batch_script(said, order(), folder), programs, 17).splitlines()
-    assert told[:4] == ["-m", "trials.process.node", "--node-rank", "0"]
+    assert told[:4] == ["-m", "autotuner.trials.process.node", "--node-rank", "0"]
     assert told[4:8] == ["--task", f"{folder}/task.json", "--master-address", "127.0.0.1"]
     assert told[8] == "--master-port"
     assert not (tmp_path / "evil").exists()
