@@ -24,7 +24,7 @@ COPY trials trials
 COPY migrations migrations
 COPY --from=documentation /srv/site site
 # A user by number: Kubernetes must see that it is not root. All that is written lies below its home.
-RUN if [ "$TRIALS" = 1 ]; then extras=telemetry,trials; else extras=telemetry; fi \
+RUN if [ "$TRIALS" = 1 ]; then extras=service,telemetry,trials; else extras=service,telemetry; fi \
     && pip install -c constraints.txt ".[$extras]" \
     && useradd --uid 10001 --home-dir /var/lib/autotuner autotuner && install -d -o autotuner /var/lib/autotuner
 USER 10001

@@ -14,7 +14,7 @@ PYTEST := $(BIN)/pytest -n $(CORES) --dist worksteal --durations 10
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo pictures test golden oracle engines chaos fuzz properties check docs reference format serve migrate revision container research clean
+.PHONY: help setup browser demo pictures test golden oracle engines chaos fuzz properties check docs reference format serve migrate revision container wheel research clean
 
 help:  ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -53,7 +53,7 @@ oracle: setup  ## Run the slow tests (PART=1/1): every option and every pair of 
 
 # Two engines at a time, each with daemons of its own.
 engines: setup  ## Hold every engine to its contract: a real Slurm and a real Ray on this machine, a fake Kubernetes; 13 to 18 minutes.
-	$(UV) -c constraints.txt 'ray[default]'
+	$(UV) -c constraints.txt -e '.[ray]'
 	@sh tests/engines/slurm/install.sh
 	$(BIN)/pytest -n 2 -m engine --durations 10 tests/engines
 
@@ -104,6 +104,9 @@ revision: setup  ## Draft a schema revision: make revision m="what changes".
 	@$(BIN)/autotuner migrate
 	@$(BIN)/python -c "from autotuner.service.settings import Settings; from autotuner.store.schema import write_revision; \
 	  print(write_revision(Settings().database_url, '$(m)'))"
+
+wheel: setup  ## Build the wheel, install it alone into a new environment, and ask it the ten usual questions; a minute.
+	$(BIN)/python scripts/wheel.py
 
 container: setup  ## Replay the Dockerfile's steps in a plain shell and serve from PostgreSQL.
 	@BIN=$(BIN) sh scripts/container.sh

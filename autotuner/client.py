@@ -17,6 +17,7 @@ from autotuner.core import documents
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.requests import ExplanationRequest, ExportRequest, ImportRequest, PredictionRequest
+from autotuner.extras import installing
 from autotuner.search.preview import PredictionTable
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ _STYLE = (
     ".autotuner td span{margin-right:.4em}.autotuner p,.autotuner li{max-width:60em}"
 )
 """Style of answers in a notebook, where no page has a style sheet."""
-
-_NOTEBOOK = "pip install 'parallelism-autotuner[notebook]'"
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,7 @@ class Predictions(Answer[PredictionTable]):
         try:
             from matplotlib import pyplot
         except ImportError as error:
-            raise ImportError(f"a plot needs matplotlib: {_NOTEBOOK}") from error
+            raise ImportError(f"a plot needs matplotlib: {installing('notebook')}") from error
         axes = axes or pyplot.subplots(layout="constrained", figsize=(8, 5))[1]
         dots = [Dot(x=one.peak_bytes / 1e9, y=one.mfu, name=str(one.layout)) for one in self]
         best = front(dots)
@@ -430,6 +429,6 @@ def _frame(rows: list[dict[str, Any]]) -> Any:
         try:
             import polars
         except ImportError as error:
-            raise ImportError(f"a data frame needs pandas or polars: {_NOTEBOOK}") from error
+            raise ImportError(f"a data frame needs pandas or polars: {installing('notebook')}") from error
         return polars.DataFrame(rows)
     return pandas.DataFrame(rows)

@@ -15,13 +15,18 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
+from autotuner.catalog.hardware import accelerators, load_accelerator
+from autotuner.catalog.models import load_model, models
 from autotuner.catalog.named import load
+from autotuner.catalog.software import StackProfile, load_stack, stack_profiles, stacks
+from autotuner.core.accelerator import Accelerator
 from autotuner.core.cluster import LOCAL, Cluster
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.documents import extended
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.fault_trace import at_worst
 from autotuner.core.job import Job, PhasedJob
+from autotuner.core.listed import Listed
 from autotuner.core.model import TransformerSpec
 from autotuner.core.named import KINDS, Described, StoredNames, cluster_profile, names_in, resolve, resolved
 from autotuner.core.objective import require_told
@@ -39,6 +44,7 @@ from autotuner.core.requests import (
 from autotuner.core.rules.legality import require_asked
 from autotuner.core.stack import Stack
 from autotuner.costmodel.calibration import MeasuredRuns, calibrated
+from autotuner.costmodel.evidence import NAMES
 from autotuner.search.asides import Asides, Inline
 from autotuner.search.preview import PredictionTable, Question, best_of_space, prediction_of_layout
 from autotuner.search.space.trainers import trial_rules, trial_space
@@ -421,6 +427,24 @@ class Autotuner:
 
         return self.asides.ask(read_with_model, request.text, request.format, request.num_ranks)
 
+    # ------------------------------------------------------------------ catalog
+    def list_accelerators(self) -> Listed[Accelerator]:
+        """Return the accelerators of the catalog, by name."""
+        return Listed.whole([load_accelerator(name) for name in accelerators()])
+
+    def list_catalog_models(self) -> Listed[TransformerSpec]:
+        """Return the models of the catalog, by name."""
+        return Listed.whole([load_model(name) for name in models()])
+
+    def list_stacks(self) -> Listed[Stack]:
+        """Return the training software of the catalog, with the constants that predictions use."""
+        return Listed.whole([load_stack(name) for name in stacks()])
+
+    def list_stack_profiles(self) -> Listed[StackProfile]:
+        """Return the training software of the catalog, with the measured runs that its constants were fitted to."""
+        return Listed.whole([_with_names(profile) for profile in stack_profiles()])
+
+    # ------------------------------------------------------------------ plans
     def plan(self, request: PlanRequest, hear: Callable[[int, int], None] = lambda done, known: None) -> PlanRun:
         """Compare whole clusters for a training run, and return the finished plan, which is not stored.
 
@@ -461,6 +485,15 @@ class Autotuner:
         """Close the store if it was opened."""
         if "store" in self._made:
             self.store.close()
+
+
+def _with_names(profile: StackProfile) -> StackProfile:
+    """Return the profile with the texts of answers in the place of the words that the catalog counts runs by."""
+    compared = tuple(
+        replace(entry, options={NAMES.get(word, word): count for word, count in entry.options.items()})
+        for entry in profile.compared
+    )
+    return replace(profile, compared=compared)
 
 
 def as_described(cluster: Cluster) -> Cluster:

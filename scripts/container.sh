@@ -30,7 +30,7 @@ NO_MKDOCS_2_WARNING=1 "$root/$BIN/python" -m mkdocs build -q --strict
 echo "== install as the image does, without torch"
 cd "$home"
 "$root/$BIN/python" -m venv env
-env/bin/pip install -q -c constraints.txt ".[telemetry]"
+env/bin/pip install -q -c constraints.txt ".[service,telemetry]"
 rm -rf autotuner_report.py autotuner api trials migrations documentation docs build
 env/bin/python -c "import importlib.util as u; assert u.find_spec('torch') is None, 'the service must not need torch'"
 

@@ -36,7 +36,7 @@ space='{"micro_batch_size": [2, 4, 8], "pipeline_schedule": ["1f1b"], "sequence_
   "reshard_after_forward": [false], "recompute": ["none"], "shard_level": ["none", "parameters"]}'
 
 say "sweep: a small Llama on this machine's devices, 10 real trials"
-"$BIN/autotuner" sweep --server "$url" --model llama-demo --cluster local --global-batch 16 --seq-len 128 \
+"$BIN/autotuner" sweep --server "$url" --model llama-demo --cluster local --global-batch-size 16 --seq-len 128 \
   --trials 10 --warmup-steps 1 --measured-steps 4 --measuring-seconds 2 --prune-below 0 --min-gain 0 --space "$space" --name demo
 
 if [ -t 0 ]; then

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Query
@@ -12,12 +12,11 @@ from pydantic import BaseModel, Discriminator, Tag, TypeAdapter, ValidationError
 from autotuner.api.dependencies import AppOf, CallerOf, Name
 from autotuner.api.edge.auth import needs
 from autotuner.api.openapi import problems
-from autotuner.catalog.hardware import SourcedAccelerator, accelerators, load_accelerator, sourced_accelerator
+from autotuner.catalog.hardware import SourcedAccelerator, sourced_accelerator
 from autotuner.catalog.huggingface import from_config
-from autotuner.catalog.models import load_model, models
 from autotuner.catalog.named import AS_CLUSTERS_ARE_WRITTEN, BASE, whole_model
 from autotuner.catalog.networks import NetworkPreset, network_presets
-from autotuner.catalog.software import StackProfile, load_stack, stack_profiles, stacks
+from autotuner.catalog.software import StackProfile
 from autotuner.catalog.topology.read import read_topology as read_file
 from autotuner.catalog.topology.reading import TopologyReading, TopologyRequest
 from autotuner.core.accelerator import Accelerator
@@ -30,7 +29,6 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.named import resolved
 from autotuner.core.stack import Stack
 from autotuner.core.trial_spec import TrainerOffer
-from autotuner.costmodel.evidence import NAMES
 from autotuner.door import as_described
 from autotuner.search.sampler.calibration import Lesson
 
@@ -40,9 +38,9 @@ catalog_router = APIRouter(prefix="/catalog", tags=["catalog"])
 
 
 @catalog_router.get("/accelerators", responses=problems())
-def list_accelerators() -> Document[Listed[Accelerator]]:
+def list_accelerators(app: AppOf) -> Document[Listed[Accelerator]]:
     """List the accelerators that a cluster can be named after (`h100-sxm:64`)."""
-    return Listed.whole([load_accelerator(name) for name in accelerators()])
+    return app.list_accelerators()
 
 
 @catalog_router.get("/accelerators/{name}", responses=problems(404, 422))
@@ -52,15 +50,15 @@ def read_accelerator(name: Name) -> Document[SourcedAccelerator]:
 
 
 @catalog_router.get("/models", responses=problems())
-def list_catalog_models() -> Document[Listed[TransformerSpec]]:
+def list_catalog_models(app: AppOf) -> Document[Listed[TransformerSpec]]:
     """List the built-in models."""
-    return Listed.whole([load_model(name) for name in models()])
+    return app.list_catalog_models()
 
 
 @catalog_router.get("/stacks", responses=problems())
-def list_stacks() -> Document[Listed[Stack]]:
+def list_stacks(app: AppOf) -> Document[Listed[Stack]]:
     """List the training software that a layout can be predicted for (`stack` of a prediction)."""
-    return Listed.whole([load_stack(name) for name in stacks()])
+    return app.list_stacks()
 
 
 # Training software that predictions know, and the runs behind it.
@@ -69,21 +67,12 @@ stacks_router = APIRouter(prefix="/stacks", tags=["catalog"])
 
 
 @stacks_router.get("", responses=problems())
-def list_stack_profiles() -> Document[Listed[StackProfile]]:
+def list_stack_profiles(app: AppOf) -> Document[Listed[StackProfile]]:
     """List the training software with its framework and versions, and the measured runs that it was fitted to.
 
     Its constants are at `/catalog/stacks`.
     """
-    return Listed.whole([_with_names(profile) for profile in stack_profiles()])
-
-
-def _with_names(profile: StackProfile) -> StackProfile:
-    """Return the profile with the texts of answers in the place of the words that the catalog counts runs by."""
-    compared = tuple(
-        replace(entry, options={NAMES.get(word, word): count for word, count in entry.options.items()})
-        for entry in profile.compared
-    )
-    return replace(profile, compared=compared)
+    return app.list_stack_profiles()
 
 
 # Models and clusters that callers store under a name of their own.

@@ -89,6 +89,27 @@ def is_stored_cluster(name: str) -> bool:
 
 
 @contextmanager
+def answering(server: str | None, *, opens_store: bool) -> Iterator[Autotuner | Remote]:
+    """Yield whatever answers questions: the product in this process, or a running service. Their methods are the same.
+
+    Args:
+        server: URL of a running service; None: this process answers.
+        opens_store: True if a question may name a stored cluster, so that this process opens the database.
+    """
+    if server is not None:
+        with connect(server) as client:
+            yield client
+        return
+    from autotuner.door import Autotuner
+
+    door = _with_store() if opens_store else Autotuner()
+    try:
+        yield door
+    finally:
+        door.close()
+
+
+@contextmanager
 def door_for(request: Any) -> Iterator[Autotuner]:
     """Open the product's Python API (the "door") for a block of code, and close it afterwards.
 
@@ -96,11 +117,9 @@ def door_for(request: Any) -> Iterator[Autotuner]:
     """
     from autotuner.door import Autotuner
 
-    door = _with_store() if may_name_stored(request) else Autotuner()
-    try:
+    with answering(None, opens_store=may_name_stored(request)) as door:
+        assert isinstance(door, Autotuner)
         yield door
-    finally:
-        door.close()
 
 
 def _with_store() -> Autotuner:

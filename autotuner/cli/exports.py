@@ -14,7 +14,7 @@ import typer
 
 from autotuner.catalog.models import load_model, models
 from autotuner.catalog.named import cluster_described
-from autotuner.cli.connect import ask, connect, is_stored_cluster
+from autotuner.cli.connect import answering, ask, connect, is_stored_cluster
 from autotuner.cli.console import PlainConsole, console, print_json, show
 from autotuner.cli.files import read_open, read_text, write_text
 from autotuner.cli.flags import SELDOM, Json, Server, flags
@@ -26,7 +26,10 @@ from autotuner.core.requests import ExportRequest, ImportRequest, PredictionRequ
 from autotuner.core.text import described, in_words_of, inputs_of, to_document
 
 if TYPE_CHECKING:
+    from autotuner.core.cluster import Cluster
+    from autotuner.door import Autotuner
     from autotuner.exports.target import Export, Imported
+    from autotuner.remote import Remote
     from autotuner.search.preview import PredictionTable
 
 _FORMATS = (
@@ -92,7 +95,7 @@ def _print(export: Export, written: list[Path]) -> None:
 _SHOWN = 3
 """Rows of the comparison; ``predict`` prints as many as one wants."""
 
-_JOB = {"model": "MODEL", "cluster": "CLUSTER", "global_batch": "SEQUENCES", "seq_len": "TOKENS"}
+_JOB = {"model": "MODEL", "cluster": "CLUSTER", "global_batch_size": "SEQUENCES", "seq_len": "TOKENS"}
 """Inputs of a prediction that name the job, and what stands for them where nobody says them."""
 
 
@@ -110,8 +113,8 @@ def import_(
     cluster: Annotated[
         str | None, typer.Option("--cluster", help="Cluster that it runs on, as for `autotuner predict`.")
     ] = None,
-    global_batch: Annotated[
-        str | None, typer.Option("--global-batch", help="Sequences per optimizer step, whole job.")
+    global_batch_size: Annotated[
+        str | None, typer.Option("--global-batch-size", help="Sequences per optimizer step, whole job.")
     ] = None,
     seq_len: Annotated[
         str | None, typer.Option("--seq-len", metavar="TOKENS", help="Tokens per sequence, such as 8192 or 8k.")
@@ -161,17 +164,22 @@ def import_(
     """
     from autotuner.report.export import import_report
 
-    given = {"model": model or save_model, "cluster": cluster, "global_batch": global_batch, "seq_len": seq_len}
+    given = {
+        "model": model or save_model,
+        "cluster": cluster,
+        "global_batch_size": global_batch_size,
+        "seq_len": seq_len,
+        "stack": stack,
+    }
     where = described(cluster or "", "--cluster", read_text)
     asked: dict[str, Any] = {"text": _text(config), "format": wanted, "num_ranks": ranks}
-    with connect(server, keep=isinstance(where, str) and bool(where) and is_stored_cluster(where)) as client:
+    with answering(server, opens_store=isinstance(where, str) and bool(where) and is_stored_cluster(where)) as client:
         if ranks is None and where:
-            found = client.read_cluster(where) if isinstance(where, str) else cluster_described(where)
-            asked["num_ranks"] = found.world_size
+            asked["num_ranks"] = _cluster(client, where).world_size
         read = client.import_configuration(documents.read(ImportRequest, asked))
         if save_model is not None:
             _save(read, save_model)
-        texts = _texts(read, {name: str(text) for name, text in (given | {"stack": stack}).items() if text})
+        texts = _texts(read, {name: str(text) for name, text in given.items() if text})
         if not as_json:
             show(read, import_report)
         compared = client.predict(_request(read, texts)) if cluster else None
@@ -179,6 +187,14 @@ def import_(
         print_json(documents.write(read) | {"compared": documents.write(compared)})
     else:
         _print_comparison(read, compared, texts)
+
+
+def _cluster(client: Autotuner | Remote, where: str | Mapping[str, Any]) -> Cluster:
+    if not isinstance(where, str):
+        return cluster_described(where)
+    from autotuner.remote import Remote
+
+    return client.read_cluster(where) if isinstance(client, Remote) else client.cluster(where)
 
 
 def _text(config: Sequence[str]) -> str:
@@ -211,7 +227,7 @@ def _texts(read: Imported, given: Mapping[str, str]) -> dict[str, str]:
     is_known = name in models() and load_model(name) == read.model
     known = {
         "model": name if is_known else "",
-        "global_batch": read.global_batch_size,
+        "global_batch_size": read.global_batch_size,
         "seq_len": read.seq_len,
         "stack": read.stack,
     }
@@ -224,7 +240,7 @@ def _request(read: Imported, texts: Mapping[str, str]) -> PredictionRequest:
     Raises:
         InvalidInput: Neither the configuration nor the caller says a part of the job.
     """
-    for name in ("seq_len", "global_batch", "model"):
+    for name in ("seq_len", "global_batch_size", "model"):
         if name not in texts and not (name == "model" and read.model):
             rule = "is required, since the configuration does not say it"
             a_model = "; a name, or its config.json" if name == "model" else ""

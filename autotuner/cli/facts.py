@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotuner.cli.connect import connect, tell
+from autotuner.cli.connect import ask, connect, tell
 from autotuner.cli.console import console, show
 from autotuner.cli.flags import Json, Server
 from autotuner.core.cluster import Cluster
@@ -14,7 +14,12 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.listed import Listed
 
 if TYPE_CHECKING:
+    from autotuner.core.accelerator import Accelerator
+    from autotuner.core.model import TransformerSpec
     from autotuner.core.profile import DeviceProfile
+    from autotuner.core.stack import Stack
+    from autotuner.door import Autotuner
+    from autotuner.remote import Remote
     from autotuner.store.sql import Store
 
 
@@ -25,8 +30,10 @@ def catalog(server: Server = None, as_json: Json = False) -> None:
     """
     from autotuner.report.catalog import catalog_report
 
-    with connect(server, keep=False) as service:
-        accelerators, models, stacks = service.list_accelerators(), service.list_catalog_models(), service.list_stacks()
+    def read(asked: Autotuner | Remote) -> tuple[Listed[Accelerator], Listed[TransformerSpec], Listed[Stack]]:
+        return asked.list_accelerators(), asked.list_catalog_models(), asked.list_stacks()
+
+    accelerators, models, stacks = ask(None, server, read, read)
     found = {"accelerators": accelerators, "models": models, "stacks": stacks}
     show(found, lambda _: catalog_report(accelerators.items, models.items, stacks.items), as_json=as_json)
 
@@ -38,13 +45,8 @@ def stacks(server: Server = None, as_json: Json = False) -> None:
     """
     from autotuner.report.catalog import stacks_report
 
-    tell(
-        server,
-        lambda service: service.list_stack_profiles(),
-        lambda found: stacks_report(found.items),
-        as_json=as_json,
-        keep=False,
-    )
+    found = ask(None, server, lambda door: door.list_stack_profiles(), lambda remote: remote.list_stack_profiles())
+    show(found, lambda found: stacks_report(found.items), as_json=as_json)
 
 
 def trainers(server: Server = None, as_json: Json = False) -> None:

@@ -102,7 +102,7 @@ def gate(
     10 no baseline is stored.
 
     Example: autotuner gate --model llama-demo --cluster local \
-        --global-batch 16 --seq-len 128 --layout 'dp2 mb1 fp32' --set-baseline
+        --global-batch-size 16 --seq-len 128 --layout 'dp2 mb1 fp32' --set-baseline
     """
     from autotuner.report.ci import measured_case, predicted_case
 

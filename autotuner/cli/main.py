@@ -143,6 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: The words after the program's name; None: those of this process.
     """
+    only = ""
     try:
         given = sys.argv[1:] if arguments is None else list(arguments)
         names = {*_GROUPS, *(name for modules in _COMMANDS.values() for name in modules)}
@@ -151,13 +152,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except AutotunerError as error:
-        from rich.text import Text
-
-        from autotuner.cli.console import PlainConsole
-
-        text = Text.assemble(("error", "bold red"), f": {error}")
-        PlainConsole(stderr=True).print(text, soft_wrap=True)
+        _print_error(str(error))
         sys.exit(_exit_code(error))
+    except ModuleNotFoundError as error:
+        from autotuner.extras import installing, missing_extra
+
+        extra = missing_extra(error)
+        if extra is None:
+            raise
+        _print_error(f"`autotuner {only}` needs {error.name}, which is not installed: {installing(extra)}")
+        sys.exit(2)
+
+
+def _print_error(text: str) -> None:
+    from rich.text import Text
+
+    from autotuner.cli.console import PlainConsole
+
+    PlainConsole(stderr=True).print(Text.assemble(("error", "bold red"), f": {text}"), soft_wrap=True)
 
 
 def _exit_code(error: AutotunerError) -> int:

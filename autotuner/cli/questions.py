@@ -33,7 +33,7 @@ def predict(request: PredictionRequest, output: Output = "text", server: Server 
     Exit code 7: no layout fits in memory.
 
     Example: autotuner predict --model llama-3-8b --cluster h100:8 \
-        --global-batch 64 --seq-len 8k
+        --global-batch-size 64 --seq-len 8k
     """
     from autotuner.report.prediction import predictions_report
 
@@ -53,7 +53,7 @@ def explain(
     On several nodes, it also compares ways to exchange gradients.
 
     Example: autotuner explain --model llama-3-8b --cluster h100:8 \
-        --global-batch 64 --seq-len 8k --layout 'fsdp8 mb1 recompute-selective'
+        --global-batch-size 64 --seq-len 8k --layout 'fsdp8 mb1 recompute-selective'
     """
     from autotuner.report.explanation import explanation_report
 
@@ -81,7 +81,7 @@ def phases(request: PhasesRequest, output: Output = "text", server: Server = Non
     It runs nothing on the cluster.
 
     Example: autotuner phases --model llama-3-8b --cluster h100:32 \
-        --global-batch 512 --seq-len 8k --tokens 1T \
+        --global-batch-size 512 --seq-len 8k --tokens 1T \
         --phases 'main: 95 % | long: 5 %; seq_len 131072; batch 32'
     """
     from autotuner.report.jobs import phases_report
@@ -106,7 +106,7 @@ def layers(
     With the id of a sweep, it also compares the trials of that sweep.
 
     Example: autotuner layers --model llama-3-8b --cluster h100:64@fat-tree-4to1 \
-        --global-batch 256 --seq-len 4k
+        --global-batch-size 256 --seq-len 4k
     """
     from autotuner.report.jobs import job_named, layers_report
     from autotuner.search.explain.layers import SweepLayers
@@ -128,7 +128,7 @@ _LOOKING = "looking for clusters to compare"
 _COMPARING = "comparing clusters: {} of {} pieces of work are done"
 
 
-@flags(PlanRequest, usual={"seq_len": f"{USUAL_SEQ_LEN}", "global_batch": f"{USUAL_GLOBAL_BATCH}"})
+@flags(PlanRequest, usual={"seq_len": f"{USUAL_SEQ_LEN}", "global_batch_size": f"{USUAL_GLOBAL_BATCH}"})
 def plan(
     request: PlanRequest,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Largest number of clusters to print.")] = 12,
@@ -197,7 +197,7 @@ def dry_run(request: RanksRequest, output: Output = "text") -> None:
     It runs the training step of a trial on tensors without values.
 
     Example: autotuner dry-run --model llama-3-70b --cluster h100:64 \
-        --global-batch 16 --seq-len 8k --layout 'fsdp2 tp8 pp4 1f1b mb1 sp'
+        --global-batch-size 16 --seq-len 8k --layout 'fsdp2 tp8 pp4 1f1b mb1 sp'
     """
     from autotuner.core.model import ModelSize
     from autotuner.core.named import resolved

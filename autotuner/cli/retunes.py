@@ -38,7 +38,7 @@ def add(request: RetuneCreate, server: Server = None, as_json: Json = False) -> 
     A service or `autotuner worker` starts each run when it is due.
 
     Example: autotuner retune add nightly --cron '0 2 * * *' --model llama-3-8b \
-        --cluster h100:64 --global-batch 512 --seq-len 8k
+        --cluster h100:64 --global-batch-size 512 --seq-len 8k
     """
     _told(lambda service: service.create_retune(request), server, as_json=as_json)
 

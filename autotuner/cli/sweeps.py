@@ -53,7 +53,7 @@ def sweep(
     Exit code 6: no layout was measured.
 
     Example: autotuner sweep --model llama-demo --cluster local \
-        --global-batch 16 --seq-len 128 --trials 8
+        --global-batch-size 16 --seq-len 128 --trials 8
     """
     if fault_steps is not None:
         if request.fault_trace is None:

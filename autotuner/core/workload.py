@@ -107,7 +107,7 @@ class Workload:
 
     seq_len: Annotated[Count, Typed(read_tokens, example="8192 or 8k, where k is 1,024"), Caption("Sequence length")]
     """Tokens per sequence; if sequences differ in length, the most that one may have."""
-    global_batch_size: Annotated[Count, Flag("global-batch")]
+    global_batch_size: Count
     """Sequences per optimizer step, for the whole job."""
     optimizer_state_precision: Annotated[Literal["fp32", "bf16"], Flag("optimizer-states"), Rare()] = "fp32"
     """Format of AdamW's two moments; master weights stay fp32."""

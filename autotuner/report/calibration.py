@@ -47,7 +47,7 @@ def calibrations_report(lessons: Sequence[Lesson], server: str = "") -> Report:
         name="Calibrations",
     )
     at = f" --server {server}" if server else ""
-    first = f"autotuner sweep --model llama-demo --cluster local --seq-len 128 --global-batch 16 --trials 8{at}"
+    first = f"autotuner sweep --model llama-demo --cluster local --seq-len 128 --global-batch-size 16 --trials 8{at}"
     section = Section(blocks=(table,) if lessons else (table, Code(first)))
     return Report(headline="Calibrations", facts=(_MEANING,), sections=(section,))
 

@@ -79,7 +79,7 @@ def gates_report(
         if_empty=_NONE if not total else "",
     )
     first = (
-        "autotuner gate --model llama-demo --cluster local --seq-len 128 --global-batch 16 \\\n"
+        "autotuner gate --model llama-demo --cluster local --seq-len 128 --global-batch-size 16 \\\n"
         f'  --layout "mb1 fp32" --baseline main --set-baseline{f" --server {server}" if server else ""}'
     )
     below: Sequence[Block] = [pager] if pager else []

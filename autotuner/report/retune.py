@@ -70,7 +70,7 @@ def retunes_report(retunes: Sequence[Retune], server: str = "") -> Report:
     """
     add = (
         'autotuner retune add nightly --cron "0 2 * * *" --model llama-demo --cluster local \\\n'
-        f"  --seq-len 128 --global-batch 16 --trials 8{_option(server)}"
+        f"  --seq-len 128 --global-batch-size 16 --trials 8{_option(server)}"
     )
     columns = (
         Column("retune", is_number=False),

@@ -71,7 +71,7 @@ def studies_report(studies: Sequence[StudyRun], total: int, server: str = "", pa
         if_empty=_NONE if not total else "",
     )
     first = (
-        "autotuner optimizer tune --model llama-demo --cluster local --seq-len 128 --global-batch 16 \\\n"
+        "autotuner optimizer tune --model llama-demo --cluster local --seq-len 128 --global-batch-size 16 \\\n"
         f'  --layout "mb1 fp32" --target-loss 8.5{f" --server {server}" if server else ""}'
     )
     below: Sequence[Block] = [pager] if pager else []

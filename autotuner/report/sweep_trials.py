@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from autotuner.core.comparison import ChallengeFindings, RunGroup
 from autotuner.core.field_change import difference
@@ -33,7 +34,9 @@ from autotuner.report.trial_facts import unranked_in_words
 from autotuner.report.verdicts import findings_in_words
 from autotuner.report.words import changes_in_words, counted, mfu_quantity, percent, sentence
 from autotuner.search.results.failures import FailureGroup, WayOut
-from autotuner.search.sampler.propose import LongShot, MemoryBelief
+
+if TYPE_CHECKING:  # the sampler imports Optuna, which no explanation of a layout needs
+    from autotuner.search.sampler.propose import LongShot, MemoryBelief
 
 _MOST_FAILURES = 20
 """Trials of a cause that are listed with their logs."""

@@ -33,7 +33,9 @@ def rooms() -> Rooms:
     Imports that only type checkers see are left out.
     """
     graph = grimp.build_graph("autotuner", exclude_type_checking_imports=True, cache_dir=None)
-    names = {name for name in graph.find_children("autotuner") if name != "autotuner.migrations"}  # run by Alembic alone
+    names = {
+        name for name in graph.find_children("autotuner") if name != "autotuner.migrations"
+    }  # run by Alembic alone
     for name in names:
         if graph.find_children(name):
             graph.squash_module(name)

@@ -29,9 +29,9 @@ another function.
 
 _EXAMPLE = """\
 autotuner predict --model llama-3-8b --cluster h100:8 \\
-    --global-batch 64 --seq-len 8k --layout "fsdp8 mb2 recompute-full flash bf16"
+    --global-batch-size 64 --seq-len 8k --layout "fsdp8 mb2 recompute-full flash bf16"
 autotuner predict --model llama-3-8b --cluster h100:8 \\
-    --global-batch 64 --seq-len 8k --space '{"precision": ["bf16", "fp8"]}'
+    --global-batch-size 64 --seq-len 8k --space '{"precision": ["bf16", "fp8"]}'
 """
 
 _TOPICS: Mapping[Topic, str] = {

@@ -207,7 +207,7 @@ def test_what_is_typed_is_answered_without_a_click(page: Page) -> None:
     page.get_by_label("Global batch").fill("6")
     expect(legal).not_to_have_text(before)
     page.get_by_label("Global batch").fill("many")
-    expect(page.locator("#wrong-global_batch")).to_contain_text("must be a number")
+    expect(page.locator("#wrong-global_batch_size")).to_contain_text("must be a number")
     expect(page.get_by_label("Global batch")).to_have_attribute("aria-invalid", "true")
     page.get_by_label("Global batch").fill("8")
     expect(legal).to_have_text(before)

@@ -35,7 +35,7 @@ def _backtest(path: Path) -> None:
 
 
 def _measured(path: Path) -> None:
-    texts = {"seq_len": "4096", "global_batch": "64", "measured": str(path)}
+    texts = {"seq_len": "4096", "global_batch_size": "64", "measured": str(path)}
     for run in to_document(inputs_of(PredictionRequest), texts, read_file=read_text)["measured"]:
         assert all(math.isfinite(run[name]) for name in ("step_time_s", "tokens_per_s") if name in run), run
 
@@ -45,7 +45,7 @@ TARGETS = (
     Target(
         name="measured_csv",
         check=file_reader(_measured, ".csv"),
-        seeds=(b"layout,step_time_s,tokens_per_s,model,cluster,seq_len,global_batch\ntp8 mb1,8.5,,,,8192,\n",),
+        seeds=(b"layout,step_time_s,tokens_per_s,model,cluster,seq_len,global_batch_size\ntp8 mb1,8.5,,,,8192,\n",),
         words=("layout", "step_time_s", "tokens_per_s", "is_simulated", "nan", "inf", "1e400", '"', "\0", "{", "\r"),
     ),
     Target(

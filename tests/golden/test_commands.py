@@ -32,7 +32,7 @@ HERE = Path(__file__).parent
 IMPORTS = HERE / "imports"
 TABLES = HERE.parent / "published"
 
-CLUSTER, BATCH = "--cluster h100:16", "--global-batch 128 --seq-len 8192"
+CLUSTER, BATCH = "--cluster h100:16", "--global-batch-size 128 --seq-len 8192"
 JOB = f"--model llama-3-8b {CLUSTER} {BATCH}"
 LAYOUT = "'fsdp8 tp2 mb1 sp recompute-selective flash bf16'"
 _CHOICES = {"precision": ["bf16"], "compiled": [False], "micro_batch_size": [1, 2], "tensor_parallel_degree": [1]}
@@ -44,7 +44,7 @@ FAR = {"name": "far", "accelerator": "h100", "num_nodes": 1, "accelerators_per_n
 
 def far_job(story: CommandStory) -> str:
     """Return the options of a small job on the simulated cluster."""
-    return f"--model gpt-3-125m --cluster {story.file('far.json', FAR)} --global-batch 32 --seq-len 1024"
+    return f"--model gpt-3-125m --cluster {story.file('far.json', FAR)} --global-batch-size 32 --seq-len 1024"
 
 
 def tell_predictions(story: CommandStory) -> None:
@@ -164,7 +164,7 @@ def tell_measured_trials(story: CommandStory) -> None:
 
 def tell_gates(story: CommandStory) -> None:
     far = story.file("far.json", FAR | {"accelerators_per_node": 8})
-    gate = f"gate --model llama-3-8b --cluster {far} --global-batch 64 --seq-len 8192"
+    gate = f"gate --model llama-3-8b --cluster {far} --global-batch-size 64 --seq-len 8192"
     today, files = f"{gate} --layout 'fsdp8 mb1 recompute-selective'", ("junit", "summary", "badge")
     story.run(today)
     story.json(f"{today} --set-baseline")
@@ -206,7 +206,7 @@ def tell_retunes(story: CommandStory) -> None:
 
 def tell_optimizer_studies(story: CommandStory) -> None:
     goal = "--layout 'dp2 mb1 flash bf16' --target-loss 5"
-    tune = f"optimizer tune --model gpt-3-125m --cluster h100:2 --global-batch 8 --seq-len 256 {goal} --no-wait"
+    tune = f"optimizer tune --model gpt-3-125m --cluster h100:2 --global-batch-size 8 --seq-len 256 {goal} --no-wait"
     sizes = """--space '{"global_batch_sizes": [8, 64], "optimizers": ["adamw", "lamb"]}'"""
     story.run("optimizer list")
     story.run(f"optimizer tune {far_job(story)} {goal}")
@@ -273,7 +273,9 @@ def tell_refusals(story: CommandStory) -> None:
     story.run(f"predict {JOB} --objective mfus")
     story.run(f"predict --model lama-3-8b {CLUSTER} {BATCH}")
     story.both(f"predict --model llama-3-70b --cluster h100:8 {BATCH} {SPACE}")
-    large = "gate --predict --no-dry-run --model llama-3-70b --cluster h100:64x8 --global-batch 1024 --seq-len 8192"
+    large = (
+        "gate --predict --no-dry-run --model llama-3-70b --cluster h100:64x8 --global-batch-size 1024 --seq-len 8192"
+    )
     for layout in ("fsdp16 tp8 pp4 gpipe mb1 sp", "fsdp8 tp8 pp8 1f1b mb1 sp"):  # failed, undecided
         story.run(f"{large} --against 'fsdp16 tp8 pp4 1f1b mb1 sp' --layout '{layout}'")
     story.run(f"sweep {far_job(story)} {SPACE} --trials 1 --timeout 0.5")

@@ -143,7 +143,7 @@ def test_a_gate_whose_job_is_cancelled_is_cancelled_with_it(
 ) -> None:
     slow = replace(load_cluster("h100:8"), name="slow", engine="simulated", queue="watched")
     service.put("/clusters/slow", to_plain(slow))
-    job = ["--model", "llama-3-8b", "--cluster", "slow", "--global-batch", "64", "--seq-len", "8192"]
+    job = ["--model", "llama-3-8b", "--cluster", "slow", "--global-batch-size", "64", "--seq-len", "8192"]
     options = [*job, "--layout", json.dumps(TODAY), "--baseline", number.name, "--server", service.address]
     listening = ["env", "--default-signal=INT"]  # tests in the background have it ignored
     command = [*listening, sys.executable, "-m", "autotuner.cli", "gate", *options]

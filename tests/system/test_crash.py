@@ -84,7 +84,7 @@ def test_an_interrupted_sweep_command_ends_its_trial_and_gives_the_sweep_back(
     command = [*listening, sys.executable, "-m", "autotuner.cli", "sweep", "--model", str(model), "--cluster", "cpu:2"]
     environment = {**os.environ, "AUTOTUNER_DATABASE_URL": url, "AUTOTUNER_WORK_DIR": str(tmp_path / "trials")}
     with subprocess.Popen(
-        [*command, "--global-batch", "8", "--seq-len", "64"],
+        [*command, "--global-batch-size", "8", "--seq-len", "64"],
         env=environment,
         stderr=subprocess.DEVNULL,
     ) as sweep:

@@ -62,7 +62,7 @@ def service(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def gate(service: Service, checkout: Path, commit: str, pace_s: float, *more: str) -> tuple[int, str]:
     """The gate of a commit whose steps take so long, as a step of CI runs it."""
     (checkout / "pace").write_text(str(pace_s))
-    job = ["--model", "tiny.json", "--cluster", "core.json", "--global-batch", "8", "--seq-len", "64"]
+    job = ["--model", "tiny.json", "--cluster", "core.json", "--global-batch-size", "8", "--seq-len", "64"]
     short = '{"max_warmup_steps": 2, "max_measured_steps": 5, "profiled_steps": 0, "max_repeats": 0}'
     options = [*job, "--trainer", "ours", "--layout", "mb1 fp32", "--trial", short, "--software", commit, *more]
     command = [sys.executable, "-m", "autotuner.cli", "gate", *options, "--server", service.address]

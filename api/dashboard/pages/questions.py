@@ -30,7 +30,7 @@ PREDICT = Question(
     request=PredictionRequest,
     ask=App.predict,
     report=predictions_report,
-    usual={"model": "llama-3-8b", "cluster": "h100:8", "seq_len": "8192", "global_batch": "64"},
+    usual={"model": "llama-3-8b", "cluster": "h100:8", "seq_len": "8192", "global_batch_size": "64"},
     nothing_asked="How fast every legal layout of this job is predicted to be, whether it fits in memory, and where "
     "the time of a step goes. Where nothing fits: what is missing, and what would help.",
 )
@@ -56,7 +56,7 @@ PHASES = Question(
         "model": "llama-3-8b",
         "cluster": "h100:32",
         "seq_len": "8192",
-        "global_batch": "512",
+        "global_batch_size": "512",
         "tokens": "1T",
         "phases": "warm-up: 5 %; batch 128\nmain: 75 %\nthin network: 15 %; bandwidth 10gbit\n"
         "long: 5 %; seq_len 131072; batch 32",
@@ -98,7 +98,7 @@ PLAN = Question(
         "tokens": "2T",
         "deadline": "60d",
         "seq_len": f"{USUAL_SEQ_LEN}",
-        "global_batch": f"{USUAL_GLOBAL_BATCH}",
+        "global_batch_size": f"{USUAL_GLOBAL_BATCH}",
     },
     progress=lambda run: None if run.result is not None else (run.progress.num_done, run.progress.num_known),
     nothing_asked="Which cluster of the catalog trains this model in time and for least, how sure that is, what one "

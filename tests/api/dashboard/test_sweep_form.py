@@ -47,7 +47,7 @@ JOB = [
     ("cluster.accelerator", "h100-sxm"),
     ("cluster.count", "8"),
     ("seq_len", "4096"),
-    ("global_batch", "64"),
+    ("global_batch_size", "64"),
 ]
 
 
@@ -268,7 +268,7 @@ FORM: dict[str, Any] = {
     "cluster.accelerator": "h100-sxm",
     "cluster.count": "8",
     "seq_len": "4096",
-    "global_batch": "64",
+    "global_batch_size": "64",
     "loss_gate": "yes",
     "history": "yes",
     "once": "a form",

@@ -10,7 +10,7 @@ import pytest
 
 from autotuner.cli import main
 
-JOB = ["--model", "llama-3-70b", "--cluster", "h100:64", "--global-batch", "1024", "--seq-len", "8192"]
+JOB = ["--model", "llama-3-70b", "--cluster", "h100:64", "--global-batch-size", "1024", "--seq-len", "8192"]
 
 
 class CommandLine:

@@ -74,7 +74,7 @@ def test_a_cluster_is_added_from_options_and_a_file_and_has_what_is_usual_around
 
 def test_a_prediction_names_a_stored_cluster_and_this_machine_is_not_checked(registered: CommandLine) -> None:
     registered.run(*ADD)
-    job = ("--model", "llama-demo", "--cluster", "pair", "--global-batch", "8", "--seq-len", "64", "--limit", "1")
+    job = ("--model", "llama-demo", "--cluster", "pair", "--global-batch-size", "8", "--seq-len", "64", "--limit", "1")
     assert "on pair, 8 sequences" in registered.run("predict", *job)
     registered.run("cluster", "add", "here", "--accelerator", "cpu")
     registered.run("cluster", "check", "here", code=2)
@@ -213,7 +213,7 @@ def test_a_machine_that_has_a_profile_measures_its_links_alone(cli: CommandLine)
 
 
 def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    job = ["--model", "llama-demo", "--cluster", "cpu:2", "--global-batch", "2", "--seq-len", "32"]
+    job = ["--model", "llama-demo", "--cluster", "cpu:2", "--global-batch-size", "2", "--seq-len", "32"]
     with pytest.raises(SystemExit) as ended:
         main(["dry-run", *job, "--layout", "zero2 mb1 fp32", "--json"])
     assert not ended.value.code

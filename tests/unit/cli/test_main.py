@@ -53,7 +53,7 @@ def test_a_call_without_a_command_prints_the_help_and_its_version_alone(cli: Com
 
 
 def test_names_of_the_catalog_are_read_in_any_case_and_printed_in_lower_case(cli: CommandLine) -> None:
-    job = ["--global-batch", "64", "--seq-len", "8k", "--layout", "FSDP8 mb1 recompute-full"]
+    job = ["--global-batch-size", "64", "--seq-len", "8k", "--layout", "FSDP8 mb1 recompute-full"]
     told = cli.run("predict", "--model", "Llama-3-8B", "--cluster", "H100:8", "--stack", "Torch", *job)
     assert told == cli.run("predict", "--model", "llama-3-8b", "--cluster", "h100:8", "--stack", "torch", *job)
 
@@ -67,7 +67,7 @@ def test_a_prediction_imports_no_server_no_sampler_no_database_and_nothing_of_tr
 WIDTH = 78
 """Characters of a line that a terminal of 80 columns shows without a break; help is indented by one on each side."""
 
-USUAL = {"model", "cluster", "global_batch", "seq_len", "layout", "limit", "server", "as_json"}
+USUAL = {"model", "cluster", "global_batch_size", "seq_len", "layout", "limit", "server", "as_json"}
 
 
 def leaves(group: Any, *path: str) -> Iterator[tuple[str, Any]]:
@@ -176,16 +176,18 @@ LAYOUT = "fsdp8 tp8 mb1 sp recompute-full"
 TODAY = "--layout 'fsdp8 mb1 recompute-selective'"
 PAIR = "cluster add pair --accelerator cpu --nodes 2 --per-node 2"
 SWEEP = f"sweep {GIVEN} --no-wait"
-OF_A_LARGE_JOB = "sweep --model llama-3-70b --global-batch 1024 --seq-len 8192 --no-wait"
-PLAN = "plan --model llama-3-8b --tokens 100B --global-batch 256"
-GATE = "gate --model llama-3-8b --cluster dream.json --global-batch 64 --seq-len 8192"
-PREDICTED = "gate --predict --no-dry-run --model llama-3-70b --cluster h100:64x8 --global-batch 1024 --seq-len 8192"
-DRY_RUN = "dry-run --model llama-3-70b --cluster h100:64 --global-batch 64 --seq-len 8192"
+OF_A_LARGE_JOB = "sweep --model llama-3-70b --global-batch-size 1024 --seq-len 8192 --no-wait"
+PLAN = "plan --model llama-3-8b --tokens 100B --global-batch-size 256"
+GATE = "gate --model llama-3-8b --cluster dream.json --global-batch-size 64 --seq-len 8192"
+PREDICTED = (
+    "gate --predict --no-dry-run --model llama-3-70b --cluster h100:64x8 --global-batch-size 1024 --seq-len 8192"
+)
+DRY_RUN = "dry-run --model llama-3-70b --cluster h100:64 --global-batch-size 64 --seq-len 8192"
 
 REFUSED = [
     (f"predict {GIVEN} --model llama-3-70x", 3, "did you mean 'llama-3-70b'"),
     (f"predict {GIVEN} --cluster h100:63", 2, "nearest legal value"),
-    (f"predict {GIVEN} --global-batch 0", 2, "--global-batch = 0: must be above 0"),
+    (f"predict {GIVEN} --global-batch-size 0", 2, "--global-batch-size = 0: must be above 0"),
     (f"predict {GIVEN} --space {{", 2, "must be JSON"),
     (f"""predict {GIVEN} --space '{{"recompte": ["none"]}}'""", 2, "recompute"),
     (f"predict {GIVEN} --model missing.json", 2, "cannot be read"),
@@ -202,7 +204,7 @@ REFUSED = [
     (f"explain {GIVEN} --layout fsdp64 --stack megatrn", 3, "did you mean 'megatron'"),
     (f"explain {GIVEN}", 2, "--layout"),
     ("explain sw-none-0000", 3, "no trial 'sw-none-0000'"),
-    ("explain sw-none-0000 --global-batch 8", 2, "must be left out when a trial is given"),
+    ("explain sw-none-0000 --global-batch-size 8", 2, "must be left out when a trial is given"),
     ("explain sw-none-0000 --stack torch", 2, "must be left out when a trial is given"),
     (f"export '{LAYOUT}' {GIVEN} --format fortran", 2, "must be one of megatron-lm"),
     (f"export '{LAYOUT}' {shlex.join(JOB[:-2])} --format torchrun", 2, "--seq-len"),

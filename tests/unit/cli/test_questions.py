@@ -51,7 +51,7 @@ def test_predict_marks_fp8_and_shows_the_best_though_what_runs_today_cannot(cli:
 
 
 def test_predict_has_an_exit_code_of_its_own_where_nothing_fits(cli: CommandLine) -> None:
-    job = ["--model", "llama-3-70b", "--cluster", "h100:8", "--global-batch", "64", "--seq-len", "8192"]
+    job = ["--model", "llama-3-70b", "--cluster", "h100:8", "--global-batch-size", "64", "--seq-len", "8192"]
     text = cli.run("predict", *job, code=7)
     assert "nothing fits: the nearest layout lacks" in text
     assert "the smallest cluster that does: " in text
@@ -60,7 +60,7 @@ def test_predict_has_an_exit_code_of_its_own_where_nothing_fits(cli: CommandLine
 
 def test_the_first_line_says_how_large_a_model_is_and_names_a_cluster_not_its_file(cli: CommandLine) -> None:
     assert cli.run("predict", *JOB, "--limit", "1").startswith("llama-3-70b (70.6B parameters) on h100:64, 1024 ")
-    sparse = ("--model", "mixtral-8x7b", "--cluster", "h100:8", "--global-batch", "64", "--seq-len", "8192")
+    sparse = ("--model", "mixtral-8x7b", "--cluster", "h100:8", "--global-batch-size", "64", "--seq-len", "8192")
     said = "mixtral-8x7b (46.7B parameters, 12.9B active)"
     assert cli.run("explain", *sparse, "--layout", "fsdp8 ep8").startswith(f"{said}: fsdp8 ep8")
     path = cli.directory / "written.json"
@@ -146,7 +146,7 @@ def test_the_rules_of_a_sweep_that_measured_nothing_have_no_pairs(cli: CommandLi
 
 
 # ---------------------------------------------------------------- plan
-RUN = ("--model", "llama-3-8b", "--tokens", "100B", "--global-batch", "256")
+RUN = ("--model", "llama-3-8b", "--tokens", "100B", "--global-batch-size", "256")
 SMALL = ("--accelerators", "h100", "--sizes", "16", "--space", '{"recompute": ["none"], "tensor_parallel_degree": [1]}')
 
 
@@ -209,7 +209,7 @@ def test_a_script_is_read_as_the_layout_with_its_model_and_job(cli: CommandLine,
     assert "llama-3-70b (70.6B parameters)" in text
     assert "64 ranks; 1024 sequences of 8192 tokens" in text
     assert "ignored" in text
-    job = "--model llama-3-70b --cluster CLUSTER --global-batch 1024 --seq-len 8192"
+    job = "--model llama-3-70b --cluster CLUSTER --global-batch-size 1024 --seq-len 8192"
     assert f"autotuner explain {job} --layout '{WRITTEN}'" in text
     assert f"autotuner predict {job} --current '{WRITTEN}' --format torchrun" in text
 

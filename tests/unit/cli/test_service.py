@@ -83,7 +83,7 @@ def test_trainers_are_listed_with_what_a_sweep_may_search_with_each_which_names_
         assert words in text
     (item,) = trainers.run_json("trainers")["items"]
     assert item["options"] == ["micro_batch_size"]
-    job = ("--model", "llama-3-8b", "--cluster", "cpu:1", "--global-batch", "4", "--seq-len", "64")
+    job = ("--model", "llama-3-8b", "--cluster", "cpu:1", "--global-batch-size", "4", "--seq-len", "64")
     created = trainers.run_json("sweep", *job, "--trainer", "loop", "--no-wait")
     assert created["request"]["trainer"]["name"] == "loop"
     trainers.run("sweep", *job, "--trainer", "lop", "--no-wait", code=3)
@@ -97,7 +97,7 @@ def test_without_any_it_says_how_to_register_one(cli: CommandLine) -> None:
     assert "AUTOTUNER_TRAINERS" in cli.run("trainers")
 
 
-RETUNED = ("--model", "gpt-3-125m", "--cluster", "h100:2", "--global-batch", "8", "--seq-len", "256")
+RETUNED = ("--model", "gpt-3-125m", "--cluster", "h100:2", "--global-batch-size", "8", "--seq-len", "256")
 ADD = (
     "retune",
     "add",

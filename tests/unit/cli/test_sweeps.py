@@ -33,7 +33,7 @@ def tiny_sweep(directory: Path, *more: str) -> list[str]:
     """A sweep of the tiny model on two cores."""
     model = directory / "tiny.json"
     model.write_text(json.dumps(to_plain(tiny_model())))
-    job = ["--model", str(model), "--cluster", "cpu:2", "--global-batch", "8", "--seq-len", "64"]
+    job = ["--model", str(model), "--cluster", "cpu:2", "--global-batch-size", "8", "--seq-len", "64"]
     return ["sweep", *job, "--warmup-steps", "0", "--measured-steps", "1", *more]
 
 
@@ -66,7 +66,7 @@ def test_a_sweep_that_is_waited_for_runs_its_trials_and_prints_their_ranking(cli
 def test_a_sweep_on_a_simulated_cluster_runs_at_any_size_and_says_that_nothing_was_measured(cli: CommandLine) -> None:
     cluster = cli.directory / "dream.json"
     cluster.write_text(json.dumps({"base": "h100:1024", "name": "dream", "engine": "simulated"}))
-    job = ["--model", "llama-3-8b", "--cluster", str(cluster), "--global-batch", "1024", "--seq-len", "4096"]
+    job = ["--model", "llama-3-8b", "--cluster", str(cluster), "--global-batch-size", "1024", "--seq-len", "4096"]
     space = {"precision": ["bf16"], "tensor_parallel_degree": [1], "pipeline_parallel_degree": [1], "compiled": [True]}
     text = cli.run("sweep", *job, "--trials", "2", "--space", json.dumps(space))
     assert "on dream simulated: complete" in text
@@ -102,7 +102,7 @@ def test_a_sweep_as_json_that_is_terminated_prints_how_far_it_came(
     monkeypatch.setattr("autotuner.cli.follow.follow", terminated)
     simulated = cli.directory / "simulated.json"
     simulated.write_text('{"name": "far", "accelerator": "h100", "num_nodes": 1, "engine": "simulated"}')
-    job = ("--model", "gpt-3-125m", "--cluster", str(simulated), "--global-batch", "8", "--seq-len", "256")
+    job = ("--model", "gpt-3-125m", "--cluster", str(simulated), "--global-batch-size", "8", "--seq-len", "256")
     found = json.loads(cli.run("sweep", *job, "--trials", "1", "--json", code=130))
     assert found["sweep"]["id"].startswith("sw-")
     assert "trials" in found
@@ -222,7 +222,7 @@ def gate_job(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("AUTOTUNER_POLL_S", "0.05")
     path = cli.directory / "dream.json"
     path.write_text(json.dumps(to_plain(replace(load_cluster("h100:8"), name="dream", engine="simulated"))))
-    return ["gate", "--model", "llama-3-8b", "--cluster", str(path), "--global-batch", "64", "--seq-len", "8192"]
+    return ["gate", "--model", "llama-3-8b", "--cluster", str(path), "--global-batch-size", "64", "--seq-len", "8192"]
 
 
 def test_without_a_layout_the_best_that_is_found_is_judged(cli: CommandLine, gate_job: list[str]) -> None:
@@ -233,7 +233,7 @@ def test_without_a_layout_the_best_that_is_found_is_judged(cli: CommandLine, gat
     assert found["result"]["findings"]["measured"]["recompute"] == "selective"
 
 
-GATE_JOB = ["--model", "llama-3-70b", "--cluster", "h100:64x8", "--global-batch", "1024", "--seq-len", "8192"]
+GATE_JOB = ["--model", "llama-3-70b", "--cluster", "h100:64x8", "--global-batch-size", "1024", "--seq-len", "8192"]
 TODAY = "fsdp16 tp8 pp4 1f1b mb1 sp"
 PREDICT = ["gate", "--predict", "--no-dry-run", *GATE_JOB, "--against", TODAY]
 
@@ -263,7 +263,7 @@ def test_a_configuration_of_a_trainer_is_read_as_a_layout(cli: CommandLine) -> N
 
 @pytest.mark.oracle
 def test_memory_is_counted_in_a_dry_run(cli: CommandLine) -> None:
-    gate_job = ["--model", "llama-demo", "--cluster", "cpu:2", "--global-batch", "2", "--seq-len", "32"]
+    gate_job = ["--model", "llama-demo", "--cluster", "cpu:2", "--global-batch-size", "2", "--seq-len", "32"]
     found = cli.run_json("gate", "--predict", *gate_job, "--layout", "zero2 mb1 fp32")
     assert found["peak"]["is_counted"]
 

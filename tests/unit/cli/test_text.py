@@ -89,7 +89,7 @@ def test_what_a_clone_does_not_say_is_as_of_the_original_and_no_default_is_promi
 
 def test_a_value_that_is_missing_as_a_whole_is_told_by_the_flags_that_it_needs() -> None:
     error = in_words_of(inputs_of(SweepCreate), InvalidInput("workload", None, "is required"))
-    assert [one.field for one in error.complaints] == ["--seq-len, --global-batch"]
+    assert [one.field for one in error.complaints] == ["--seq-len, --global-batch-size"]
 
 
 def test_a_cluster_for_trials_may_be_a_file(tmp_path: Path) -> None:
