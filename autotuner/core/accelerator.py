@@ -1,7 +1,7 @@
 """Accelerator: the rates, memory and power of one device, and the measured times of CPU cores.
 
-On a GPU the host launches kernels while the device computes. A core does both, one after the other, and what it calls
-may take longer than what it computes, above all where layers are distributed tensors.
+On a GPU the host launches kernels while the device computes. A CPU core calls each operation and then computes it. The
+calls may take longer than the computation, above all where layers are distributed tensors.
 """
 
 from __future__ import annotations
@@ -54,19 +54,20 @@ class CoreTimes:
     """Measured extra times of a CPU core for one micro-batch, such as dispatch and waiting."""
 
     layer: PassTimes
-    """A layer that nothing splits."""
+    """Times of a layer that is not split or sharded."""
     ends: PassTimes
-    """Embedding, last norm, output and loss together."""
+    """Times of embedding, last norm, output and loss together."""
     selective: PassTimes
-    """A layer that recomputes what products do not need, each operation of which is watched."""
+    """Times of a layer that recomputes everything except matrix products. PyTorch then intercepts each operation."""
     full: PassTimes
-    """A layer that recomputes all."""
+    """Times of a layer with full recomputation."""
     sharded: ShardTimes | None
-    """A layer whose parameters are sharded; None where there was one rank."""
+    """Times of a layer whose parameters are sharded; None if the profile ran on one rank."""
     split: tuple[SplitTimes, ...]
-    """Layers on tensor ranks, by their number, with and without sequence parallelism."""
+    """Times of a layer that tensor ranks split: one entry per number of ranks, with and without sequence
+    parallelism."""
     pointwise_bytes_per_s: float
-    """Bandwidth at which pointwise work between products seems to move its operands once."""
+    """Bandwidth that explains the measured time of pointwise operations if each of them moves its operands once."""
 
 
 @value
@@ -75,7 +76,7 @@ class MeasuredGemm:
 
     precision: Precision
     peak_share: PositiveShare
-    """Share of the stated peak that large products reach."""
+    """Share of the stated peak that large matrix products reach."""
 
 
 @value
@@ -85,9 +86,11 @@ class MeasuredAttention:
     kernel: AttentionKernel
     precision: Precision
     forward_share: Positive
-    """Share of the stated peak that two products reach, as if all pairs of tokens met, causal or not."""
+    """Share of the stated peak that the two products of a forward pass reach. Masked scores are counted, as if
+    attention were not causal."""
     backward_share: Positive
-    """Share that the five products of a backward pass reach. The backward pass computes the scores again."""
+    """Share of the stated peak that the five products of a backward pass reach. The backward pass computes the scores
+    again."""
 
 
 @value
@@ -107,36 +110,40 @@ class Accelerator:
     memory_bandwidth_bytes_per_s: Positive
     """Bandwidth of the device's own memory, as its maker states it."""
     fp32_flop_per_s: Positive
-    """Dense peak of matrix multiplication."""
+    """Dense peak of matrix products in fp32."""
     bf16_flop_per_s: NonNegative
-    """Dense peak of matrix multiplication; 0 where the format is missing."""
+    """Dense peak of matrix products in bf16; 0 where the format is missing."""
     fp8_flop_per_s: NonNegative
-    """Dense peak of matrix multiplication; 0 where the format is missing."""
+    """Dense peak of matrix products in fp8; 0 where the format is missing."""
     peak_source: str
     """Source of the peaks: a data sheet with its date, or a measurement."""
     power_w: NonNegative
     """Highest power draw, as its maker states it; 0 where it is not known."""
     sustained_share: PositiveShare = 0.9
-    """Share of its short-benchmark rate that it keeps through a training step, because power and heat
+    """Share of its short-benchmark rate that the accelerator keeps through a training step, because power and heat
     limit the clock."""
     kernel_launch_s: Seconds = 5e-6
-    """Time between two dependent kernels that do nothing. On a CPU it is the time to dispatch one operation."""
+    """Time between two dependent kernels that do nothing. On a CPU: the time to dispatch one operation."""
     attention_kernels: tuple[AttentionKernel, ...] = (AttentionKernel.MATH,)
-    """Implementations that run on it."""
+    """Attention kernels that run on the accelerator."""
     peak_is_measured: bool = False
-    """True if the peaks are GEMM rates of this machine, so that a trial here need not measure them again."""
+    """True if the peaks are matrix-product rates that were measured on this machine, so that its trials do not measure
+    them again."""
     host_bandwidth_bytes_per_s: Positive = 31.5e9
-    """Bandwidth between its memory and the host's, in one direction, as the maker states it."""
+    """Bandwidth between the accelerator's memory and the host's, in one direction, as the maker states it."""
     measured_gemm: tuple[MeasuredGemm, ...] = ()
-    """Results of a profile of this device, which replace those of the catalog; empty without a profile."""
+    """Matrix-product results of a profile of this device. They replace those of the catalog; empty without a
+    profile."""
     measured_attention: tuple[MeasuredAttention, ...] = ()
-    """Results of a profile for attention on this device; empty without a profile."""
+    """Attention results of a profile of this device; empty without a profile."""
     fp4_flop_per_s: NonNegative = 0.0
-    """Dense peak of nvfp4; 0 where the format is missing."""
+    """Dense peak of matrix products in nvfp4; 0 where the format is missing."""
     fp8_sustained_share: PositiveShare | None = None
-    """Share of the rate that it keeps where products are in fp8; None: the same as in other formats."""
+    """Share of its short-benchmark rate that the accelerator keeps where products are in fp8; None: the same as in
+    other formats."""
     fp4_sustained_share: PositiveShare | None = None
-    """Share of the rate that it keeps where products are in nvfp4; None: the same as in other formats."""
+    """Share of its short-benchmark rate that the accelerator keeps where products are in nvfp4; None: the same as in
+    other formats."""
     fp8_recipes: tuple[Fp8Recipe, ...] = (Fp8Recipe.TENSORWISE, Fp8Recipe.ROWWISE, Fp8Recipe.DELAYED)
     """Ways to scale fp8 values that the device supports, if it multiplies fp8 at all."""
     core: CoreTimes | None = None

@@ -45,11 +45,12 @@ class Quota:
     """The limits of one caller. A limit that is None does not apply."""
 
     unfinished_sweeps: Count | None = None
-    """Sweeps of the caller that wait, run or are paused, at once."""
+    """Most sweeps of the caller that may wait, run or be paused at once."""
     accelerator_hours_per_day: Positive | None = None
-    """Accelerator-hours of all sweeps of the caller over the last 24 hours, with what unfinished ones may yet take."""
+    """Most accelerator-hours of the caller's sweeps over the last 24 hours, including the hours that unfinished sweeps
+    may still use."""
     requests_per_minute: Count | None = None
-    """Requests in any minute, to one process of the service."""
+    """Most requests of the caller in any minute, to one process of the service."""
 
     @property
     def is_limiting_sweeps(self) -> bool:
@@ -66,7 +67,8 @@ class Usage:
     accelerator_hours: float
     """Accelerator-hours of trials and convergence gates over the last 24 hours, including those that still run."""
     promised_hours: float | None
-    """Accelerator-hours that unfinished sweeps may still use by their budgets; None where one has no such budget."""
+    """Accelerator-hours that unfinished sweeps may still use by their budgets; None if any unfinished sweep has no such
+    budget."""
 
 
 DAY_S = 24 * 3600.0
@@ -152,11 +154,11 @@ class Caller:
     """The caller of a request, identified by a token, a session or a proxy, with scope and quota."""
 
     name: str
-    """Owner of everything that the caller makes; empty if the service asks nobody to log in."""
+    """Name of the caller, who owns everything that the caller makes; empty if the service has no login."""
     scope: Scope
     quota: Quota = field(default_factory=Quota)
     token_id: str | None = None
-    """Id of the token that was shown; None if no token was shown."""
+    """Id of the token that the caller sent; None if the caller sent none."""
 
     def may_change(self, created_by: str) -> bool:
         """Return True if the caller may change an object that ``created_by`` made.
@@ -192,20 +194,20 @@ class Token:
     """A token as it is stored and shown, without its secret."""
 
     id: str
-    """Part of the token's text, so that only one row is read to check a token."""
+    """Id of the token. The token's text begins with it, so that only one row is read to check a token."""
     name: str
     """Name of the person or program that holds the token. A name may have several tokens and owns what they make."""
     scope: Scope
     quota: Quota = field(default_factory=Quota)
     created_at: float
     created_by: str = ""
-    """Name of the caller who made it."""
+    """Name of the caller who made the token."""
     expires_at: float | None = None
-    """Epoch seconds; None: never."""
+    """Time when the token expires, in epoch seconds; None: never."""
     revoked_at: float | None = None
-    """Time when it was revoked, in epoch seconds; None: it was not revoked."""
+    """Time when the token was revoked, in epoch seconds; None: it was not revoked."""
     last_used_at: float | None = None
-    """Time of its last use, in epoch seconds, to the minute."""
+    """Time when the token was last used, in epoch seconds, to the minute."""
 
     def is_valid(self, now: float) -> bool:
         """Return True if the token is neither revoked nor expired at the time ``now``, in epoch seconds."""
@@ -246,7 +248,7 @@ class CallerUsage:
     """Your scope."""
     quota: Quota
     token_id: str | None
-    """Id of the token that let you in, also through a session; null if a proxy did, or if the service has no login."""
+    """Id of the token that you logged in with; null if a proxy logged you in, or if the service has no login."""
     usage: Usage
     """Your usage now; accelerator-hours are those of the last 24 hours."""
 
@@ -267,13 +269,14 @@ class AuditEntry:
     """A record of one request that changed something, or that was refused because of its caller."""
 
     at: float
-    """Epoch seconds."""
+    """Time of the request, in epoch seconds."""
     caller: str
     """Name of the caller; empty if the service has no login, or if the caller could not be identified."""
     token_id: str | None
-    """Id of the token that was shown."""
+    """Id of the token that the caller sent."""
     action: str
-    """Operation of the REST API, such as ``cancel_run``; the HTTP method if the request was refused before."""
+    """Operation of the REST API, such as ``cancel_run``; the HTTP method if the request was refused before an operation
+    was found."""
     subject: str
     """Path that the request was for, such as ``/api/v1/runs/sw-k3v7q2mxn5/cancel``."""
     status: int

@@ -10,7 +10,7 @@ from autotuner.core.errors import InvalidInput
 _GIGA = 1e9
 _MINUTE_S = 60.0
 _BINARY = {"k": 1024, "m": 1024**2}
-"""Factors of a number of tokens by the letter behind it, in upper or lower case."""
+"""Multipliers of a number of tokens, by the letter after the number, in upper or lower case."""
 
 _SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _UNITS_S = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
@@ -94,7 +94,7 @@ def written_prices(prices: Mapping[str, float]) -> str:
 
 
 def _nearest_price(text: str) -> str:
-    """Return a legal price that keeps the accelerator or the number of the text."""
+    """Return a legal price text near the given one: its accelerator or its number is kept."""
     name = text.partition("=")[0].strip()
     return f"h100={name}" if re.fullmatch(_NUMBER, name) else f"{name or 'h100'}=2.1"
 

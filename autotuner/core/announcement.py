@@ -1,4 +1,4 @@
-"""Announcements: the outcomes that webhooks and feeds are told, and the state of their deliveries."""
+"""Announcements: outcomes that are sent to webhooks and shown in feeds, and the state of their deliveries."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ ANNOUNCEMENT_MEANINGS: Mapping[AnnouncementKind, str] = {
     AnnouncementKind.SWEEP_FINISHED: "A sweep that somebody asked for ended.",
     AnnouncementKind.WEBHOOK_TEST: "A test that is posted to one webhook and never stored.",
 }
-"""The meaning of each kind."""
+"""Meaning of each kind of announcement."""
 
 
 @value
@@ -83,18 +83,18 @@ class Announcement:
 
     id: str
     at: float
-    """Epoch seconds."""
+    """Time of the outcome, in epoch seconds."""
     kind: AnnouncementKind
     title: str
     """A title of one line."""
     text: str
-    """The outcome in the words of its record."""
+    """Description of the outcome, in the words of its record."""
     path: str
-    """Path of its page, below the service's address."""
+    """Path of the page that shows the outcome, below the service's address."""
     subject_id: str
     """Id of the run, gate or sweep."""
     facts: dict[str, object]
-    """Numbers and names for programs, without nesting."""
+    """Numbers and names for programs, as a flat object."""
 
 
 class PayloadFormat(StrEnum):
@@ -111,13 +111,13 @@ class Webhook:
     name: str
     url: str
     secret: str
-    """Key of the signature; never shown again."""
+    """Key that signs the deliveries; never shown again."""
     kinds: tuple[AnnouncementKind, ...] = ()
-    """Kinds of announcements that it wants; empty: all."""
+    """Kinds of announcements that the webhook gets; empty: all."""
     format: PayloadFormat = PayloadFormat.JSON
     created_at: float = 0.0
     created_by: str = ""
-    """Name of the caller who added it; empty where the service asks nobody."""
+    """Name of the caller who added the webhook; empty if the service has no login."""
 
 
 @value
@@ -129,11 +129,11 @@ class WebhookCreate:
     url: str
     """Address that announcements are posted to."""
     kinds: tuple[AnnouncementKind, ...] = ()
-    """Kinds of announcements that it wants; empty: all."""
+    """Kinds of announcements that the webhook gets; empty: all."""
     format: PayloadFormat = PayloadFormat.JSON
     """`json` for programs, `slack` for an incoming webhook of Slack or of a service that understands its messages."""
     secret: str | None = None
-    """Key of the signature, `whsec_` and base64; left out, one is made."""
+    """Key that signs the deliveries: `whsec_` and base64; left out, the service makes one."""
 
 
 @value
@@ -142,17 +142,17 @@ class WebhookStanding:
 
     name: str
     posts_to: str
-    """Scheme and host of its URL. The rest of a URL is often a credential."""
+    """Scheme and host of the webhook's URL. The rest is not shown, because it is often a credential."""
     kinds: tuple[AnnouncementKind, ...]
-    """Kinds of announcements that it wants; empty: all."""
+    """Kinds of announcements that the webhook gets; empty: all."""
     format: PayloadFormat
     created_at: float
     num_pending: int
-    """Deliveries that are still to be made."""
+    """Number of deliveries that are not made yet."""
     num_dead: int
-    """Deliveries that were given up."""
+    """Number of deliveries that were given up after too many attempts."""
     created_by: str = ""
-    """Name of the caller who added it; empty if the service has no login."""
+    """Name of the caller who added the webhook; empty if the service has no login."""
 
 
 @value
@@ -161,7 +161,7 @@ class WebhookCreated:
 
     webhook: WebhookStanding
     secret: str
-    """Key of its signatures, for the receiver; never shown again."""
+    """Key that signs the deliveries, for the receiver; never shown again."""
 
 
 @value
@@ -197,11 +197,11 @@ class Delivery:
     announcement: Announcement
     state: DeliveryState
     attempts: int = 0
-    """Number of times it was posted."""
+    """Number of times the announcement was posted to the webhook."""
     created_at: float
     next_attempt_at: float | None = None
-    """Epoch seconds of the next attempt. While an attempt runs, the time when its sender counts as dead. None once it
-    has ended."""
+    """Time of the next attempt, in epoch seconds; None once the delivery has ended. While an attempt runs, this is the
+    time after which its worker counts as dead."""
     ended_at: float | None = None
     detail: str = ""
     """The last answer of the receiver, or the reason why it could not be reached."""
@@ -212,9 +212,9 @@ class WebhookAnswer:
     """The receiver's answer to one post to a webhook."""
 
     status: int | None
-    """HTTP status; None if no answer came."""
+    """HTTP status of the receiver's answer; None if no answer came."""
     detail: str
-    """The answer, or the reason why none came, on one line."""
+    """Text of the answer, or the reason why no answer came, on one line."""
     retry_after_s: float | None = None
     """Seconds that the receiver asks to wait; None if it does not say."""
 

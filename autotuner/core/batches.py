@@ -1,8 +1,8 @@
 """Batches of sequences of different lengths: their lengths, and their assignment to data-parallel ranks.
 
-Trials and predictions assign sequences by the same functions. Every way assigns each sequence once and the same number
-to each rank, so that a step learns from the same batch. After the sampler and the exchange within nodes of arXiv
-2402.02447 (MLPerf training v1.1 and v2.0, BERT).
+Trials and predictions assign sequences by the same functions. Every method assigns each sequence once, and the same
+number of sequences to each rank, so that all methods train on the same batch. The methods follow the sampler and the
+exchange within nodes of arXiv 2402.02447 (MLPerf training v1.1 and v2.0, BERT).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from autotuner.core.layout import Layout
 from autotuner.core.workload import LengthDistribution
 
 NUM_STRATA = 4
-"""Number of equally wide ranges of lengths between zero and the longest, as in the MLPerf submissions."""
+"""Number of equally wide ranges of lengths between zero and the longest length, as in the MLPerf submissions."""
 
 _STRATIFIED = (BatchBalance.STRATIFIED, BatchBalance.STRATIFIED_SNAKE)
 
 Hands = tuple[tuple[int, ...], ...]
-"""Sequences of every rank, in the order in which the rank trains on them."""
+"""Indices of the sequences of every rank, in the order in which the rank trains on them."""
 
 
 def drawn(distribution: LengthDistribution, *, num_sequences: int, seed: int, step: int) -> tuple[int, ...]:
@@ -114,9 +114,10 @@ def _as_they_come(num_sequences: int, num_ranks: int) -> Hands:
 
 
 def _stratified(lengths: Sequence[int], num_ranks: int, bounds: Sequence[int]) -> Hands:
-    """Return the same number of sequences of each stratum for every rank, the longest stratum first.
+    """Return sequences for every rank, with the same number from each length range (stratum), the longest range first.
 
-    A stratum ends at the nearest multiple of the ranks, so that a few at its bounds count to the next one.
+    The number of sequences of a range is rounded to a multiple of the number of ranks. Sequences near the bound of a
+    range may therefore count to the next range.
     """
     rising = sorted(range(len(lengths)), key=lengths.__getitem__)
     counts = [bisect_left(rising, bound + 1, key=lengths.__getitem__) for bound in bounds]
@@ -128,7 +129,7 @@ def _stratified(lengths: Sequence[int], num_ranks: int, bounds: Sequence[int]) -
 def _to_and_fro(hands: Hands, lengths: Sequence[int], group_size: int) -> Hands:
     """Assign the sequences of every group, longest first, to its ranks in order, then in reverse order, and so on.
 
-    What one rank gets more in a round it gets less in the next.
+    The reverse order balances the ranks: a rank that got a longer sequence in one round gets a shorter one in the next.
     """
     return tuple(
         hand

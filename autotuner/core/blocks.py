@@ -6,7 +6,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.value import Count, CountFromZero, Positive, value
 
 _CHUNK = 64
-"""Tokens of a chunk of linear attention, as in flash-linear-attention and transformers 5.23."""
+"""Number of tokens in a chunk of linear attention, as in flash-linear-attention and transformers 5.23."""
 
 
 @value
@@ -20,7 +20,7 @@ class MixtureOfExperts:
     """
 
     num_experts: Count
-    """Routed experts per sparse layer."""
+    """Number of routed experts per sparse layer."""
     experts_per_token: Count
     """Number of routed experts that each token is sent to (top-k)."""
     expert_ffn_size: Count
@@ -30,21 +30,22 @@ class MixtureOfExperts:
     shared_expert_ffn_size: CountFromZero = 0
     """Inner width of a shared expert; 0: as wide as a routed one."""
     shared_expert_gate: bool = False
-    """True if a sigmoid of the token weighs the output of shared experts (Qwen2-MoE)."""
+    """True if the output of shared experts is multiplied by a sigmoid gate of the token (Qwen2-MoE)."""
     num_dense_layers: CountFromZero = 0
     """Number of leading layers with an ordinary feed-forward block."""
     sparse_layer_interval: Count = 1
     """Interval of sparse layers: after the leading dense layers, a layer is sparse if its number, counted from 1, is a
     multiple of this (2 in Llama 4 Maverick)."""
     router_bias: bool = False
-    """True if the router has a bias per expert: for balance (DeepSeek-V3), or as linear modules have (GPT-OSS)."""
+    """True if the router has a bias per expert, either to balance the load (DeepSeek-V3) or as an ordinary linear
+    module (GPT-OSS)."""
     expert_bias: bool = False
     """True if the matrices of routed experts have biases (GPT-OSS)."""
     capacity_factor: Positive | None = None
-    """Most tokens of an expert, as a multiple of its even share. Further tokens are dropped (Switch Transformer, arXiv
-    2101.03961, section 2.2). None drops no token."""
+    """Maximum number of tokens of an expert, as a multiple of its even share. Further tokens are dropped (Switch
+    Transformer, arXiv 2101.03961, section 2.2). None drops no token."""
     pads_to_capacity: bool = False
-    """True if experts with fewer tokens are padded, so that all experts compute the same shapes."""
+    """True if experts with fewer tokens than the maximum are padded, so that all experts compute the same shapes."""
 
     def __post_init__(self) -> None:
         if self.capacity_factor is None and self.pads_to_capacity:
@@ -77,14 +78,14 @@ class LatentAttention:
     key_value_rank: Count
     """Width of the compressed vector that keys and values are computed from."""
     rope_head_dim: Count
-    """Rotary part of a query head, and of the one key that all heads share."""
+    """Width of the rotary part of a query head, and of the one rotary key that all heads share."""
     value_head_dim: Count
     """Width of one value head."""
     indexer_heads: CountFromZero = 0
     """Number of heads of an indexer, which selects the keys that a query sees (DeepSeek-V3.2, arXiv 2512.02556); 0: a
     query sees all keys."""
     indexer_head_dim: CountFromZero = 0
-    """Width of one indexer head, and of the one key that all of them share."""
+    """Width of one indexer head, and of the one key that all indexer heads share."""
 
     def __post_init__(self) -> None:
         if self.query_rank is None and self.indexer_heads:
@@ -112,16 +113,16 @@ class LinearAttention:
     num_key_heads: Count
     """Number of heads of queries and keys."""
     num_value_heads: Count
-    """Number of heads of values. Each head keeps a matrix."""
+    """Number of heads of values. Each head keeps a state matrix."""
     key_head_dim: Count
     """Width of a query and a key."""
     value_head_dim: Count
     """Width of a value."""
     convolution_width: Count = 4
-    """Number of tokens that the convolution sees."""
+    """Number of tokens that the causal convolution reads."""
     gate_rank: CountFromZero = 0
-    """Width of the vector that gates and forgetting rates are computed from, with one rate per element of a value (Kimi
-    Linear, arXiv 2510.26692); 0: a gate from the token itself, and one rate per head."""
+    """Width of the low-rank vector that gates and forgetting rates are computed from, with one rate per element of a
+    value (Kimi Linear, arXiv 2510.26692); 0: gates are computed from the token itself, with one rate per head."""
 
     @property
     def convolved_size(self) -> int:

@@ -1,4 +1,4 @@
-"""Caveat: one thing that a reader of predictions should know."""
+"""Caveat: one warning for readers of predictions."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ class Caveat:
 
     kind: CaveatKind
     subjects: tuple[str, ...] = ()
-    """Names that the caveat is about: a kind of model, choices of layouts, constants, the sources of links within and
-    between nodes, or the rule that a space breaks."""
+    """Names that the caveat concerns: a kind of model, choices of layouts, constants, the sources of the links, or the
+    rule that a search space breaks."""
     stack: str = ""
     device: str = ""
-    """Name of the accelerator; empty if no catalog has it."""
+    """Name of the accelerator; empty if the accelerator is not in the catalog."""
     cluster: str = ""
     count: int | None = None
-    """Number of runs or of layers."""
+    """Number of runs, or of layers, that the caveat concerns."""
     total: int | None = None
-    """Number of layers of the model, of which ``count`` are concerned."""
+    """Number of layers of the model. ``count`` of them are concerned."""
     num_tokens: int | None = None
-    """Number of keys that a query sees, or length of the longest sequence."""
+    """Number of keys that a query attends to, or length of the longest sequence."""
     link: LinkHealth | None = None
     calibration: Calibration | None = None
-    """Calibration without its factors for parts of a step."""
+    """Calibration that the caveat concerns, without its factors for the parts of a step."""

@@ -1,4 +1,4 @@
-"""Choices: the words that an option of a layout may have, each with its integer."""
+"""Choices: the words that an option of a layout may have as a value. Each word has an integer."""
 
 from __future__ import annotations
 
@@ -110,10 +110,10 @@ class Precision(Choice):
 
 
 FP8_PRECISIONS = (Precision.FP8, Precision.FP8_EMULATED)
-"""Formats that round the factors of products to fp8."""
+"""Formats that round the operands of matrix products to fp8."""
 
 NARROW_PRECISIONS = (*FP8_PRECISIONS, Precision.NVFP4)
-"""Formats that round the factors of products to 8 bits or fewer."""
+"""Formats that round the operands of matrix products to 8 bits or fewer."""
 
 
 class Fp8Recipe(Choice):
@@ -202,7 +202,7 @@ class GradientSync(Choice):
 
 
 MOMENTUM_SYNCS = (GradientSync.DEMO, GradientSync.RANDOM, GradientSync.STRIDING)
-"""Exchanges of a part of a momentum. Each replica keeps the rest."""
+"""Gradient exchanges that send a part of the momentum. Each replica keeps the rest."""
 
 
 class PayloadPrecision(Choice):

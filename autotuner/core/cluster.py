@@ -18,19 +18,20 @@ class Tariff:
     """The prices of accelerator-hours and energy, the power drawn around accelerators, and the emissions of energy."""
 
     spot_price_per_accelerator_hour: NonNegative = 0.0
-    """Price in US dollars of hours that the provider may interrupt; 0 where there is none."""
+    """Price in US dollars of an accelerator-hour that the provider may interrupt; 0 if there is none."""
     is_spot: bool = False
     """True if the job runs on spot hours; otherwise it runs on reserved ones, at the cluster's price."""
     interrupted_share: float = 0.05
     """Share of spot hours that is lost to interruptions and to the work repeated after them."""
     energy_price_per_kwh: NonNegative = 0.0
-    """Price in US dollars that owners of machines pay beside the hours; 0 if the price of an hour includes it."""
+    """Price in US dollars of energy that the owner of the machines pays in addition to the hours; 0 if the price of an
+    hour includes it."""
     co2_kg_per_kwh: NonNegative = 0.0
-    """Emissions of the energy mix, in kg of CO2 equivalents; 0 where they are not known."""
+    """Emissions of the energy mix, in kg of CO2 equivalents per kWh; 0 if they are not known."""
     host_power_w: NonNegative = 0.0
-    """Power that a node's host, memory and fans draw per accelerator while it trains."""
+    """Power that the host, memory and fans of a node draw during training, divided by the node's accelerators."""
     network_j_per_byte: NonNegative = 0.0
-    """Energy that ports and switches use for a byte that leaves a node."""
+    """Energy that network ports and switches use for each byte that leaves a node."""
     power_usage_effectiveness: FromOne = 1.0
     """Energy of the building divided by the energy of its machines."""
 
@@ -40,11 +41,11 @@ class Tariff:
 
 
 LOCAL = "local"
-"""The engine that needs no registration: trials run on the machine that runs the sweep."""
+"""Name of the engine that needs no registration: trials run on the machine that runs the sweep."""
 
 
 SIMULATED = "simulated"
-"""The engine that needs no registration and runs nothing: the cost model gives the figures."""
+"""Name of the engine that needs no registration and runs nothing: the cost model computes the figures of trials."""
 
 
 @value
@@ -72,23 +73,25 @@ class Cluster:
     intra_node_link: Link
     """Link between the accelerators of a node, or of an NVLink domain of several nodes."""
     inter_node_link: Link
-    """Part of its node's network that one accelerator gets, before oversubscription."""
+    """Link between nodes: the share of its node's network bandwidth that one accelerator gets, before
+    oversubscription."""
     oversubscription: FromOne = 1.0
-    """Bandwidth of the network's edge divided by that of its core; 1.0 is non-blocking."""
+    """Bandwidth at the edge of the network divided by the bandwidth of its core; 1.0 is non-blocking."""
     price_per_accelerator_hour: NonNegative = 0.0
-    """Price in US dollars; 0 where it is not known."""
+    """Price of an accelerator-hour in US dollars; 0 if it is not known."""
     nvlink_domain: int | None = None
-    """Number of accelerators that one NVLink domain joins (72 in a rack of GB200): whole nodes, or a part of one node.
-    None: those of a node."""
+    """Number of accelerators in one NVLink domain (72 in a rack of GB200): whole nodes, or a part of one node. None:
+    the accelerators of one node."""
     engine: str = LOCAL
     """Name of the engine that runs trials on this cluster, as the service's operator registered it; ``local``: this
     machine."""
     queue: str = ""
-    """Queue of the engine, one of those that its operator allows; empty: the first of them."""
+    """Queue of the engine. It must be one that the operator allows; empty: the first of them."""
     link_health: tuple[LinkHealth, ...] = ()
-    """Links that differ now from the links above. If a link occurs several times, the last entry counts."""
+    """Links that are in another state now than described above. If a link occurs several times, the last entry
+    counts."""
     network: Network | None = None
-    """Topology of the network between nodes, which then decides the oversubscription; None: one switch."""
+    """Topology of the network between nodes, which then determines the oversubscription; None: one switch."""
     tariff: Tariff = field(default_factory=Tariff)
     """Prices and emissions of hours and energy."""
     wiring: Wiring | None = None

@@ -20,8 +20,7 @@ class CheckRequest:
     """A request to check a stored cluster: to measure its nodes and links, and to run a trial on it."""
 
     num_nodes: Count = 2
-    """Number of nodes to measure on. Two nodes tell all that a profile needs. At most the nodes of the cluster are
-    used."""
+    """Number of nodes to measure on, at most the nodes of the cluster. Two nodes give all values of a profile."""
     max_queued_s: Annotated[
         Positive, Flag("max-minutes-queued"), Typed(read_minutes, written_minutes, "in minutes")
     ] = 600.0
@@ -38,7 +37,7 @@ class CheckLine:
     """One event of a cluster check, as a sentence without a full stop."""
 
     at: float
-    """Epoch seconds."""
+    """Time of the event, in epoch seconds."""
     text: str
 
 
@@ -47,19 +46,19 @@ class CheckFindings:
     """The results so far of a cluster check."""
 
     lines: tuple[CheckLine, ...] = ()
-    """Events in order. The detail of the run tells how the check ended."""
+    """Events in order. The ``detail`` of the run says how the check ended."""
     engine: str = ""
-    """Engine that answered, with its version; empty before."""
+    """Name and version of the engine that answered; empty before it has answered."""
     trial: Measurement | None = None
-    """Measurement of the trial; None before it has run."""
+    """Measurement of the check's trial; None before the trial has run."""
     num_points: int = 0
-    """Number of timed collectives."""
+    """Number of collectives that were timed."""
     profile_at: float | None = None
-    """Epoch seconds when the profile was stored; None before."""
+    """Time when the profile was stored, in epoch seconds; None before."""
     jobs: tuple[EngineJob, ...] = ()
-    """Jobs that were given to the engine, so that whoever resumes the check finds them."""
+    """Jobs that were submitted to the engine, so that a worker that resumes the check finds them."""
     links: tuple[LinkPoint, ...] = ()
-    """Links that were measured one by one."""
+    """Links that were measured one at a time."""
 
     def said(self, text: str, at: float) -> CheckFindings:
         """Return the findings with one more event: its text, and its time in epoch seconds."""
@@ -71,7 +70,7 @@ class ClusterCheck:
     """A cluster to check, and the options of the check."""
 
     cluster: Cluster
-    """The cluster as it was stored at the time of the request."""
+    """The cluster as it was stored when the check was requested."""
     request: CheckRequest
 
     @property
@@ -89,7 +88,7 @@ class CheckRun(Run):
     kind: Literal["check"] = "check"
     request: ClusterCheck
     progress: CheckFindings
-    """Findings so far."""
+    """Findings of the check so far."""
 
     @property
     def lines(self) -> tuple[CheckLine, ...]:

@@ -1,8 +1,8 @@
 """Plain JSON of values, with the standard library alone: trial files, SQL columns, content keys.
 
 A dataclass becomes an object of its fields, a ``Choice`` its label, an enum its value, a tuple a list. Ranks of a trial
-read with this module, because they may not import pydantic; everybody reads with ``documents`` what people or other
-programs wrote. ``from_plain`` reads what ``to_plain`` wrote, so its complaints are short.
+read with this module, because they may not import pydantic. Documents that people or other programs wrote are read with
+``documents`` instead. ``from_plain`` only reads output of ``to_plain``, so its error messages are short.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from autotuner.core.choices import Choice
 from autotuner.core.errors import InvalidInput
 
 SCHEMA_VERSION = 1
-"""Grows when an old reader would misread a new document."""
+"""Version of the document format. It grows when an old reader would misread a new document."""
 
 T = TypeVar("T")
 
@@ -163,12 +163,12 @@ def _join(path: str, name: str) -> str:
 
 # ---------------------------------------------------------------- a reader per type, made once: rows come by thousands
 _Read: TypeAlias = Callable[[Any, str], Any]
-"""Makes the value of what JSON says, at that path."""
+"""A function that makes a value from JSON data; its second argument is the path of the data, for errors."""
 
 
 @cache
 def _readers(cls: type[Any]) -> tuple[Mapping[str, _Read], tuple[str, ...]]:
-    """Return how each field is read, and the fields that must be there."""
+    """Return the function that reads each field of a dataclass, and the names of its required fields."""
     hints, specs = get_type_hints(cls), fields(cls)
     required = tuple(f.name for f in specs if f.default is MISSING and f.default_factory is MISSING)
     return {f.name: _reader(hints[f.name]) for f in specs}, required

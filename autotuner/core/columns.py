@@ -177,11 +177,14 @@ def is_one_of(column: Choices, members: Iterable[int]) -> Booleans:
 
 
 _MAX_COUNTED = 1 << 24
-"""Values below this are told apart by counting, which is faster than sorting."""
+"""Values below this limit are made unique by counting, which is faster than sorting."""
 
 
 def _codes_of_runs(columns: list[Integers], size: int) -> tuple[int, Integers]:
-    """Return the number of codes and a code per row, which is equal if all columns are; compare run by run."""
+    """Return the number of distinct rows, and a code per row; equal rows get equal codes.
+
+    The columns are compared run by run: neighbouring rows are often equal.
+    """
     ends = reduce(
         np.logical_or, (column[1:] != column[:-1] for column in columns), np.zeros(max(0, size - 1), np.bool_)
     )
@@ -194,7 +197,10 @@ def _codes_of_runs(columns: list[Integers], size: int) -> tuple[int, Integers]:
 
 
 def _ranks(values: npt.NDArray[Any]) -> tuple[int, Integers]:
-    """Return the number of different values, none of which is below zero, and for each value its index among them."""
+    """Return the number of distinct values, and the index of each value among the sorted distinct values.
+
+    All values must be zero or more.
+    """
     highest = int(values.max(initial=0))
     if highest >= _MAX_COUNTED:
         present, ranks = np.unique(values, return_inverse=True)

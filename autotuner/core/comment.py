@@ -1,4 +1,4 @@
-"""Comment: what somebody writes on a sweep or on a trial of it, with tags by which sweeps are found."""
+"""Comment: a text that a person writes about a sweep or one of its trials, with tags by which sweeps are found."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class CommentCreate:
     text: Annotated[Note, Caption("Comment"), Hint("tried with NCCL 2.28")] = ""
     """Text of the comment; it may have several lines."""
     tags: Annotated[tuple[Key, ...], MaxLen(8), Flag("tag"), Caption("Tags"), Hint("baseline, paper")] = ()
-    """Words by which sweeps are found, in any case of letters."""
+    """Tags by which sweeps are found. Upper and lower case are the same."""
     trial_number: Annotated[int | None, Ge(0), Flag("trial")] = None
-    """Number of the trial that it is about; empty: it is about the whole sweep."""
+    """Number of the trial that the comment is about; empty: the comment is about the whole sweep."""
 
     def __post_init__(self) -> None:
         if not self.text.strip() and not self.tags:
@@ -40,8 +40,8 @@ class Comment(CommentCreate):
 
     id: str
     sweep_id: str
-    """The sweep that it is about, or whose trial."""
+    """Id of the sweep that the comment is about, or that contains the commented trial."""
     created_by: str
-    """Name of the caller who wrote it; empty where nobody was asked."""
+    """Name of the caller who wrote the comment; empty if the service has no login."""
     created_at: float
-    """Epoch seconds."""
+    """Time when the comment was written, in epoch seconds."""

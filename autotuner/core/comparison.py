@@ -1,4 +1,4 @@
-"""Comparisons: a test whether one layout, or one environment, is faster than another, by how much and how surely."""
+"""Comparisons: a statistical test that says if one layout or environment is faster than another, and by how much."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class RunGroup:
     """Repeated runs of one layout in one session, under the same conditions."""
 
     rates: tuple[float, ...]
-    """Tokens per second of each run, in order. With one reference peak MFU is proportional to it. On cores the peak is
-    itself measured, so this rate varies less than MFU."""
+    """Tokens per second of each run, in order. MFU is proportional to this rate if all runs have the same reference
+    peak. On CPU cores the peak is measured too, so the token rate varies less than MFU."""
     mfu: float
     """Mean MFU of the runs, for display."""
     at: float
@@ -37,13 +37,13 @@ class SequentialTest:
     """The thresholds of a sequential test, which repeats runs until it can decide or reaches the most runs."""
 
     tolerance: NonNegative = 0.02
-    """Slowdown that is accepted, as a fraction, even if it is certain."""
+    """Slowdown that is accepted, as a fraction, even if the test is certain of it."""
     loss: PositiveShare = 0.05
-    """Slowdown that must be found, as a fraction."""
+    """Slowdown that the test must detect, as a fraction."""
     false_alarms: Annotated[PositiveShare, Rare()] = 0.01
-    """Highest share of comparisons of equal layouts that may end as slower."""
+    """Highest probability that the test calls a candidate slower although both layouts are equally fast."""
     power: Annotated[PositiveShare, Rare()] = 0.95
-    """Lowest share of comparisons of a layout slower by ``loss`` that must end as slower."""
+    """Lowest probability that the test detects a candidate that is slower by ``loss``."""
     min_runs: Count = 3
     """Fewest runs of the candidate before the test decides."""
     max_runs: int = 40
@@ -84,9 +84,9 @@ class Comparison:
     noise: float
     """Relative standard deviation from run to run."""
     num_reference: int
-    """Number of runs of the reference."""
+    """Number of runs of the reference that were compared."""
     num_candidate: int
-    """Number of runs of the candidate."""
+    """Number of runs of the candidate that were compared."""
 
 
 @value
@@ -99,13 +99,14 @@ class Challenge:
     """
 
     incumbent: Layout | None = None
-    """Layout in use; None: the best layout that the sweep finds is compared with the baseline."""
+    """Layout in use. None: no layout is in use yet, so the best layout that the sweep finds is compared with the
+    baseline."""
     baseline: tuple[RunGroup, ...] = ()
-    """Earlier runs of the incumbent; empty: there are none, and a few runs become its baseline."""
+    """Earlier runs of the incumbent. Empty: there are none yet, and a few runs of this sweep become its baseline."""
     test: SequentialTest = field(default_factory=SequentialTest)
     """Thresholds of the comparisons."""
     searches: bool = True
-    """Try other layouts; otherwise runs only measure the incumbent."""
+    """Try other layouts. If false, runs only measure the incumbent."""
 
     def __post_init__(self) -> None:
         if self.incumbent is None and not self.searches:
@@ -117,20 +118,20 @@ class ChallengeFindings:
     """The results of a challenge: repeated runs that tell whether a sweep's best layout beats the one in use."""
 
     measured: Layout | None = None
-    """Layout that was compared with the baseline: the incumbent, or the best layout; None: none ran."""
+    """Layout that was compared with the baseline: the incumbent, or the best layout found; None if neither ran."""
     runs: RunGroup | None = None
-    """Runs of that layout in this sweep; None: it was never measured."""
+    """Runs of the layout ``measured`` in this sweep; None if it was never measured."""
     against_baseline: Comparison | None = None
-    """Comparison of these runs, as candidate, with the baseline; None without a baseline or a run."""
+    """Comparison of ``runs``, as the candidate, with the baseline; None without a baseline or without a run."""
     challenger: Layout | None = None
-    """Best other layout, if it was compared with the incumbent."""
+    """Best other layout that the sweep found, if it was compared with the incumbent."""
     challenger_runs: RunGroup | None = None
     """Runs of the challenger."""
     gain: Comparison | None = None
-    """Comparison of the challenger, as candidate, with the incumbent's runs of the same session; above 0 the challenger
-    is faster."""
+    """Comparison of the challenger, as the candidate, with the incumbent's runs of the same session; above 0 the
+    challenger is faster."""
     is_better: bool = False
-    """True if the test says that the incumbent is slower than the challenger."""
+    """True if the test finds that the challenger is faster than the incumbent."""
     death: str = ""
     """Reason why the incumbent could not be measured, as a sentence; empty if it was measured."""
 
@@ -149,7 +150,7 @@ _SOFTWARE = (
     *("nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cublas-cu12"),
     *("nvidia-cublas", "megatron-core", "deepspeed", "python", "kernel", "os", "libc", "trainer", "format"),
 )
-"""Names of facts that are versions. Those that are likelier to change a step's time come first."""
+"""Names of environment facts that are versions of software, the likeliest causes of a changed step time first."""
 
 _ORDER = (
     *("device", "cpu", "cpus", "cpu_quota", "backend", LINKS),
@@ -159,23 +160,27 @@ _ORDER = (
     *_SOFTWARE,
     *("smt", "huge_pages", "nodes", "host"),
 )
-"""Facts in the order in which they explain a slower step: other hardware, less of it, slower links and clocks,
-neighbours, a variable that somebody set, versions, and at last other nodes of the same kind."""
+"""Names of environment facts, the likeliest causes of a slower step first: other hardware, fewer processors, slower
+links and clocks, other processes on the machine, a variable that somebody set, versions of software, and at last other
+nodes of the same kind."""
 
 _VARIES = frozenset({"CUDA_VISIBLE_DEVICES", "reports", "launcher"})
-"""Facts that differ from trial to trial by themselves, such as the devices that a trial was given."""
+"""Names of facts that always differ from trial to trial, such as the devices that a trial was given. They are not
+compared."""
 
 _COMES_AND_GOES = frozenset(
     {"clocks_held_by", "container_image", "cpu_quota", LINKS, "nodes", "triton", "transformer-engine", "flash-attn"}
 )
-"""Facts other than variables that may be there one night and not the next. If only one of two records has another fact,
-an older release did not record it."""
+"""Names of facts, other than variables, that one record may have and another may lack. If only one of two records has
+any other fact, an older release did not record it."""
 
 _STEADY_WITHIN = {"sm_clock_mhz": 0.03, "memory_clock_mhz": 0.03}
-"""Relative difference that momentary readings may have. A GPU under load changes its clock by steps of 15 MHz."""
+"""Relative difference that two readings of a clock may have before they count as a change. A GPU under load changes its
+clock by steps of 15 MHz."""
 
 _NEIGHBOURS_WITHIN = 0.05
-"""Share of the machine's CPU time. Smaller differences in the use by others are noise."""
+"""Difference in the share of CPU time used by other processes that counts as a change. Smaller differences are
+noise."""
 
 
 @value
@@ -183,11 +188,11 @@ class EnvironmentChange:
     """One fact about the environment of trials (hardware, software, variables) that has changed."""
 
     name: str
-    """Name of the fact, as trials record it."""
+    """Name of the environment fact, as trials record it."""
     then: str | None
-    """Earlier value; None if it was not recorded."""
+    """Earlier value of the fact; None if it was not recorded."""
     now: str | None
-    """Present value; None if it is not recorded."""
+    """Present value of the fact; None if it is not recorded."""
 
     @property
     def is_of_many(self) -> bool:
@@ -208,7 +213,7 @@ class EnvironmentChange:
 
 
 def _nodes_changed(then: list[str], now: list[str]) -> str:
-    """Return how many nodes changed, with the names of the new ones if they are few."""
+    """Return a text with the number of nodes that changed, and the names of the new nodes if they are few."""
     new = sorted(set(now) - set(then))
     named = f" ({', '.join(new)})" if 0 < len(new) <= 4 else ""
     return f"nodes were {len(then)} and are {len(now)}, of which {len(new)} were not among them{named}"

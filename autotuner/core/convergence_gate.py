@@ -1,6 +1,6 @@
 """The convergence gate: layouts that train another function must reach the loss of a reference.
 
-``function_key`` holds for one layout and for numpy columns of them.
+``function_key`` works for one layout and for numpy columns of layouts.
 
 Candidate and reference train from the same first parameters on the same batches, once for each of several seeds. The
 candidate passes when its loss at the end is shown to lie no more than a tolerance above the reference's: a test of
@@ -35,7 +35,8 @@ _SENDS_LESS: Mapping[str, Callable[[Any, Any], Any]] = {
     "sync_period": operator.ge,
     "payload_precision": operator.ge,
 }
-"""The comparison of a detail of two layouts that holds if the first sends less than the second, or as much."""
+"""For each detail of an exchange, the comparison of two layouts' values that is true if the first layout sends no more
+than the second."""
 
 
 def function_key(x: Layout) -> Mapping[str, Any]:
@@ -81,8 +82,8 @@ _ONE_SIDED_95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833)
 """Quantiles of Student's t at 95 % for 1 to 9 degrees of freedom (any table; scipy.stats.t.ppf(0.95, n) agrees)."""
 
 _HOPELESS = 5.0
-"""Tolerances above the reference after a single pair that reject a candidate: equal layouts differ by far less
-(docs/explanation/lossy-exchange.md has what was measured)."""
+"""Number of tolerances above the reference that rejects a candidate after a single pair of runs. Equal layouts differ
+by far less (docs/explanation/lossy-exchange.md has the measurements)."""
 
 
 @value
@@ -93,18 +94,21 @@ class LossGate:
     """
 
     enabled: Annotated[bool, Flag("loss-gate")] = True
-    """Compare the loss of a layout that is not numerically equivalent (fp8) before it may rank first. Without it such
-    layouts are ranked as *not gated*; those with a lossy exchange or an early clip are not ranked at all."""
+    """Compare the loss of a layout that is not numerically equivalent (fp8) with a reference before the layout may rank
+    first. If false, such layouts are ranked as *not gated*; those with a lossy exchange or an early clip are not ranked
+    at all."""
     num_steps: Annotated[Count, Flag("gate-steps")] = 20
-    """Steps that candidate and reference train, per seed."""
+    """Number of steps that candidate and reference each train, per seed."""
     num_lossy_steps: Annotated[Count, Flag("gate-lossy-steps")] = 192
-    """Steps of a layout that sends less than its gradients, or clips them early, per seed: up to where little is left
-    to learn, since it may learn a few steps later what the reference does. With DiLoCo up to the next exchange."""
+    """Number of steps per seed for a layout that sends less than its gradients or clips them early. It is large enough
+    that little is left to learn, because such a layout may need a few steps more for the same loss. With DiLoCo the
+    gate continues to the next exchange."""
     num_seeds: Annotated[int, Flag("gate-seeds")] = 3
-    """Pairs of runs, each with its own first parameters and batches."""
+    """Number of pairs of runs, each pair with its own first parameters and batches."""
     tolerance: Annotated[PositiveShare, Flag("gate-tolerance"), Typed(read_share, written_share)] = 0.02
-    """Tolerated excess of the candidate's loss over the reference's, as a share of it. An assumption: emulated fp8 of
-    small models was seen up to 1.3 % from fp32 after a few steps, and what is broken lies far off."""
+    """Tolerated excess of the candidate's loss over the reference's, as a share of the reference's. The default is an
+    assumption: emulated fp8 of small models was up to 1.3 % from fp32 after a few steps, and broken layouts are far
+    above that."""
 
     def __post_init__(self) -> None:
         most = len(_ONE_SIDED_95) + 1
@@ -136,11 +140,11 @@ class Training:
     """The losses and the speed of one training run of a convergence gate."""
 
     losses: Losses
-    """One per step."""
+    """Loss of each step."""
     validation_loss: float | None = None
-    """Behind the last step, of what every rank could have learnt from the others; None: not taken."""
+    """Validation loss after the last step, on the data that all ranks together have read; None: not measured."""
     step_time_s: float | None = None
-    """Median of its steps."""
+    """Median step time of the training."""
 
     @property
     def is_finite(self) -> bool:
@@ -161,38 +165,39 @@ class GateResult:
 
     outcome: GateOutcome
     detail: str
-    """The outcome with its numbers, as a sentence."""
+    """Description of the outcome with its numbers, as a sentence."""
     reference: Layout
     """The layout that the candidate was compared with."""
     candidate_losses: tuple[Losses, ...] = ()
-    """One loss per step, for each seed."""
+    """Candidate's loss of each step, for each seed."""
     reference_losses: tuple[Losses, ...] = ()
-    """One loss per step, for each seed."""
+    """Reference's loss of each step, for each seed."""
     candidate_validation: tuple[Reported, ...] = ()
-    """The loss behind the last step on what all ranks read, for each seed; empty where none was taken, and the last
-    half of the curves was compared."""
+    """Validation loss of the candidate after the last step, on the data that all ranks together have read, for each
+    seed. Empty if none was measured; the gate then compares the last half of the loss curves."""
     reference_validation: tuple[Reported, ...] = ()
-    """Loss of the reference on that data, for each seed; empty where none was taken."""
+    """Validation loss of the reference on the same data, for each seed; empty if none was measured."""
     excess: float | None = None
-    """Mean of what the candidate's loss lies above the reference's at the end, as a share of the reference's; None
-    where no pair of curves is complete."""
+    """Mean excess of the candidate's final loss over the reference's, as a share of the reference's; None if no pair of
+    curves is complete."""
     noise: float | None = None
-    """Half-width of the one-sided 95 % interval of the excess, from the differences between seeds; None after a single
-    pair."""
+    """Half-width of the one-sided 95 % interval of ``excess``, from the differences between seeds; None after a single
+    pair of runs."""
     tolerance: float
-    """Limit of excess and noise together."""
+    """Maximum of ``excess`` plus ``noise`` for a pass."""
     target_loss: float | None = None
     """Final loss of the reference."""
     reference_steps: int | None = None
-    """Steps that took it there; None in records older than this field."""
+    """Number of steps that the reference needed for ``target_loss``; None in records older than this field."""
     steps_to_loss: float | None = None
-    """Steps that the candidate needs for that loss; None where that is not known."""
+    """Number of steps that the candidate needs for ``target_loss``; None if it is not known."""
     reference_step_time_s: float | None = None
-    """Step time of the reference's runs in the gate."""
+    """Step time of the reference in the gate's runs."""
     accelerator_hours: float = 0.0
     """Cost of the gate in accelerator-hours."""
     shared_from: int | None = None
-    """Number of the trial that was gated, where the candidate has that one's mathematics; None: it was gated itself."""
+    """Number of the trial whose gate result this is, if the candidate computes the same function as that trial; None:
+    the candidate was gated itself."""
 
     def having_cost(self, accelerator_hours: float) -> GateResult:
         """Return the result with this cost in accelerator-hours."""
@@ -292,7 +297,7 @@ def _step_time_s(trainings: Sequence[Training]) -> float | None:
 
 
 def _excess(candidate: Sequence[Training], reference: Sequence[Training]) -> tuple[float, float | None]:
-    """Return how far the candidate ends above the reference, as a share, and half of its one-sided interval."""
+    """Return the candidate's final loss above the reference's, as a share, and half of its one-sided interval."""
     excesses = [mine.end / theirs.end - 1 for mine, theirs in zip(candidate, reference, strict=True)]
     if len(excesses) == 1:
         return excesses[0], None
@@ -301,9 +306,10 @@ def _excess(candidate: Sequence[Training], reference: Sequence[Training]) -> tup
 
 
 def _steps_to_loss(candidate: Sequence[Training], reference: Sequence[Training]) -> float | None:
-    """Return the steps after which the candidate reaches the reference's last loss, at the reference's last pace.
+    """Return the number of steps after which the candidate reaches the reference's final loss.
 
-    None where the reference learns nothing more, so that no number of steps makes up for a difference.
+    The remaining steps are computed at the rate of the reference's last steps. None if the reference learns nothing
+    more in them, because then no number of steps removes a difference.
     """
     num_steps = len(reference[0].losses)
     pace = statistics.fmean(_pace(training.losses) for training in reference)
@@ -312,7 +318,10 @@ def _steps_to_loss(candidate: Sequence[Training], reference: Sequence[Training])
 
 
 def _pace(losses: Losses) -> float:
-    """Return the fall of the loss per step of the last half, by the line of least squares; 0 for a single step."""
+    """Return the fall of the loss per step over the last half of the steps, by a least-squares line.
+
+    The result is 0 for a single step.
+    """
     tail = losses[len(losses) // 2 :]
     if len(tail) < 2:
         return 0.0

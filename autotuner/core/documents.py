@@ -34,40 +34,41 @@ from autotuner.core.value import OrNull, bounds_in, broken, derived_of
 
 MAX_INTEGER = 2**31 - 1
 _MAX_BYTES = 2**63 - 1
-"""Bounds of whole numbers that fit a SQL column and an array; only byte counts need the larger one."""
+"""Largest whole number of bytes, which fits a SQL column and an array. Other whole numbers have smaller bounds."""
 
 _MAX_FLOAT = 1e30
-"""Maximum of every rate, time and price; products of a few such numbers stay finite."""
+"""Largest rate, time or price. Products of a few such numbers stay finite."""
 
 MAX_NAME = 200
-"""Most characters of a name. Lists show names as long as the named things are stored."""
+"""Most characters of a name. Stored names are shown in lists at full length."""
 
 MAX_TEXT = 10_000
 """Most characters of a text whose field states no bound of its own."""
 
 MAX_WORDS = 1000
-"""Most characters of a value that is written in words. A layout that sets every option has half as many."""
+"""Most characters of a value that is written in words, such as a layout's name. A layout that sets every option has
+half as many."""
 
 ONE_LINE = r"^[^\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]*$"
 """Pattern of a text without line breaks, terminal control characters and characters that change
 the direction of text."""
 
 Label: TypeAlias = Annotated[str, Field(max_length=500, pattern=ONE_LINE)]
-"""A line that a caller writes for people."""
+"""One line of text that a caller writes for people."""
 
 PARAGRAPHS = ONE_LINE.replace(r"\x00-\x1f", r"\x00-\x08\x0b-\x1f")
 """Pattern of a text that may also have tabs and line breaks."""
 
 Note: TypeAlias = Annotated[str, Field(max_length=2000, pattern=PARAGRAPHS)]
-"""Lines that a caller writes for people."""
+"""Several lines of text that a caller writes for people."""
 
 _KEY = r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$"
 
 Key: TypeAlias = Annotated[str, Field(pattern=_KEY)]
-"""A name that may be part of an address."""
+"""A name that may be part of a URL."""
 
 _STORABLE_TEXT = "^[^\\x00]*$"
-"""PostgreSQL stores no NUL."""
+"""Pattern of a text without NUL characters, which PostgreSQL cannot store."""
 
 _NOT_SCHEMAS = frozenset({"cls", "config", "default", "expected", "function", "metadata", "serialization"})
 
@@ -122,7 +123,7 @@ def write(value: Any) -> Any:
 
 
 _AS_WRITTEN = core_schema.plain_serializer_function_ser_schema(write)
-"""Serialization of the given fields of an object in answers."""
+"""pydantic serialization of an object in answers: only the given fields are written."""
 
 
 def _name_of(thing: Any) -> str:
@@ -206,13 +207,14 @@ class Described:
     """A mark for a dataclass that callers may also write in a short form, such as a catalog name with some changes."""
 
     whole: Callable[[object], Any]
-    """Makes the whole document of a short form. Fields that fit nowhere are left, so that they are refused."""
+    """A function that makes the whole document from a short form. It keeps unknown fields, so that they are refused
+    later."""
     base: str
-    """Name of the field that names the base of the document."""
+    """Name of the field that holds the name of the base document."""
     parts: Collection[str] = ()
-    """Fields for which a name may be given."""
+    """Fields that may hold a name instead of an object."""
     other: Mapping[str, Any] = field(default_factory=dict)
-    """Schema of another form that is read."""
+    """JSON schema of another form in which the document may be written."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Return a schema that also reads the short form; pydantic calls this hook."""
@@ -245,7 +247,7 @@ class InWords:
     """A mark for a value that callers may also write as a text, such as a layout by its name."""
 
     read: Callable[[str], Any]
-    """Makes the document from a text."""
+    """A function that makes the document from a text."""
     about: str
     """Description of the text, for the schema."""
     max_length: int = MAX_WORDS
@@ -253,7 +255,7 @@ class InWords:
     examples: tuple[str, ...] = ()
     """Examples for the schema."""
     check: Callable[[Any], Any] = lambda value: value
-    """Returns a value that a request may hold, and raises for another one."""
+    """A function that returns a value that is legal in a request, and raises an error for any other value."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Return a schema that also reads text; pydantic calls this hook."""
@@ -292,10 +294,10 @@ def extended(cls: type[T], /, *values: Any, **more: object) -> T:
 
 # ---------------------------------------------------------------- a thing, or a name of it
 NAME, OBJECT, CONFIG = TAGS = ("(name)", "(object)", "(config)")
-"""Tags for the form in which a value of a union was read. pydantic puts the tag into the path of an error."""
+"""Tags of the forms in which a value of a union may be written. pydantic puts the tag into the path of an error."""
 
 _IN_SHORT: dict[type[Any], Described] = {}
-"""Short forms of types, by type."""
+"""Short forms in which a type may be written, by type."""
 
 
 def write_in_short(cls: type[Any], described: Described) -> None:
@@ -323,7 +325,7 @@ Named: TypeAlias = Annotated[T | str, Name()]
 """An object, or its name: stored, in the catalog, or in notation (``h100:64``)."""
 
 OnlyNamed: TypeAlias = Annotated[T | str, Name(alone=True)]
-"""An object that callers name and do not describe."""
+"""The name of a stored or catalog object. The object itself cannot be given instead."""
 
 
 def _name_or_object(value: object) -> str:
@@ -332,7 +334,7 @@ def _name_or_object(value: object) -> str:
 
 @cache
 def _named_alone(cls: Any) -> Sequence[str]:
-    """Return the fields of a dataclass that take nothing but a name."""
+    """Return the names of the fields of a dataclass that accept a name only, and no object."""
     return [name for name, hint in get_type_hints(cls, include_extras=True).items() if _takes_name_alone(hint)]
 
 
@@ -353,15 +355,15 @@ class _Strictness:
     """A strict copy of a schema: every number and text has bounds, and no object takes unknown fields."""
 
     definitions: Mapping[str, Any]
-    """Definitions by reference. No type of this project contains itself."""
+    """pydantic schemas by reference. No type of this project contains itself."""
     is_own: bool
-    """True for documents that this project wrote: sizes have only the bounds of their fields, and objects may have more
-    fields."""
+    """True for documents that this project wrote. Their sizes have only the bounds of the fields, and their objects may
+    have unknown fields."""
     made: dict[tuple[str, str], Any] = field(default_factory=dict)
-    """Definitions that were made strict, by reference and field. A type that occurs often is made once."""
+    """Schemas that were made strict, by reference and field, so that a type that occurs often is processed once."""
 
     def of(self, node: Any, name: str) -> Any:
-        """Return a schema or a part of one, which describes the field of that name, made strict."""
+        """Return the strict copy of a schema, or of a part of a schema, that describes the field of that name."""
         match node:
             case {"type": "int"}:
                 return {**self._integers(node, name), **node, "strict": True}
@@ -420,14 +422,17 @@ class _Strictness:
 
 
 def _without(names: Collection[str], document: object) -> object:
-    """Return a document without the values that its fields already tell."""
+    """Return a document without the keys in ``names``, whose values follow from the other fields."""
     if not isinstance(document, Mapping):
         return document
     return {name: value for name, value in document.items() if name not in names}
 
 
 def _without_bound(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata that leave ``MAX_TEXT`` out of the JSON schema, which describes answers, too."""
+    """Return metadata without the bound ``MAX_TEXT``.
+
+    The bound would be wrong in the JSON schema, which describes answers too.
+    """
 
     def described(schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return {key: value for key, value in handler(schema).items() if key != "maxLength"}
@@ -437,7 +442,7 @@ def _without_bound(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _or_null(schema: Any, hint: Any) -> Any:
-    """Return the schema of a field in which null stands for each number that may not be one."""
+    """Return the schema of a field in which null stands for each number that is NaN or infinite."""
     if schema["type"] == "default":
         return {**schema, "schema": _or_null(schema["schema"], hint)}
     if any(isinstance(mark, OrNull) for mark in getattr(hint, "__metadata__", ())):
@@ -453,7 +458,7 @@ def _number(value: float | None) -> float:
 
 
 def _words(node: Mapping[str, Any]) -> Any:
-    """Return the schema of a choice among words: the label of a ``Choice``, the value of another enum."""
+    """Return the schema of an enum's words: the label of a ``Choice``, or the value of another enum."""
     cls: Any = node.get("cls")
     if is_choice := isinstance(cls, type) and issubclass(cls, Choice):
         words = list(cls.labels())
@@ -472,7 +477,7 @@ def _words(node: Mapping[str, Any]) -> Any:
 
 # ---------------------------------------------------------------- what does not fit
 _MAX_SHOWN = 50
-"""Most complaints of an answer, because a list may hold a million wrong numbers."""
+"""Most errors in one answer, because a list may contain a million wrong numbers."""
 
 _RULES = {
     "missing": "is required",
@@ -496,7 +501,7 @@ _RULES = {
     "too_long": "must have {max_length} items or fewer",
     "one_of": "must be one of {words}",
 }
-"""Rule for each of pydantic's error types. Other errors keep pydantic's words."""
+"""Our wording for each of pydantic's error types. Other errors keep pydantic's wording."""
 
 _UNKNOWN = frozenset({"unexpected_keyword_argument", "extra_forbidden"})
 _BROKEN_BOUNDS = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})
@@ -578,7 +583,7 @@ _PATTERNS: Mapping[str, tuple[str, Callable[[str], str]]] = {
     PARAGRAPHS: ("must have no control characters but line breaks", _paragraphs),
     _KEY: ("must be at most 128 letters, digits and . _ : + - that begin with a letter or a digit", _key),
 }
-"""The rule of a pattern in words, and what makes the nearest legal text."""
+"""For each pattern, its rule in words and a function that returns the nearest legal text."""
 
 
 def _near(word: object, known: Sequence[str]) -> str | None:
@@ -588,7 +593,7 @@ def _near(word: object, known: Sequence[str]) -> str | None:
 
 # ---------------------------------------------------------------- types inside a type
 def _hints_at(hint: Any, path: Sequence[str | int]) -> Iterator[Any]:
-    """Yield each type that may stand at a path of a type."""
+    """Yield each type that may occur at a path inside a type."""
     if not path:
         yield hint
         return
@@ -602,7 +607,7 @@ def _hints_at(hint: Any, path: Sequence[str | int]) -> Iterator[Any]:
 
 
 def _items(hint: Any) -> Iterator[Any]:
-    """Yield the types of the items of the lists that a type is or holds."""
+    """Yield the item types of the lists that a type is or contains."""
     for inner in get_args(hint):
         yield from get_args(hint)[:1] if get_origin(hint) is tuple else _items(inner)
 

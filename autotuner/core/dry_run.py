@@ -17,10 +17,10 @@ class DryRunRequest:
 
     spec: TrialSpec
     ranks: tuple[int, ...]
-    """Ranks of the whole job that are run; ``telling_ranks`` returns those that decide the peak."""
+    """Ranks of the whole job to run; ``telling_ranks`` returns the ranks that may have the highest peak."""
     exact: bool = False
-    """Run every layer and micro-batch, however long that takes. Otherwise fewer run, and the rest is extrapolated
-    linearly."""
+    """Run every layer and micro-batch, however long that takes. Otherwise fewer of them run, and the rest is
+    extrapolated linearly."""
 
 
 @value
@@ -49,10 +49,11 @@ class CollectiveCount:
     """The number and the size of the collectives of one kind in one step."""
 
     kind: str
-    """``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``, ``broadcast``, ``send``, ``receive``."""
+    """Kind of the collective: ``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``, ``broadcast``,
+    ``send`` or ``receive``."""
     num_calls: float
     num_bytes: float
-    """Bytes of the whole tensors: the result of an all-gather, the input of a reduce-scatter."""
+    """Bytes of the whole tensor: the result of an all-gather, the input of a reduce-scatter."""
 
 
 @value
@@ -64,7 +65,7 @@ class OperationCounts:
     moved_bytes: float
     """Bytes that all operations read and write, as if each were a separate kernel."""
     num_operations: float
-    """Number of these kernels. Views are not counted."""
+    """Number of operations, each counted as one kernel. Views are not counted."""
     collectives: tuple[CollectiveCount, ...]
 
 
@@ -83,9 +84,9 @@ class DryRun:
 
     ranks: tuple[RankDryRun, ...]
     layers_run: tuple[int, ...] = ()
-    """Layers per stage that ran if the model has more; empty: all layers ran."""
+    """Numbers of layers per stage that ran, if the model has more; empty: all layers ran."""
     micro_batches_run: tuple[int, ...] = ()
-    """Micro-batches that ran if a replica has more; empty: all of them ran."""
+    """Numbers of micro-batches that ran, if a replica has more; empty: all of them ran."""
     notes: tuple[str, ...] = ()
     """Differences between the job that ran and the requested one."""
 

@@ -1,4 +1,4 @@
-"""Errors that a caller caused or must handle; a trial that dies is a record, not an exception."""
+"""Errors that a caller caused or must handle. A trial that dies is a record, not an exception."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class InvalidInput(AutotunerError, ValueError):
 
 
 _MAX_SAID = 5
-"""Most complaints in the sentence for people."""
+"""Most violations in the sentence for people."""
 
 
 class InvalidDocument(InvalidInput):
@@ -122,13 +122,13 @@ class Violation:
     """One value of a request that breaks one rule, as answers show it."""
 
     field: str
-    """Path of the value in the body, or name of the parameter."""
+    """Path of the wrong value in the request body, or name of the parameter."""
     value: object
-    """The given value, cut off if it is longer than a line."""
+    """The wrong value, cut off if it is longer than a line."""
     rule: str
     """Rule that the value breaks."""
     nearest: object = None
-    """The nearest legal value; null where none is known."""
+    """The legal value nearest to the given one; null if none is known."""
 
     def __str__(self) -> str:
         return str(InvalidInput(self.field, self.value, self.rule, self.nearest))

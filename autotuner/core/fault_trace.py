@@ -1,4 +1,4 @@
-"""FaultTrace: links that are slow from one step to another, as arXiv 2504.19232 writes them."""
+"""FaultTrace: a schedule of link states by training step, in the format of arXiv 2504.19232."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LINE = re.compile(r"(?P<step>\d{1,9});(?P<links>\d{1,6}_\d{1,6}(?:,\d{1,6}_\d{1
 _RATE = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[kmg]?)bit")
 
 _BITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
-"""Bits per second per letter of a rate, as ``tc`` writes them."""
+"""Bits per second of each unit letter of a rate, as the Linux tool ``tc`` writes them."""
 
 
 @value
@@ -26,9 +26,9 @@ class Fault:
     """A state of one link (slow, narrow or dead) from a step on, until the next fault of the same link."""
 
     step: CountFromZero
-    """Step at which the state begins, counted from 0 at the first step under the trace."""
+    """Step at which the link enters this state, counted from 0 at the first step under the trace."""
     health: LinkHealth
-    """State of the link. A nominal state ends the fault."""
+    """State of the link from this step on. A nominal state ends the fault."""
 
     def __post_init__(self) -> None:
         if self.health.ends is None:
@@ -141,7 +141,7 @@ def _state(health: LinkHealth) -> str:
 
 
 def _rate(bits: float) -> str:
-    """Return a rate in the largest unit that needs no decimals, or in bits per second."""
+    """Return the text of a rate, in the largest unit that needs no decimals, or in bits per second."""
     unit = next((letter for letter in ("g", "m", "k") if bits % _BITS[letter] == 0), "")
     return f"{bits / _BITS[unit]:.12g}{unit}bit"
 

@@ -1,4 +1,4 @@
-"""FieldChange: one option that two layouts choose differently."""
+"""FieldChange: an option for which two layouts have different values."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class FieldChange:
     """An option whose values differ between two layouts, with both values."""
 
     field: str
-    """The field of ``Layout``."""
+    """Name of the field of ``Layout``."""
     before: bool | int | str
-    """Value in the first layout, as in JSON: a choice by its label."""
+    """Value in the first layout, in its JSON form: a choice is written as its label."""
     after: bool | int | str
-    """Value in the second layout, in the same form."""
+    """Value in the second layout, in its JSON form."""
 
 
 def difference(before: Layout, after: Layout) -> tuple[FieldChange, ...]:

@@ -23,7 +23,7 @@ class Readiness:
     schema_revision: str
     """Migration revision of the database."""
     num_workers: int
-    """Number of workers that reported within a minute. Without one, sweeps wait."""
+    """Number of workers that reported in the last minute. Without a worker, sweeps wait."""
     status: Literal["ready"] = "ready"
 
 
@@ -33,22 +33,22 @@ class EngineStanding:
     """An engine (a system that starts trials, such as Slurm), and whether it answers."""
 
     name: str
-    """Name of the engine, as a cluster's ``engine`` says it."""
+    """Name of the engine, as in the field ``engine`` of a cluster."""
     kind: str
-    """Kind of the engine: Slurm, Kubernetes, Ray, or processes of this machine; ``local`` and ``simulated`` are kinds
-    of their own."""
+    """Kind of the engine: Slurm, Kubernetes, Ray, or processes of this machine. The engines ``local`` and ``simulated``
+    are kinds of their own."""
     answers: bool
-    """True if it answered just now and has all of its queues."""
+    """True if the engine answered just now and has all of its registered queues."""
     answer: str
-    """Answer of the engine, with its version; or the reason why it did not answer, or the queue that it lacks."""
+    """Answer of the engine with its version; otherwise the reason why it did not answer, or the queue that it lacks."""
     queues: tuple[str, ...] = ()
-    """Names that a cluster's ``queue`` may have; the first is the default."""
+    """Names that the field ``queue`` of a cluster may have; the first is the default."""
     max_parallel_trials: int | None = None
     """Most jobs that may wait or run at once; null: no limit."""
 
 
 SIGN_S = 10.0
-"""Seconds between two reports of a worker."""
+"""Seconds between two reports (heartbeats) of a worker."""
 
 _SILENT_S = 6 * SIGN_S
 
@@ -61,13 +61,13 @@ class KnownWorker:
     """
 
     name: str
-    """Name under which it holds its leases."""
+    """Name of the worker, which its leases contain."""
     version: str
     """Release of the worker."""
     started_at: float
-    """Epoch seconds."""
+    """Time when the worker started, in epoch seconds."""
     seen_at: float
-    """Time of its last report, in epoch seconds of its own clock."""
+    """Time of the worker's last report, in epoch seconds of the worker's clock."""
 
     def is_alive(self, now: float) -> bool:
         """Return True if the worker reported at most a minute before ``now``, in epoch seconds.
@@ -86,13 +86,13 @@ class WorkerStanding:
     version: str
     """Release of the worker."""
     started_at: float
-    """Epoch seconds."""
+    """Time when the worker started, in epoch seconds."""
     seen_at: float
-    """Time of its last report, in epoch seconds of its own clock. It reports every ten seconds."""
+    """Time of the worker's last report, in epoch seconds of the worker's clock. A worker reports every ten seconds."""
     is_alive: bool
-    """True if it reported within a minute."""
+    """True if the worker reported in the last minute."""
     sweep_id: str | None
-    """Sweep that it runs; null: it waits for one."""
+    """Id of the sweep that the worker runs; null: the worker waits for one."""
 
 
 # ---------------------------------------------------------------- what went wrong
@@ -116,15 +116,16 @@ class Trouble:
 
     kind: TroubleKind
     subject: str
-    """Id of the sweep or gate, or name of the retune, cluster or webhook; empty if it concerns none in particular."""
+    """Id of the sweep or gate, or name of the retune, cluster or webhook, that has the incident; empty if the incident
+    concerns none of them."""
     name: str
-    """Name for people; empty if there is none."""
+    """Name of that object for people; empty if it has none."""
     detail: str
-    """The incident with its numbers, as a sentence without a full stop."""
+    """Description of the incident with its numbers, as a sentence without a full stop."""
     at: float
     """Time of the incident, in epoch seconds."""
     count: int = 1
-    """Number of incidents of that kind that this one stands for."""
+    """Number of incidents of the same kind that this record summarises."""
 
     @property
     @derived

@@ -1,4 +1,4 @@
-"""Job: a model, a cluster, a workload and a stack, with factors from measurements, or in phases."""
+"""Job: a model, a cluster, a workload and a software stack, with calibration factors; and jobs in several phases."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from autotuner.core.value import (
 from autotuner.core.workload import Workload
 
 BF16_ON_CORES = "bf16_on_cores"
-"""Part name of the factor for layouts that multiply in bf16 on CPU cores, whose reference precision is fp32. It
-multiplies the factors of ``BF16_PARTS``: some cores compute bf16 in units of their own, others emulate it."""
+"""Name of the factor for layouts that multiply in bf16 on CPU cores, whose reference precision is fp32. It multiplies
+the factors of ``BF16_PARTS``, because some cores have bf16 units and others emulate bf16."""
 
 BF16_PARTS = ("matrix_s", "attention_s", "recompute_s", "bubble_s")
-"""Fields of ``StepTime`` that take longer if matrix products do."""
+"""Fields of ``StepTime`` that grow with the time of matrix products."""
 
 
 @value
@@ -39,11 +39,11 @@ class PartFactor:
     """A correction factor for one part of a step: how much longer the part takes on this cluster than predicted."""
 
     part: str
-    """Name of the part: a field of ``StepTime``, or ``BF16_ON_CORES``."""
+    """Name of the part of a step: a field of ``StepTime``, or ``BF16_ON_CORES``."""
     factor: Positive
-    """Measured time of the part divided by its predicted time, beside the factor of the whole step."""
+    """Measured time of the part divided by its predicted time, on top of the factor of the whole step."""
     deviation: NonNegative
-    """Standard deviation of the factor's logarithm that remains."""
+    """Standard deviation of the factor's logarithm that remains after the measured runs."""
 
 
 @value
@@ -57,23 +57,24 @@ class Calibration:
     """
 
     factor: Positive
-    """Measured step times here divided by those predicted for a typical cluster."""
+    """Measured step times on this cluster divided by those predicted for a typical cluster of this kind."""
     deviation: NonNegative
-    """Standard deviation of the factor's logarithm that remains after those runs."""
+    """Standard deviation of the factor's logarithm that remains after the measured runs."""
     num_runs: Count
-    """Number of measured runs behind the factor."""
+    """Number of measured runs that the factor was computed from."""
     num_trials: CountFromZero = 0
     """Number of those runs that are stored trials of earlier sweeps."""
     num_sweeps: CountFromZero = 0
     """Number of sweeps that these trials belong to."""
     parts: tuple[PartFactor, ...] = ()
-    """Factors of the parts of a step, beside the common factor; empty: only the whole is known."""
+    """Factors of the parts of a step, on top of the common factor; empty: only the factor of the whole step is
+    known."""
     correlations: tuple[tuple[float, ...], ...] = ()
-    """Correlations between the logarithms of the factors, those of the parts in their order and then that of the whole,
-    as a square. Runs that tell the sum of two parts well may leave each of them open."""
+    """Correlations between the logarithms of the factors, as a square matrix: the parts in their order, then the whole
+    step. Runs that determine the sum of two parts well may leave each of the two uncertain."""
     interval_scale: Positive = 1.0
-    """Factor of the width of intervals, in logarithms, so that they contain as many runs as they claim when each run is
-    predicted from the runs of other jobs alone."""
+    """Factor that widens intervals, in logarithms. It is chosen so that intervals contain as many runs as they claim
+    when each run is predicted from the runs of other jobs alone."""
 
     def __post_init__(self) -> None:
         size = len(self.parts) + 1 if self.parts else 0
@@ -120,7 +121,7 @@ class Job:
     workload: Workload
     stack: Stack = field(default_factory=Stack)
     calibration: Calibration | None = None
-    """Result of measured runs on the cluster; None: the cluster is taken to be typical."""
+    """Factors from measured runs on the cluster; None: predictions are for a typical cluster of this kind."""
 
     def __post_init__(self) -> None:
         positions, seq_len = self.model.num_learned_positions, self.workload.seq_len
@@ -130,23 +131,23 @@ class Job:
 
 
 MOST_PHASES = 32
-"""Most phases of a job: several times those of published runs. Llama 3 405B lengthened its sequences in six stages
+"""Most phases of a job, several times those of published trainings. Llama 3 405B lengthened its sequences in six stages
 (arXiv 2407.21783, section 3.4.2)."""
 
 _SUMS_WITHIN = 1e-6
-"""Tolerance of the sum of shares, because people write shares with a few digits."""
+"""Tolerance of the sum of shares, because people round the shares that they write."""
 
 _STORAGE_BYTES_PER_S = 2e12 / 24_000
 """Storage bandwidth per accelerator: 2 TB/s sustained for 24,000 of them (arXiv 2407.21783, section 3.3.1)."""
 
 _RESTART_S = 30.0
-"""Seconds until the ranks of more than 10,000 accelerators have met (arXiv 2402.15627, section 3.5). The time to load
-the program and its data comes on top, and the caller states it."""
+"""Seconds until the ranks of more than 10,000 accelerators have connected (arXiv 2402.15627, section 3.5). The time to
+load the program and its data comes on top, and the caller states it."""
 
 _CORES_STORAGE_BYTES_PER_S = 45e6
 _CORES_RESTART_S = 1.0
-"""Bytes per second saved and loaded per rank, and seconds to start new ranks, of a CPU core; measured on 2026-11-23
-(docs/explanation/plans.md)."""
+"""Default costs of a switch on CPU cores: bytes per second of each rank that saves or loads a checkpoint, and seconds
+to start new ranks. They were measured on 2026-11-23 (docs/explanation/plans.md)."""
 
 
 @value
@@ -162,9 +163,9 @@ class JobPhase:
     global_batch_size: Count | None = None
     """Sequences per optimizer step."""
     bandwidth_bytes_per_s: Positive | None = None
-    """Bandwidth that one accelerator gets of its node's network."""
+    """Network bandwidth between nodes that one accelerator gets in this phase."""
     link_health: tuple[LinkHealth, ...] = ()
-    """Links that differ from the cluster's in this phase."""
+    """Links whose state in this phase differs from the cluster's description."""
     precision: Precision | None = None
     """Number format that the phase must be trained in."""
 
@@ -195,12 +196,12 @@ class SwitchCost:
     """The cost of a switch to another layout: the job writes a checkpoint, starts its ranks again, and reads it."""
 
     restart_s: Annotated[Seconds | None, Hint("30")] = None
-    """Seconds from the end of the old ranks until the new ones could train; None: as published or measured for such
+    """Seconds from the end of the old ranks until the new ranks can train; None: a published or measured value for such
     accelerators."""
     storage_bytes_per_s: Annotated[
         Positive | None, Flag("storage"), Typed(read_giga, written_giga, "in GB/s"), Hint("as published")
     ] = None
-    """Rate at which the whole job writes or reads a checkpoint; None: as published or measured."""
+    """Rate at which the whole job writes or reads a checkpoint; None: a published or measured value."""
 
     def known_for(self, job: Job) -> SwitchCost:
         """Return the cost with its missing values replaced by defaults for the job's kind of accelerator."""
@@ -246,7 +247,7 @@ class PhasedJob:
 
     job: Job
     num_tokens: Positive
-    """Tokens of the whole training."""
+    """Number of tokens of the whole training."""
     phases: tuple[JobPhase, ...]
     switch: SwitchCost = field(default_factory=SwitchCost)
 

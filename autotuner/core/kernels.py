@@ -1,7 +1,7 @@
 """Laws of kernels: the share of an accelerator's peak that a matrix product or an attention kernel reaches.
 
-The laws are in ``costmodel``, the constants of each device in ``catalog/kernels.toml``. Shares are of the dense peak or
-of the stated memory bandwidth, so a law moves to a device that nobody has measured.
+The laws are in ``costmodel``, the constants of each device in ``catalog/kernels.toml``. Laws use shares of the dense
+peak or of the stated memory bandwidth, so that a law also works for a device that nobody has measured.
 """
 
 from __future__ import annotations
@@ -19,40 +19,41 @@ class GemmLaw:
     """The constants of a law for the time of matrix products on one device in one precision."""
 
     peak_flop_per_s: Positive
-    """Dense peak."""
+    """Dense peak of matrix products."""
     peak_share: PositiveShare
-    """Share of the peak that is reached with full waves of the best tile and an unlimited inner dimension."""
+    """Share of the peak that a product reaches with full waves of the best tile and an unlimited inner dimension."""
     memory_bandwidth_bytes_per_s: Positive
-    """Bandwidth that streaming kernels reach."""
+    """Bandwidth that kernels reach when they only stream memory."""
     num_multiprocessors: Count
     operand_bytes: float
-    """Size of one element that is read; the product's elements are ``product_bytes`` wide."""
+    """Size of one operand element in bytes; an element of the product has ``product_bytes``."""
     product_bytes: float
     prologue: NonNegative
-    """Number of inner elements that filling and draining a tile's pipeline costs."""
+    """Cost of filling and draining a tile's pipeline, as a number of inner elements."""
     wave_loss: Share
-    """Share of an incomplete wave's idle multiprocessors that stays idle, 0..1: 1 for one tile per multiprocessor and
-    wave, 0 where kernels split the remainder among all."""
+    """Share of idle multiprocessors in an incomplete wave that stays idle, 0..1. It is 1 if each multiprocessor
+    computes one tile per wave, and 0 if kernels split the remainder among all multiprocessors."""
     latency_s: Seconds
-    """Time of the smallest product, back to back with others."""
+    """Time of the smallest product in a sequence of products."""
     tiles: tuple[tuple[int, int], ...]
-    """Rows and columns of the parts that a multiprocessor may compute at a time; those with less than the area of the
-    largest multiply at ``small_tile_share`` of its rate."""
+    """Tile sizes: rows and columns of the part that one multiprocessor computes at a time. Tiles smaller than the
+    largest one multiply at ``small_tile_share`` of its rate."""
     small_tile_share: Share = 1.0
     splits: tuple[int, ...] = (1,)
-    """Numbers of parts into which a kernel may cut the inner dimension to keep all multiprocessors busy."""
+    """Numbers of parts into which a kernel may split the inner dimension (split-K) to keep all multiprocessors busy."""
     unaligned_shares: tuple[float, float] = (1.0, 1.0)
-    """Share of the rate that remains if rows start on 4 or 8 bytes instead of 16, and on less."""
+    """Share of the rate that remains if rows are aligned to 4 or 8 bytes instead of 16, and if they are aligned to
+    less."""
     sustained_share: Positive = 1.0
     """Share of the rate of a short benchmark that a training step keeps."""
     promoted_share: PositiveShare = 1.0
-    """Share of the rate that remains if sums are promoted to fp32 registers for accuracy."""
+    """Share of the rate that remains if sums are accumulated in fp32 registers for accuracy."""
     rowwise_share: PositiveShare = 1.0
     """Share of the rate that remains with a scale for each row of either factor."""
     blockwise_share: PositiveShare = 1.0
-    """Share of the rate that remains with a scale for each block that is applied outside of the tensor cores."""
+    """Share of the rate that remains with a scale for each block, which is applied outside of the tensor cores."""
     mxfp8_share: PositiveShare = 1.0
-    """Share of the rate that remains if tensor cores apply the scales."""
+    """Share of the rate that remains if the tensor cores apply the scales (mxfp8)."""
 
     def rate_share(self, tile: tuple[int, int]) -> float:
         """Return the rate of a product with this tile size, as a share of the rate with the largest tile."""
@@ -64,11 +65,12 @@ class FusedPass:
     """The constants of one direction (forward or backward) of a fused attention kernel (scores stay on chip)."""
 
     product_share: PositiveShare
-    """Share of the dense peak that its products reach."""
+    """Share of the dense peak that the matrix products of the pass reach."""
     softmax_flop_per_score: NonNegative = 0.0
     """Cost of the exponential and the sums per score, as FLOP at the dense peak."""
     overhead_keys: NonNegative = 0.0
-    """Number of keys that a block of queries could have visited while it started, ended or waited for others."""
+    """Overhead of a block of queries (start, end and waiting), as a number of keys that it could have processed
+    instead."""
     skips_masked: bool = True
     """True if the kernel skips the masked half of the scores."""
 
@@ -91,9 +93,10 @@ class AttentionLaw:
     """The constants of laws for the time of attention on one device in one precision, by attention kernel."""
 
     products: GemmLaw
-    """The batched products of unfused kernels; also the peak, the bandwidth and the element's width."""
+    """Law of the batched products of unfused kernels. It also states the peak, the bandwidth and the size of an
+    element."""
     fused: Mapping[AttentionKernel, tuple[FusedPass, FusedPass]] = field(default_factory=dict)
-    """Laws of the forward and backward pass of each kernel that keeps the scores on chip."""
+    """Laws of the forward and the backward pass, for each kernel that keeps the scores on chip."""
     unfused: Mapping[AttentionKernel, UnfusedAttention] = field(default_factory=dict)
     """Laws of every other kernel."""
 
@@ -103,6 +106,6 @@ class KernelLaws:
     """The laws for the time of all kernels of one accelerator."""
 
     gemm: Mapping[Precision, GemmLaw]
-    """Laws by precision. Formats that the hardware lacks are missing, here and in ``attention``."""
+    """Law of matrix products for each precision. Formats that the hardware lacks are missing."""
     attention: Mapping[Precision, AttentionLaw]
-    """Laws by precision of the matrix products. With fp8 the attention core computes in bf16."""
+    """Law of attention for each precision of the matrix products. With fp8 the attention core computes in bf16."""

@@ -243,7 +243,8 @@ class LayoutOptions:
         phrase="{} layers fewer on the last stage",
         burdens=(Burden(SETTING, "stages are uneven"),),
     )
-    """Layers that the last stage has less than an even split gives it, because it multiplies by the vocabulary."""
+    """Layers that the last stage has less than an even split gives it, because it also computes the output
+    projection."""
     loss_parallel: Option[bool] = option(
         True, word="gathered-logits", topic=Topic.LOSS, enters=CostPart.LAYER, phrase="gathered logits"
     )
@@ -258,7 +259,7 @@ class LayoutOptions:
         step_parts=("tensor_communication_s",),
         burdens=(Burden(METHOD, "collectives are cut up under the products beside them"),),
     )
-    """Tensor collectives are cut into pieces that run under the matrix products beside them."""
+    """Tensor collectives are cut into pieces that run while neighbouring matrix products compute."""
     context_exchange: Option[ContextExchange] = option(
         ContextExchange.RING,
         word="cp-{}",
@@ -392,7 +393,7 @@ class LayoutOptions:
         step_parts=("pipeline_communication_s", "bubble_s"),
         burdens=(Burden(SETTING, "how far a plan runs ahead is set by hand"),),
     )
-    """Forward passes per link that the adaptive schedule runs ahead, beyond those that it plans."""
+    """Additional forward passes per link that the adaptive schedule runs ahead, on top of those that it plans."""
     p2p_transport: Option[P2PTransport] = pipeline_option(
         P2PTransport.INLINE,
         word="{}",
@@ -411,7 +412,7 @@ class LayoutOptions:
         phrase="{} delegates",
         step_parts=("pipeline_communication_s",),
     )
-    """Processes per neighbour and direction that send for a rank, where sends are delegated."""
+    """Number of delegate processes that send for a rank, per neighbour and direction, if sends are delegated."""
     rank_order: Option[RankOrder] = pipeline_option(
         RankOrder.STAGES_OUTERMOST,
         word="{}",
@@ -428,7 +429,8 @@ class LayoutOptions:
         step_parts=("pipeline_communication_s",),
         burdens=(Burden(SETTING, "stages lie otherwise than trainers number them"),),
     )
-    """Pipeline rank i runs where rank i + n of the pipeline would run. In a ring of nodes it selects an unused link."""
+    """Pipeline rank i runs where pipeline rank i + n would otherwise run. In a ring of nodes this selects the unused
+    link."""
     gradient_sync: Option[GradientSync] = option(
         GradientSync.FULL,
         word="sync-{}",
@@ -444,7 +446,7 @@ class LayoutOptions:
     sync_sparsity: Option[Count] = exchange_detail(
         16, word="sparsity{}", label="elements per sent element", phrase="one of {} sent"
     )
-    """One momentum element of n is sent; the papers call 1/n the compression rate."""
+    """One of every n momentum elements is sent; the papers call 1/n the compression rate."""
     sync_chunk: Option[Count] = exchange_detail(
         64, word="chunk{}", label="components of a chunk", phrase="chunks of {}"
     )
@@ -456,11 +458,11 @@ class LayoutOptions:
         16, word="period{}", label="steps between exchanges", phrase="every {} steps"
     )
     sync_sign: Option[bool] = exchange_detail(True, word="unsigned", label="sign descent", phrase="without signs")
-    """Parameters follow the sign of the exchanged values. Otherwise AdamW takes these for the gradient."""
+    """Parameters follow the sign of the exchanged values. Otherwise AdamW uses the exchanged values as the gradient."""
     sync_decay_permille: Option[CountFromZero] = exchange_detail(
         999, word="decay{}", label="momentum decay", unit="‰", phrase="momentum decays to {} ‰"
     )
-    """Share of the momentum that stays from one step to the next, in thousandths."""
+    """Share of the momentum that is kept from one step to the next, in thousandths."""
     payload_precision: Option[PayloadPrecision] = exchange_detail(
         PayloadPrecision.FP32, word="payload-{}", label="payload format", is_number_format=True, phrase="payload in {}"
     )
@@ -476,7 +478,7 @@ class LayoutOptions:
         step_parts=("data_communication_s",),
         burdens=(Burden(NOT_EQUIVALENT, "other gradients are clipped: its loss is to be gated"),),
     )
-    """Gradients that a trial clips. The option has no effect if the trial sets no norm."""
+    """Gradients that a trial clips: averaged, or each replica's own. No effect if the trial sets no norm."""
     batch_balance: Option[BatchBalance] = option(
         BatchBalance.NONE,
         word="balance-{}",
@@ -494,7 +496,7 @@ class LayoutOptions:
         qualifies="batch_balance",
         phrase="dealt among {} ranks",
     )
-    """Data-parallel ranks that redistribute their sequences among each other; 0 means those of a node."""
+    """Number of data-parallel ranks that redistribute their sequences among each other; 0: the ranks of a node."""
     sequence_packing: Option[bool] = option(
         False,
         word="packed",
@@ -503,7 +505,8 @@ class LayoutOptions:
         phrase="packed sequences",
         burdens=(Burden(SETTING, "sequences share a row behind a mask"),),
     )
-    """Sequences of a micro-batch share one row, each attending to itself. Otherwise all are padded to the longest."""
+    """Sequences of a micro-batch share one row, and each attends only to itself. Otherwise all are padded to the
+    longest."""
     collective_hierarchy: Option[CollectiveHierarchy] = collective_option(
         CollectiveHierarchy.FLAT,
         word="{}",
@@ -531,7 +534,7 @@ class LayoutOptions:
         phrase="without PXN",
         burdens=(Burden(SETTING, "what the library does over rails is overruled until the job starts anew"),),
     )
-    """NCCL sends data for another rail over NVLink to that rail's accelerator first (PCI x NVLink)."""
+    """NCCL first sends data for another rail over NVLink to the accelerator on that rail (PXN: PCI x NVLink)."""
     queue_pairs: Option[Count] = option(
         1,
         word="qps{}",
@@ -545,7 +548,7 @@ class LayoutOptions:
 
 
 OPTIONS: Mapping[str, OptionSpec] = specs_of(LayoutOptions)
-"""The declaration of each option by name, in their order."""
+"""Declaration of each option by its name, in the order of the fields."""
 
 RANK_DEGREES = (
     "tensor_parallel_degree",
@@ -554,7 +557,7 @@ RANK_DEGREES = (
     "data_parallel_shard_degree",
     "data_parallel_replicate_degree",
 )
-"""Degrees whose product is the number of ranks, in the order in which sentences name them."""
+"""Degrees whose product is the number of ranks, in the order in which messages list them."""
 
 _NUMBERS = tuple(
     sorted((spec for spec in OPTIONS.values() if spec.is_number), key=lambda spec: spec.lowest, reverse=True)
@@ -709,14 +712,14 @@ SHARD_WORDS: Mapping[ShardLevel, str] = {
     ShardLevel.GRADIENTS: "shardgrad",  # FSDP's SHARD_GRAD_OP
     ShardLevel.PARAMETERS: "fsdp",
 }
-"""The word before the shard degree names the level, too."""
+"""Word for the shard level in a layout's name, which stands before the shard degree."""
 
 _LEVELS = {word: level.label for level, word in SHARD_WORDS.items()}
 
 _NUMBER_WORDS: Mapping[str, str] = {
     spec.word.removesuffix("{}"): spec.name for spec in _NUMBERS if spec.word
 } | dict.fromkeys(_LEVELS, "data_parallel_shard_degree")
-"""Option by the word before its number."""
+"""Name of the option for each word that stands before a number in a layout's name."""
 
 _PLAIN_WORDS: Mapping[str, Mapping[str, int | str]] = {
     spec.word.format(value): {spec.name: spec.to_plain(value)}
@@ -724,7 +727,8 @@ _PLAIN_WORDS: Mapping[str, Mapping[str, int | str]] = {
     for value in (spec.values if spec.kind is Kind.CHOICE else (not spec.default,))
     if spec.word and not spec.is_number
 }
-"""Option and value by words without a number; a switch has one word, for the value that is not its default."""
+"""Option and value for each word without a number in a layout's name. A switch has one word, for its value that is not
+the default."""
 
 _NUMBERED = re.compile(r"([a-z]+)(0|[1-9][0-9]{0,11})")
 
@@ -766,7 +770,7 @@ def _parse_word(word: str) -> Mapping[str, int | str]:
 
 
 def _nearest_word(word: str) -> str:
-    """Return the most similar known word, with the number that was given."""
+    """Return the known word that is most similar to an unknown one, with the number that was given."""
     number = "".join(re.findall("[1-9][0-9]{0,11}$", word))
     numbered = [f"{name}{number or 1}" for name in _NUMBER_WORDS]
     near = get_close_matches(word, (*_PLAIN_WORDS, *numbered), 1)

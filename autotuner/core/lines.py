@@ -1,4 +1,4 @@
-"""Readers of phases, lengths of sequences, states of links and measured runs that people type as lines or as JSON."""
+"""Readers of phases, sequence lengths, link states and measured runs that people write as lines of text or as JSON."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _read_phase(line: str) -> JobPhase:
 
 
 def _read_change(change: str, line: str) -> tuple[str, Any]:
-    """Return the field that a change sets, and its value."""
+    """Return the name of the field that a change such as ``batch=1024`` sets, and the value."""
     found = _CHANGE.fullmatch(change)
     if not found:
         raise InvalidInput(change[:30], line[:60], "must be a word and a value", "batch 64")
@@ -82,7 +82,7 @@ def _read_whole(text: str) -> int:
 
 
 def _read_rate(text: str) -> float:
-    """Return bytes per second of a rate as fault traces write it."""
+    """Return the bytes per second of a rate that is written as in a fault trace."""
     with suppress(ValueError):
         (fault,) = FaultTrace.parse(f"0;{_ANY_ENDS};{text}").faults
         if fault.health.bandwidth_bytes_per_s is not None:
@@ -96,14 +96,14 @@ _CHANGES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "bandwidth": ("bandwidth_bytes_per_s", _read_rate),
     "precision": ("precision", lambda text: Precision.from_label(text, "precision")),
 }
-"""The field that each word of a change sets, and the reader of its value."""
+"""For each word of a change, the field that it sets and the reader of its value."""
 
 
 # ---------------------------------------------------------------- lengths of sequences
 _LENGTHS = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?(?::(\S+))?")
 _LENGTHS_EXAMPLE = "1-128:6, 512:3"
 _MOST_LENGTHS = 1 << 20
-"""Most different lengths, as many as the longest contexts have tokens."""
+"""Most different sequence lengths; the longest contexts have as many tokens."""
 
 
 def read_lengths(text: str) -> LengthDistribution:
@@ -144,7 +144,7 @@ def written_lengths(lengths: LengthDistribution) -> str:
 
 
 def _read_range(item: str) -> tuple[int, int, float]:
-    """Return the first and last length of a part, and their weight together."""
+    """Return the first and the last length of a range, and the weight of the whole range."""
     found = _LENGTHS.fullmatch(item)
     if not found:
         rule = "must be tokens, or tokens:weight, or first-last:weight"
@@ -159,7 +159,7 @@ def _read_range(item: str) -> tuple[int, int, float]:
 
 
 def _ranges(lengths: LengthDistribution) -> Iterator[str]:
-    """Yield lengths that follow each other with equal weights as one part each."""
+    """Yield the text of each range of consecutive lengths that have equal weights."""
     pairs = enumerate(zip(lengths.lengths, lengths.weights, strict=True))
     for (_, weight), group in groupby(pairs, key=lambda pair: (pair[1][0] - pair[0], pair[1][1])):
         among = [length for _, (length, _) in group]
@@ -172,7 +172,7 @@ def _ranges(lengths: LengthDistribution) -> Iterator[str]:
 # ---------------------------------------------------------------- states of links
 _LINK_CLASSES = ("intra_node", "inter_node")
 _ANY_ENDS = "0_1"
-"""Ends for a link of which only the state is read."""
+"""Placeholder for the two ends of a link, for lines that state only the link's state."""
 
 
 def read_links(text: str) -> tuple[LinkHealth, ...]:
@@ -220,7 +220,7 @@ def _read_link(line: str) -> LinkHealth:
 
 
 def _read_state(ends: str, state: str, line: str) -> LinkHealth:
-    """Return one link in a state as a line of a fault trace has it."""
+    """Return the state of one link from a line in the format of a fault trace."""
     try:
         (fault,) = FaultTrace.parse(f"0;{ends};{state}").faults
     except InvalidInput as error:
@@ -244,11 +244,12 @@ def _states(health: LinkHealth) -> Iterator[str]:
 _SPEEDS = ("step_time_s", "tokens_per_s")
 _WORKLOAD = {"seq_len": "seq_len", "global_batch": "global_batch_size"}
 _COLUMNS = ("layout", *_SPEEDS, "model", "cluster", *_WORKLOAD)
-"""Columns of a table: the layout, one of two speeds, and values that differ from the request's own job."""
+"""Columns of a table of measured runs: the layout, one of two speeds, and values that differ from the request's own
+job."""
 
 Describe: TypeAlias = Callable[[str, str, str], Any]
-"""A function that makes the document of a model or of a cluster, from the kind, the text of a row, and the path for
-errors."""
+"""A function that makes the document of a model or of a cluster. Its arguments are the kind, the text in the row, and
+the path for errors."""
 
 
 def read_measured(text: str, field: str, workload: Mapping[str, Any], describe: Describe) -> list[dict[str, Any]]:
@@ -332,7 +333,7 @@ def _measured_text(row: Mapping[str, Any], name: str, path: str) -> str:
 
 # ---------------------------------------------------------------- shared
 def _read_objects(cls: type[T], text: str, field: str, rule: str, example: str | None = None) -> Iterator[T]:
-    """Read a JSON list of objects, each of which must follow the rule."""
+    """Read a JSON list of objects, and check that each of them is valid for the type ``cls``."""
     for number, document in enumerate(parse_json(text, field, "lines or JSON")):
         if not isinstance(document, Mapping):
             raise InvalidInput(field, document, rule, example)

@@ -22,8 +22,8 @@ from autotuner.core.value import (
 )
 
 MOST_ENDS_OF_ALL_PAIRS = 16
-"""Number of ends up to which every pair is measured. With more ends, neighbours and a sample of other pairs are
-measured, so that the number of rounds stays the same."""
+"""Number of ends up to which every pair of ends is measured. With more ends, only neighbours and a sample of other
+pairs are measured, so that the number of rounds stays the same."""
 
 
 @value
@@ -31,9 +31,9 @@ class LinkPoint:
     """A measurement of one link by both of its ends, made while neither of them communicated with anyone else."""
 
     ends: LinkEnds
-    """The two nodes that it joins, from 0; in a cluster of one node the two accelerators."""
+    """The two nodes that the link joins, numbered from 0; in a cluster of one node, the two accelerators."""
     delay_s: Seconds
-    """One-way delay of a message of a few bytes: half of a round trip, the median of many."""
+    """One-way delay of a message of a few bytes: half of the median round trip."""
     jitter_s: Seconds
     """Standard deviation of the delay from message to message, without rare outliers."""
     forth_bytes_per_s: Positive
@@ -82,7 +82,10 @@ def link_rounds(num_ends: int) -> list[list[LinkEnds]]:
 
 
 def _tournament(num_ends: int) -> list[list[LinkEnds]]:
-    """Return rounds that contain every pair once. If the number of ends is odd, one end rests in each round."""
+    """Return rounds of measurements that together contain every pair of ends once.
+
+    If the number of ends is odd, one end rests in each round.
+    """
     size = num_ends + num_ends % 2
     rounds = []
     for turn in range(size - 1):
@@ -114,7 +117,7 @@ class MeasuredCollective:
     num_ranks: int
     start_s: Seconds
     s_per_byte: NonNegative
-    """Seconds per byte of the whole tensor."""
+    """Measured seconds per byte of the whole tensor."""
 
 
 @value
@@ -124,7 +127,7 @@ class Link:
     name: str
     """Name of the link in answers."""
     bandwidth_bytes_per_s: Positive
-    """Bandwidth that the maker states."""
+    """Bandwidth of the link, as its maker states it."""
     latency_s: Seconds
     """Time of one step of a collective over the link."""
     start_s: Seconds = 0.0
@@ -132,18 +135,20 @@ class Link:
     ramp_s: Seconds = 0.0
     """Time that a long message takes to fill the link's pipeline (``costmodel.collectives``)."""
     efficiency: PositiveShare = 0.8
-    """Share of the bandwidth that long messages reach; 0.74 to 0.95 where it was published."""
+    """Share of the bandwidth that long messages reach; published values are 0.74 to 0.95."""
     multicast_efficiency: Share = 0.0
-    """Share of the bandwidth if the switches copy and add (NVLink SHARP); 0 if they cannot."""
+    """Share of the bandwidth that collectives reach if the switches copy and add data (NVLink SHARP); 0 if they
+    cannot."""
     congestion: NonNegative = 0.0
-    """Exponent by which times grow with the number of nodes; 0 for a network that does not slow down."""
+    """Exponent of the number of nodes by which times grow because of congestion; 0: the network does not slow down."""
     mesh_peers: CountFromZero = 0
-    """Number of other accelerators that each get an equal part of the bandwidth in a node without a switch: 3 in a node
-    of 4. A group of two uses one such part. 0 behind a switch."""
+    """Number of other accelerators among which an accelerator divides its bandwidth equally, in a node without a
+    switch: 3 in a node of 4. A group of two accelerators uses one such part. 0 in a node with a switch."""
     measured: tuple[MeasuredCollective, ...] = ()
-    """Collectives that a profile of this machine timed, which replace the values above; empty without a profile."""
+    """Times of collectives that a profile of this machine measured. They replace the values above; empty without a
+    profile."""
     source: str = ""
-    """Place and date of the profile that measured the link; empty: its maker and the catalog state the values."""
+    """Place and date of the profile that measured the link; empty: the values are from the maker and the catalog."""
 
     def with_bandwidth(self, bandwidth_bytes_per_s: float) -> Self:
         """Return the link with another bandwidth. Its measured times per byte are scaled to match it."""
@@ -153,22 +158,22 @@ class Link:
 
 
 FEWEST_LINKS = 3
-"""Fewest links that can be compared with each other. A single link between two nodes has no other."""
+"""Fewest links that can be compared with each other to find degraded ones."""
 
 SPREADS = 6.0
-"""Number of spreads that a link may be slower than the middle of all links. With normal noise one link in a thousand
-million is beyond it."""
+"""Number of standard deviations above the median at which a link counts as degraded. With normal noise, one link in a
+thousand million is beyond it."""
 
 LEAST_DELAY_S = 100e-6
-"""Smallest delay that counts as a fault. A longer cable, one more hop or a rank that was
-scheduled late explains less."""
+"""Smallest additional delay that counts as a fault. A longer cable, one more hop or a rank that was scheduled late adds
+less."""
 
 LEAST_SHARE = 0.8
-"""Smallest share above the middle that counts as a fault, of a delay or of a time per byte. Tiers of switches and
-sockets differ by less. A link that lost one of two rails takes twice as long per byte and is found."""
+"""Smallest relative excess over the median that counts as a fault, of a delay or of a time per byte. Tiers of switches
+and sockets differ by less. A link that lost one of two rails takes twice as long per byte and is found."""
 
 _MAD = 1.4826
-"""Number of median absolute deviations in a standard deviation of normal noise."""
+"""Number of median absolute deviations in one standard deviation of normal noise."""
 
 
 @value
@@ -176,13 +181,13 @@ class LinkNorm:
     """The typical delay and bandwidth of nominal links, and the limits beyond which a link counts as degraded."""
 
     delay_s: float
-    """Typical delay of nominal links."""
+    """Typical delay of links that are not degraded."""
     most_delay_s: float
-    """Highest delay of a nominal link."""
+    """Highest delay of a link that is not degraded."""
     bandwidth_bytes_per_s: float
-    """Typical bandwidth of nominal links."""
+    """Typical bandwidth of links that are not degraded."""
     least_bytes_per_s: float
-    """Lowest bandwidth of a nominal link."""
+    """Lowest bandwidth of a link that is not degraded."""
 
     @classmethod
     def of(cls, points: Sequence[LinkPoint]) -> Self | None:
@@ -240,7 +245,7 @@ def _health(point: LinkPoint, norm: LinkNorm, bandwidth_bytes_per_s: float, sour
 
 
 def _norm(points: Sequence[LinkPoint], value: Callable[[LinkPoint], float], least: float) -> tuple[float, float]:
-    """Return the lower median of the values, and the limit above it."""
+    """Return the lower median of the measured values, and the limit above which a value counts as a fault."""
     values = [value(point) for point in points]
     middle = median_low(values)
     spread = _MAD * median_low([abs(each - middle) for each in values])
@@ -248,7 +253,7 @@ def _norm(points: Sequence[LinkPoint], value: Callable[[LinkPoint], float], leas
 
 
 LinkEnds = tuple[int, int]
-"""The two ends of a link, the lower first: nodes of a cluster, or accelerators of a cluster of one node."""
+"""The two ends of a link, the lower number first: nodes of a cluster, or accelerators of a cluster of one node."""
 
 LinkClass = Literal["intra_node", "inter_node"]
 
@@ -264,20 +269,20 @@ class LinkHealth:
     """
 
     ends: LinkEnds | None = None
-    """The two nodes that it joins, from 0; in a cluster of one node the two accelerators. None: all links of
-    ``link_class``."""
+    """The two nodes that the link joins, numbered from 0; in a cluster of one node, the two accelerators. None: all
+    links of ``link_class``."""
     link_class: LinkClass | None = None
-    """Class of links if no ends are named; otherwise None."""
+    """Class of links that have this state; None if ``ends`` names a single link."""
     delay_s: Seconds = 0.0
     """One-way delay of every message, on top of the link's latency."""
     jitter_s: Seconds = 0.0
     """Standard deviation of the delay from message to message."""
     bandwidth_bytes_per_s: Positive | None = None
-    """Bandwidth in one direction, which replaces the link's; None: as the cluster states it."""
+    """Present bandwidth in one direction, which replaces the link's; None: as the cluster states it."""
     is_dead: bool = False
-    """True if nothing passes the link. Ranks that delegate their sends use the hosts' own network instead."""
+    """True if the link passes no data. Ranks that delegate their sends then use the hosts' own network."""
     source: str = ""
-    """Place and date of the measurement; empty: the state is assumed."""
+    """Place and date of the measurement; empty: the state was assumed, not measured."""
 
     def __post_init__(self) -> None:
         if (self.ends is None) == (self.link_class is None):
@@ -304,7 +309,7 @@ class LinkHealth:
         return self.is_dead, self.delay_s, -(self.bandwidth_bytes_per_s or 0.0)
 
     def __str__(self) -> str:
-        """Return the link's name: ``2_3``, or its class."""
+        """Return the link's name: its ends such as ``2_3``, or its class."""
         return str(self.link_class) if self.ends is None else f"{self.ends[0]}_{self.ends[1]}"
 
 
@@ -364,7 +369,7 @@ def links_in_brief(health: Sequence[LinkHealth], *, between_nodes: bool) -> str:
 
 
 def _rounded(value: float) -> float:
-    """Return a value with one digit, because smaller differences occur from measurement to measurement."""
+    """Return a value rounded to one digit, because repeated measurements differ by less than that."""
     return float(f"{value:.1g}")
 
 

@@ -1,4 +1,4 @@
-"""A list as answers hold it: some of many values, and how many there are in all."""
+"""A list in an answer: some of many items, and the total number of items."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Generic, TypeVar
 from autotuner.core.value import value
 
 COUNTED_BEHIND = 10_000
-"""Most items that are counted behind a page, because counting the records of years takes longer than reading a page."""
+"""Most items that are counted after the end of a page, because counting the records of years takes longer than reading
+a page."""
 
 T = TypeVar("T")
 
@@ -19,11 +20,11 @@ class Listed(Generic[T]):
 
     items: tuple[T, ...]
     total: int
-    """Number of items in all; of very long lists, the number of items that were counted."""
+    """Number of items in all. In a very long list, counting stops early."""
     limit: int
     """Most items that were requested."""
     offset: int = 0
-    """Number of items that were skipped before the first."""
+    """Number of items that were skipped before the first item."""
 
     @classmethod
     def whole(cls, items: Sequence[T]) -> Listed[T]:
