@@ -21,11 +21,11 @@ class Power:
     """The mean power draw in watts of a whole job while it trains, by consumer."""
 
     accelerators_w: NonNegative
-    """Power of all accelerators."""
+    """Power that all accelerators draw together."""
     hosts_w: NonNegative
-    """Power of the nodes around the accelerators."""
+    """Power that the nodes draw without their accelerators."""
     network_w: NonNegative
-    """Power of ports and switches, for the bytes that leave nodes."""
+    """Power that network ports and switches use for the bytes that leave nodes."""
     building_w: NonNegative
     """Power that cooling and transformers add (power usage effectiveness)."""
     is_measured: bool = False
@@ -42,13 +42,13 @@ class Footprint:
     """The cost of a job other than time: power, money, emissions, complexity. Values per hour are for the whole job."""
 
     power: Power | None
-    """Mean power draw; None if the accelerator's is not known."""
+    """Mean power draw of the job; None if the accelerator's power is not known."""
     price_per_hour: NonNegative
-    """US dollars of accelerators and of energy that is paid beside them; 0 if no price is known."""
+    """US dollars per hour for accelerators, and for energy that is paid separately; 0 if no price is known."""
     co2_kg_per_hour: NonNegative
-    """Emissions of the energy; 0 if its mix is not known."""
+    """Emissions of the energy in kg of CO2 equivalents per hour; 0 if the energy mix is not known."""
     complexity: NonNegative
-    """Weighted count of differences from a plain layout, and of special hardware that it needs
+    """Weighted number of differences from a plain layout, and of special hardware that the layout needs
     (docs/explanation/objectives.md)."""
     robustness: float | None = None
     """Throughput under the sweep's fault trace divided by that of nominal steps; None without a trace."""
@@ -86,16 +86,16 @@ class LinkEvent:
     """An event of a running pipeline, at one step: a slow link or rank was found, or a new plan was made."""
 
     step: int
-    """Step of the trial, counted as its step reports are."""
+    """Number of the trial's step, counted as in its step reports."""
     kind: LinkEventKind
     stages: tuple[int, ...] = ()
-    """Pipeline ranks at both ends of a link, or the slow one; empty after a new plan."""
+    """The two pipeline ranks of the link, or the one slow rank; empty if the event is a new plan."""
     delay_s: float = 0.0
-    """One-way delay that was found; 0 after a recovery."""
+    """One-way delay that was found on the link; 0 if the event is a recovery."""
     warm_up: tuple[int, ...] = ()
-    """Number of forwards per pipeline rank before its first backward, after a new plan."""
+    """For a new plan, the number of forward passes that each pipeline rank runs before its first backward pass."""
     delegated: bool = False
-    """True if sends are delegated, after a new plan."""
+    """For a new plan, True if sends are delegated."""
     cost_s: float = 0.0
     """Seconds that the event added to a step."""
 
@@ -106,13 +106,14 @@ class StepReport:
 
     step: int
     is_warmup: bool
-    """True if the step does not count, because the step time was not yet known to be stationary when it ran."""
+    """True if the step does not count, because step times were not yet stationary when it ran."""
     step_time_s: Reported
     loss: Reported
     tokens_per_s: Reported
     mfu: Reported
     is_under_trace: bool = False
-    """True if it ran under the sweep's fault trace, after the measured steps. It counts for robust figures alone."""
+    """True if the step ran under the sweep's fault trace, after the measured steps. Such a step counts only for the
+    results under faults."""
 
     @property
     def is_measured(self) -> bool:
@@ -125,10 +126,11 @@ class PhaseTimes:
     """The mean seconds of a measured step by phase; each phase is that of its slowest rank."""
 
     forward_backward_s: Reported
-    """Time of forward and backward, with the communication inside them and the pipeline's idle time."""
+    """Time of the forward and backward passes, with the communication inside them and the pipeline's idle time."""
     gradient_sync_s: Reported
-    """Time from the gradient of the first layer's input to complete gradients. It includes waiting for collectives, the
-    weights' gradients if a schedule computes them separately, and the exchange between replicas in their place."""
+    """Time from the gradient of the first layer's input until the gradients are complete. It includes the wait for
+    collectives, and the gradients of weights if a schedule computes them separately. Where replicas do not sum
+    gradients, it includes their other exchange."""
     optimizer_s: Reported
     """Time of the optimizer's step and of zeroing the gradients."""
 
@@ -142,7 +144,7 @@ class Breakdown:
     """
 
     rank: int
-    """The rank of whose step these are the parts: the one that computes longest."""
+    """Number of the rank that the parts of the step belong to: the rank that computes longest."""
     forward_s: float
     backward_s: float
     all_reduce_s: float
@@ -155,7 +157,7 @@ class Breakdown:
     """Time of waiting for a neighbour of the pipeline."""
     optimizer_s: float
     other_s: float
-    """Time of everything else: Python between the operations, reading the loss."""
+    """Time of everything else, such as Python code between the operations, and reading the loss."""
 
     @property
     def step_s(self) -> float:
@@ -179,63 +181,65 @@ class Measurement:
     mfu: Reported
     """Model FLOP / (step time x sum of the ranks' reference peaks), with full attention and without recomputation."""
     hfu: Reported
-    """Hardware FLOP, including recomputation, divided by the same."""
+    """Hardware FLOP, including recomputation, divided by the same denominator as ``mfu``."""
     peak_flop_per_s: Reported
     """Sum of the ranks' reference peaks, which is the denominator of MFU."""
     peak_source: str
     """Source of the peak: ``data sheet`` or ``measured GEMM rate of N cores``."""
     peak_bytes: tuple[int, ...]
-    """Highest allocated bytes of each rank: of tensors on CPU, of the allocator on CUDA. A registered trainer may
-    report some ranks or none, and the whole process on CPU."""
+    """Highest allocated bytes of each rank: of its tensors on CPU, of PyTorch's allocator on CUDA. A registered trainer
+    may report some ranks or none, and on CPU it reports the whole process."""
     losses: tuple[Reported, ...]
     """Loss of each timed step, including the warm-up; empty if a trainer reports none."""
     foreign_cpu_share: Reported
-    """Share of the machine's CPU time that other processes used meanwhile, 0..1."""
+    """Share of the machine's CPU time that other processes used during the measured steps, 0..1."""
     environment: dict[str, str]
-    """Versions, devices, clocks and library variables as rank 0 saw them. The name of its host is hashed."""
+    """Versions, devices, clocks and library variables, as rank 0 saw them. The host's name is hashed."""
     step_time_interval_s: float | None = None
-    """Half the 95 % confidence interval of the median; None from fewer than six steps."""
+    """Half of the 95 % confidence interval of the median step time; None with fewer than six steps."""
     num_warmup_steps: int | None = None
     """Number of steps before timing started; None if it was not recorded."""
     reserved_bytes: tuple[int, ...] = ()
-    """Highest bytes that the allocator held, by rank; on CPU the growth of the process after its first step."""
+    """Highest bytes that the allocator held, by rank; on CPU, the growth of the process after its first step."""
     breakdown: Breakdown | None = None
     """Time of one rank's step by part; None if no step was profiled."""
     compile_s: float = 0.0
-    """Seconds that ``torch.compile`` took. They are part of no step time."""
+    """Seconds that ``torch.compile`` took. They are not part of any step time."""
     power_w: float | None = None
     """Mean draw of one accelerator during the measured steps; None if it was not measured."""
     noise_floor: float | None = None
-    """Relative difference of the medians of equal runs (A/A); None if the trial ran once."""
+    """Relative difference between the medians of equal runs (A/A test); None if the trial ran once."""
     num_disturbed: int = 0
-    """Number of runs that were thrown away because other processes used the machine."""
+    """Number of runs that were discarded because other processes used the machine."""
     extrapolated_from: tuple[int, ...] = ()
-    """Numbers of layers that ran instead of the model's; empty: the whole model ran."""
+    """Numbers of layers that ran instead of the model's layers; empty: the whole model ran."""
     breakdown_failure: str | None = None
-    """Error that ended the profiled steps; None if they ended well or were not requested."""
+    """Error that ended the profiled steps; None if they succeeded or were not requested."""
     precision_flop_per_s: float | None = None
-    """Sum over ranks of the dense peak of the layout's precision; None if it is not known."""
+    """Sum over the ranks of the dense peak in the layout's precision; None if it is not known."""
     phases: PhaseTimes | None = None
     """Mean seconds of each phase; None if the steps were not divided, as with a registered trainer."""
     is_simulated: bool = False
-    """True if nothing ran. The figures come from the cost model with seeded noise, and are no evidence."""
+    """True if nothing ran. The figures then come from the cost model with seeded noise, and are no evidence."""
     timeline: StepTimeline | None = None
-    """A profiled step, rank by rank; None if none was recorded, in lists, and after retention deleted it."""
+    """Timeline of a profiled step, rank by rank. None if none was recorded, in lists, and after retention deleted
+    it."""
     robust: RobustMeasurement | None = None
-    """Result under the sweep's fault trace; None without one. All other figures are of nominal steps."""
+    """Result under the sweep's fault trace; None without a trace. All other fields describe steps without faults."""
     link_events: tuple[LinkEvent, ...] = ()
-    """Events of links and ranks that a running pipeline found, and its reactions, in order. Steps count as in
+    """Slow links and ranks that a running pipeline found, and how it reacted, in order. Steps count as in
     ``StepReport``."""
     validation_loss: float | None = None
-    """Loss on the batches after the last step, on every rank's own parameters; None if there are none."""
+    """Loss on the validation batches after the last step, computed with each rank's own parameters; None without such
+    batches."""
     sync_payload_bytes: float | None = None
     """Bytes that the busiest rank contributes to the exchange between replicas in an average step, before the
     collective's own factor; None if replicas sum their gradients, or if nothing counts the bytes."""
     overlapped_share: float | None = None
     """Share of the reduced gradient bytes whose reduction started before the last gradient of their step was computed.
-    Hooks count it; None if there is no hook, as with FSDP or a registered trainer, and if nothing is reduced."""
+    None if it was not counted, as with FSDP or a registered trainer, and if nothing is reduced."""
     footprint: Footprint | None = None
-    """Cost beside time; None in records older than this field."""
+    """Cost, energy and complexity of the job; None in records older than this field."""
 
     @property
     def step_time_error_s(self) -> float:
@@ -279,9 +283,9 @@ class FinishedRun:
     """One finished run of a trial that has several. It is stored, so that another worker need not repeat it."""
 
     number: int
-    """Number of the run, as in ``TrialSpec.run``."""
+    """Number of the run inside its trial, as in ``TrialSpec.run``."""
     seconds: float
-    """Seconds that the run took, without waiting. All runs of a trial share its time limit."""
+    """Seconds that the run took, without waiting for devices. All runs of a trial share its time limit."""
     measurement: Measurement
 
 
@@ -293,9 +297,9 @@ class MeasuredStretch:
     """Consecutive measured steps in which no link changed."""
 
     first_step: int
-    """First step, counted from 0 at the start of the trace."""
+    """First step of the stretch, counted from 0 at the start of the trace."""
     links: tuple[LinkHealth, ...]
-    """Links that were degraded."""
+    """Links that were degraded during the stretch, with their states."""
     step_times_s: tuple[float, ...]
     """Time of each step, on the slowest rank."""
 
@@ -305,15 +309,15 @@ class RobustMeasurement:
     """The results of steps under a fault trace (injected link faults), including new plans and their cost."""
 
     step_time_s: Positive
-    """Mean of all steps of the trace: their total divided by their number, so that slow steps count fully."""
+    """Mean time of all steps of the trace. It is a mean and not a median, so that slow steps count fully."""
     mfu: float
     """Model FLOP / (step time x sum of the ranks' reference peaks): robust MFU."""
     tokens_per_s: float
-    """Token rate of the whole job, over the whole trace."""
+    """Tokens per second of the whole job, over the whole trace."""
     num_steps: Count
     """Number of steps of the trace."""
     stretches: tuple[MeasuredStretch, ...]
-    """The trace, cut where a link changes."""
+    """Parts of the trace. A new part begins wherever a link changes its state."""
 
     @classmethod
     def of(

@@ -1,7 +1,8 @@
 """Measuring: computes a measurement from the reports of a trial's ranks.
 
-A median of steps would ignore the steps in which replicas average their parameters. So each step gets its share of that
-time first. A ``period`` is ``payload.steps_per_exchange`` of a layout; it is 1 if all steps are alike.
+Some layouts average the replicas' parameters only every few steps. A median of step times would ignore these steps, so
+their additional time is first divided among all steps. A ``period`` is the number of steps from one average to the next
+(``payload.steps_per_exchange``); it is 1 if all steps are alike.
 """
 
 from __future__ import annotations
@@ -54,9 +55,10 @@ def _recomputed_flop_per_token(spec: TrialSpec, layer: int) -> int:
 
 
 def _feed_forward_elements_again(model: TransformerSpec, layer: int) -> int:
-    """Return the elements of the feed-forward matrices that a token meets in a second forward pass.
+    """Return the number of feed-forward matrix elements that a token is multiplied with again in recomputation.
 
-    A dense block ends with a product. A mixture of experts then weighs and sums the outputs of its experts.
+    A dense block ends with a product, whose result recomputation does not need. A mixture of experts then weighs and
+    sums the outputs of its experts, and needs them.
     """
     if model.experts is None or not model.experts.is_sparse(layer):
         return model.mlp_matrix_parameters - model.hidden_size * model.ffn_size
@@ -119,7 +121,7 @@ def mean_over_period(steps: Sequence[int], values: Sequence[float], period: int)
 
 
 def _parted(steps: Sequence[int], values: Sequence[float], period: int) -> tuple[list[float], list[float]]:
-    """Return the values of the steps without an average, and of those with one."""
+    """Return the values of the steps without an average of parameters, and those of the steps with one."""
     plain: list[float] = []
     averaging: list[float] = []
     for step, own in zip(steps, values, strict=True):
@@ -128,8 +130,8 @@ def _parted(steps: Sequence[int], values: Sequence[float], period: int) -> tuple
 
 
 _WIDEST_WINDOW = 3
-"""Size of the smallest two windows whose ranks can differ at the 5 % level: one order in C(6, 3) = 20 puts all of one
-first."""
+"""Largest number of steps in one of two compared windows of steps. With three steps each, two windows can differ at the
+5 % level: one order in C(6, 3) = 20 puts all steps of one window first."""
 
 _CONFIDENCE = 0.95
 
@@ -226,7 +228,7 @@ def half_interval_s(times_s: Sequence[float]) -> float | None:
 
 
 def _num_outside(num_steps: int) -> int | None:
-    """Return the number of steps that the interval leaves out at each end; None if there are too few steps."""
+    """Return the number of sorted steps outside the median's interval at each end; None if there are too few steps."""
     chance, num_outside = 0.0, None
     for heads in range(num_steps // 2):
         chance += math.comb(num_steps, heads) / 2**num_steps
@@ -237,10 +239,11 @@ def _num_outside(num_steps: int) -> int | None:
 
 
 LINKS = "links"
-"""Name of the environment fact that lists degraded links of the cluster. It is left out if all are nominal."""
+"""Name of the environment fact that lists degraded links of the cluster. The fact is left out if all links are
+nominal."""
 
 FOREIGN_CPU_SHARE = "foreign_cpu_share"
-"""Name of the environment fact that holds the CPU time of other processes on the machine."""
+"""Name of the environment fact that holds the share of CPU time used by other processes on the machine."""
 
 
 @value
@@ -250,7 +253,7 @@ class Peak:
     flop_per_s: float
     source: str
     precision_flop_per_s: float | None = None
-    """Dense peak in the layout's precision; None if it is not known."""
+    """Dense peak in the precision of the layout; None if it is not known."""
 
 
 @value
@@ -258,7 +261,7 @@ class Seen:
     """Further observations of the ranks, apart from steps. The fields are those of ``Measurement``."""
 
     peak_bytes: tuple[int, ...]
-    """Peak of each rank that reported one."""
+    """Peak bytes of each rank that reported a peak."""
     reserved_bytes: tuple[int, ...] = ()
     phases: PhaseTimes | None = None
     """Mean seconds of each phase; None if the steps were not divided."""

@@ -11,7 +11,7 @@ from autotuner.core.value import Count, CountFromZero, nearest_divisor, value
 from autotuner.core.workload import Workload
 
 Norm = Literal["rmsnorm", "layernorm", "layernorm_without_bias", "layernorm_without_weights"]
-"""Kinds of norms. ``rmsnorm`` has weights, ``layernorm`` has weights and biases, as in torch's modules."""
+"""Kinds of norms. ``rmsnorm`` has weights; ``layernorm`` has weights and biases, as in torch's modules."""
 
 _NORM_PARAMETERS: dict[Norm, int] = {
     "rmsnorm": 1,
@@ -19,7 +19,7 @@ _NORM_PARAMETERS: dict[Norm, int] = {
     "layernorm_without_bias": 1,
     "layernorm_without_weights": 0,
 }
-"""Parameters of a norm per element of its width."""
+"""Number of parameters of a norm per element of its width."""
 
 
 @value
@@ -47,7 +47,7 @@ class TransformerSpec:
     num_kv_heads: Count
     """Number of key and value heads; equal to ``num_heads`` without grouped queries."""
     head_dim: Count
-    """Width of one query and key head (with latent attention: without its rotary part)."""
+    """Width of one query and key head. With latent attention, this is the width without the rotary part."""
     ffn_size: Count
     """Inner width of a dense feed-forward block."""
     vocab_size: Count
@@ -62,16 +62,16 @@ class TransformerSpec:
     """Number of norms per layer. 2: one before or after each block; 4: before and after each block (Gemma 2); 1:
     parallel blocks share one (Falcon 7B, Command R)."""
     parallel_blocks: bool = False
-    """True if attention and feed-forward block of a layer read the same hidden state and are added to it together
-    (GPT-J)."""
+    """True if attention and feed-forward block of a layer read the same hidden state, and their outputs are added to it
+    together (GPT-J)."""
     embedding_norm: bool = False
     """True if embedded tokens are normalised (BLOOM)."""
     attention_bias: Literal["none", "qkv", "all"] = "none"
-    """Attention projections that have a bias."""
+    """Attention projections that have a bias: none; queries, keys and values; or also the output projection."""
     attention_output_gate: bool = False
-    """True if the output of heads is weighed by a sigmoid of a projection of the same width (Qwen3-Next)."""
+    """True if the output of attention heads is multiplied by a sigmoid gate of the same width (Qwen3-Next)."""
     attention_sinks: bool = False
-    """True if the softmax has a learned score per head (GPT-OSS)."""
+    """True if the softmax has one additional learned score per head, an attention sink (GPT-OSS)."""
     mlp_bias: bool = False
     """True if the matrices of dense feed-forward blocks have biases."""
     output_bias: bool = False
@@ -81,22 +81,22 @@ class TransformerSpec:
     qk_norm: bool = False
     """True if queries and keys are normalised, each head separately with the same weights (Qwen3)."""
     qk_norm_of_all_heads: bool = False
-    """True if the weights of that norm span all heads together (OLMo 2)."""
+    """True if the weights of the norm of queries and keys span all heads together (OLMo 2)."""
     attention_window: CountFromZero = 0
     """Number of keys that a query sees in a windowed layer."""
     num_windowed_layers: CountFromZero = 0
-    """Number of layers with that window."""
+    """Number of layers that have the window ``attention_window``."""
     experts: MixtureOfExperts | None = None
     """Mixture of experts of sparse layers; None in a dense model."""
     latent_attention: LatentAttention | None = None
-    """Ranks of compressed queries, keys and values; None if they are not compressed."""
+    """Widths of compressed queries, keys and values; None if they are not compressed."""
     linear_attention: LinearAttention | None = None
-    """Shapes of linear attention, in layers that keep no keys and values; None if there are none."""
+    """Shapes of linear attention, in layers that keep no keys and values; None if there are no such layers."""
     num_linear_layers: CountFromZero = 0
     """Number of layers with linear attention. They are never windowed."""
     approximations: tuple[str, ...] = ()
-    """Differences between the model that was read and the one that is counted, with their effects, as sentences without
-    full stops."""
+    """Differences between the model that was read and the model that is computed with, and their effects, as sentences
+    without full stops."""
 
     def __post_init__(self) -> None:
         if self.num_linear_layers > (self.num_layers if self.linear_attention else 0):
@@ -381,7 +381,7 @@ class TransformerSpec:
 
     @property
     def _qk_norm_size(self) -> int:
-        """Return the widths of the norms of queries and keys."""
+        """Return the total width of the norms of queries and keys."""
         if not self.qk_norm:
             return 0
         return (self.num_heads + self.num_kv_heads if self.qk_norm_of_all_heads else 2) * self.head_dim
@@ -421,7 +421,8 @@ class ModelSize:
     num_parameters: int
     """Number of trainable parameters, each counted once."""
     num_active_parameters: int
-    """Number of parameters that one token meets: of the routed experts only those that it is sent to."""
+    """Number of parameters that are used for one token. Of the routed experts, only those that the token is sent to
+    count."""
 
     @classmethod
     def of(cls, model: TransformerSpec) -> Self:

@@ -1,4 +1,4 @@
-"""Names in a request, and the one walk that replaces them by the named objects.
+"""Names in a request, and the function that replaces them by the named objects.
 
 A request may name models and clusters of the catalog or of the store, at any depth. ``resolve`` calls a function of the
 caller for each name, so that all later code meets objects only.
@@ -23,7 +23,7 @@ T = TypeVar("T")
 Described = TypeVar("Described", TransformerSpec, Cluster, DeviceProfile)
 
 KINDS: Mapping[type, str] = {TransformerSpec: "model", Cluster: "cluster", DeviceProfile: "profile"}
-"""Types that callers store under names, with their words for people."""
+"""Types of objects that callers store under names, each with its word for messages."""
 
 
 class StoredNames(Protocol):
@@ -59,8 +59,8 @@ def resolved(given: T | str) -> T:
 
 # ---------------------------------------------------------------- the walk
 Load: TypeAlias = Callable[[type[Any], Any, str], Any]
-"""A function that returns the object for a field's content, from its type, its content (a name or an object), and its
-path."""
+"""A function that returns the object for a field. Its arguments are the field's type, the field's content (a name or an
+object), and the path of the field."""
 
 
 def resolve(request: T, load: Load) -> T:
@@ -110,7 +110,7 @@ def _loaded(hint: Any, given: Any, path: str, load: Load) -> Any:
 
 @cache
 def _names_of(cls: type[Any]) -> Mapping[str, Any]:
-    """Return the types of those fields of a dataclass that hold names."""
+    """Return the fields of a dataclass that may hold names, with their types."""
     hints = get_type_hints(cls, include_extras=True)
     return {name: _unwrapped(hint) for name, hint in hints.items() if _holds_names(_unwrapped(hint))}
 
@@ -122,7 +122,7 @@ def _holds_names(hint: Any) -> bool:
 
 
 def _unwrapped(hint: Any) -> Any:
-    """Return a type without None beside it and without marks other than ``Name``."""
+    """Return a type without ``None`` in its union, and without annotations other than ``Name``."""
     if named_by(hint) is not None:
         return hint
     if get_origin(hint) is Annotated:

@@ -1,4 +1,4 @@
-"""Network: switches between nodes, and how the devices of one node are wired."""
+"""Network: the switches between nodes, and the wiring of the devices inside one node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.value import Count, FromOne, Positive, Seconds, divisors, value
 
 Groups = tuple[tuple[int, ...], ...]
-"""Groups of accelerators of a node, numbered from 0. No accelerator is in two groups."""
+"""Groups of the accelerators of a node, which are numbered from 0. Each accelerator is in one group at most."""
 
 PortPath = Literal["pcie_switch", "host_bridge", "numa_node", "sockets"]
 """Hardware between a port and the accelerators nearest to it: PCIe switches alone, a host bridge, several host bridges
@@ -46,11 +46,11 @@ class Port:
     name: str
     """Name of the port on the node: ``mlx5_0``."""
     nearest: tuple[int, ...] = ()
-    """Accelerators to which no other port is nearer; empty: none in particular."""
+    """Accelerators that are nearer to this port than to any other; empty: none in particular."""
     path: PortPath = "pcie_switch"
     """Hardware between the port and these accelerators."""
     bandwidth_bytes_per_s: Positive | None = None
-    """Bandwidth in one direction, as the node states it; None: it does not."""
+    """Bandwidth of the port in one direction, as the node states it; None if the node does not state it."""
 
 
 @value
@@ -60,20 +60,20 @@ class Wiring:
     name: str
     """Name of the wiring in answers."""
     nvlink_groups: Groups = ()
-    """Groups of accelerators that NVLink (or Infinity Fabric) joins, directly or through each other. An accelerator
-    without a group reaches others over PCIe alone."""
+    """Groups of accelerators that NVLink (or Infinity Fabric) joins, directly or through other accelerators. An
+    accelerator outside these groups reaches others over PCIe alone."""
     switches: Groups = ()
-    """Groups of accelerators below one PCIe switch, which share its uplink. An accelerator without a
-    group has its own."""
+    """Groups of accelerators below one PCIe switch, which share its uplink. An accelerator outside these groups has its
+    own uplink."""
     sockets: Groups = ()
-    """Groups of accelerators of one socket or NUMA node; empty: there is one."""
+    """Groups of accelerators that belong to one socket or NUMA node; empty: there is one socket."""
     ports: tuple[Port, ...] = ()
-    """Ports to the network, in the order of their rails; empty: not described."""
+    """Network ports of the node, in the order of their rails; empty: not described."""
     pcie_bandwidth_bytes_per_s: Positive | None = None
-    """Bandwidth of an accelerator's PCIe link and of a switch's uplink, in one direction; None: as between accelerator
-    and host."""
+    """Bandwidth of an accelerator's PCIe link and of a PCIe switch's uplink, in one direction; None: the bandwidth
+    between accelerator and host."""
     socket_bandwidth_bytes_per_s: Positive = 16e9  # AMD_BW of NCCL 2.22, src/graph/topo.h; Intel's are 10, 22 and 40
-    """Bandwidth between two sockets in one direction, shared by all transfers that cross."""
+    """Bandwidth between two sockets in one direction, shared by all transfers between them."""
     source: str = ""
     """Origin of the description: a kind of file, or a person."""
 
@@ -161,7 +161,10 @@ def _share(groups: Groups, one: int, other: int) -> bool:
 
 
 def _number(groups: Groups, accelerator: int) -> int:
-    """Return the group of an accelerator, as its lowest member; the accelerator itself if it is in no group."""
+    """Return the number of an accelerator's group: the lowest accelerator of the group.
+
+    An accelerator in no group is its own group.
+    """
     return next((min(group) for group in groups if accelerator in group), accelerator)
 
 
@@ -172,13 +175,13 @@ class Tier:
     name: str
     """Name of the level in answers: ``leaf``, ``spine``."""
     nodes_per_switch: Count
-    """Number of nodes below one of these switches, including those below lower levels."""
+    """Number of nodes below one switch of this level, including the nodes below lower levels."""
     oversubscription: FromOne = 1.0
-    """Bandwidth of these nodes divided by the bandwidth of the switch's uplinks; 1.0 is non-blocking. The highest level
-    has no uplinks."""
+    """Bandwidth of the nodes below a switch divided by the bandwidth of the switch's uplinks; 1.0 is non-blocking. The
+    highest level has no uplinks."""
     latency_s: Seconds = 0.0
-    """Extra one-way latency of a message that turns around here, compared with one that turns around
-    one level below."""
+    """Additional one-way latency of a message whose highest switch is on this level, compared with a message whose
+    highest switch is one level below."""
 
 
 @value
@@ -191,17 +194,19 @@ class Network:
     name: str
     """Name of the network in answers."""
     tiers: tuple[Tier, ...] = ()
-    """Levels of switches, from those that nodes are plugged into upwards. Above the last one the network is
-    non-blocking and joins all. Empty: one switch, or a torus."""
+    """Levels of switches, from the switches that nodes are plugged into upwards. Above the last level, the network is
+    non-blocking and joins all nodes. Empty: one switch, or a torus."""
     num_rails: Count = 1
-    """Number of rails. Each port of a node has lowest switches of its own, which join the same port of other nodes.
-    Accelerator i of a node of g uses rail i * num_rails // g. 1: all ports of a node end in one switch."""
+    """Number of rails. Each port of a node belongs to a rail with its own lowest switches, which join the same port of
+    other nodes. Accelerator i of a node with g accelerators uses rail i * num_rails // g. 1: all ports of a node are
+    plugged into one switch."""
     torus: tuple[int, ...] = ()
-    """Number of nodes along each dimension. Neighbours along the first one have adjacent numbers. Empty: switches."""
+    """Number of nodes along each dimension of a torus. Neighbours along the first dimension have consecutive numbers.
+    Empty: the network has switches and is no torus."""
     ports_per_node: Count | None = None
-    """Number of ports that a node's accelerators share; None: one each."""
+    """Number of ports that a node's accelerators share; None: each accelerator has its own port."""
     adds: bool = False
-    """True if the switches add the data that passes them (InfiniBand SHARP)."""
+    """True if the switches compute sums of the data that passes them (InfiniBand SHARP)."""
     adapts_routes: bool = True
     """True if the switches spread packets over all paths (adaptive routing), so that no two flows collide by chance."""
     source: str = ""

@@ -17,7 +17,7 @@ from autotuner.core.timeline import StepTimeline
 from autotuner.core.trial import FailureKind
 
 PREFIX = b"#autotuner "
-"""Tag of the lines that a node's process reports. Other lines are other output."""
+"""Tag at the start of each line that a node's process reports. Lines without the tag are other output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,15 +89,15 @@ class NodeEnd:
 
     node: int
     exit_code: int
-    """Exit code of torchrun or of the trainer's command; below zero it is the signal that ended it."""
+    """Exit code of torchrun or of the trainer's command; a negative number is the signal that ended the process."""
     deaths: tuple[tuple[int, ...], ...] = ()
-    """Rank and exit code of the ranks that torchrun found dead, in its order."""
+    """Rank and exit code of each rank that torchrun found dead, in torchrun's order."""
     timed_out: bool = False
     """True if the task exceeded its time limit."""
     oom_killed: bool = False
-    """True if the kernel's out-of-memory killer acted on the node meanwhile."""
+    """True if the kernel's out-of-memory killer was active on the node during the task."""
     told_to_end: bool = False
-    """True if the node got SIGTERM, which engines send when somebody ends a job."""
+    """True if the node received SIGTERM, which engines send when a user or an operator ends a job."""
     at: float | None = None
 
 
@@ -143,7 +143,7 @@ KINDS: Mapping[str, type[NodeLine]] = {
     "cpu": CpuTime,
     "node": NodeEnd,
 }
-"""Types of lines by their ``type``. ``started`` is missing because no launcher needs it."""
+"""Classes of lines by their ``type``. The type ``started`` is missing because no launcher needs it."""
 
 TAGS: Mapping[type[NodeLine], str] = {kind: tag for tag, kind in KINDS.items()}
 

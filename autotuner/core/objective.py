@@ -1,4 +1,4 @@
-"""Objective: the metrics that a sweep ranks layouts by, and the limits that they keep."""
+"""Objective: the metrics that a sweep ranks layouts by, and the limits that the layouts must keep."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from autotuner.core.trial import Trial
 
 Figures = Measurement | TrialEstimate | RobustMeasurement
-"""Step time, MFU and token rate, with their errors."""
+"""Step time, MFU and token rate of a layout, measured or estimated, with their errors."""
 
 _S_PER_HOUR = 3600.0
 
@@ -175,7 +175,7 @@ def require_told(objective: Objective, cluster: Cluster, *, has_trace: bool = Fa
 
 
 def _lacks(metric: Metric, cluster: Cluster, *, has_trace: bool) -> str:
-    """Return the value of a cluster that a metric needs and that is missing, as text; empty if none is missing."""
+    """Return the name of a cluster's field that a metric needs but that is not set; empty if none is missing."""
     tariff, power_w = cluster.tariff, cluster.accelerator.power_w
     needs_power = "needs cluster.accelerator.power_w above 0: what an accelerator draws at most, in watts"
     match metric:
@@ -198,7 +198,7 @@ def _hourly(cluster: Cluster) -> float:
 
 
 def _nearest(metric: Metric, cluster: Cluster) -> str:
-    """Return a known metric of the same kind: energy for emissions, simplicity for robustness, else speed."""
+    """Return a supported metric of the same kind: energy for emissions, simplicity for robustness, else speed."""
     if metric is Metric.ROBUSTNESS:
         return Metric.SIMPLICITY.value
     reads_energy = metric in (Metric.TOKENS_PER_KG_CO2, Metric.TOKENS_PER_DOLLAR)
@@ -213,7 +213,7 @@ def _place(objective: Objective, metric: Metric) -> str:
 
 
 WORTHWHILE_GAIN = 0.01
-"""Relative gain by which a trial must beat the best one. Smaller gains are noise on most machines."""
+"""Relative gain over the best trial that counts as an improvement. Smaller gains are noise on most machines."""
 
 
 @value
@@ -299,27 +299,27 @@ class Objective:
     """
 
     metric: Annotated[Metric, Flag("objective"), Caption("Maximise")] = Metric.MFU
-    """Metric to maximise if there is no profile. mfu and tokens_per_s give the same ranking."""
+    """Metric to maximise, if there is no profile of several metrics. mfu and tokens_per_s give the same ranking."""
     under_faults: Annotated[bool, Rare()] = False
-    """Rank by the value under the sweep's fault trace. This holds wherever there is a trace, and values of nominal
-    steps are shown beside it."""
+    """Rank by the values under the sweep's fault trace. A sweep with a fault trace sets this, and shows values without
+    faults too."""
     profile: Annotated[
         tuple[Weight, ...],
         Typed(_typed_profile, profile_text, "mfu=2,tokens_per_dollar=1"),
         Caption("Weighed against each other"),
         Rare(),
     ] = ()
-    """Metrics that count together, each with a weight. The value is the product of their values, each to the power of
-    its weight divided by the weights of all rates, so that twice the speed at the same cost is twice the value.
-    Empty: the metric."""
+    """Metrics that are maximised together, each with a weight. The value of a layout is the product of its metrics,
+    each to the power of its weight divided by the sum of the weights of all rates. Twice the speed at the same cost is
+    then twice the value. Empty: only ``metric`` is maximised."""
     front: Annotated[
         tuple[Metric, ...],
         Typed(_typed_front, metrics_text, "mfu,tokens_per_dollar"),
         Caption("Without a trade between"),
         Rare(),
     ] = ()
-    """Metrics of a Pareto front. The sweep looks for every layout that no other beats in all of them, and ranks by the
-    metric or the profile meanwhile. Empty: it looks for the best layout alone."""
+    """Metrics of a Pareto front. The sweep looks for every layout that no other layout beats in all of these metrics,
+    and ranks by ``metric`` or ``profile`` meanwhile. Empty: the sweep looks for the best layout only."""
 
     def __post_init__(self) -> None:
         if not self.metric.is_rate:
@@ -395,7 +395,7 @@ class Objective:
         return not self.profile and not self.metric.reads_footprint
 
     def _shares(self) -> list[tuple[Metric, float]]:
-        """Return each metric of the profile with its exponent."""
+        """Return each metric of the profile with its exponent in the product."""
         of_rates = sum(one.weight for one in self.profile if one.metric.is_rate)
         return [(one.metric, one.weight / of_rates) for one in self.profile]
 
@@ -434,13 +434,16 @@ class Objective:
 
 
 def _product(powers: Iterable[tuple[float, float]]) -> float:
-    """Return the product of values, each to the power of its share. Columns of values make a column."""
+    """Return the product of several values, each raised to its exponent. Columns of values give a column."""
     product: float = reduce(operator.mul, (value**share for value, share in powers))
     return product
 
 
 def _worth(metric: Metric, job: Job, footprint: Footprint | None) -> float:
-    """Return the value of a step by a metric. A metric that is no rate has the same value for every step."""
+    """Return the amount of a metric that one step earns, such as tokens.
+
+    A metric that is not a rate returns its value.
+    """
     tokens = float(job.workload.tokens_per_step)
     match metric:
         case Metric.MFU:

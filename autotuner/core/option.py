@@ -3,8 +3,9 @@
 The field of a layout and the column of many layouts share one declaration. ``Option[int]`` is an ``int`` in a
 ``Layout`` and an integer column in a ``LayoutColumns``. Type checkers see both. At run time ``Option[int]`` is ``int``.
 
-Columns, the search space, a layout's name, texts, pages, neighbours and the sampler's distances read the declaration.
-So a new option is one declaration in ``layout``, and the code that computes and runs it.
+The columns, the search space, the names of layouts, the texts and pages, the neighbours of a layout and the sampler's
+distances all follow from the declaration. So a new option needs one declaration in ``layout``, and the code that
+computes its cost and runs it.
 """
 
 from __future__ import annotations
@@ -105,17 +106,18 @@ class CommunicationLayer(Choice):
 
 
 SETTING = 1.0
-"""Weight of a setting of the trainer that everybody must know who reads, moves or takes over the job."""
+"""Complexity of a trainer setting that everyone must know who reads, moves or takes over the job."""
 
 METHOD = 2.0
-"""Weight of a method that people must understand before they can debug a job that uses it."""
+"""Complexity of a method that people must understand before they can debug a job that uses the method."""
 
 MACHINERY = 3.0
-"""Weight of special hardware, processes beside the ranks, or a setting that only a restart of the job can change."""
+"""Complexity of special hardware, of processes beside the ranks, or of a setting that takes effect only after a
+restart."""
 
 NOT_EQUIVALENT = 4.0
-"""Weight of an option that trains another function. Its convergence must be checked and explained to the users of the
-model."""
+"""Complexity of an option with which another function is trained. Its convergence must be checked and explained to the
+users of the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ class Burden:
     weight: float
     reason: str
     values: tuple[int, ...] = ()
-    """Values that add the complexity; empty: all except the default."""
+    """Values of the option that add the complexity; empty: all values except the default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,47 +138,50 @@ class OptionSpec:
     kind: Kind
     default: int
     lowest: int
-    """Least legal value of a number."""
+    """Smallest legal value of a number."""
     highest: int | None
-    """Greatest legal value of a number, whatever the rest of the layout; None: there is none."""
+    """Largest legal value of a number, whatever the rest of the layout is; None: no limit."""
     word: str
     """Word in a layout's name; ``{}`` stands for the value. Empty if the word of another option includes it."""
     label: str
-    """Noun for tables and sentences."""
+    """Name of the option as a noun, for tables and sentences."""
     topic: Topic
     enters: CostPart
-    """Innermost part of the cost model that reads it."""
+    """Innermost part of the cost model that reads the option."""
     searched: tuple[int, ...] | None
     """Values that a sweep tries by default; None: every legal value."""
     is_split: bool
-    """True if it says how ranks, layers or the batch are split. A space crosses these options with all others."""
+    """True if the option says how ranks, layers or the batch are split. A search space combines these options with all
+    others."""
     always_shown: bool
-    """True if a layout's name shows the default, too."""
+    """True if a layout's name also shows the option at its default."""
     shown_beside: str
-    """Name of a degree; a layout's name shows the default if this degree is above 1."""
+    """Name of a degree. A layout's name shows the option at its default if this degree is above 1."""
     qualifies: str
-    """Name of the option that it gives details of."""
+    """Name of the main option that this option is a detail of."""
     phrase: str
-    """Value as answers and pages write it; ``{}`` stands for it. Empty: they combine the option with others."""
+    """Text for the option's value in answers and pages, where ``{}`` stands for the value. Empty: the texts describe
+    this option together with others."""
     step_parts: tuple[str, ...]
-    """Parts of ``StepTime`` whose law it selects. An interval is wider where that law was compared with no run."""
+    """Parts of ``StepTime`` whose formula the option selects. An interval is wider if that formula was not compared
+    with a measured run."""
     unit: str
     """Unit of a number. Empty for a mere count."""
     plainest_first: tuple[int, ...]
-    """All values, beginning with the one that others are compared with. Empty: their own order."""
+    """All values, beginning with the plainest, which the others are compared with. Empty: the order of the values."""
     is_number_format: bool
-    """True if numbers are multiplied or summed in the format that it names."""
+    """True if numbers are multiplied or summed in the number format that the option names."""
     not_equivalent: tuple[int, ...]
-    """Values that are not numerically equivalent to the others."""
+    """Values with which training is not numerically equivalent to training with the other values."""
     layer: CommunicationLayer
-    """Part of the way from the model to the wire that it decides."""
+    """Layer of communication, from the model down to the wire, that the option belongs to."""
     burdens: tuple[Burden, ...]
-    """Complexity that it adds."""
+    """Complexity that the values of the option add."""
     offered: tuple[int, ...]
-    """Values of a number that people are offered, rising; they lie a step apart. Empty: the job decides."""
+    """Values of a number that forms offer, ascending. Empty: the values depend on the job."""
     only_in: tuple[str, ...]
-    """Stacks of the catalog that have it; empty: all. With others, and in exports for other trainers, it has its
-    default."""
+    """Names of the catalog's stacks that support the option; empty: all of them. With other stacks, and in exports for
+    other trainers, the option has its default."""
 
     @property
     def is_number(self) -> bool:

@@ -1,8 +1,8 @@
 """Placement: the rank, node and device of each part of a layout, and the links that its groups cross.
 
 The groups of each axis lie evenly: every block of ``num_ranks * stride`` ranks holds ``stride`` groups, whose members
-lie ``stride`` apart. So a link lies in some ring of an axis when a number of a certain remainder lies in a certain
-interval. Enumerating the ranks (``placement``) gives the same; tests compare both.
+lie ``stride`` apart. So the test for a link inside a ring of an axis is arithmetic: a number with a certain remainder
+must lie in a certain interval. Enumerating the ranks (``placement``) gives the same result, and tests compare both.
 """
 
 from __future__ import annotations
@@ -312,13 +312,16 @@ def _pipeline_crosses_between_blocks(x: Layout, health: LinkHealth, cluster: Clu
 
 # ---------------------------------------------------------------- remainders and intervals
 def _leaves_end(spread: Spread, cluster: Cluster) -> bool:
-    """Return True if any group lies at more than one end."""
+    """Return True if any group of ranks spans several ends: several nodes, or several accelerators of one node."""
     span, size = spread.num_ranks * spread.stride, cluster.ranks_per_link_end
     return (spread.num_ranks > 1) & ((span > size) | ((size % span != 0) & (cluster.world_size > size)))
 
 
 def _hop_leaves_end(place: int, num_ranks: int, stride: int, cluster: Cluster) -> bool:
-    """Return True if a border between two ends lies between the ranks of one place of a group and of the next place."""
+    """Return True if, in some group, the ranks at a place and at the next place lie at different ends of a link.
+
+    An end is a node, or an accelerator in a cluster of one node.
+    """
     block = num_ranks * stride
     step = _common(block, cluster.ranks_per_link_end)
     onward = ((place + 2) * stride - 1) // step > (place * stride) // step
@@ -326,12 +329,12 @@ def _hop_leaves_end(place: int, num_ranks: int, stride: int, cluster: Cluster) -
 
 
 def _crosses(health: LinkHealth, cluster: Cluster, onward: tuple[int, int], first: int, length: int) -> bool:
-    """Return True if any rank with a remainder in ``first .. first + length - 1`` meets another one over the link.
+    """Return True if any rank with a remainder in ``first .. first + length - 1`` communicates over the link.
 
     Args:
         health: State of a link with two ends.
         cluster: The cluster that has the link.
-        onward: Distance from that rank to the one that it meets, and number of ranks of a block of groups.
+        onward: Distance from that rank to its neighbour in the group, and number of ranks in a block of groups.
         first: Lowest remainder by the block.
         length: Number of remainders.
     """

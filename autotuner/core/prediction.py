@@ -1,6 +1,6 @@
 """Prediction: step time and memory of a layout, with intervals.
 
-A prediction and its parts are of one layout, or of many, with a column for each number: ``StepTime[Floats]``.
+A prediction describes one layout, or many layouts with a column for each number: ``StepTime[Floats]``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from autotuner.core.measurement import Footprint
 from autotuner.core.value import Count, CountFromZero, NonNegative, Positive, Share, derived, value
 
 Number = TypeVar("Number", default=float)
-"""A number of one layout, or a column of floats."""
+"""A number of one layout, or a column of floats for many layouts."""
 Index = TypeVar("Index", default=int)
-"""A whole number of one layout, or a column of them."""
+"""A whole number of one layout, or a column of whole numbers for many layouts."""
 Flag = TypeVar("Flag", default=bool)
-"""A truth value of one layout, or a column of them."""
+"""A truth value of one layout, or a column of truth values for many layouts."""
 
 
 @value
@@ -32,11 +32,12 @@ class TrialEstimate:
     """
 
     full_size: FullSizeEstimate
-    """Step time and memory with their intervals, and their measured parts."""
+    """Estimated step time and memory of the whole job, with their intervals, and the parts of a step that were
+    measured."""
     tokens_per_s: Positive
     """Token rate of the whole job, at the expected step time."""
     mfu: Positive
-    """Model FLOP of that step divided by the reference peak of all ranks of the job."""
+    """Model FLOP of a step at the expected step time, divided by the reference peak of all ranks of the job."""
     num_trial_ranks: Count
     """Number of ranks that the trial ran on."""
     num_ranks: Count
@@ -44,7 +45,7 @@ class TrialEstimate:
     is_simulated: bool = False
     """True if the trial was simulated, so that nothing ran."""
     footprint: Footprint | None = None
-    """Cost of the whole job beside time; None in records older than this field."""
+    """Cost, energy and complexity of the whole job; None in records older than this field."""
 
     @property
     @derived
@@ -81,29 +82,29 @@ class StepTime(Generic[Number]):
     """The seconds of one optimizer step by part. Only time that no other work hides counts."""
 
     matrix_s: Number
-    """Matrix products of the slowest pipeline rank, forward and backward, including the vocabulary's."""
+    """Time of matrix products on the slowest pipeline rank, forward and backward, including the output projection."""
     attention_s: Number
-    """Attention cores: scores, softmax, values."""
+    """Time of the attention cores: scores, softmax, and their product with the values."""
     pointwise_s: Number
-    """Operations between them that move memory: norms, activations, rotations, sums, the loss."""
+    """Time of operations between products that mainly move memory: norms, activations, rotations, sums, the loss."""
     host_s: Number
-    """Waiting for the host to launch kernels that run for less time than a launch takes."""
+    """Time of waiting for the host to launch kernels that run for less time than their launch takes."""
     recompute_s: Number
-    """Forward work of these kinds that the backward pass repeats."""
+    """Time of forward computation that the backward pass repeats (recomputation)."""
     offload_s: Number
-    """Copies of activations to the host and back, as far as they take longer than the layers beside them."""
+    """Time of copies of activations to the host and back that is not hidden by computation."""
     tensor_communication_s: Number
-    """Exposed collectives of the tensor group."""
+    """Time of the exposed collectives of the tensor group."""
     context_communication_s: Number
-    """Exposed exchange of keys and values, or of heads, in the context group."""
+    """Time of the exposed exchange of keys and values, or of heads, in the context group."""
     expert_communication_s: Number
-    """Exposed all-to-all of the expert group."""
+    """Time of the exposed all-to-all of the expert group."""
     pipeline_communication_s: Number
-    """Exposed sends between stages."""
+    """Time of the exposed sends between pipeline stages."""
     data_communication_s: Number
-    """Exposed gradient and parameter collectives of the data group."""
+    """Time of the exposed collectives of gradients and parameters in the data-parallel group."""
     bubble_s: Number
-    """Idle time of the pipeline schedule."""
+    """Idle time of the pipeline schedule (the bubble)."""
     optimizer_s: Number
     """Time of the optimizer's step."""
 
@@ -122,15 +123,15 @@ class Memory(Generic[Number, Index]):
     gradients_bytes: Number
     optimizer_bytes: Number
     activations_bytes: Number
-    """Activations saved for the backward pass of all micro-batches in flight, and temporary tensors
-    of recomputation."""
+    """Activations that are saved for the backward pass of all micro-batches in flight, and temporary tensors of
+    recomputation."""
     logits_bytes: Number
-    """Output of the vocabulary projection, its softmax and its gradient, if that stage holds them."""
+    """Output of the vocabulary projection, its softmax and its gradient, if the stage holds the projection."""
     buffers_bytes: Number
     """Communication buffers (gathered parameters, reduction buckets, receive buffers), and the memory of the
     optimizer's step beyond the peak of the backward pass."""
     allowance_bytes: Number
-    """Memory that formulas do not count: context, workspaces, fragmentation."""
+    """Memory that formulas do not count: the device context, workspaces of libraries, and fragmentation."""
     worst_rank: Index
 
     @property
@@ -155,33 +156,34 @@ class Prediction(Generic[Number, Index, Flag]):
     tokens_per_s: Number
     """Tokens per second of the whole job."""
     mfu: Number
-    """Model FLOP divided by the FLOP of the accelerator's reference peak in that time (``Accelerator``)."""
+    """Model FLOP of a step divided by the FLOP that the accelerators' reference peaks allow in that time
+    (``Accelerator``)."""
     hfu: Number
-    """Hardware FLOP, including recomputation, divided by the same."""
+    """Hardware FLOP, including recomputation, divided by the same denominator as ``mfu``."""
     fits: Flag
     """True if the predicted peak is within the accelerator's memory."""
     fit_probability: Number
     """Probability that the measured peak is within the accelerator's memory, 0..1."""
     relative_error: Number
-    """Half-width e of the 80 % interval of the step time, which is total / (1 + e) .. total * (1 + e)."""
+    """Half-width e of the 80 % interval of the step time. The interval is total / (1 + e) .. total * (1 + e)."""
     validated: Flag
-    """True if runs with this kind of model, all options of the layout, this stack and this device were measured and
-    compared."""
+    """True if predictions for this kind of model, all options of the layout, this stack and this device were compared
+    with measured runs."""
     never_compared: tuple[str, ...]
-    """Names of the layout's properties that were compared with no measured run on any stack and device; for many
-    layouts a column of such tuples."""
+    """Names of the layout's properties for which no prediction was ever compared with a measured run, on any stack and
+    device. For many layouts, a column of such tuples."""
     precision_utilization: Number
-    """Model FLOP divided by the FLOP of the dense peak of the layout's own precision, 0 if that is not known. Layouts
-    are never ranked by it."""
+    """Model FLOP divided by the FLOP that the dense peak of the layout's own precision allows; 0 if that peak is not
+    known. Layouts are never ranked by this figure."""
     robust_step_s: Number | None = None
-    """Mean step time under the fault trace of its sweep; None without one."""
+    """Mean step time under the fault trace of the sweep; None without a trace."""
     robust_mfu: Number | None = None
-    """MFU at that mean step time."""
+    """MFU at ``robust_step_s``."""
     imbalance: Number | None = None
-    """Work of the rank with most tokens above the mean, as a share of the mean; None if all sequences have the same
-    length."""
+    """Work of the rank with most tokens above the mean of the ranks, as a share of the mean; None if all sequences have
+    the same length."""
     padding_waste: Number | None = None
-    """Padding as a share of real tokens; None if all sequences have the same length."""
+    """Number of padding tokens divided by the number of real tokens; None if all sequences have the same length."""
 
     @property
     @derived
@@ -210,7 +212,7 @@ class Prediction(Generic[Number, Index, Flag]):
 
 
 _95_OF_80 = 1.9600 / 1.2816
-"""Distance from the median to the end of a 95 % interval of a normal distribution, divided by that of 80 %."""
+"""Width of a 95 % interval of a normal distribution divided by the width of its 80 % interval."""
 
 
 @value
@@ -221,25 +223,25 @@ class FullSizeEstimate:
     """
 
     step_time_s: Positive
-    """Expected seconds of a step: the median of the posterior."""
+    """Expected seconds of a step (the median of the posterior)."""
     relative_error: NonNegative
-    """Half-width e of the 80 % interval, which is step_time_s / (1 + e) .. step_time_s * (1 + e), as
+    """Half-width e of the 80 % interval of the step time, which is step_time_s / (1 + e) .. step_time_s * (1 + e), as
     in ``Prediction``."""
     peak_bytes: Positive
-    """Expected peak of the fullest rank, including the allowance of ``Memory``."""
+    """Expected peak bytes of the rank with most memory, including the allowance of ``Memory``."""
     fit_probability: Share
     """Probability that the peak is within the accelerator's memory, 0..1."""
     num_proxy_trials: CountFromZero
-    """Number of proxy trials that tell something about the step time."""
+    """Number of proxy trials that inform the estimate of the step time."""
     measured_parts: tuple[str, ...] = ()
     """Parts of ``StepTime`` that a proxy trial of this layout ran exactly as they are at full size."""
     modelled_parts: tuple[str, ...] = ()
-    """Other parts of the step, which are predicted and corrected by all trials."""
+    """Other parts of the step, which the cost model predicts and all trials correct."""
     measured_share: Share = 0.0
-    """Share of the step in measured parts, by the model's breakdown, 0..1."""
+    """Share of the step time in the measured parts, by the cost model's breakdown, 0..1."""
     own_error: float | None = None
-    """Half-width, as ``relative_error``, of the uncertainty that is not shared with other layouts estimated together.
-    Shared errors do not change the order. None if it was not recorded."""
+    """Half-width, as ``relative_error``, of the uncertainty that this layout does not share with other layouts that
+    were estimated together. Shared errors do not change the order of layouts. None if it was not recorded."""
 
     @property
     def order_error_s(self) -> float:

@@ -22,11 +22,11 @@ from autotuner.core.link import (
 from autotuner.core.value import Count, value
 
 PassKind = Literal["plain", "recompute_selective", "recompute_full", "sharded", "tensor", "sequence"]
-"""Kinds of layers in a profile: plain, recomputed, with sharded parameters, split over tensor ranks, and that with
-sequence parallelism."""
+"""Kinds of layers in a profile: plain, with selective or full recomputation, with sharded parameters, split over tensor
+ranks, and split with sequence parallelism."""
 
 Wanted = Literal["devices", "devices_and_links", "links"]
-"""Scope of a profile: devices with their collectives, every pair of link ends as well, or these pairs alone."""
+"""Scope of a profile: devices with their collectives; the same with every pair of link ends; or these pairs alone."""
 
 
 @value
@@ -36,7 +36,7 @@ class ProfileRequest:
     device: Literal["cpu", "cuda"]
     num_ranks: Count
     quick: bool = False
-    """Use small sizes and few repetitions, which test the procedure and not the device."""
+    """Use small sizes and few repetitions. The result tests the procedure and does not describe the device."""
     wanted: Wanted = "devices"
 
     @property
@@ -108,7 +108,7 @@ class CollectivePoint:
     num_bytes: int
     seconds: float
     num_nodes: int = 1
-    """Number of nodes that the ranks lie on, the same number on each."""
+    """Number of nodes of the ranks. Each node has the same number of ranks."""
 
     @property
     def sent_bytes(self) -> float:
@@ -140,7 +140,7 @@ class PassPoint:
 
     kind: PassKind
     num_ranks: int
-    """Number of ranks that a layer is split over; 1 if it is not split."""
+    """Number of ranks that the layer is split over; 1 if it is not split."""
     num_layers: int
     hidden_size: int
     num_sequences: int
@@ -161,16 +161,18 @@ class Measurements:
     """All measured points of one machine, taken on all of its ranks at once."""
 
     launch_s: float
-    """Time of an operation that does nearly nothing."""
+    """Time of an operation on a tiny tensor, which is the time to launch it."""
     gemm: tuple[GemmPoint, ...]
     attention: tuple[AttentionPoint, ...]
     traffic: tuple[TrafficPoint, ...]
     collectives: tuple[CollectivePoint, ...]
     environment: dict[str, str]
     passes: tuple[PassPoint, ...] = ()
-    """Passes through decoders, on CPU cores alone, which spend as much time on the host's work as on computation."""
+    """Times of passes through decoder layers. Only CPU cores have them, because they spend as much time on the host's
+    work as on computation."""
     links: tuple[LinkPoint, ...] = ()
-    """Links that were measured one by one, while nothing else used either end; empty if it was not requested."""
+    """Links that were measured one at a time, while neither end communicated with others; empty if this was not
+    requested."""
 
 
 @value
@@ -182,38 +184,39 @@ class DeviceProfile:
     """Time of the measurement, in epoch seconds."""
     device: str
     host: str
-    """Name of the host, hashed."""
+    """Hashed name of the host."""
     num_ranks: int
     """Number of devices that were busy at once, on all nodes."""
     measurements: Measurements
     fp32_flop_per_s: float
-    """Best rate of matrix products in that precision; 0 if none was measured."""
+    """Best rate of matrix products in fp32; 0 if none was measured."""
     bf16_flop_per_s: float
     memory_bandwidth_bytes_per_s: float
     launch_s: float
     gemm: tuple[MeasuredGemm, ...]
     attention: tuple[MeasuredAttention, ...]
     link_bandwidth_bytes_per_s: float | None = None
-    """Bandwidth between two ranks of a machine; None, like the latency, if there is one rank."""
+    """Bandwidth between two ranks of a machine; None, as the latency is, if there is only one rank."""
     link_latency_s: float | None = None
     core: CoreTimes | None = None
     """Extra times of a CPU core; None for a GPU."""
     collectives: tuple[MeasuredCollective, ...] = ()
-    """Collectives by kind and number of ranks, for CPU cores. Those of a GPU follow from its link's constants."""
+    """Measured collectives by kind and number of ranks, for CPU cores only. Collectives of GPUs are computed from the
+    constants of the links."""
     cluster: str = ""
     """Name of the stored cluster whose nodes were measured; empty: the one machine ``host``."""
     num_nodes: int = 1
-    """Number of nodes that measured at once."""
+    """Number of nodes that took part in the measurement at the same time."""
     inter_node_bandwidth_bytes_per_s: float | None = None
-    """Part of its node's network that one accelerator gets while all others send too; None, like the latency, if one
-    node was measured."""
+    """Share of its node's network bandwidth that one accelerator gets while all others send too; None, as the latency
+    is, if only one node was measured."""
     inter_node_latency_s: float | None = None
     inter_node_collectives: tuple[MeasuredCollective, ...] = ()
-    """Collectives among ranks of several nodes, in the form of ``collectives``."""
+    """Measured collectives among ranks of several nodes, in the form of ``collectives``."""
     links_measured_at: float | None = None
-    """Time when the links were measured one by one, in epoch seconds; None if they were not."""
+    """Time when the links were measured one at a time, in epoch seconds; None if they were not."""
     links_num_nodes: int = 1
-    """Number of nodes that measured the links. For a single node they are the links between its accelerators."""
+    """Number of nodes whose links were measured. With a single node, the links are those between its accelerators."""
 
     @property
     def origin(self) -> str:
@@ -298,7 +301,7 @@ def measured_link_health(cluster: Cluster, profile: DeviceProfile) -> tuple[Link
 
 
 def _link_health(cluster: Cluster, profile: DeviceProfile) -> tuple[LinkHealth, ...]:
-    """Return the assumed states of links that were not measured, and the measured states of the others."""
+    """Return the states of links: assumed states of the links that were not measured, measured states of the others."""
     if not knows_links(profile, cluster):
         return cluster.link_health
     known = {point.ends for point in profile.measurements.links}
@@ -311,7 +314,10 @@ def _day(epoch_s: float) -> str:
 
 
 def _accelerator(accelerator: Accelerator, profile: DeviceProfile) -> Accelerator:
-    """Return the accelerator with measured constants. A data sheet's peaks stay; a core's peak is the measured one."""
+    """Return the accelerator with the measured constants.
+
+    The peak of a data sheet stays; a CPU core has the measured peak.
+    """
     measured = replace(
         accelerator,
         memory_bandwidth_bytes_per_s=profile.memory_bandwidth_bytes_per_s,
@@ -345,7 +351,10 @@ def _link(link: Link, profile: DeviceProfile) -> Link:
 
 
 def _inter_node_link(link: Link, profile: DeviceProfile) -> Link:
-    """Return the link between nodes by a profile. Its congestion stays, because two nodes do not tell it."""
+    """Return the link between nodes with the values of a profile.
+
+    Its congestion stays, because a measurement of two nodes cannot show it.
+    """
     if profile.inter_node_bandwidth_bytes_per_s is None or profile.inter_node_latency_s is None:
         return link
     return Link(
@@ -364,7 +373,7 @@ class LinkStanding:
     """One kind of link of a cluster (inside nodes, or between them), as described and as measured."""
 
     between: str
-    """Ends of the link, in words."""
+    """The two ends of the link, in words."""
     described: Link
     """Link as the stored cluster or the catalog describes it."""
     measured: Link | None
@@ -379,16 +388,17 @@ class ClusterLinks:
     measured_at: float | None
     """Time of the newest check that measured the links, in epoch seconds; null without one."""
     num_nodes: int
-    """Number of nodes that measured at once; 0 without a check."""
+    """Number of nodes that were measured at the same time; 0 without a check."""
     one_by_one: tuple[LinkPoint, ...] = ()
-    """Links that were last measured while neither end communicated with anyone else: every pair of nodes, or of
-    accelerators of a single node. With more than 16 ends, neighbours in a ring and a sample."""
+    """Links that were last measured while neither end communicated with others: every pair of nodes, or of accelerators
+    of a single node. With more than 16 ends, these are neighbours in a ring and a sample of other pairs."""
     one_by_one_at: float | None = None
-    """Time of that measurement, in epoch seconds; null if there was none."""
+    """Time of the measurement of single links, in epoch seconds; null if there was none."""
     one_by_one_nodes: int = 0
-    """Number of nodes that measured single links. If the cluster has more, it is not known which ones they were."""
+    """Number of nodes whose single links were measured. If the cluster has more nodes, it is not known which of them
+    were measured."""
     norm: LinkNorm | None = None
-    """Typical values of nominal links and their limits; null with fewer than three links."""
+    """Typical values of links that are not degraded, and their limits; null with fewer than three links."""
     health: tuple[LinkHealth, ...] = ()
     """Degraded links, measured or assumed, that predictions use."""
 

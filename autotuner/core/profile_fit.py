@@ -1,4 +1,4 @@
-"""Fit of a profile: constants of an accelerator and its links, so that formulas come nearest to the measured times."""
+"""Fit of a profile: finds the constants of an accelerator and its links that match the measured times best."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from autotuner.core.profile import (
 
 _ELEMENT_BYTES = 4
 _MATRIX_ELEMENTS = 4 + 3 * 3
-"""Matrix elements of a measured layer, in squares of its width: four matrices of attention, three of three times the
-width."""
+"""Number of matrix elements of a measured layer, in units of its squared width: four matrices of attention, and three
+of the feed-forward block with three times the width."""
 _POINTWISE_ELEMENTS = 2 * 2 + 2 * 3 + 2 * 2 + 3 * 3
-"""Elements that a token moves forward, in widths, as ``costmodel`` counts: norms, sums, rotations, activation; twice as
-many backward."""
+"""Number of elements that a token moves in the forward pass, in units of the width, as ``costmodel`` counts: norms,
+sums, rotations, activation. The backward pass moves twice as many."""
 _LEAST_LEFT = 0.05
-"""Smallest share of a layer's time for operations between its products, however the points scatter."""
+"""Smallest share of a layer's time that is left for the operations between its products, however much the measured
+points scatter."""
 _LEAST_DEEPER = 0.05
-"""Smallest share of the deeper pass for its further layers. Profiles of idle machines have half and more. On a busy
-machine the deeper pass may even be the faster one, and a layer of no time is no constant."""
+"""Smallest share of the deeper model's time that counts for its additional layers. Profiles of idle machines have a
+half and more. On a busy machine the deeper model may even be the faster one, but a layer cannot take no time."""
 
 
 def fit_collectives(points: Iterable[CollectivePoint]) -> tuple[MeasuredCollective, ...]:
@@ -44,9 +45,9 @@ def fit_collectives(points: Iterable[CollectivePoint]) -> tuple[MeasuredCollecti
 
 
 def _line(points: Sequence[CollectivePoint]) -> MeasuredCollective:
-    """Return a line by weighted least squares. The weight of a point is one over its square.
+    """Return a line through the points by weighted least squares, which is never below zero.
 
-    The line is never below zero.
+    The weight of a point is the inverse of its squared time.
     """
     weights = [1 / point.seconds**2 for point in points]
     total = sum(weights)
@@ -86,7 +87,10 @@ def fit_core(
 
 
 class _Passes:
-    """Passes by kind and ranks, at two depths each. A layer is the difference; the ends are the rest."""
+    """Measured passes by kind and number of ranks, each at two depths.
+
+    The difference between the depths is the time of a layer, and the rest is the time of the ends.
+    """
 
     def __init__(self, points: Sequence[PassPoint]) -> None:
         self._points = points
@@ -119,7 +123,10 @@ class _Passes:
 
 
 def _further(times: PassTimes, plain: PassTimes, again_s: float = 0.0) -> PassTimes:
-    """Return the times beyond those of a plain layer, without the work that its backward computes again."""
+    """Return the times beyond those of a plain layer.
+
+    The time that the layer's backward pass spends on recomputation is subtracted too.
+    """
     return PassTimes(
         forward_s=max(0.0, times.forward_s - plain.forward_s),
         backward_s=max(0.0, times.backward_s - plain.backward_s - again_s),
@@ -134,7 +141,7 @@ def _splits(passes: _Passes, collectives: Sequence[MeasuredCollective]) -> Itera
 
 
 def _split(passes: _Passes, kind: PassKind, num_ranks: int, collectives: Sequence[MeasuredCollective]) -> SplitTimes:
-    """Return the extra times of a split layer.
+    """Return the extra times of a layer that tensor ranks split.
 
     Its forward pass has two all-reduces, or two gathers and two scatters.
     """
@@ -152,7 +159,10 @@ def _split(passes: _Passes, kind: PassKind, num_ranks: int, collectives: Sequenc
 
 
 def _sharded(passes: _Passes, plain: PassTimes, collectives: Sequence[MeasuredCollective]) -> ShardTimes | None:
-    """Return the times to gather a layer's parameters and to reduce its gradients, without the time of their bytes."""
+    """Return the extra times to gather a layer's parameters and to reduce its gradients.
+
+    The transfer of the bytes is not part of them.
+    """
     ranks = passes.ranks("sharded")
     if not ranks:
         return None
@@ -170,13 +180,16 @@ def _sharded(passes: _Passes, plain: PassTimes, collectives: Sequence[MeasuredCo
 
 
 def _seconds(collectives: Sequence[MeasuredCollective], kind: str, num_ranks: int, num_bytes: int) -> float:
-    """Return the time of a collective by the line of its kind and group; 0 if there is none."""
+    """Return the time of a collective by the fitted line of its kind and group size; 0 if there is no line."""
     lines = (line for line in collectives if (line.kind, line.num_ranks) == (kind, num_ranks))
     return next((line.start_s + line.s_per_byte * num_bytes for line in lines), 0.0)
 
 
 def _pointwise_rate(passes: _Passes, core: PassTimes, measured: Measurements, fp32_flop_per_s: float) -> float:
-    """Return the bytes per second that a layer moves in the time that its products and core leave."""
+    """Return the bytes per second that pointwise operations reach in the part of a layer's time that is left for them.
+
+    The time of matrix products and of attention is subtracted first.
+    """
     layer, point = passes.layer("plain"), passes.one("plain")
     products_s = 3 * 2 * point.tokens * _MATRIX_ELEMENTS * point.hidden_size**2 / fp32_flop_per_s
     multiplied_s = products_s + _attention_s(measured, point)
@@ -187,7 +200,7 @@ def _pointwise_rate(passes: _Passes, core: PassTimes, measured: Measurements, fp
 
 
 def _attention_s(measured: Measurements, point: PassPoint) -> float:
-    """Return the time of both passes of causal flash attention over the sequences, by the median measured rate."""
+    """Return the time of the forward and backward pass of causal flash attention, by the median measured rate."""
     rates = [
         core.product_flop / (core.forward_s + core.backward_s)
         for core in measured.attention
@@ -197,11 +210,11 @@ def _attention_s(measured: Measurements, point: PassPoint) -> float:
 
 
 _LARGE = 0.1
-"""Share of the largest point's work above which a point is long enough to show a rate."""
+"""Share of the largest point's work above which a point is large enough to show the rate of the device."""
 
 _BACKWARD_PRODUCTS = 5.0
-"""Number of products of a fused backward kernel, including recomputed scores (``costmodel.attention``); the forward has
-two."""
+"""Number of matrix products of a fused backward kernel, including the recomputed scores (``costmodel.attention``). The
+forward kernel has two."""
 
 
 def fit_profile(
@@ -260,7 +273,7 @@ def fit_profile(
 
 
 def _reached(gemm: Iterable[MeasuredGemm], peaks: dict[Precision, float]) -> float:
-    """Return the rate that large fp32 products reach; 0 if none was measured."""
+    """Return the measured rate of large fp32 products; 0 if none was measured."""
     return sum(one.peak_share * peaks[one.precision] for one in gemm if one.precision == Precision.FP32)
 
 
@@ -281,7 +294,7 @@ def _memory_bandwidth(measured: Measurements) -> float:
 
 
 def _gemm(precision: Precision, points: Sequence[GemmPoint], peak_flop_per_s: float) -> MeasuredGemm:
-    """Return the share of the peak that products reach which are large, but not larger than those of layers."""
+    """Return the share of the peak that large products reach, without products that are larger than those of layers."""
     most = max(p.m * p.n * p.k for p in points)
     rates = [p.flop_per_s for p in points if p.m * p.n * p.k >= _LARGE * most]
     return MeasuredGemm(precision=precision, peak_share=min(1.0, median(rates) / peak_flop_per_s))
@@ -296,7 +309,10 @@ def _attention(points: Sequence[AttentionPoint], peaks: dict[Precision, float]) 
 
 
 def _attention_of(points: Sequence[AttentionPoint], peak_flop_per_s: float) -> MeasuredAttention:
-    """Return shares of the peak as if all pairs were multiplied, or half of them if the kernel skips masked pairs."""
+    """Return the shares of the peak that attention reaches.
+
+    The FLOP of all pairs of tokens are counted, or of half of them if the kernel skips masked pairs.
+    """
     most = max(point.product_flop for point in points)
     large = [point for point in points if point.product_flop >= _LARGE * most]
     forward = median(2.0 * p.product_flop / p.forward_s for p in large)
@@ -310,7 +326,10 @@ def _attention_of(points: Sequence[AttentionPoint], peak_flop_per_s: float) -> M
 
 
 def _link(points: Sequence[CollectivePoint]) -> tuple[float | None, float | None]:
-    """Return bandwidth and latency per step of a ring: medians of lines through the least and most bytes."""
+    """Return the bandwidth of a ring and its latency per step.
+
+    They are medians over lines through the points with the fewest and the most bytes.
+    """
     bandwidths, latencies = [], []
     for kind in {point.kind for point in points}:
         same = sorted((p for p in points if p.kind == kind), key=lambda p: p.num_bytes)

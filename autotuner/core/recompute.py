@@ -1,4 +1,4 @@
-"""RecomputePolicy: the activations of a layer that are kept, and those that are computed again."""
+"""RecomputePolicy: which activations of a layer are kept, and which are computed again."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class Recomputed:
     """The operations of a layer that the backward pass repeats, and the results that are kept or dropped for it."""
 
     repeats: frozenset[LayerPart] = frozenset()
-    """Steps that run a second time. ``SCORES`` is the core of a kernel that has the scores in memory,
-    and of no other."""
+    """Parts of a layer that run a second time. ``SCORES`` is in this set only for a kernel that stores the scores in
+    memory."""
     drops: frozenset[LayerPart] = frozenset()
-    """Steps whose result a plain backward pass would find and this one does not."""
+    """Parts of a layer whose result is freed, although a plain backward pass would keep it."""
     keeps: frozenset[LayerPart] = frozenset()
-    """Steps whose result is kept although a plain backward pass does not read it."""
+    """Parts of a layer whose result is kept, although a plain backward pass does not read it."""
 
     def __or__(self, other: Recomputed) -> Recomputed:
         return Recomputed(
@@ -105,17 +105,17 @@ _OUTPUT = frozenset({_P.ATTENTION_OUTPUT})
 _GATHERS = frozenset({_P.ATTENTION_GATHER, _P.MLP_GATHER})
 _REDUCES = frozenset({_P.ATTENTION_REDUCE, _P.MLP_REDUCE})
 _UNREAD = _DOWN | {_P.MLP_REDUCE}
-"""Steps whose results nothing in the layer reads, so that they are never computed again."""
+"""Parts whose results no other part of the layer reads, so that they are never computed again."""
 
 
 def _module(*parts: LayerPart, result: LayerPart | None = None) -> Recomputed:
-    """Return the recomputation of one of Megatron's modules. Its final result is not kept."""
+    """Return the recomputation of one of Megatron's modules. The final result of the module is not kept."""
     ended = frozenset() if result is None else frozenset({result})
     return Recomputed(repeats=frozenset(parts) | ended, drops=frozenset(parts))
 
 
 def _keeping(kept: frozenset[LayerPart]) -> Recomputed:
-    """Return the recomputation of a whole layer except the kept results."""
+    """Return the recomputation of a whole layer, except for the results that are kept."""
     others = frozenset(LayerPart) - kept
     return Recomputed(repeats=others - _UNREAD, drops=others, keeps=kept)
 
