@@ -1,6 +1,7 @@
-"""Requests about a job: REST bodies, questions of the command line, and arguments of Python users.
+"""Requests about a job, which are REST bodies, questions on the command line, and arguments of Python functions.
 
-Models, clusters and software may be names. The door replaces them by the named objects before anything is computed.
+Models, clusters and software may be given by name. The facade (``autotuner.door``) replaces names by the named objects
+before anything is computed.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ from autotuner.core.value import AsJson, Caption, Flag, Rare, Topic, Typed
 from autotuner.core.workload import Workload
 
 MAX_MEASURED = 64
-"""Most measured runs of a request. After a few, further ones hardly tell more about the cluster."""
+"""Most measured runs in a request. After a few, further runs hardly say more about the cluster."""
 
 MAX_LINKS = 256
-"""Most links of a request. A class of links describes more of them."""
+"""Most link states in a request. An entry for a class of links describes many links at once."""
 
 MAX_CONFIGURATION = 1_000_000
-"""Most characters of a trainer's configuration. The longest that a trainer prints of itself has a twentieth."""
+"""Most characters of a trainer's configuration. The longest configuration that a trainer prints has a twentieth of
+that."""
 
 MAX_RANKS = 2**20
 
@@ -54,15 +56,15 @@ class MeasuredRun:
     layout: GivenLayout
     """Layout that ran; a field left out takes its default."""
     step_time_s: Annotated[float, Gt(0)] | None = None
-    """Seconds of an optimizer step; this or ``tokens_per_s``."""
+    """Seconds of an optimizer step. Give either this or ``tokens_per_s``."""
     tokens_per_s: Annotated[float, Gt(0)] | None = None
     """Tokens per second of the whole job."""
     model: Named[TransformerSpec] | None = None
-    """Model that ran, if it was not the request's."""
+    """Model that ran, if it differs from the request's model."""
     cluster: Named[Cluster] | None = None
-    """Accelerators that ran it, if their number was not the request's."""
+    """Cluster that ran the job, if it differs from the request's cluster."""
     workload: Workload | None = None
-    """Workload that ran, if it was not the request's."""
+    """Workload that ran, if it differs from the request's workload."""
 
     def __post_init__(self) -> None:
         if (self.step_time_s is None) == (self.tokens_per_s is None):
@@ -94,11 +96,11 @@ class BareJob:
     """A request with a model, a cluster and a workload."""
 
     model: Named[TransformerSpec]
-    """Name of a stored or catalog model, or the model itself: our own fields, a ``base`` of the catalog with changes,
-    or a ``config.json``."""
+    """Model: the name of a stored or catalog model, or an object: our own fields, a ``base`` of the catalog with
+    changes, or a ``config.json``."""
     cluster: Named[Cluster]
-    """Name of a stored cluster, a catalog accelerator and how many (``h100:64``), ``local`` for the machine the service
-    runs on, or the cluster itself, whose accelerator and links may be names."""
+    """Cluster: the name of a stored cluster; a catalog accelerator and how many (``h100:64``); ``local`` for the
+    machine that the service runs on; or an object, whose accelerator and links may be names."""
     workload: Workload
 
 
@@ -109,9 +111,9 @@ class JobRequest(BareJob):
     link_health: Annotated[
         tuple[LinkHealth, ...], MaxLen(MAX_LINKS), Caption("Links that are not healthy"), Rare()
     ] = ()
-    """Links of the cluster that differ from its description; the last entry of a link counts."""
+    """Links of the cluster whose state differs from its description; the last entry of a link counts."""
     price_per_accelerator_hour: Annotated[Annotated[float, Ge(0)] | None, Flag("price"), Rare()] = None
-    """US dollars per accelerator and hour, if it is not the cluster's price."""
+    """Price in US dollars per accelerator and hour, if it differs from the cluster's price."""
     tariff: Annotated[GivenTariff, Rare()] = field(default_factory=dict)
     """Changes to the cluster's prices, power and emissions: a region (``france``), or fields of a tariff."""
 
@@ -137,9 +139,10 @@ class PredictedJobRequest(JobRequest):
     """A request with a job, and measured runs that calibrate predictions for its cluster."""
 
     measured: Annotated[tuple[MeasuredRun, ...], MaxLen(MAX_MEASURED), Rare()] = ()
-    """Runs that were measured on this cluster with this software. They shift and narrow every prediction."""
+    """Runs that were measured on this cluster with this software. They correct every prediction and narrow its
+    interval."""
     uses_history: Annotated[bool, Flag("history"), Caption("Learn from earlier trials"), Rare()] = True
-    """Learn the speed of the hardware from stored trials of earlier sweeps, too."""
+    """Learn the speed of the hardware also from stored trials of earlier sweeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +150,7 @@ class JobQuestion(PredictedJobRequest):
     """A request with a job, and the software stack that predictions are for."""
 
     stack: Annotated[OnlyNamed[Stack], Rare()] = "torch"
-    """Name of the software that runs it, from the catalog."""
+    """Name of the software that runs the job, from the catalog."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,18 +158,19 @@ class PredictionRequest(JobQuestion):
     """A request to predict one layout, or to find the best predicted layouts of a search space."""
 
     layout: GivenLayout | None = None
-    """Only layout to predict; a field left out takes its default."""
+    """The only layout to predict; a field left out takes its default. Without it, the request predicts all legal
+    layouts."""
     space: Annotated[GivenAxes, Rare()] = field(default_factory=dict)
-    """Values that each axis may take, as in a sweep; only without a layout."""
+    """Values that each axis may take, as in a sweep. Allowed only without ``layout``."""
     limit: Annotated[int, Ge(1), Le(1000), Caption("Rows")] = 10
-    """Number of rows of the table without a layout, 1..1000."""
+    """Number of rows of the table, 1..1000. Used only without ``layout``."""
     current: Annotated[GivenLayout | None, Caption("Runs today")] = None
-    """Layout that runs today, to be compared with the best; it need not keep any rule."""
+    """Layout that runs today, to be compared with the best layout. It may break rules."""
     format: Annotated[ExportFormat | None, Rare()] = None
-    """Format in which all predicted layouts must be expressible; only without a layout. Options that the format leaves
-    to the trainer's own code are as in ``current``, or plain."""
+    """Export format that must be able to express all predicted layouts. Allowed only without ``layout``. Options that
+    the format leaves to the trainer's own code are as in ``current``, or at their plain values."""
     objective: Objective = field(default_factory=Objective)
-    """Objective that ranks the layouts; only without a layout."""
+    """Objective that ranks the layouts. Used only without ``layout``."""
 
     def __post_init__(self) -> None:
         for name in ("space", "format"):
@@ -187,9 +191,9 @@ class RanksRequest(BareJob):
     """A request to count the memory and operations of single ranks of a layout at full size, without a device."""
 
     layout: GivenLayout
-    """Layout to count; a field left out takes its default."""
+    """Layout whose memory is counted; a field left out takes its default."""
     rank: Annotated[int, Ge(0)] | None = None
-    """Rank to count; empty: those that may use most memory."""
+    """Rank whose memory is counted; empty: the ranks that may use most memory."""
     exact: bool = False
     """Run all layers and micro-batches, which takes longer."""
 
@@ -204,15 +208,15 @@ class PhasesRequest(JobQuestion):
     """A request to choose a layout for each phase of a training."""
 
     num_tokens: Annotated[float, Gt(0), Typed(read_amount, written_amount, "15.6T, 400B or 2e12")]
-    """Tokens of the whole training."""
+    """Number of tokens of the whole training."""
     phases: Annotated[tuple[JobPhase, ...], Len(1, MOST_PHASES)]
-    """Phases in their order; their `token_share` sum to 1. A field that a phase leaves out is as in the job."""
+    """Phases in their order; their `token_share` values sum to 1. A field that a phase leaves out is as in the job."""
     switch: Annotated[SwitchCost, Topic("A switch between layouts")] = field(default_factory=SwitchCost)
-    """Cost of a switch between layouts; a field left out is as published, or measured, for such hardware."""
+    """Cost of a switch between layouts. A field left out takes a published or measured value for such hardware."""
     space: Annotated[GivenAxes, Rare()] = field(default_factory=dict)
     """Values that each axis may take in every phase, as in a sweep."""
     current: Annotated[GivenLayout | None, Caption("Runs before"), Rare()] = None
-    """Layout that runs before the first phase; null: none does."""
+    """Layout that runs before the first phase; null: no layout runs before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +228,7 @@ class ExportRequest(JobRequest):
     format: ExportFormat
     """Trainer to export for."""
     stack: Annotated[OnlyNamed[Stack] | None, Rare()] = None
-    """Name of the software that runs it, from the catalog; null: that of the format."""
+    """Name of the software that runs the job, from the catalog; null: the software of the format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,13 +236,13 @@ class ImportRequest:
     """A request to read a trainer's configuration as a layout."""
 
     text: Annotated[str, MaxLen(MAX_CONFIGURATION)]
-    """Arguments, a script that contains them, a configuration file, or arguments that a trainer printed; at most
-    1,000,000 characters. The text is read and never run."""
+    """Configuration to read: arguments, a script that contains them, a configuration file, or arguments that a trainer
+    printed; at most 1,000,000 characters. The text is read and never run."""
     format: ExportFormat | None = None
-    """Format of the text; null: it is recognised by the text."""
+    """Format of the text; null: the format is recognised from the text."""
     num_ranks: Annotated[int, Ge(1), Le(MAX_RANKS)] | None = None
-    """Number of ranks of the job, if you know it. Most configurations do not state it, and data-parallel degrees follow
-    from it."""
+    """Number of ranks of the job, if you know it. Most configurations do not state this number, and data-parallel
+    degrees are computed from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +250,8 @@ class ComparisonRequest:
     """A request to compare two to four trials, sweeps or layouts."""
 
     of: Annotated[tuple[Annotated[str, MaxLen(2000)], ...], MaxLen(8)]
-    """Ids of trials, ids of sweeps (their best trial), addresses of the page that explores a layout
+    """Things to compare: ids of trials, ids of sweeps (their best trial), addresses of the page that explores a layout
     (``/explore?model=…&layout=…``), or names of layouts in the job of the first."""
     flags: Annotated[str, MaxLen(MAX_CONFIGURATION)] = ""
-    """Configuration of a trainer, as for ``/imports``: its layout in the job of the first. It is never run."""
+    """Configuration of a trainer, as for ``/imports``. Its layout is compared too, in the job of the first. The
+    configuration is never run."""

@@ -33,7 +33,7 @@ class RunState(StrEnum):
 
 
 OPEN = (RunState.QUEUED, RunState.RUNNING)
-"""States of runs that a worker may take."""
+"""States in which a worker may take a run."""
 
 
 class Stop(StrEnum):
@@ -56,11 +56,12 @@ class Lease:
     owner: str
     """Name of the worker. No two workers share one."""
     claim: int
-    """Number of times the run was claimed. Each write of a worker names it, and one with an old number is refused."""
+    """Number of times the run was claimed. A worker names this number in each write, and a write with an old number is
+    refused."""
     renewals: int
-    """Number of times a holder said that it is alive."""
+    """Number of times the holder renewed the lease."""
     lease_s: float
-    """Seconds that the holder may be silent before another worker takes over."""
+    """Seconds without a renewal after which another worker may take over."""
 
 
 @value
@@ -68,7 +69,7 @@ class Problem:
     """A stored error that ended a run, so that a later reader of the run gets the same error."""
 
     error: str
-    """Name of the error's class."""
+    """Name of the error's class in Python."""
     message: str
     state: dict[str, Any] = field(default_factory=dict)
     """Attributes of the error, as JSON."""
@@ -103,11 +104,11 @@ class Finish:
 
     state: RunState
     detail: str
-    """The reason with its numbers, as a sentence without a full stop."""
+    """Reason of the end with its numbers, as a sentence without a full stop."""
     result: Any = None
     problem: Problem | None = None
     announced: str = ""
-    """Text of an announcement of the end; empty: ``detail``."""
+    """Text that announces the end; empty: ``detail``."""
 
 
 @value
@@ -122,15 +123,14 @@ class NewRun:
     subject: str = ""
     created_by: str = ""
     parent_id: str | None = None
-    """Id of the run or announcement that this run was queued for: the announcement of a delivery,
-    the gate of a sweep."""
+    """Id of the run or announcement that this run was queued for: the announcement of a delivery, or the gate of a
+    sweep."""
     awaits: str | None = None
-    """Id of the run that this one waits for, and whose ``parent_id`` is this run. No worker takes this run before that
-    has ended."""
+    """Id of the run that must end before a worker takes this run. The ``parent_id`` of that other run is this run."""
     unique_key: str | None = None
-    """Key that no other run may have."""
+    """Key that no other run may have, so that the run is created only once."""
     due_at: float | None = None
-    """Time before which no worker takes it, in epoch seconds. None: now. 0: at any time, whatever clocks say."""
+    """Time before which no worker takes the run, in epoch seconds. None: now. 0: at once, whatever the clocks say."""
 
 
 @value
@@ -152,34 +152,35 @@ class Run:
     started_at: float | None = None
     finished_at: float | None = None
     request: Any
-    """The request: a value of the kind's request type. It never changes."""
+    """Request of the run, a value of the request type of its kind. It never changes."""
     progress: Any = None
-    """Data that the kind needs to go on after an interruption, and that people see meanwhile. Only the worker writes
-    it."""
+    """State of the work, which the kind needs to continue after an interruption and which people can see. Only the
+    worker writes it."""
     demand: Any = None
-    """Wishes for the run that people may change while it runs. Only people write it."""
+    """Changes that people ask for while the run is running. Only people write it."""
     num_changes: int = 0
     """Version of ``demand``. A worker that ends the run names the version that it knows."""
     result: Any = None
     detail: str = ""
-    """End of the run, or the reason why it waits, as a sentence."""
+    """Reason of the end, or the reason why the run waits, as a sentence."""
     problem: Problem | None = None
     wanted: Stop | None = None
-    """CANCEL or PAUSE, after a person asked for it."""
+    """CANCEL or PAUSE, if a person asked for it."""
     idle_since: float | None = None
-    """Epoch seconds since when it is paused, or waits again after a pause or an end. None: it is not."""
+    """Time since when the run has been idle, in epoch seconds: paused, ended, or waiting to continue. None: it is not
+    idle."""
     idle_s: float = 0.0
-    """Seconds that it was idle before. No budget of time counts them."""
+    """Seconds that the run was idle before. Time budgets do not count them."""
     num_reopened: int = 0
-    """Number of times that it went on after an end."""
+    """Number of times the run was continued after an end."""
     parent_id: str | None = None
     """Id of the run that this one was queued for: the gate or the retune run that a sweep measures for."""
     child_id: str | None = None
     """Id of the run that was queued for this one: the sweep that measures for a gate or a retune run."""
     awaits: str | None = None
-    """Id of the run that this one waits for. None: it waits for none, or that one has ended."""
+    """Id of the run that must end before this one continues. None: there is no such run, or it has ended."""
     lease: Lease | None = None
-    """Lease of the worker that holds the run. None: no worker holds it, or the reader is not a worker."""
+    """Lease of the worker that holds the run. None: no worker holds it, or the reader of this record may not see it."""
 
     @property
     def is_cancel_requested(self) -> bool:
@@ -199,7 +200,7 @@ class Wish:
 
     wanted: Stop | None
     num_changes: int
-    """Version of the run's ``demand``."""
+    """Version of the run's ``demand`` after the change."""
 
 
 RENEWALS_PER_LEASE = 4

@@ -1,7 +1,8 @@
 """SearchSpace: the values of each option that a sweep may try, and those it tries by default.
 
-Values that do not depend on the job are declared with the option (``searched`` in ``layout``); those that depend on the
-other choices of a layout (shards inside a node, stages of a rank, smaller ends) are found by ``search.space``.
+Default values that do not depend on the job are declared with the option (``searched`` in ``layout``). Values that
+depend on other options of the layout (shards inside a node, stages of a rank, stages with fewer layers) are computed by
+``search.space``.
 """
 
 from __future__ import annotations
@@ -33,11 +34,14 @@ from autotuner.core.placement import hop_crosses
 Space = TypeVar("Space")
 
 _DERIVED = "data_parallel_replicate_degree"
-"""The degree without an axis. It takes the ranks that the other degrees leave."""
+"""Name of the degree that has no axis. It is computed: the ranks that the other degrees leave."""
 
 
 def _with_axes(cls: type[Space]) -> type[Space]:
-    """Make the class a dataclass with one field per option, which defaults to the values that a sweep tries."""
+    """Make the class a dataclass with one field per option.
+
+    The default of a field is the set of values that a sweep tries by default.
+    """
     cls.__annotations__ = {}
     for name, spec in OPTIONS.items():
         if name != _DERIVED:
@@ -100,11 +104,11 @@ _RUNGS: Mapping[str, tuple[tuple[GradientSync, ...], Values]] = {
     "sync_sign": (MOMENTUM_SYNCS, (True, False)),
     "payload_precision": (_LOSSY, tuple(PayloadPrecision)),
 }
-"""The exchanges that a detail belongs to, and the values that a sweep tries: 2 to 8 of 64 components (arXiv 2411.19870
-sends 1 to 32, arXiv 2502.06728 sends 4), one element of 4 and 16 (arXiv 2502.06728 tries 2 to 32), 4 to 64 steps (arXiv
-2311.08105 averages every 50 to 2,000 in runs a thousand times as long). They are few because each is crossed with all
-layouts: the layout that sends least is fastest and comes first, and if its gate rejects it, so it does all that send
-less."""
+"""For each detail of an exchange, the exchanges that have it and the values that a sweep tries: 2 to 8 of 64 components
+(arXiv 2411.19870 sends 1 to 32, arXiv 2502.06728 sends 4), one element of 4 and 16 (arXiv 2502.06728 tries 2 to 32), 4
+to 64 steps (arXiv 2311.08105 averages every 50 to 2,000 in runs a thousand times as long). There are few values because
+each is combined with all layouts. The layout that sends least is fastest and is tried first. If the convergence gate
+rejects a layout, it also rejects every layout that sends less."""
 
 
 def exchange_ladder(named: Mapping[str, Values | None]) -> dict[str, Values]:
@@ -122,32 +126,34 @@ def exchange_ladder(named: Mapping[str, Values | None]) -> dict[str, Values]:
 
 
 _FEWEST_CONTEXT_TOKENS = 4096
-"""Least tokens of a sequence that a context rank keeps: Megatron Bridge's recipes split 8,192 over 2 ranks at most
-(github.com/NVIDIA-NeMo/Megatron-Bridge, performance recipes of Llama 3, 2025-11)."""
+"""Smallest number of tokens of a sequence on one context rank. Megatron Bridge's recipes split 8,192 tokens over 2
+ranks at most (github.com/NVIDIA-NeMo/Megatron-Bridge, performance recipes of Llama 3, 2025-11)."""
 
 _DEEPEST_ROTATED = 8
-"""Most pipeline ranks of a layout whose rotations are tried."""
+"""Largest number of pipeline ranks for which a sweep tries stage rotations by default."""
 
 _MOST_PLACED = 32
-"""Most ranks of a cluster whose default space varies their placement. With more, the space would be far larger."""
+"""Largest number of ranks of a cluster for which a sweep varies the placement by default. With more ranks, the space
+would be far larger."""
 
 _SEVERAL_QUEUE_PAIRS = 4
-"""Number of queue pairs to try, an assumption: operators of networks that hash set 2 to 8, and more pairs are more
-state in the adapters."""
+"""Number of queue pairs that a sweep tries beside the default. It is an assumption: operators of networks with hashed
+routes use 2 to 8, and more pairs need more state in the network adapters."""
 
 _BEST_LAST = OPTIONS["attention_kernel"].plainest_first
-"""Kernels by their speed, the fastest last."""
+"""Attention kernels by their speed, the fastest last."""
 
 _USUAL_RECIPES = (Fp8Recipe.TENSORWISE, Fp8Recipe.MXFP8)
 
 _CUDNN_HEADS = range(8, 129, 8)
-"""Head dimensions that torch hands to cuDNN's kernel, as in the rules of the trial job."""
+"""Head dimensions for which torch uses cuDNN's kernel, as in the rules of the trial job."""
 
 _BALANCING: Mapping[str, tuple[int, ...]] = {
     "batch_balance": (BatchBalance.NONE, BatchBalance.STRATIFIED_SNAKE, BatchBalance.GLOBAL_SORT),
     "sequence_packing": (False, True),
 }
-"""The cheapest, the usual and the most expensive balance. The others lie between them."""
+"""Balances that a sweep tries by default: the cheapest, the usual and the most expensive one. The cost of the others
+lies between them."""
 
 
 def default_space(job: Job) -> SearchSpace:
@@ -212,7 +218,10 @@ def default_space(job: Job) -> SearchSpace:
 
 
 def _network_axes(job: Job) -> dict[str, tuple[int, ...]]:
-    """Return the axes for expensive bytes between nodes. Cyclic placements are tried only if the caller names them."""
+    """Return the axes that a sweep varies if data between nodes is expensive.
+
+    Cyclic placements are tried only if the caller names them.
+    """
     cluster, network = job.cluster, job.cluster.network
     if cluster.world_size <= cluster.accelerators_per_domain:
         return {}
@@ -226,7 +235,7 @@ def _network_axes(job: Job) -> dict[str, tuple[int, ...]]:
 
 
 def _slow_link_axes(job: Job) -> dict[str, tuple[int, ...]]:
-    """Return the axes for links that are known to differ."""
+    """Return the axes that a sweep varies if some links are known to be slower than others."""
     has_delegates = job.stack.name == "torch"
     plans = PipelineSchedule.ADAPTIVE in job.stack.pipeline_schedules
     is_small = job.cluster.world_size <= _MOST_PLACED
@@ -241,12 +250,15 @@ def _slow_link_axes(job: Job) -> dict[str, tuple[int, ...]]:
 
 
 def _degraded(job: Job) -> list[LinkHealth]:
-    """Return the links that are known to be slower than the cluster's description."""
+    """Return the states of the links that are known to be slower than the cluster's description."""
     return [health for health in job.cluster.link_health if not health.is_healthy]
 
 
 def _sparing(job: Job, health: LinkHealth) -> Iterator[int]:
-    """Yield the rotations after which no stages of some pipeline use a link, but none for a whole class of links."""
+    """Yield the stage rotations with which no pipeline uses a slow link.
+
+    There are none if the whole class of links is slow.
+    """
     world = job.cluster.world_size
     if health.ends is None:
         return
@@ -282,7 +294,10 @@ def default_trial_space(job: Job, *, is_gated: bool = True) -> SearchSpace:
 
 
 def _kernels(job: Job) -> tuple[AttentionKernel, ...]:
-    """Return the kernels that device and software have for the model, the fastest last, and at least the plain one."""
+    """Return the attention kernels that device and software have for the model, the fastest last.
+
+    The plain kernel is returned if there is no other.
+    """
     accelerator, stack = job.cluster.accelerator, job.stack
     shared = [k for k in accelerator.attention_kernels if k in stack.attention_kernels]
     if job.model.head_dim not in _CUDNN_HEADS:
@@ -293,7 +308,7 @@ def _kernels(job: Job) -> tuple[AttentionKernel, ...]:
 
 
 def _precisions(job: Job) -> tuple[Precision, ...]:
-    """Return the formats that are usual on the hardware."""
+    """Return the number formats that are usual on the hardware."""
     accelerator = job.cluster.accelerator
     if accelerator.kind == "cpu" or Precision.BF16 not in accelerator.precisions:
         return (Precision.FP32,)
@@ -307,5 +322,8 @@ def _schedules(job: Job) -> tuple[int, ...]:
 
 
 def _compiles(job: Job) -> bool:
-    """Return True if layers are compiled. On CPU cores compiling takes longer than the steps of a trial."""
+    """Return True if layers are compiled by default.
+
+    On CPU cores they are not, because compiling takes longer than the steps of a trial.
+    """
     return job.stack.compiles and job.cluster.accelerator.kind != "cpu"

@@ -1,10 +1,10 @@
 """Pipeline stages: the layers of each stage, and the bytes that ranks send to each other.
 
-An exchange may be cut into pieces: while a piece travels between nodes, the next one is summed inside them. Of the work
-inside nodes only one piece of n then shows, and each piece pays the latency of its messages. The best number is
-sqrt(work inside / latency of a piece). 8 MiB keep gloo busy for 40 to 90 ms inside a node of busy cores, and a piece
-costs 1 to 3 ms, so that four to eight pieces are best. Between two nodes at 200 Mbit/s the sum took 442 ms whole, 409
-in four, 369 in eight and 359 in sixteen pieces; at 1 Gbit/s 135, 99, 108 and 113.
+An exchange may be cut into n pieces: while one piece is sent between nodes, the next piece is summed inside nodes. Then
+only 1/n of the work inside nodes is exposed, but each piece adds the latency of its messages. The best n is sqrt(time
+inside nodes / latency of a piece). 8 MiB keep gloo busy for 40 to 90 ms inside a node of busy cores, and a piece costs
+1 to 3 ms, so that four to eight pieces are best. Between two nodes at 200 Mbit/s the sum took 442 ms whole, 409 in
+four, 369 in eight and 359 in sixteen pieces; at 1 Gbit/s 135, 99, 108 and 113.
 
 Formulas of payloads count bytes, not time. They work for one layout and for numpy columns of them.
 ``autotuner.training.lossy_exchange`` sends exactly these bytes, and a test counts them. Source: the replicators of
@@ -19,10 +19,10 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.units import MIB
 
 PIECE_BYTES = MIB
-"""Smallest size of a piece, whose work inside a node takes several times the latency of its messages."""
+"""Smallest size of a piece. The work inside a node for such a piece takes several times the latency of its messages."""
 
 MOST_PIECES = 8
-"""Most pieces. More pieces would hide hardly more of the work inside nodes."""
+"""Largest number of pieces. With more pieces, hardly more of the work inside nodes would be hidden."""
 
 
 def num_pieces(num_bytes: int) -> int:
@@ -31,7 +31,8 @@ def num_pieces(num_bytes: int) -> int:
 
 
 ONE_STAGE_SCHEDULES = (PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B)
-"""Schedules of one stage per rank, whose backward passes are whole. A layout without a pipeline has the second."""
+"""Schedules of one stage per rank, whose backward passes are not split. A layout without a pipeline has the second
+one."""
 
 SPLIT_SCHEDULES = (
     PipelineSchedule.ZERO_BUBBLE,
@@ -131,7 +132,8 @@ def stage_sizes(num_layers: int, num_stages: int, first_less: int, last_less: in
 
 
 BYTE_INDEXED_CHUNK = 256
-"""Number of components of a chunk whose index fits into a byte; larger ones need two bytes."""
+"""Largest number of components of a chunk whose index fits into one byte; the index of a larger chunk needs two
+bytes."""
 
 
 def follows_signs(x: Layout) -> bool:

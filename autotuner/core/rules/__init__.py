@@ -1,1 +1,1 @@
-"""Rules that decide which layouts can run, with the reasons why others cannot."""
+"""Rules that decide which layouts can run, and the reasons why other layouts cannot run."""

@@ -1,6 +1,7 @@
-"""Rules of choices that exclude or need each other.
+"""Rules for options that exclude or need each other.
 
-A choice that would change nothing beside the others must stay at its default, so that equal runs are equal values.
+An option that has no effect with the other values of the layout must stay at its default, so that equal runs are equal
+layouts.
 """
 
 from __future__ import annotations
@@ -27,18 +28,19 @@ from autotuner.core.rules.rule import Limit, Rule, any_of, held, idle, lacking, 
 from autotuner.core.value import nearest_divisor
 
 _IN_16_BITS = (AttentionKernel.FLASH, AttentionKernel.FLASH_1, AttentionKernel.FLASH_3, AttentionKernel.CUDNN)
-"""Kernels that a GPU has in half precision only."""
+"""Attention kernels that run only in 16-bit formats on a GPU."""
 
 _FP8_BLOCK = 16
-"""Number that both dims of a second factor are multiples of (torch 2.13, ``_scaled_mm``); nvfp4 scales that many values
-at once."""
+"""Block size in fp8: both dims of a product's second operand must be multiples of it (torch 2.13, ``_scaled_mm``). In
+nvfp4, so many values share a scale."""
 
 _MXFP8_BLOCK = 32
-"""Number of values that share a scale in mxfp8. Both dims are multiples of it (Transformer Engine 2.15)."""
+"""Block size in mxfp8: so many values share a scale, and both dims must be multiples of it (Transformer Engine
+2.15)."""
 
 
 def _block(x: Layout) -> int:
-    """Return the number that the dims of a product's factors are multiples of."""
+    """Return the block size of the layout's format: the dims of a product's operands must be multiples of it."""
     return _FP8_BLOCK + (_MXFP8_BLOCK - _FP8_BLOCK) * (x.fp8_recipe == Fp8Recipe.MXFP8)
 
 
@@ -47,18 +49,18 @@ def _kv_size(job: Job) -> int:
 
 
 def _splits_blocks(x: Layout, job: Job) -> bool:
-    """Return True if a tensor rank's share of a matrix is not a whole number of blocks."""
+    """Return True if a tensor rank's part of a matrix is not a whole number of blocks."""
     model, block = job.model, _block(x) * x.tensor_parallel_degree
     return (model.ffn_size % block != 0) | (model.query_size % block != 0) | (_kv_size(job) % block != 0)
 
 
 def _format(x: Layout) -> str:
-    """Return the name of the format of the products' factors."""
+    """Return the name of the number format of the operands of matrix products."""
     return str(x.fp8_recipe if x.fp8_recipe == Fp8Recipe.MXFP8 else x.precision)
 
 
 def _in_software(one: OptionSpec) -> Limit:
-    """Return the limit of an option that some stacks have."""
+    """Return the rule that an option keeps its default if the job's software stack does not support the option."""
     message = f"{one.label} is modelled for {', '.join(one.only_in)}, not for {{j.stack.name}}"
     return lacking(one.name, message, lambda x, j: j.stack.name not in one.only_in)
 

@@ -1,8 +1,4 @@
-"""Rules of collectives, and the environment variables that make NCCL follow a layout's choice.
-
-On GPUs a layout configures NCCL for every group of ranks. On CPU cores this project runs its own rings, trees and
-two-level collectives over gloo's sends (``autotuner.training``), for data-parallel ranks.
-"""
+"""Rules of collectives, and the environment variables with which NCCL follows a layout's choice."""
 
 from __future__ import annotations
 
@@ -24,8 +20,8 @@ _NCCL_ALGORITHMS = {
     CollectiveAlgorithm.NVLS: "nvls,nvlstree",  # inside a node, and where a group lies on several
     CollectiveAlgorithm.COLLNET: "collnetdirect,collnetchain,ring",  # a group inside a node has only the last
 }
-"""Names of algorithms in NCCL 2.24 and later. These versions also accept a function's name, so that all-gathers stay
-free."""
+"""Names of algorithms in NCCL 2.24 and later. In these versions a variable can also name the collective, so that
+all-gathers can use other algorithms."""
 
 
 def collective_environment(layout: Layout) -> dict[str, str]:
@@ -51,20 +47,20 @@ def collective_environment(layout: Layout) -> dict[str, str]:
 
 
 _FLAGGED = (CollectiveProtocol.LL, CollectiveProtocol.LL128)
-"""Protocols that send a flag with the data."""
+"""Protocols that send a flag together with the data."""
 
 _BY_SWITCHES = (CollectiveAlgorithm.NVLS, CollectiveAlgorithm.COLLNET)
-"""Algorithms in which switches of a node or of the network compute the sums."""
+"""Algorithms in which the switches of a node or of the network compute the sums."""
 
 _LEAST_NVLINK_BYTES_PER_S = 100e9
-"""Least bandwidth of a GPU's NVLink, which has 150 GB/s one way or more; PCIe has 63 (catalog/links.toml). LL128 relies
-on NVLink's stores."""
+"""Smallest bandwidth of a GPU's NVLink. NVLink has 150 GB/s or more in one direction, PCIe has 63 (catalog/links.toml).
+The protocol LL128 needs NVLink."""
 
 _MOST_CHANNELS = 64
-"""Most channels of NCCL: MAXCHANNELS (src/include/device.h, 2.28)."""
+"""Largest number of channels in NCCL: MAXCHANNELS (src/include/device.h, 2.28)."""
 
 _MOST_QUEUE_PAIRS = 128
-"""Most queue pairs of NCCL: NCCL_IB_MAX_QPS (src/transport/net_ib.cc, 2.28)."""
+"""Largest number of queue pairs in NCCL: NCCL_IB_MAX_QPS (src/transport/net_ib.cc, 2.28)."""
 
 
 # ---------------------------------------------------------------- what a cluster has
@@ -77,24 +73,24 @@ def _has_nvlink(j: Job) -> bool:
 
 
 def _is_one_domain(j: Job) -> bool:
-    """Return True if NVLink, or a node, joins all accelerators, so that no byte passes the network."""
+    """Return True if NVLink, or one node, joins all accelerators, so that no data passes the network."""
     return j.cluster.world_size <= j.cluster.accelerators_per_domain
 
 
 def _network_adds(j: Job) -> bool:
-    """Return True if there are nodes with switches between them that add the data that passes."""
+    """Return True if the cluster has several nodes, and switches between them that add the data that passes."""
     return j.cluster.network is not None and j.cluster.network.adds and not _is_one_domain(j)
 
 
 def _relays(j: Job) -> bool:
-    """Return True if a message to another rail can go to that rail's accelerator over NVLink first."""
+    """Return True if a message to another rail can first go over NVLink to the accelerator on that rail."""
     has_rails = j.cluster.network is not None and j.cluster.network.num_rails > 1
     return has_rails and _has_nvlink(j) and not _is_one_domain(j)
 
 
 # ---------------------------------------------------------------- where the ranks of a group lie
 def _crosses(x: Layout, spread: Spread, j: Job) -> bool:
-    """Return True if some group of an axis lies on several nodes."""
+    """Return True if some group of an axis has ranks on several nodes."""
     dealt = (spread.num_ranks > 1) & (spread.stride % j.cluster.num_nodes != 0)
     filled = j.cluster.crosses_nodes(*spread)
     return _by_placement(x, filled, dealt)
@@ -103,8 +99,9 @@ def _crosses(x: Layout, spread: Spread, j: Job) -> bool:
 def _shares(x: Layout, spread: Spread, j: Job) -> bool:
     """Return True if two ranks of some group may lie on one node.
 
-    With cyclic placement it is enough that a group goes round all nodes. On 3 nodes, ranks two apart share a node from
-    the fourth on, but this function returns True from the third on.
+    With cyclic placement, this function returns True once a group has passed all nodes. That is slightly too early in
+    some cases: on 3 nodes, with ranks two apart, a group of four has two ranks on one node, but this function already
+    returns True for a group of three.
     """
     num_ranks, stride = spread
     dealt = (num_ranks > 1) & ((num_ranks - 1) * stride >= j.cluster.num_nodes)
@@ -118,7 +115,7 @@ def _by_placement(x: Layout, filled: bool, dealt: bool) -> bool:
 
 
 def _has_two_levels(x: Layout, j: Job) -> bool:
-    """Return True if replicas that sum gradients, or shards, lie on several nodes with several ranks on each."""
+    """Return True if replicas that sum gradients, or shards, are on several nodes with several ranks on each."""
     replicas, joined = replicate_spreads(x)
     shards = shard_spread(x)
     crosses = _crosses(x, replicas, j) | _crosses(x, joined, j)
@@ -134,18 +131,18 @@ def _has_two_levels(x: Layout, j: Job) -> bool:
 
 # ---------------------------------------------------------------- rules that several fields share
 def _needs_ranks(field: str) -> Limit:
-    """Return the limit of an option of NCCL that has no effect with a single rank."""
+    """Return the rule that an option of NCCL keeps its default with a single rank, where it has no effect."""
     return idle(field, "one rank has no other to communicate with", lambda x, j: x.world_size == 1)
 
 
 def _needs_nccl(field: str) -> Limit:
-    """Return the limit of a choice that only NCCL offers."""
+    """Return the rule that a value which only NCCL offers needs accelerators with NCCL."""
     message = "{j.cluster.accelerator.name} communicates by gloo, which has no such choice; NCCL on GPUs has"
     return lacking(field, message, lambda x, j: _has_cores(j))
 
 
 def _runs_simple(algorithm: CollectiveAlgorithm) -> Limit:
-    """Return the limit of an algorithm whose switches add. It has no protocol with flags."""
+    """Return the rule that an algorithm whose switches compute the sums uses a protocol without flags."""
     return refuse(
         "collective_protocol",
         lambda x, j: (x.collective_algorithm == algorithm) & any_of(x.collective_protocol, _FLAGGED),

@@ -1,6 +1,7 @@
-"""Rules of parallel degrees: they divide the model, the batch and the cluster.
+"""Rules of parallel degrees: the degrees must divide the model, the batch and the cluster.
 
-A rule whose field is a degree reads degrees and the schedule only: the space judges it before choices are added.
+A rule whose field is a degree reads only degrees and the schedule, because the search space applies it before other
+options are added.
 """
 
 from __future__ import annotations
@@ -19,16 +20,19 @@ def num_experts(job: Job) -> int:
 
 
 def _lenders(x: Layout, job: Job) -> int:
-    """Return the number of ranks that expert ranks are taken from.
+    """Return the number of ranks among which expert ranks are chosen.
 
-    Tensor ranks are not among them if they split every expert.
+    Tensor ranks do not count if they split every expert.
     """
     inner = 1 if job.stack.splits_experts else x.tensor_parallel_degree
     return x.data_parallel_shard_degree * x.context_parallel_degree * inner
 
 
 def _expert_ffn_size(job: Job) -> int:
-    """Return the inner width of an expert; 0 in a dense model, so that every degree divides it."""
+    """Return the inner width of an expert.
+
+    The result is 0 in a dense model, so that every degree divides it.
+    """
     return job.model.experts.expert_ffn_size if job.model.experts else 0
 
 
@@ -38,9 +42,9 @@ def _joined_by_nvlink(job: Job) -> str:
 
 
 def _fewest_micro_batches(x: Layout) -> int:
-    """Return the fewest micro-batches: one per pipeline rank.
+    """Return the smallest number of micro-batches: one per pipeline rank.
 
-    DualPipeV runs two at once (github.com/deepseek-ai/DualPipe).
+    DualPipeV needs two per pipeline rank, because it runs two at once (github.com/deepseek-ai/DualPipe).
     """
     return x.pipeline_parallel_degree * (1 + (x.pipeline_schedule == PipelineSchedule.DUALPIPEV))
 
@@ -53,13 +57,13 @@ def _nearest_micro_batch(layout: Layout, job: Job) -> int | None:
 _ONE_RANK = "one pipeline rank holds every layer; there is no other stage to give some to"
 
 _SEVERAL_STAGES = (PipelineSchedule.INTERLEAVED_1F1B, *V_SCHEDULES)
-"""Schedules that need more than one stage per rank; zero_bubble runs with any number."""
+"""Schedules that need more than one stage per rank. The schedule zero_bubble runs with any number of stages."""
 
 
 _ONE_STAGE = (*ONE_STAGE_SCHEDULES, PipelineSchedule.ADAPTIVE)
 
 _ENDS = 2
-"""Number of stages that have other work than layers, the embedding or the loss, and may hold no layer."""
+"""Number of stages that have other work than layers (embedding, loss). These may have no layer."""
 
 
 def smallest_end(x: Layout, job: Job) -> int:

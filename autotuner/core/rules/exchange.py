@@ -7,15 +7,15 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.rule import Limit, Rule, any_of, held, idle, named, refuse
 
 _OF_ELEMENTS = (GradientSync.RANDOM, GradientSync.STRIDING)
-"""Exchanges that send single elements of a momentum."""
+"""Gradient exchanges that send single elements of the momentum."""
 
 _LOSSY = (*MOMENTUM_SYNCS, GradientSync.DILOCO)
 
 _DEALT = (BatchBalance.SNAKE, BatchBalance.STRATIFIED_SNAKE)
-"""Balances that redistribute the sequences of a group of ranks among them."""
+"""Batch balances that redistribute the sequences of a group of ranks among its ranks."""
 
 SHARDED_GRADIENTS = (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
-"""Levels that shard gradients, so that they are reduced layer by layer inside the backward pass."""
+"""Shard levels that shard gradients, so that gradients are reduced layer by layer during the backward pass."""
 
 
 def num_gradients(x: Layout) -> int:
@@ -25,7 +25,7 @@ def num_gradients(x: Layout) -> int:
 
 
 def _of_exchange(field: str, syncs: tuple[GradientSync, ...], what: str) -> Limit:
-    """Return the limit of a detail of some exchanges, which others do not have."""
+    """Return the rule that an option which only some exchanges use keeps its default with other exchanges."""
     message = f"{what}; {{x.gradient_sync}} exchange does not"
     return idle(field, message, lambda x, j: any_of(x.gradient_sync, syncs) == 0)
 

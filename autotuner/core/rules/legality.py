@@ -18,14 +18,15 @@ from autotuner.core.rules.rule import Reason, Rule
 _OF_CHOICES = (*CHOICE_RULES, *COLLECTIVE_RULES, *EXCHANGE_RULES)
 
 RULES: tuple[Rule, ...] = (*DEGREE_RULES, *_OF_CHOICES, *LINK_RULES)
-"""Rules of physics and arithmetic. A layout that breaks one cannot run anywhere on its cluster."""
+"""Rules of physics and arithmetic. A layout that breaks one of them cannot run anywhere on the cluster."""
 
 IDLE_RULES: tuple[Rule, ...] = tuple(rule for rule in _OF_CHOICES if rule.is_idle)
-"""Rules for options that have no effect with the other values of the layout. The same run with the default breaks none
-of them."""
+"""Rules for options that have no effect with the other values of the layout. The same run, written with the default,
+breaks none of them."""
 
 HARDWARE_RULES: tuple[Rule, ...] = tuple(rule for rule in _OF_CHOICES if rule.is_of_hardware)
-"""Rules of the capabilities of accelerators, links and software. No other value of the layout can satisfy them."""
+"""Rules about the capabilities of accelerators, links and software. If a layout breaks one, no change of its other
+options helps."""
 
 
 def reasons(layout: Layout, job: Job, rules: Iterable[Rule] | None = None) -> tuple[Reason, ...]:

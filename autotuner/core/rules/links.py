@@ -24,7 +24,7 @@ from autotuner.core.placement import (
 from autotuner.core.rules.rule import Limit, Rule, named, refuse
 
 _Reaches: TypeAlias = Callable[[Layout, Job, LinkHealth], bool]
-"""A function that returns True if some ranks of a layout communicate over a link."""
+"""A function that returns True if ranks of a layout communicate over the given link."""
 
 
 def _heads(x: Layout, j: Job, link: LinkHealth) -> bool:
@@ -59,9 +59,9 @@ def _dead(reaches: _Reaches, x: Layout, j: Job) -> LinkHealth:
 
 
 def _avoids(field: str, ranks: str, reaches: _Reaches) -> Limit:
-    """Return the limit that ranks of one axis need every link between them.
+    """Return the rule that all links between ranks of one axis work.
 
-    No nearest degree is offered, because another degree moves the other axes, too.
+    The rule offers no nearest degree, because another degree also moves the other axes to other ranks.
     """
     return refuse(
         field,
@@ -72,7 +72,7 @@ def _avoids(field: str, ranks: str, reaches: _Reaches) -> Limit:
 
 
 def _other_order(x: Layout, j: Job) -> str | None:
-    """Return the other rank order if it keeps replicas off dead links; otherwise None."""
+    """Return the other rank order if it keeps replicas off links that do not work; otherwise None."""
     other = next(order for order in RankOrder if order != x.rank_order)
     swapped = replace(x, rank_order=other)
     means_something = x.pipeline_parallel_degree > 1 and x.data_parallel_replicate_degree > 1

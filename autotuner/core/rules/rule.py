@@ -1,7 +1,7 @@
-"""Rule: a condition that a layout or a job must keep.
+"""Rule: a condition that a layout or a job must meet.
 
-A rule is one comparison written for one ``Layout``, with ``%``, ``<``, ``!=``, ``&`` and ``|`` only. numpy columns have
-these operators too, so that the same line judges a table of a million layouts (``core.columns``).
+A rule is one comparison for one ``Layout``, written with ``%``, ``<``, ``!=``, ``&`` and ``|`` only. numpy columns have
+these operators too, so that the same line checks a table of a million layouts (``core.columns``).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class Reason:
     """A reason why a layout cannot run: the broken rule, the field to change, and the nearest legal value."""
 
     rule: str
-    """Name of the rule, stable enough for filters."""
+    """Name of the rule. It does not change from release to release, so that filters can use it."""
     field: str
     """Field to change: a field of the layout, or the path of a field of the job (``workload.seq_len``)."""
     message: str
-    """Sentence with the numbers."""
+    """Reason with its numbers, as a sentence."""
     nearest: int | str | bool | None = None
-    """Nearest value of ``field`` that keeps this rule; None if it is not known."""
+    """Nearest value of ``field`` that meets this rule; None if it is not known."""
 
     @property
     def path(self) -> str:
@@ -55,19 +55,21 @@ class Rule:
     message: Callable[[Layout, Job], str]
     nearest: Callable[[Layout, Job], int | str | bool | None] = lambda layout, job: None
     is_idle: bool = False
-    """True if the field has no effect with the other values, so that its default gives the same run."""
+    """True if the rule is for a field that has no effect with the other values of the layout, so that the default gives
+    the same run."""
     is_of_hardware: bool = False
-    """True if accelerators, links or software lack the chosen capability."""
+    """True if the rule is broken because accelerators, links or software lack a capability."""
 
 
 Limit: TypeAlias = Callable[[str], Rule]
-"""A rule without its name."""
+"""A rule without a name: a function that makes the rule from its name."""
 
 _Condition: TypeAlias = Callable[[Layout, Job], bool]
-"""A comparison of one layout or of columns."""
+"""A comparison that is computed for one layout, or for columns of layouts."""
 
 _Message: TypeAlias = str | Callable[[Layout, Job], str]
-"""The reason why a layout cannot run. A text may name ``{x.field}`` of the layout and ``{j.field}`` of the job."""
+"""Text that says why a layout cannot run, or a function that makes the text. A text may contain ``{x.field}`` of the
+layout and ``{j.field}`` of the job."""
 
 
 def named(limits: Mapping[str, Limit]) -> tuple[Rule, ...]:
@@ -163,7 +165,7 @@ def fields_read(rule: Rule, job: Job) -> frozenset[str]:
 
 
 class _Recorded:
-    """A plain layout that records which of its fields are read, also through derived ones."""
+    """A layout that records which of its fields are read, also through derived properties."""
 
     def __init__(self) -> None:
         self.read: set[str] = set()

@@ -26,7 +26,7 @@ from autotuner.core.stages import SPLIT_SCHEDULES
 
 
 def _differs(field: str, built: object, message: str) -> Limit:
-    """Return the limit of a shape that the trial job builds with one value only."""
+    """Return the rule that a property of the model has the only value that the trial job can build."""
     return job_limit(f"model.{field}", lambda j: bool(getattr(j.model, field) != built), message)
 
 
@@ -91,19 +91,24 @@ TRIAL_MODEL_RULES: tuple[Rule, ...] = named(
 _FOREIGN_KERNELS = (AttentionKernel.FUSED_SOFTMAX, AttentionKernel.FLASH_1, AttentionKernel.FLASH_3)
 
 _WHOLE_KERNELS = (AttentionKernel.CUDNN, AttentionKernel.FLEX)
-"""Kernels of PyTorch whose log-sum-exp the trial job does not read."""
+"""PyTorch's attention kernels whose log-sum-exp the trial job does not read, so that context ranks cannot merge their
+results."""
 
 _FOREIGN_RECIPES = (Fp8Recipe.DELAYED, Fp8Recipe.BLOCKWISE, Fp8Recipe.MXFP8)
-"""Ways to scale fp8 for which the trial job has no linear module (torchao's float8 training has the other two)."""
+"""Ways to scale fp8 values for which the trial job has no linear module. torchao's float8 training has modules for the
+other two."""
 
 
 def _expert_width(job: Job) -> int:
-    """Return the number that divides both widths of an expert's matrices; 0 in a dense model."""
+    """Return the greatest common divisor of both widths of an expert's matrices; 0 in a dense model."""
     return math.gcd(job.model.hidden_size, job.model.experts.expert_ffn_size) if job.model.experts else 0
 
 
 def _shared_ffn_size(job: Job) -> int:
-    """Return the width of all shared experts; 0 if there are none, so that every degree divides it."""
+    """Return the total width of the shared experts.
+
+    The result is 0 without shared experts, so that every degree divides it.
+    """
     return job.model.experts.shared_ffn_size if job.model.experts else 0
 
 
@@ -113,14 +118,14 @@ def _ranks_of_all_experts(x: Layout) -> int:
 
 
 def _shards_experts_alone(x: Layout) -> bool:
-    """Return True if a layer's experts are sharded separately from its other parameters."""
+    """Return True if a layer's experts are sharded apart from its other parameters."""
     hybrid = (x.data_parallel_replicate_degree > 1) & (x.gradient_sync == GradientSync.FULL)
     several = hybrid | (_ranks_of_all_experts(x) > x.expert_parallel_degree)
     return (x.expert_parallel_degree > 1) & several
 
 
 def _attends_by_blocks(x: Layout) -> bool:
-    """Return True if context ranks merge their attention block by block."""
+    """Return True if context ranks compute attention block by block and merge the results."""
     return (x.context_parallel_degree > 1) & (x.context_exchange != ContextExchange.ALL_TO_ALL)
 
 
@@ -131,7 +136,7 @@ def _sums_whole_gradients(x: Layout) -> bool:
 
 
 def _left_of_rounds(x: Layout, j: Job) -> int:
-    """Return the number of micro-batches left over by the rounds of ``ScheduleInterleavedZeroBubble``."""
+    """Return the number of micro-batches that remain after the full rounds of ``ScheduleInterleavedZeroBubble``."""
     num_micro_batches = j.workload.num_micro_batches(x)
     return num_micro_batches % maximum(1, num_micro_batches // x.pipeline_parallel_degree)
 
