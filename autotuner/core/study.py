@@ -1,7 +1,8 @@
 """Optimizer study: a search of an optimizer's own parameters by the loss that they reach.
 
-Every batch is new to the model when its loss is computed, so that training losses are validation losses, except for the
-noise of a batch. To compare batches of different sizes, a loss is the mean over about the same number of sequences.
+The model has not seen a batch before the loss of the batch is computed. A training loss is therefore also a validation
+loss, except for the noise of a batch. To compare batch sizes, losses are averaged over about the same number of
+sequences.
 """
 
 from __future__ import annotations
@@ -106,9 +107,9 @@ LEARNING_RATES: Mapping[OptimizerName, Range] = {
 }
 """Ranges in which a study looks for a learning rate by default, around the values that the optimizers' papers tune.
 
-AdamW: 1e-3 of arXiv 1412.6980, a decade down and one and a half up; LAMB: 5e-4 to 1e-2 of arXiv 1904.00962 for large
-models, and a decade more for small ones, whose tensors have small norms; MADGRAD: 2.5e-5 to 2.5e-1 of arXiv 2101.11075,
-its inner decades.
+AdamW: 1e-3 of arXiv 1412.6980, from a tenth of it to thirty times it; LAMB: 5e-4 to 1e-2 of arXiv 1904.00962 for large
+models, and a decade more for small ones, whose tensors have small norms; MADGRAD: the middle of 2.5e-5 to 2.5e-1 of
+arXiv 2101.11075.
 """
 
 
@@ -118,7 +119,8 @@ class OptimizerSpace:
 
     optimizers: tuple[OptimizerName, ...] = tuple(OptimizerName)
     learning_rate: Range | None = None
-    """Range of the learning rate on a logarithmic scale; None: the usual one of each optimizer (``LEARNING_RATES``)."""
+    """Range of the learning rate on a logarithmic scale; None: the default range of each optimizer
+    (``LEARNING_RATES``)."""
     beta1: Range = Range(low=0.8, high=0.95)
     """Range of the first moment's decay, on a logarithmic scale of its distance from 1."""
     beta2: Range = Range(low=0.8, high=0.999)
@@ -126,11 +128,11 @@ class OptimizerSpace:
     weight_decay: Range = Range(low=0.0, high=0.1)
     """Range of the weight decay on a linear scale."""
     warmup_steps: tuple[int, ...] = (0, 10, 40)
-    """Numbers of warm-up steps."""
+    """Numbers of warm-up steps to try."""
     global_batch_sizes: tuple[int, ...] = ()
-    """Global batch sizes; empty: the workload's."""
+    """Global batch sizes to try; empty: only the workload's."""
     data_parallel_degrees: tuple[int, ...] = ()
-    """Data-parallel degrees; empty: the layout's. Fewer ranks use fewer accelerators."""
+    """Data-parallel degrees to try; empty: only the layout's. Fewer ranks use fewer accelerators."""
 
     def __post_init__(self) -> None:
         for name in ("optimizers", "warmup_steps"):
@@ -171,14 +173,14 @@ class TargetReached:
 
     num_steps: int
     num_samples: int
-    """Number of sequences that it was trained on."""
+    """Number of sequences that the candidate was trained on until it reached the target."""
     step_time_s: float
     time_s: float
-    """Steps times the median step time, without the start and the allocations of the first step."""
+    """Number of steps times the median step time, without the start-up and the slow first step."""
     accelerator_hours: float
-    """Accelerator-hours of that time on all of its ranks."""
+    """Accelerator-hours of ``time_s`` on all ranks of the candidate."""
     cost: float | None = None
-    """Price of these hours at the cluster's price; None if it has none."""
+    """Price of ``accelerator_hours`` at the cluster's price; None if the cluster has no price."""
 
 
 @value
@@ -186,13 +188,14 @@ class PruneReason:
     """The reason why a study stopped a candidate early: a better candidate, or a loss above that of the others."""
 
     time_s: float
-    """Time after which it was ended: the other's time to the target, or its own training time."""
+    """Training time after which the candidate was ended: the other candidate's time to the target, or its own time so
+    far."""
     beaten_by: int | None = None
-    """Number of the candidate that reached the target sooner and at a lower cost."""
+    """Number of the candidate that reached the target earlier and at a lower cost."""
     loss: float | None = None
-    """Loss of the candidate itself."""
+    """Loss of the ended candidate."""
     median: float | None = None
-    """Median of the others' best losses at that time."""
+    """Median of the other candidates' best losses at that time."""
 
 
 @value
@@ -202,26 +205,26 @@ class OptimizerTrial:
     id: str
     study_id: str
     number: int
-    """Number inside its study, from 0."""
+    """Number of the trial inside its study, from 0."""
     candidate: OptimizerCandidate
     state: TrialState = TrialState.QUEUED
-    """State of the trial. A complete trial reached the target or used up its samples; ``reached`` tells which."""
+    """State of the trial. A complete trial reached the target or used all of its sequences; ``reached`` says which."""
     world_size: int
-    """Number of its ranks."""
+    """Number of ranks of the trial."""
     attempts: int = 0
-    """Number of times it was started; above 1 after an interruption."""
+    """Number of times the trial was started; above 1 after an interruption."""
     started_at: float | None = None
     finished_at: float | None = None
     curve: LossCurve
-    """Curve of the running or last attempt."""
+    """Losses and step times of the running or last attempt."""
     reached: TargetReached | None = None
-    """Cost of reaching the target; None if it did not reach it."""
+    """Cost of reaching the target loss; None if the trial did not reach it."""
     pruned: PruneReason | None = None
-    """Reason why it ended before its target; None if it did not."""
+    """Reason why the trial was ended before its target; None if it was not."""
     detail: str = ""
-    """Failure that ended it, or the reason why it waits, in the words of its source; otherwise empty."""
+    """Failure that ended the trial, or the reason why it waits, in the words of its source; otherwise empty."""
     jobs: tuple[EngineJob, ...] = ()
-    """Jobs that engines were given for it, so that whoever resumes it finds them."""
+    """Jobs that were submitted to engines for the trial, so that a worker that resumes it finds them."""
 
     @property
     @derived
@@ -235,9 +238,9 @@ class StudyBudget:
     """The limits that end a study."""
 
     num_trials: Count = 30
-    """Most candidates that are tried."""
+    """Most candidates that the study tries."""
     max_samples: Count = 20_000
-    """Most sequences that one candidate sees on its way to the target."""
+    """Most sequences that one candidate is trained on to reach the target."""
     accelerator_hours: Positive | None = None
     """Most accelerator-hours of all steps together; None: no limit."""
 
@@ -248,15 +251,15 @@ class OptimizerStudyRequest:
 
     job: Job
     layout: Layout
-    """Layout that the model is trained with. Candidates differ from it in data-parallel ranks alone."""
+    """Layout that the model is trained with. Candidates may change only its number of data-parallel ranks."""
     target_loss: Positive
-    """Mean loss over ``window_sequences`` sequences at which training is done."""
+    """Target loss, as the mean over ``window_sequences`` sequences. A candidate that reaches it is done."""
     window_sequences: Count = 64
-    """Number of sequences over which losses are averaged, whatever the batch."""
+    """Number of sequences over which losses are averaged, for every batch size."""
     space: OptimizerSpace = field(default_factory=OptimizerSpace)
     budget: StudyBudget = field(default_factory=StudyBudget)
     prunes: bool = True
-    """End candidates early that can no longer be on the Pareto front, or whose loss is above the others'."""
+    """End a candidate early if it can no longer be on the Pareto front, or if its loss is above the others'."""
     trial: TrialSettings = field(default_factory=TrialSettings)
     """Timeout of a trial, and the norm that clips its gradients. The study decides the number of steps."""
     seed: CountFromZero = 0
@@ -296,7 +299,10 @@ class OptimizerStudyRequest:
 
 
 def _part(cluster: Cluster, world_size: int) -> Cluster:
-    """Return a part of a cluster with so many accelerators; the cluster if no whole nodes have them."""
+    """Return a part of a cluster with ``world_size`` accelerators.
+
+    Return the whole cluster if no number of whole nodes has so many accelerators.
+    """
     per_node = cluster.accelerators_per_node
     if world_size <= per_node:
         return cluster.resized(num_nodes=1, accelerators_per_node=world_size)
@@ -308,9 +314,9 @@ class StudyProgress:
     """The trials of a study so far."""
 
     trials: tuple[OptimizerTrial, ...]
-    """Trials by number."""
+    """Trials of the study by number."""
     refusals: tuple[str, ...] = ()
-    """Parts of the space that cannot be tried, each with its reason, as sentences without a full stop."""
+    """Parts of the search space that cannot be tried, each with its reason, as sentences without a full stop."""
 
 
 @value
@@ -320,7 +326,7 @@ class StudyRun(Run):
     kind: Literal["study"] = "study"
     request: OptimizerStudyRequest
     progress: StudyProgress | None = None
-    """Trials so far; None in a list of studies."""
+    """Trials of the study so far; None in a list of studies."""
 
     @property
     def trials(self) -> Sequence[OptimizerTrial]:

@@ -44,9 +44,9 @@ class Rerun:
     """A request to run a trial of a sweep again."""
 
     number: CountFromZero
-    """Number of the trial."""
+    """Number of the trial to run again."""
     num_runs: Count
-    """Number of finished trials of its layout that there will be then, including this one."""
+    """Number of finished trials of the same layout that there will be after this rerun."""
 
 
 @value
@@ -54,15 +54,16 @@ class Interventions:
     """The changes that people made to a sweep after they requested it, such as pauses and reruns."""
 
     idle_since: float | None = None
-    """Epoch seconds since when it is paused, or waits again after a pause or an end; None: it is not idle."""
+    """Time since when the sweep has been idle, in epoch seconds: paused, ended, or waiting to continue; None: it is not
+    idle."""
     idle_s: float = 0.0
-    """Seconds that it was idle before. The time budget does not count them."""
+    """Seconds that the sweep was idle before. The time budget does not count them."""
     num_reopened: int = 0
-    """Number of times it went on after an end."""
+    """Number of times the sweep was continued after an end."""
     reruns: tuple[Rerun, ...] = ()
-    """Trials that were requested to run again, whether they have run or not."""
+    """Trials that a person asked to run again, whether they have run or not."""
     ended: SweepEnd | None = None
-    """End of its search, if it was reopened only to run trials again; None: it searches."""
+    """Earlier end of the sweep's search, if it was reopened only to run trials again; None: the sweep searches."""
 
     def worked_s(self, started_at: float | None, until: float) -> float:
         """Return the seconds that a sweep has worked so far, without pauses and times after an earlier end.
@@ -86,8 +87,8 @@ class Prospects:
     num_fitting: CountFromZero
     """Number of these layouts that are predicted to fit in memory."""
     expected_gain: NonNegative | None
-    """Expected relative improvement of the best value, or of the front's hypervolume, by one more trial; 0 if none is
-    worthwhile; None before anything was measured."""
+    """Expected relative improvement, by one more trial, of the best value or of the Pareto front's hypervolume; 0 if no
+    trial is worthwhile; None before the first measurement."""
 
 
 def job_key(request: SweepRequest) -> str:
@@ -107,7 +108,7 @@ def job_key(request: SweepRequest) -> str:
 
 
 def _hardware(cluster: Cluster) -> dict[str, Any]:
-    """Return the properties of a cluster that stay the same when it is measured again."""
+    """Return the properties of a cluster that stay the same when the cluster is measured again."""
     return {
         "name": cluster.name,
         "accelerator": cluster.accelerator.name,
@@ -131,19 +132,21 @@ class Budget:
     """
 
     num_trials: Count = 20
-    """Largest number of trials, however they end."""
+    """Most trials of the sweep, however they end."""
     wall_clock_s: Annotated[
         Positive | None, Flag("minutes"), Typed(read_minutes, written_minutes, "in minutes"), Caption("Time"), _NO_LIMIT
     ] = None
-    """Wall-clock time, from the first trial's start."""
+    """Most wall-clock time, from the start of the first trial."""
     accelerator_hours: Annotated[Positive | None, _NO_LIMIT] = None
-    """Accelerator-hours of trials and convergence gates together."""
+    """Most accelerator-hours of trials and convergence gates together."""
     patience: Annotated[Count | None, Caption("Trials without a better one"), _NO_LIMIT] = None
-    """Stop after so many trials in a row without a gain of 1 %; None: never."""
+    """Number of trials in a row without a gain of 1 % after which the sweep stops; None: it never stops for this
+    reason."""
     prune_below: Annotated[Share, _AS_SHARE, Caption("End trials below")] = 0.5
-    """End a trial early if its measured steps stay below this fraction of the best value so far (0: never)."""
+    """Share of the best value so far. A trial is ended early if its measured steps stay below it (0: never)."""
     min_gain: Annotated[Share, _AS_SHARE, Caption("Stop below a gain of")] = 0.01
-    """Stop if no untried layout is expected to improve the best value by this fraction (0: never)."""
+    """Relative gain. The sweep stops if no untried layout is expected to improve the best value by so much (0:
+    never)."""
 
 
 @value
@@ -157,24 +160,24 @@ class SweepRequest:
     seed: CountFromZero = 0
     name: str = ""
     objective: Objective = field(default_factory=Objective)
-    """Objective to maximise."""
+    """Objective that the sweep maximises."""
     max_parallel_trials: Count = 1
-    """Most trials that run at once if the launcher has room for them; more end a sweep sooner, and each is chosen with
-    less knowledge."""
+    """Most trials that run at once, if the launcher has room for them. With more, a sweep ends sooner, but each trial
+    is chosen with fewer results known."""
     loss_gate: LossGate = field(default_factory=LossGate)
     """Convergence gate for layouts that are not numerically equivalent."""
     trainer: Trainer | None = None
     """Trainer that runs trials; None: the product's own decoder."""
     trial_cluster: Cluster | None = None
-    """Cluster where trials run on fewer ranks than the job has, each standing for a layout of the job; None: the job's
-    own cluster."""
+    """Smaller cluster on which trials run. Each trial is then a proxy for a layout of the job on its own cluster. None:
+    trials run on the job's own cluster."""
     challenge: Challenge | None = None
-    """Layouts that are measured repeatedly beside the search, to be compared; None: none."""
+    """Layouts that are measured repeatedly during the search, to be compared with each other; None: none."""
     uses_history: bool = True
-    """Learn from trials that were stored before, of this job and of others on such hardware."""
+    """Learn from stored trials of earlier sweeps, of this job and of other jobs on similar hardware."""
     fault_trace: FaultTrace | None = None
-    """Faults of the cluster's links in further steps of every trial. Layouts are ranked by their results under them.
-    None: no faults."""
+    """Faults of the cluster's links that are injected into further steps of every trial. Layouts are ranked by their
+    results under these faults. None: no faults."""
 
     def __post_init__(self) -> None:
         if self.trial_cluster is not None:
@@ -231,11 +234,12 @@ class SweepRequest:
 
 
 def _require_part(few: Cluster, many: Cluster, challenge: Challenge | None) -> None:
-    """Return if trials on one cluster can stand for layouts of the other.
+    """Check that trials on the smaller cluster can be proxies for layouts on the larger one.
 
     Raises:
-        InvalidInput: It has no fewer ranks, or other accelerators; or layouts are to be compared, and what proxy trials
-            say of two of them at full size is off by what the model is off, however often they run.
+        InvalidInput: The trial cluster does not have fewer ranks, or it has other accelerators; or ``challenge`` is
+            given. Repeated proxy trials cannot compare two layouts at full size, because the error of the cost model
+            stays.
     """
     if few.accelerator.name != many.accelerator.name:
         rule = f"must have the accelerators of the cluster that the sweep is for, {many.accelerator.name}"
@@ -252,10 +256,10 @@ def _require_part(few: Cluster, many: Cluster, challenge: Challenge | None) -> N
 
 
 def _require_norm(trial: TrialSettings, space: SearchSpace, challenge: Challenge | None) -> None:
-    """Return if trials can clip gradients in every way that may be tried.
+    """Check that trials set a gradient norm if a layout may clip gradients early.
 
     Raises:
-        InvalidInput: One is before their reduction, and trials clip to no norm.
+        InvalidInput: The space or the challenge has a layout that clips before the reduction, but trials set no norm.
     """
     incumbent = challenge.incumbent if challenge else None
     values = space.values("gradient_clip")
@@ -267,10 +271,10 @@ def _require_norm(trial: TrialSettings, space: SearchSpace, challenge: Challenge
 
 
 def _require_whole_decoder(request: SweepRequest) -> None:
-    """Return if trials run the whole job by the product's own decoder, whose sends and collectives can be slowed down.
+    """Check that trials can inject faults: they must run the whole job with the product's own decoder.
 
     Raises:
-        InvalidInput: A registered trainer runs, or less than the job.
+        InvalidInput: A registered trainer runs the trials, or they run only a part of the job.
     """
     trace = str(request.fault_trace)
     if request.trainer is not None:
@@ -293,9 +297,9 @@ class Demand:
 
     budget: Budget
     reruns: tuple[Rerun, ...] = ()
-    """Trials to run again, whether they have run or not."""
+    """Trials that a person asked to run again, whether they have run or not."""
     ended: SweepEnd | None = None
-    """End of its search, if nothing else is requested; None: it searches."""
+    """Earlier end of the search, if nothing but reruns is requested; None: the sweep searches."""
 
 
 @value
@@ -304,7 +308,7 @@ class SweepResult:
 
     reason: StopReason
     prospects: Prospects | None = None
-    """Remaining search at its end. None: it did not search, or it is not known."""
+    """Remaining prospects of the search at its end. None: the sweep did not search, or they are not known."""
 
 
 @value
@@ -315,7 +319,7 @@ class SweepRun(Run):
     request: SweepRequest
     demand: Demand
     result: SweepResult | None = None
-    """Result; None until it is finished."""
+    """Result of the sweep; None until it is finished."""
 
 
 @value
@@ -324,7 +328,7 @@ class Sweep:
 
     id: str
     request: SweepRequest
-    """Request as it runs, with the present budget."""
+    """Request with its present values, such as a budget that was changed."""
     state: RunState
     created_at: float
     started_at: float | None = None
@@ -332,17 +336,18 @@ class Sweep:
     cancel_requested: bool = False
     stop_reason: StopReason | None = None
     stop_detail: str = ""
-    """Reason with its numbers, as a sentence."""
+    """Reason of the end with its numbers, as a sentence."""
     created_by: str = ""
-    """Name of the caller who requested it; empty if the service has no login."""
+    """Name of the caller who requested the sweep; empty if the service has no login."""
     pause_requested: bool = False
-    """True if its worker is to give it back, and no worker takes it until somebody resumes it."""
+    """True if the sweep shall pause: its worker releases it, and no worker takes it until a person resumes it."""
     lease: Lease | None = None
-    """Lease of the worker that holds it; None if none does."""
+    """Lease of the worker that holds the sweep; None if no worker holds it."""
     interventions: Interventions = field(default_factory=Interventions)
-    """Changes that people made after they requested it."""
+    """Changes that people made after the sweep was requested."""
     prospects: Prospects | None = None
-    """Remaining search as of its last chosen trial or its end; None before, and in records older than this field."""
+    """Remaining prospects of the search, as of the last chosen trial or the end; None before the first, and in records
+    older than this field."""
 
     @property
     def owner(self) -> str | None:
@@ -362,7 +367,7 @@ class BestSoFar:
 
     number: int
     value: float
-    """Value of the objective."""
+    """Value of the objective that the trial reached."""
 
 
 @value
@@ -370,16 +375,17 @@ class Progress:
     """The parts of its budgets that a sweep has used so far."""
 
     fraction: float
-    """Used fraction of the budget nearest its end, 0..1; 1 for a finished sweep."""
+    """Used share of the budget that is nearest to its end, 0..1; 1 for a finished sweep."""
     num_trials: int
-    """Number of trials that ran, without repeats."""
+    """Number of trials that ran, without repeats of the same layout."""
     elapsed_s: float
-    """Seconds since the sweep started, until now or its end, without pauses and times after an end."""
+    """Seconds from the start of the sweep until now or its end, without pauses and without the time between an end and
+    a reopening."""
     accelerator_hours: float
     """Accelerator-hours of all trials and convergence gates so far: run time x ranks."""
     remaining_s: float | None = None
-    """Seconds until the budget nearest its end is used up at the present rate; None if the sweep does not run, or has
-    used nothing yet. A sweep ends sooner if nothing is left to gain."""
+    """Seconds until the first budget is used up, at the present rate; None if the sweep does not run or has used
+    nothing yet. A sweep may end sooner if no gain is expected."""
 
     @classmethod
     def of(
@@ -420,40 +426,40 @@ class SweepOverview:
     cluster: str
     """Name of the cluster."""
     trial_cluster: str | None
-    """Name of the smaller cluster that trials run on; None if it is the job's own. With one, the best value and MFU are
-    estimates."""
+    """Name of the smaller cluster that trials run on; None if they run on the job's own cluster. With a smaller
+    cluster, the best value and MFU are estimates."""
     engine: str
-    """Name of the engine that runs its trials; ``local``: the machine that runs the sweep."""
+    """Name of the engine that runs the trials; ``local``: the machine that runs the sweep."""
     state: RunState
     created_at: float
-    """Time of its creation, in epoch seconds, as are the next two."""
+    """Time when the sweep was created, in epoch seconds. The next two times are in epoch seconds too."""
     started_at: float | None
     finished_at: float | None
     cancel_requested: bool
-    """True if somebody cancelled it; a running trial is being stopped."""
+    """True if a person cancelled the sweep. A running trial is then being stopped."""
     pause_requested: bool = False
-    """True if somebody paused it; a running trial is being stopped."""
+    """True if a person paused the sweep. A running trial is then being stopped."""
     stop_reason: StopReason | None
-    """Reason of its end; None until it is finished."""
+    """Reason why the sweep ended; None until it is finished."""
     stop_detail: str
-    """Reason with its numbers, as a sentence."""
+    """Reason of the end with its numbers, as a sentence."""
     created_by: str = ""
-    """Name of the caller who requested it; empty if the service has no login."""
+    """Name of the caller who requested the sweep; empty if the service has no login."""
     num_reopened: int = 0
-    """Number of times it went on after an end."""
+    """Number of times the sweep was continued after an end."""
     waiting: Waiting | None = None
-    """Reason why no worker works on it although its state is ``running``, such as a dead worker, and since when; None
-    otherwise. It is a hint for people, since it compares two clocks. Workers take a sweep over by their own clocks
-    (``LeaseWatch``)."""
+    """Reason why no worker works on the sweep although its state is ``running``, such as a dead worker, and since when;
+    None otherwise. It is only a hint for people, because it compares the clocks of two machines. Workers take over a
+    sweep by their own clocks (``LeaseWatch``)."""
     budget: Budget
     objective: Objective
     progress: Progress
     num_trials: Mapping[TrialState, int]
-    """Number of trials by state; states without any are left out."""
+    """Number of trials in each state; states without trials are left out."""
     num_repeats: int = 0
     """Number of finished trials that ran a layout again. No budget counts them."""
     best_value: float | None
-    """Objective's value of the best trial; None until there is one."""
+    """Value of the objective for the best trial; None until there is one."""
     best_mfu: float | None
     """MFU of the best trial."""
     best_trial_id: str | None = None
@@ -461,7 +467,7 @@ class SweepOverview:
     best_tokens_per_s: float | None = None
     """Tokens per second of the whole job in the best trial."""
     best_relative_error: float | None = None
-    """Half the 95 % interval of the best trial's step time, as a share of it; None if it is not known."""
+    """Half of the 95 % interval of the best trial's step time, as a share of the step time; None if it is not known."""
     best_so_far: tuple[BestSoFar, ...] = ()
     """Trials that were better than all trials with lower numbers, with their values."""
 
@@ -482,13 +488,14 @@ class SweepStanding(SweepOverview):
     """A sweep with its complete request and its results so far."""
 
     request: SweepRequest
-    """Request as it runs: every name resolved, every default filled in, with the speed that earlier trials taught."""
+    """Request with its present values: every name resolved, every default filled in, and the speed of the hardware that
+    was learnt from earlier trials."""
     best: Trial | None
     """Best trial; None until there is one."""
     findings: ChallengeFindings | None = None
-    """Findings of the runs that it compares, so far; None without a challenge."""
+    """Results so far of the runs that the sweep compares; None without a challenge."""
     interventions: Interventions = field(default_factory=Interventions)
-    """Changes that people made after they requested it."""
+    """Changes that people made after the sweep was requested."""
 
     @property
     @derived
@@ -518,7 +525,7 @@ EVENT_KINDS: Mapping[str, str] = {
     "trial.finished": "The trial ended, with its `state`, and with a `stop_reason` if it was stopped.",
     "trial.interrupted": "The service or a worker ended during the trial. The trial will run again.",
 }
-"""The kinds of events of a sweep, with their meanings."""
+"""Kinds of events of a sweep, with their meanings."""
 
 
 @value
@@ -527,13 +534,13 @@ class Event:
 
     sweep_id: str
     sequence: int
-    """Number that grows by at least 1 from event to event of one sweep. A reader resumes after the last one it has
-    seen."""
+    """Number of the event. It grows from event to event of one sweep, so that a reader can resume after the last event
+    it has seen."""
     at: float
     kind: str
-    """One of ``EVENT_KINDS``."""
+    """Kind of the event, one of ``EVENT_KINDS``."""
     data: dict[str, object]
-    """Facts for readers that do not want to ask again: ids, states, numbers."""
+    """Facts of the event: ids, states and numbers, so that readers need no further request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -544,12 +551,12 @@ class RunTrial:
     layout: Layout
     prediction: Prediction
     stored: Trial | None = None
-    """Interrupted trial to try again; None for a new one."""
+    """Interrupted trial that is tried again; None for a new trial."""
     scaled: ScaledTrial | None = None
-    """Proxy trial that runs instead, if trials have fewer ranks than their job."""
+    """Proxy trial that runs instead, if trials run on fewer ranks than the job."""
     repeats: int | None = None
-    """Number of the trial whose layout it repeats for a comparison; None: it is the first of its layout."""
+    """Number of the trial whose layout this trial runs again for a comparison; None: the layout has not run before."""
     prospects: Prospects | None = None
-    """Remaining search when the layout was chosen; None if the search did not choose it."""
+    """Remaining prospects when the search chose the layout; None if the search did not choose it."""
     note: str = ""
-    """Remark on the choice for people who follow the sweep; empty if there is none."""
+    """Remark about the choice of the layout, for people who follow the sweep; empty if there is none."""

@@ -26,14 +26,17 @@ from autotuner.core.value import AsJson, Caption, Flag, Hint, Rare, Topic
 from autotuner.core.workload import Workload
 
 MAX_STEPS = 10_000
-"""Most steps under faults of a trial, which take minutes at 20 ms each."""
+"""Most steps under faults in a trial. At 20 ms each they take minutes."""
 
 MAX_FAULTS = 256
-"""Most distinct states of links, because each is predicted separately for the whole table of layouts."""
+"""Most distinct states of links in a fault trace. Each state needs its own predictions for all layouts."""
 
 
 def _within_limits(trace: FaultTrace) -> FaultTrace:
-    """Return the trace if trials can run it in a reasonable time."""
+    """Return the trace if trials can run it in a reasonable time.
+
+    Otherwise raise ``InvalidInput``.
+    """
     for name, found, most in (("num_steps", trace.num_steps, MAX_STEPS), ("faults", len(trace.faults), MAX_FAULTS)):
         if found > most:
             raise InvalidInput(name, found, f"a fault trace may have {most} of them at most", most)
@@ -71,11 +74,11 @@ class SweepCreate(PredictedJobRequest):
     )
     """More settings of trials."""
     seed: Annotated[int, Ge(0), Rare()] = 0
-    """Seed of the order of trials: the same seed gives the same sequence of trials."""
+    """Seed of the order of trials. The same seed gives the same sequence of trials."""
     name: str = ""
-    """Name for people; need not be unique."""
+    """Name of the sweep for people; it need not be unique."""
     objective: Objective = field(default_factory=Objective)
-    """Objective to maximise."""
+    """Objective that the sweep maximises."""
     max_parallel_trials: Annotated[int, Ge(1), Flag("parallel"), Caption("Trials at once"), Rare()] = 1
     """Most trials that run at once if there is room for them."""
     loss_gate: Annotated[LossGate, _GATED] = field(default_factory=LossGate)
@@ -89,12 +92,13 @@ class SweepCreate(PredictedJobRequest):
         Hint("the cluster itself"),
         Topic("Trials on a smaller cluster"),
     ] = None
-    """Smaller cluster where trials run, written as ``cluster``: with fewer of the same accelerators. Each trial is then
-    a proxy for a layout of the job on ``cluster``, and is ranked by the estimate for that layout; null: trials run
-    on ``cluster``."""
+    """Smaller cluster on which trials run, written like ``cluster``; it has fewer of the same accelerators. Each trial
+    is then a proxy for a layout of the job on ``cluster``, and layouts are ranked by the estimates from their proxies.
+    Null: trials run on ``cluster``."""
     fault_trace: Annotated[GivenFaultTrace | None, Topic("Injected link faults")] = None
-    """Faults of the cluster's links in further steps of every trial, as text or as an object; layouts are then ranked
-    by their results under them (``objective.under_faults`` is true). Null: no faults."""
+    """Faults of the cluster's links that are injected into further steps of every trial, as text or as an object.
+    Layouts are then ranked by their results under these faults (``objective.under_faults`` is true). Null: no
+    faults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +106,8 @@ class BudgetChange:
     """A request to change the budget of a sweep."""
 
     budget: Annotated[GivenLimits, _STOP]
-    """Limits that replace the present ones, each for the whole sweep, including what it has used; one that is left out
-    stays."""
+    """Limits that replace the present ones. Each limit holds for the whole sweep, including what it has already used. A
+    limit that is left out stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,26 +115,27 @@ class SweepClone:
     """A request to start a sweep like an existing one. A field that is left out has the value of that sweep."""
 
     model: Named[TransformerSpec] | None = None
-    """Model, as for a new sweep."""
+    """Model, written as for a new sweep."""
     cluster: Named[Cluster] | None = None
-    """Cluster, as for a new sweep."""
+    """Cluster, written as for a new sweep."""
     workload: Workload | None = None
     space: Annotated[GivenAxes, Rare()] = field(default_factory=dict)
-    """Values of some axes. With another model or cluster, axes that are left out take the defaults that suit them."""
+    """Values of the axes to change. With another model or cluster, axes that are left out take the defaults that suit
+    them."""
     budget: Annotated[GivenLimits, _STOP] = field(default_factory=dict)
-    """Limits to change."""
+    """Limits to change; the others stay."""
     trial: Annotated[dict[str, Any], GivenFields(TrialSettings), _AS_JSON, Rare()] = field(default_factory=dict)
-    """Settings of trials to change."""
+    """Settings of trials to change; the others stay."""
     seed: Annotated[Annotated[int, Ge(0)] | None, Rare()] = None
     """Seed of the order of trials."""
     name: str | None = None
-    """Name for people; need not be unique."""
+    """Name of the sweep for people; it need not be unique."""
     objective: Objective | None = None
-    """Objective to maximise."""
+    """Objective that the sweep maximises."""
     max_parallel_trials: Annotated[Annotated[int, Ge(1)] | None, Flag("parallel"), Rare()] = None
     """Most trials that run at once if there is room for them."""
     loss_gate: Annotated[dict[str, Any], GivenFields(LossGate), _GATED, Rare()] = field(default_factory=dict)
-    """Settings of the convergence gate to change."""
+    """Settings of the convergence gate to change; the others stay."""
 
     @property
     def is_of_same_job(self) -> bool:
@@ -159,14 +164,14 @@ class GateCreate(SweepCreate):
     """A request for a performance regression gate: it measures a changed layout or software against a baseline."""
 
     layout: GivenLayout | None = None
-    """Layout of the change, which alone is measured; empty: the best that a sweep of ``space`` finds. A field left out
-    takes its default."""
+    """Layout of the change, which is then the only layout that is measured. A field left out takes its default. Empty:
+    the best layout that a sweep of ``space`` finds."""
     baseline: Key = "main"
-    """Name of the baseline to compare with, such as a branch; each job has its own under that name."""
+    """Name of the baseline to compare with, such as a branch. Each job has its own baseline of that name."""
     sets_baseline: Annotated[bool, Flag("set-baseline")] = False
-    """Make the measured runs that baseline, if the gate passes or there was none."""
+    """Make the measured runs the baseline of that name, if the gate passes or if there was no baseline."""
     test: Annotated[SequentialTest, _TEST] = field(default_factory=SequentialTest)
-    """Thresholds of the comparison; runs are repeated until it decides, or ``max_runs`` are used up."""
+    """Thresholds of the comparison. Runs are repeated until the test decides or ``max_runs`` is reached."""
     software: Label = ""
     """Software under test, such as a commit or the digest of an image."""
     reuses: Annotated[bool, Flag("reuse"), Rare()] = True
@@ -191,19 +196,19 @@ class RetuneCreate:
     sweep: SweepCreate
     """Sweep that every run starts, including its budget."""
     incumbent: Annotated[GivenLayout | None, Flag("layout")] = None
-    """Layout in use; empty: the fastest that was measured for the job before, or the best that the first run finds. A
-    field left out takes its default."""
+    """Layout in use. A field left out takes its default. Empty: the fastest layout that was measured for the job
+    before, or the best layout that the first run finds."""
     searches: Annotated[bool, Flag("search")] = True
-    """Try other layouts; otherwise runs only measure the incumbent."""
+    """Try other layouts. If false, runs only measure the incumbent."""
     test: Annotated[SequentialTest, _TEST] = field(default_factory=SequentialTest)
     """Thresholds of the comparisons."""
     on_new_environment: Annotated[bool, Rare()] = False
     """Run also when torch, the driver or the kernel of this machine has changed."""
     on_new_links: Annotated[bool, Rare()] = False
-    """Run also when a check of the stored cluster, or its description, says that links have changed since the last run.
-    That run compares the incumbent with no earlier results."""
+    """Run also when the cluster's links have changed since the last run, as a check of the stored cluster or its
+    description says. That run does not compare the incumbent with earlier results."""
     adopts: Annotated[bool, Flag("adopt")] = False
-    """Make a better layout the incumbent without asking."""
+    """Make a better layout the incumbent without asking a person."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,8 +216,8 @@ class Adoption:
     """A request to make a layout the incumbent (the layout in use) of a retune."""
 
     layout: GivenLayout | None = None
-    """Layout to put into use; empty: the better layout that the last run found. A field left out takes its default. The
-    next run measures its baseline. If the incumbent itself is named, its present results become its baseline."""
+    """Layout to put into use; a field left out takes its default. Empty: the better layout that the last run found. The
+    next run measures a new baseline. If you name the incumbent itself, its present results become the baseline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,21 +225,21 @@ class OptimizerStudyCreate(JobRequest):
     """A request for an optimizer study: it searches the settings and batch that reach a target loss fastest."""
 
     layout: GivenLayout
-    """Layout that the model is trained with; a field left out takes its default. Candidates differ from it in
-    data-parallel ranks alone."""
+    """Layout that the model is trained with; a field left out takes its default. Candidates may change only its number
+    of data-parallel ranks."""
     target_loss: Annotated[float, Gt(0)]
-    """Loss at which training is done, as the mean over ``window_sequences`` sequences."""
+    """Target loss, as the mean over ``window_sequences`` sequences. A candidate that reaches it is done."""
     window_sequences: Annotated[int, Ge(1), Rare()] = 64
-    """Number of sequences over which losses are averaged, whatever the batch."""
+    """Number of sequences over which losses are averaged, for every batch size."""
     space: Annotated[OptimizerSpace, AsJson(_OPTIMIZERS)] = field(default_factory=OptimizerSpace)
-    """Settings to try."""
+    """Optimizer settings to try."""
     budget: Annotated[StudyBudget, _STOP] = field(default_factory=StudyBudget)
     """Limits that end the study."""
     prunes: Annotated[bool, Flag("prune"), Rare()] = True
-    """End candidates early that can no longer be on the Pareto front, or whose loss is above the others'."""
+    """End a candidate early if it can no longer be on the Pareto front, or if its loss is above the others'."""
     trial: Annotated[TrialSettings, _AS_JSON, Rare()] = field(default_factory=TrialSettings)
     """Timeout of a trial, and the norm that clips its gradients; the study decides the number of steps."""
     seed: Annotated[int, Ge(0), Rare()] = 0
-    """Seed of the candidates."""
+    """Seed that selects the candidates."""
     name: str = ""
-    """Name for people; need not be unique."""
+    """Name of the study for people; it need not be unique."""

@@ -1,8 +1,8 @@
-"""Inputs: what a person types to ask a question, on a command line or in a form.
+"""Inputs: the values that a person types on a command line or into a form to make a request.
 
-A request is a tree of values; people type its leaves. ``inputs_of`` lists these: ``goal.deadline_s`` is the flag
-``--deadline`` and the input *Deadline*. ``to_document`` makes of the texts the JSON document that REST takes, so that
-they are checked in the same way on every surface.
+A request is a tree of values, and people type the leaves of the tree. ``inputs_of`` lists the leaves:
+``goal.deadline_s`` is the flag ``--deadline`` and the input *Deadline*. ``to_document`` converts the texts to the JSON
+document that REST accepts, so that every surface checks them in the same way.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ class Input:
     """One field of a request that people fill in as text, on a command line or in a form."""
 
     name: str
-    """Name of the input in a form and in an address: ``price_limit``."""
+    """Name of the input in a form and in a URL: ``price_limit``."""
     path: tuple[str, ...]
     """Path of the field in the request."""
     hint: Any
-    """Type of the field, with its marks."""
+    """Type of the field, with its annotations."""
     doc: str
     """Description of the field."""
     topic: str
-    """Topic that it shares with other inputs; empty: the question itself."""
+    """Topic that the input shares with other inputs; empty: the input belongs to the question itself."""
     is_rare: bool
-    """True if few people set it."""
+    """True if few people set the input."""
     is_required: bool
-    """True if the question cannot be asked without it."""
+    """True if the request cannot be made without the input."""
     preset: Any
     """Default of the field; ``MISSING`` if it is required."""
 
@@ -234,14 +234,14 @@ def _leaves(
     has_all: bool,
     is_partial: bool = False,
 ) -> Iterator[Input]:
-    """Return the inputs of a value.
+    """Yield the inputs for a value of a request: one for each leaf of its tree of fields.
 
     Args:
         cls: Type of the value.
         path: Path of the value in the request.
         topic: Topic that the value belongs to.
-        is_rare: Whether few people set it.
-        is_required: Whether the question cannot be asked without it.
+        is_rare: Whether few people set the value.
+        is_required: Whether the request cannot be made without the value.
         has_all: Whether rare fields of a value that people write as a whole have separate inputs.
         is_partial: Whether fields that are left out differ from the defaults of the type.
     """
@@ -276,13 +276,13 @@ def _leaves(
 
 
 def _fields_in(hint: Any) -> type[Any] | None:
-    """Return the dataclass whose fields a value has, or some of them; None of any other type."""
+    """Return the dataclass whose fields a value has, in full or in part; None for any other type."""
     given, kind = mark_of(hint, GivenFields), _plain(hint)
     return given.cls if given else kind if isinstance(kind, type) and is_dataclass(kind) else None
 
 
 def _is_tree(hint: Any) -> bool:
-    """Return whether people say a value by its fields, not by one text alone."""
+    """Return True if people write a value field by field, and not as one text."""
     as_json = mark_of(hint, AsJson)
     is_text = any(mark_of(hint, kind) is not None for kind in (InWords, Typed, Name)) or _plain(hint) in _LINES
     return not is_text and (as_json is None or as_json.beside_fields)
@@ -293,13 +293,13 @@ def _preset(field: Field[Any]) -> Any:
 
 
 def _short(name: str) -> str:
-    """Return the name of a field without what texts say themselves: that it is a number, and its unit."""
+    """Return the name of a field without the prefix ``num_`` and without its unit."""
     short = name.removeprefix("num_")
     return short if short.endswith("per_s") else short.removesuffix("_s")
 
 
 def _plain(hint: Any) -> Any:
-    """Return a type without None beside it and without marks."""
+    """Return a type without ``None`` in its union, and without annotations."""
     hint = _without_none(hint)
     return _plain(get_args(hint)[0]) if get_origin(hint) is Annotated else hint
 
@@ -337,7 +337,7 @@ def _texts_by_class(module: str) -> dict[str, dict[str, str]]:
 
 # ---------------------------------------------------------------- texts to a document
 ReadFile: TypeAlias = Callable[[str, str], str]
-"""A function that returns the text of the file with a path. The second text is the field, for errors."""
+"""A function that returns the text of the file at a path. Its second argument is the field, for error messages."""
 
 
 def to_document(
@@ -406,14 +406,14 @@ def in_words_of(inputs: Iterable[Input], error: InvalidInput) -> InvalidDocument
 
 
 def _flags_of(inputs: Iterable[Input], path: str) -> str:
-    """Return the flags that say a value of several fields, those that it needs if it needs some; else nothing."""
+    """Return the flags with which people write the fields of a value: the required ones, or all if none is required."""
     words = tuple(path.split("."))
     within = [one for one in inputs if one.path[: len(words)] == words != one.path]
     return ", ".join(one.flag for one in [one for one in within if one.is_required] or within)
 
 
 def _parsed(one: Input, text: str, workload: Mapping[str, Any], read_file: ReadFile | None) -> Any:
-    """Return the JSON value of a text, or of the file that it names; objects and lists may be written as JSON."""
+    """Return the JSON value of a text, or of the file that the text names. Objects and lists may be written as JSON."""
     field = ".".join(one.path)
     if _plain(one.item) is MeasuredRun:
         text = read_file(text, field) if read_file and not text.startswith("[") else text
@@ -426,7 +426,7 @@ def _parsed(one: Input, text: str, workload: Mapping[str, Any], read_file: ReadF
 
 
 def _one(one: Input, text: str, field: str, read_file: ReadFile | None) -> Any:
-    """Return the JSON value of a text that says one thing, or one in lines."""
+    """Return the JSON value of a text that states one value, or several values in lines."""
     item = _plain(one.item)
     if typed := mark_of(one.item, Typed):
         return typed.read(field, text)
@@ -495,7 +495,7 @@ _LINES: Mapping[Any, Callable[[str], Any]] = {
     JobPhase: read_phases,
     MeasuredRun: str,
 }
-"""Readers of values that people write in lines, by type."""
+"""Readers of values that people write in lines, by the type of the value."""
 
 
 # ---------------------------------------------------------------- values to texts
@@ -529,7 +529,10 @@ def _word(value: Any) -> str:
 
 
 def _trace_text(trace: FaultTrace) -> str:
-    """Return the lines of a fault trace, or JSON where it does not last as long as these say by themselves."""
+    """Return the lines of a fault trace.
+
+    Return JSON if the trace does not end where its lines alone would end it.
+    """
     return str(trace) if FaultTrace.parse(str(trace)) == trace else json.dumps(to_plain(trace))
 
 
@@ -538,4 +541,4 @@ _WRITTEN: Mapping[Any, Callable[[Any], str]] = {
     LinkHealth: written_links,
     FaultTrace: _trace_text,
 }
-"""Writers of values as people write them, by type."""
+"""Functions that write values as people write them, by the type of the value."""

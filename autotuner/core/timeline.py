@@ -1,7 +1,6 @@
-"""StepTimeline: the blocks of one step on every rank, and repetitions that a drawing folds.
+"""StepTimeline: the blocks of work of one step on every rank, and the repeated parts that a chart leaves out.
 
-The schedule simulator makes one from a prediction, and ranks make one of a step that they recorded. Both have this
-form.
+The schedule simulator makes a timeline from a prediction, and the ranks of a trial make one from a recorded step.
 """
 
 from __future__ import annotations
@@ -67,19 +66,19 @@ class RankSeconds:
     """The seconds of one rank's step by kind of work. They include folded parts, and sum to the step time."""
 
     forward_s: float = 0.0
-    """Forward passes."""
+    """Time of forward passes."""
     backward_s: float = 0.0
-    """Gradients, without those of weights if a schedule defers them."""
+    """Time of backward passes, without the gradients of weights if the schedule defers these."""
     weight_s: float = 0.0
-    """Deferred gradients of weights."""
+    """Time of deferred gradients of weights."""
     send_s: float = 0.0
-    """Waiting for data between stages, or sends that block the rank."""
+    """Time of waiting for data from other stages, or of sends that block the rank."""
     sync_s: float = 0.0
-    """Exposed gradient and parameter collectives of the data-parallel group."""
+    """Time of exposed gradient and parameter collectives in the data-parallel group."""
     optimizer_s: float = 0.0
-    """Optimizer step."""
+    """Time of the optimizer's step."""
     idle_s: float = 0.0
-    """Waiting for other ranks, and everything else."""
+    """Time of waiting for other ranks, and of everything else."""
 
     @property
     def total_s(self) -> float:
@@ -95,11 +94,12 @@ class RankTimeline:
     """
 
     rank: int
-    """Number of the rank; in a prediction the first of its pipeline rank, because all of these do the same."""
+    """Number of the rank. In a prediction, the first rank with this pipeline rank, because all ranks with the same
+    pipeline rank do the same work."""
     pipeline_rank: int
-    """Pipeline rank that it belongs to."""
+    """Pipeline rank of the rank."""
     actions: tuple[str, ...]
-    """Names of its blocks (``Block.word``)."""
+    """Names of the rank's blocks of work (``Block.word``)."""
     start_s: tuple[float, ...]
     """Start of each block, in seconds from the start of the step."""
     end_s: tuple[float, ...]
@@ -127,7 +127,7 @@ class Fold:
     start_s: float
     end_s: float
     num_micro_batches: int
-    """Number of micro-batches that are shown nowhere because they lie in it."""
+    """Number of micro-batches that the timeline does not show because all of their blocks are in the fold."""
 
 
 @value
@@ -135,25 +135,25 @@ class StepTimeline:
     """The timeline of one step of a layout, for each pipeline rank."""
 
     step_s: float
-    """Seconds of the step."""
+    """Seconds of the whole step."""
     num_micro_batches: int
     """Number of micro-batches of each replica."""
     num_ranks: int
-    """Number of ranks of the layout; ``ranks`` may have fewer."""
+    """Number of ranks of the layout. ``ranks`` may contain fewer of them."""
     ranks: tuple[RankTimeline, ...]
-    """Timelines in the order of the pipeline."""
+    """Timelines of the ranks, in the order of the pipeline."""
     folds: tuple[Fold, ...] = ()
-    """Folds in order of time."""
+    """Folds (parts that are left out) in order of time."""
 
 
 _FIRST = 2
-"""Number of micro-batches whose gradients are shown on every rank before a fold begins."""
+"""Number of micro-batches whose gradients are shown on every rank before the first fold."""
 
 _MOST_LAST = 16
 """Most micro-batches that are shown at the end of a deep pipeline."""
 
 _FEWEST_FOLDED = 4
-"""Fewest micro-batches of a fold; fewer save no room."""
+"""Smallest number of micro-batches in a fold; leaving out fewer saves no room."""
 
 
 def found_folds(ranks: Sequence[Sequence[Block]], num_micro_batches: int) -> tuple[Fold, ...]:
@@ -190,7 +190,10 @@ class _Stretch:
     end_s: float
 
     def fold(self, ranks: Sequence[Sequence[Block]]) -> Fold:
-        """Return the fold of the stretch, with the least number of micro-batches that it hides on a rank."""
+        """Return the fold of the stretch.
+
+        Its number of micro-batches is the smallest number that it hides on any rank.
+        """
         return Fold(start_s=self.start_s, end_s=self.end_s, num_micro_batches=min(map(self._hidden, ranks)))
 
     def _hidden(self, blocks: Sequence[Block]) -> int:

@@ -36,11 +36,11 @@ class TrialFailure:
 
     kind: FailureKind
     message: str
-    """Message of one line for a table."""
+    """Message of one line, which fits into a table."""
     rank: int | None = None
-    """Rank that failed first, if it is known."""
+    """Rank that failed first; None if it is not known."""
     log_tail: str = ""
-    """Last lines that this rank printed."""
+    """Last lines that the failed rank printed."""
 
 
 class EngineJobPhase(StrEnum):
@@ -64,18 +64,18 @@ class EngineJob:
     engine: str
     """Name of the engine, as its operator registered it."""
     name: str
-    """Name of the job on this side. No other trial, run or attempt has a job of that name."""
+    """Name that this product gave the job. No other trial, run or attempt has a job of that name."""
     handle: str
-    """Name of the job on the engine: the number of a Slurm job, the name of a Kubernetes object."""
+    """Name that the engine gave the job: the number of a Slurm job, or the name of a Kubernetes object."""
     submitted_at: float
-    """Epoch seconds."""
+    """Time when the job was submitted, in epoch seconds."""
     phase: EngineJobPhase = EngineJobPhase.QUEUED
     detail: str = ""
-    """Reason why it waits, or how it ended, in the engine's words."""
+    """Reason why the job waits, or how it ended, in the engine's words."""
     started_at: float | None = None
-    """Time when it was first seen to have its accelerators; None before."""
+    """Time when the job was first seen with its accelerators, in epoch seconds; None before."""
     ended_at: float | None = None
-    """Time when it was first seen to be over; None before."""
+    """Time when the job was first seen to have ended, in epoch seconds; None before."""
 
     def running_s(self, now: float) -> float:
         """Return the seconds that the job has had its accelerators until ``now``, without waiting time."""
@@ -103,19 +103,20 @@ class ScaledTrial:
     """A proxy trial: a small trial that stands for a layout of a larger job. ``search.sampler.proxy`` chooses it."""
 
     layout: Layout
-    """Layout that runs."""
+    """Layout that the proxy trial runs."""
     num_layers: Count
-    """Number of layers of the model that runs."""
+    """Number of layers of the model that the proxy trial runs."""
     num_dense_layers: CountFromZero = 0
-    """Number of leading layers without experts among these, in a sparse model."""
+    """Number of leading layers without experts among ``num_layers``, in a sparse model."""
     global_batch_size: Count
-    """Sequences per step. A replica runs as many micro-batches as in the target."""
+    """Sequences per step of the proxy trial. A replica runs as many micro-batches as in the job."""
     measured_parts: tuple[str, ...] = ()
-    """Parts of a step (fields of ``StepTime``) that it runs as the target does: with the same shapes and counts, in
-    groups of as many ranks over the same kind of link. The other parts come from the cost model."""
+    """Parts of a step (fields of ``StepTime``) that are the same in the proxy trial and in the job: with the same
+    shapes and counts, in groups of as many ranks over the same kind of link. The other parts come from the cost
+    model."""
     measurement: Measurement | None = None
-    """Measurement of the proxy, which differs from that of the layout that it stands for; None unless the trial is
-    complete."""
+    """Measurement of the proxy trial, which differs from a measurement of the layout in the job; None unless the trial
+    is complete."""
 
     @property
     @derived
@@ -175,7 +176,10 @@ def time_to_loss_s(trial: Trial, gate: LossGate) -> float | None:
 
 
 def _steps(trial: Trial, gate: LossGate) -> float | None:
-    """Return the steps to the loss. The result of a gate with more or fewer steps is scaled."""
+    """Return the candidate's number of steps to the loss.
+
+    The result of a gate with another number of steps is scaled.
+    """
     if trial.layout.is_equivalent:
         return float(gate.num_lossy_steps)
     found = trial.gate
@@ -231,7 +235,7 @@ _NEXT: dict[TrialState, tuple[TrialState, ...]] = {
     TrialState.WAITING: tuple(TrialState),
     TrialState.CANCELLED: (TrialState.QUEUED,),
 }
-"""Legal changes of state. Complete, pruned and failed trials stay what they are."""
+"""Legal changes of a trial's state. Complete, pruned and failed trials never change again."""
 
 
 @value
@@ -239,15 +243,15 @@ class Stopped:
     """The reason why a trial was stopped on purpose, before its end."""
 
     reason: Literal["pruned", "cancelled", "budget", "paused", "lease_lost", "shutdown", "infrastructure"]
-    """Reason: it lost to the best trial; a user cancelled it; time or accelerator-hours of the sweep ran out; the sweep
-    is paused; another worker took the sweep over; the worker shuts down; or its nodes were lost, which says nothing
-    about the trial."""
+    """Reason of the stop: the trial was slower than the best trial; a user cancelled it; time or accelerator-hours of
+    the sweep ran out; the sweep was paused; another worker took over the sweep; the worker shut down; or the trial's
+    nodes were lost, which says nothing about the layout."""
     detail: str = ""
-    """Reason with its numbers, as a sentence."""
+    """Reason of the stop with its numbers, as a sentence."""
 
 
 Outcome = Measurement | TrialFailure | Stopped
-"""End of a trial."""
+"""Result with which a trial ends."""
 
 
 @value
@@ -255,9 +259,9 @@ class Waiting:
     """The reason why a started trial has no devices yet, and the time since when it waits."""
 
     reason: str
-    """Reason why it waits, as a sentence without a full stop."""
+    """Reason why the trial waits, as a sentence without a full stop."""
     since: float
-    """Epoch seconds."""
+    """Time since when the trial waits, in epoch seconds."""
 
 
 def trial_id(sweep_id: str, number: int) -> str:
@@ -275,44 +279,44 @@ class Trial:
     id: str
     sweep_id: str
     number: int
-    """Number inside its sweep from 0, in the order in which the sampler chose."""
+    """Number of the trial inside its sweep, from 0, in the order in which the sampler chose the trials."""
     state: TrialState
     layout: Layout
     prediction: Prediction
     attempts: int = 0
-    """Number of times it was started; above 1 after an interruption. A worker that finds a running job of it starts no
-    other."""
+    """Number of times the trial was started; above 1 after an interruption. A worker that finds a running job of the
+    trial starts no other."""
     started_at: float | None = None
-    """Time when it began to work, without the wait for devices of this machine."""
+    """Time when the trial began to run, in epoch seconds, without the wait for devices of this machine."""
     finished_at: float | None = None
     steps: tuple[StepReport, ...] = ()
-    """Reports of the running or last attempt."""
+    """Reports of the steps of the running or last attempt."""
     measurement: Measurement | None = None
-    """Measurement; None unless the trial is complete. A trial on fewer ranks than its job has its measurement in
+    """Measurement of the layout; None unless the trial is complete. The measurement of a proxy trial is in
     ``scaled``."""
     failure: TrialFailure | None = None
-    """Failure; None unless the trial failed."""
+    """Failure of the trial; None unless it failed."""
     stopped: Stopped | None = None
-    """Reason why it was pruned or cancelled; None in records older than this field."""
+    """Reason why the trial was pruned or cancelled; None otherwise, and in records older than this field."""
     gate: GateResult | None = None
     """Result of the convergence gate for a layout that is not numerically equivalent; None if no gate ran."""
     jobs: tuple[EngineJob, ...] = ()
-    """Jobs that engines were given for it, in order; empty if it runs on the service's own machine."""
+    """Jobs that were submitted to engines for the trial, in order; empty if it runs on the service's own machine."""
     scaled: ScaledTrial | None = None
-    """Proxy trial that runs instead of the layout, if trials have fewer ranks than their job. Steps, measurement and
-    failure are the proxy's. None: the layout itself runs."""
+    """Proxy trial that runs instead of the layout, if trials run on fewer ranks than the job. Steps, measurement and
+    failure are then the proxy's. None: the layout itself runs."""
     estimate: TrialEstimate | None = None
     """Estimate of the layout at full size, from a measured proxy trial."""
     repeats: int | None = None
-    """Number of the trial whose layout it repeats for a comparison. A repeat has no rank of its own. None: it is the
-    first of its layout."""
+    """Number of the trial whose layout this trial runs again for a comparison. Such a repeat is not ranked. None: the
+    layout has not run before."""
     expected_gain: float | None = None
-    """Expected relative improvement of the best value when this trial was chosen; None if nothing was measured before,
-    if the layout was not chosen this way, and in records older than this field."""
+    """Expected relative improvement of the best value when this trial was chosen. None if nothing was measured before,
+    if the layout was not chosen by expected improvement, and in records older than this field."""
     waiting: Waiting | None = None
-    """Reason why it has no devices yet, and since when; None unless its state is ``waiting``."""
+    """Reason why the trial has no devices yet, and since when; None unless its state is ``waiting``."""
     runs: tuple[FinishedRun, ...] = ()
-    """Runs that have finished while the trial has not."""
+    """Runs of the trial that have finished, while the trial has not."""
 
     @property
     @derived
@@ -362,7 +366,7 @@ class Trial:
 
     @property
     def _is_known(self) -> bool:
-        """True if it was measured in a format of its hardware."""
+        """True if the trial's precision is one of those that predictions for its hardware know."""
         return self.ran_measurement is not None and self.reached is not None and not self.layout.is_emulated
 
     @property
@@ -422,26 +426,26 @@ class PastTrial:
     """A trial that was measured, or ran out of memory, from which predictions for later jobs learn."""
 
     job: Job
-    """Job that ran. For a proxy trial it has the proxy's model, workload and cluster. Its accelerator's memory is the
-    memory that a rank could use, or the trial's own budget if that was less."""
+    """Job that ran. For a proxy trial, this is the proxy's model, workload and cluster. The memory of its accelerator
+    is the memory that a rank could use, or the trial's own memory limit if that was less."""
     layout: Layout
     """Layout that ran."""
     step_time_s: Positive | None
-    """Measured step time, also of a pruned trial; None if it ran out of memory."""
+    """Measured step time, also of a pruned trial; None if the trial ran out of memory."""
     sweep_id: str
-    """Sweep that it belongs to."""
+    """Id of the trial's sweep."""
     finished_at: float
-    """Epoch seconds."""
+    """Time when the trial finished, in epoch seconds."""
     peak_bytes: Positive | None = None
-    """Peak bytes of the fullest rank; None if it was not reported."""
+    """Peak bytes of the rank with most memory; None if it was not reported."""
     trainer: str | None = None
-    """Name of the registered trainer that ran it; None: the product's own decoder."""
+    """Name of the registered trainer that ran the trial; None: the product's own decoder."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Environment as the trial recorded it; empty if it recorded none."""
     parts: Breakdown | PhaseTimes | None = None
-    """Measured time of its step by part; None if the step was not divided."""
+    """Measured time of each part of the trial's step; None if the step was not divided."""
     foreign_share: Share = 0.0
-    """Share of its processors that other processes used meanwhile, 0..1."""
+    """Share of the trial's processors that other processes used during the trial, 0..1."""
 
     def __post_init__(self) -> None:
         if self.layout.world_size != self.job.cluster.world_size:
@@ -461,14 +465,15 @@ class RankedTime:
     trial_id: str
     step_time_s: float
     step_time_interval_s: float | None
-    """Half the 95 % interval of the step time, from the quartiles if steps were few; None if it is not known."""
+    """Half of the 95 % interval of the step time, computed from the quartiles if there were few steps; None if it is
+    not known."""
     noise_floor: float | None
-    """Relative difference of equal runs; None if the trial ran once."""
+    """Relative difference between equal runs; None if the trial ran once."""
     repeated_s: tuple[float, ...] = ()
-    """Step times of the trials that repeat it."""
+    """Step times of the trials that ran the same layout again."""
     worth_per_step: float = 1.0
-    """Number that, divided by the step time, is the value that trials are ordered by. It is the same for all trials if
-    only speed counts."""
+    """Number from which the ranking value is computed: this number divided by the step time. It is the same for all
+    trials if only speed counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -476,9 +481,9 @@ class TrialsVersion:
     """A version number of a sweep's trials. It changes with everything except reports of steps."""
 
     last_event: int
-    """Sequence number of the last event that tells more than a step; 0 without one."""
+    """Number of the last event that changes more than a trial's steps; 0 without such an event."""
     num_trials: int
-    """Number of trials."""
+    """Number of trials of the sweep."""
 
 
 OUT_OF_MEMORY = (
@@ -494,7 +499,8 @@ OUT_OF_LIMITED_MEMORY = (
     "Resource temporarily unavailable",  # strerror(EAGAIN): the kernel has no room for the stack of a new thread
     "can't start new thread",  # Python's words for that
 )
-"""Messages that may also mean too many threads. A process with limited memory lacks memory long before."""
+"""Messages that can also mean too many threads. A process with limited memory reports them long before that, when it
+lacks memory."""
 
 COMMUNICATION = (
     "Connection reset by peer",

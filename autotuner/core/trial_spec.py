@@ -53,14 +53,14 @@ class OptimizerSettings:
     learning_rate: Positive
     """Learning rate of every step after the warm-up."""
     beta1: float = 0.9
-    """Share of the first moment that stays from step to step; MADGRAD's momentum."""
+    """Share of the first moment that is kept from step to step; for MADGRAD, its momentum."""
     beta2: float = 0.999
-    """Share of the second moment that stays. MADGRAD sums its squares and has none."""
+    """Share of the second moment that is kept from step to step. MADGRAD sums its squares and has no such decay."""
     weight_decay: NonNegative = 0.01
-    """Share of the parameters, times the learning rate, that each step takes away. LAMB makes it a part of the update
-    whose length it sets."""
+    """Weight decay: each step reduces the parameters by this share times the learning rate. LAMB adds the decay to its
+    update before it normalises the update."""
     warmup_steps: CountFromZero = 0
-    """Number of first steps over which the learning rate rises linearly to its value."""
+    """Number of first steps during which the learning rate rises linearly to ``learning_rate``."""
 
     def __post_init__(self) -> None:
         for name in ("beta1", "beta2"):
@@ -86,7 +86,7 @@ class OptimizerSettings:
 
 
 def _holds_whole_tensors(layout: Layout) -> bool:
-    """Return True if a rank updates each of its tensors as a whole, and not a part of it or a flat bucket."""
+    """Return True if a rank updates each of its tensors as a whole, and not a part of a tensor or a flat bucket."""
     is_split = layout.tensor_parallel_degree * layout.expert_parallel_degree > 1
     num_losses = layout.data_parallel_degree * layout.context_parallel_degree
     is_flat = num_losses > 1 and layout.pipeline_schedule not in ONE_STAGE_SCHEDULES
@@ -106,16 +106,17 @@ class Trainer:
 
     name: str
     format: ExportFormat
-    """Export format of a layout for the trainer."""
+    """Format in which a layout is exported for the trainer."""
     stack: str = "torch"
     """Name of the software that predictions are for, from the catalog."""
     options: tuple[str, ...] = ()
-    """Fields of a layout that it reads; empty: all that the format can express."""
+    """Fields of a layout that the trainer reads; empty: all fields that the format can express."""
     fixed: Mapping[str, object] = field(default_factory=dict)
-    """Values that its own code decides, by field of a layout, as in JSON. Every other field that it does not read is at
-    its default."""
+    """Fields of a layout that the trainer's own code decides, with their values as in JSON. Every other field that the
+    trainer does not read has its default."""
     values: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
-    """Values that it supports, for fields that it reads, as in JSON. It supports all values of other fields."""
+    """Values that the trainer supports, as in JSON, for fields that it reads. It supports all values of other
+    fields."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -163,7 +164,7 @@ class TrainerOffer(Trainer):
     """A registered trainer as sweeps may request it; ``options`` has every field that a sweep may search."""
 
     version: str
-    """Release of the export format."""
+    """Release of the software that the export format is for."""
 
 
 def _require_field(name: str, path: str) -> None:
@@ -173,8 +174,8 @@ def _require_field(name: str, path: str) -> None:
 
 
 _CUSTOMARY_NORM = 1.0
-"""Customary norm to which gradients of large language models are clipped (arXiv 2005.14165, appendix B; arXiv
-2302.13971, section 2.3)."""
+"""Norm to which gradients of large language models are usually clipped (arXiv 2005.14165, appendix B; arXiv 2302.13971,
+section 2.3)."""
 
 
 _AS_SHARE, _AS_GIGABYTES = Typed(read_share, written_share), Typed(read_gigabytes, written_giga, "in GB")
@@ -185,48 +186,53 @@ class TrialSettings:
     """The settings that decide how long and how precisely each trial of a sweep is measured."""
 
     warmup_steps: Annotated[CountFromZero, Caption("Warm-up steps, at least")] = 2
-    """Fewest steps before timing starts; more are run until the step time is stationary."""
+    """Fewest steps before timing starts. More steps are run until the step time is stationary."""
     max_warmup_steps: Annotated[CountFromZero, Caption("Warm-up steps, at most"), Rare()] = 20
-    """Most steps before timing starts, unless the fewest are more."""
+    """Most steps before timing starts, unless ``warmup_steps`` is larger."""
     measured_steps: Annotated[Count, Caption("Measured steps, at least")] = 5
-    """Fewest steps whose times are kept; more are run until their median is known well enough."""
+    """Fewest steps whose times are kept. More steps are run until their median is precise enough."""
     max_measured_steps: Annotated[CountFromZero, Caption("Measured steps, at most"), Rare()] = 40
-    """Most steps whose times are kept, unless the fewest are more."""
+    """Most steps whose times are kept, unless ``measured_steps`` is larger."""
     target_interval: Annotated[NonNegative, _AS_SHARE, Caption("Interval to reach")] = 0.01
-    """Precision to reach: half the 95 % confidence interval of the median step time, as a share of it."""
+    """Precision that ends the measurement: half of the 95 % confidence interval of the median step time, as a share of
+    the median."""
     measuring_budget_s: Annotated[Positive, Flag("measuring-seconds"), Caption("Measure for")] = 5.0
-    """Seconds of steps after which no more are run than the fewest, to warm up and to measure."""
+    """Seconds for warming up and measuring. After this time, no steps beyond the fewest are run."""
     profiled_steps: Annotated[CountFromZero, Rare()] = 1
-    """Steps run after the timed ones, under the profiler, for the breakdown by phase; 0: none."""
+    """Number of steps that run under the profiler after the timed ones, for the breakdown by phase; 0: none."""
     timeout_s: Positive = 300.0
-    """Seconds from launch to the last report after which a trial is ended, without steps under a fault trace."""
+    """Seconds from launch to the last report after which a trial is ended. Steps under a fault trace have time on
+    top."""
     faulty_step_timeout_s: Annotated[Positive, Caption("Timeout of a step under faults"), Rare()] = 10.0
-    """Seconds that each step of the sweep's fault trace adds to the timeout, so that a long trace runs to its end."""
+    """Seconds by which each step of the sweep's fault trace extends the timeout, so that a long trace runs to its
+    end."""
     memory_budget_bytes: Annotated[
         Count | None, _AS_GIGABYTES, Caption("Memory of a rank"), Hint("all of it"), Rare()
     ] = None
-    """Limit of memory per rank; on a CPU it makes an out-of-memory failure possible. None: all of the memory."""
+    """Limit of the memory of each rank. On a CPU, it makes out-of-memory failures possible. None: all of the memory."""
     learning_rate: Annotated[Positive, Rare()] = 1e-3
     """Learning rate of every step of a trial."""
     max_gradient_norm: Annotated[Positive | None, Caption("Gradient norm"), Hint("not clipped"), Rare()] = None
-    """Norm to which gradients of the whole model are scaled down before each update; None: they are not."""
+    """Maximum norm of the gradients of the whole model. Larger gradients are scaled down before each update. None: they
+    are not."""
     num_languages: Annotated[Count, Caption("Languages of sequences"), Rare()] = 1
-    """Number of languages of the sequences. Each data-parallel rank reads one, so that it learns the others only from
-    other ranks. 1: all ranks read the same."""
+    """Number of languages of the sequences. Each data-parallel rank reads one language, so that it learns the others
+    only from other ranks. 1: all ranks read the same language."""
     num_validation_batches: Annotated[CountFromZero, Rare()] = 0
-    """Number of batches after the last step whose loss is computed without an update. Each rank reads all languages by
-    turns. 0: none."""
+    """Number of batches after the last step whose loss is computed without an update. Each rank reads all languages in
+    turn. 0: none."""
     max_foreign_share: Annotated[Share, _AS_SHARE, Caption("Disturbed above"), Rare()] = 0.1
-    """Share of the machine's CPU time above which use by other processes disturbs a trial."""
+    """Share of the machine's CPU time that other processes may use. Above it, the trial counts as disturbed."""
     max_repeats: Annotated[CountFromZero, Caption("Repeats of disturbed ones"), Rare()] = 1
-    """Number of times a disturbed trial is run again before the least disturbed run is taken."""
+    """Number of times a disturbed trial is run again. After that, the least disturbed run counts."""
     num_runs: Annotated[Count, Caption("Runs of each trial"), Rare()] = 1
-    """Number of runs of the same trial on fresh ranks; from two on, their medians tell the noise floor (A/A)."""
+    """Number of runs of the same trial on new ranks. With two or more, their medians give the noise floor (A/A
+    test)."""
     proxy_layers_per_stage: Annotated[
         tuple[int, ...], Caption("Layers of proxies"), Hint("two numbers; whole model"), Rare()
     ] = ()
-    """Two numbers of layers per stage to run instead of the whole model, whose figures are then extrapolated; empty:
-    the whole model runs."""
+    """Two numbers of layers per stage, both of which run instead of the whole model. The whole model's figures are
+    extrapolated from them. Empty: the whole model runs."""
 
     def __post_init__(self) -> None:
         proxy = self.proxy_layers_per_stage
@@ -283,30 +289,32 @@ class TrialSpec:
     settings: TrialSettings = field(default_factory=TrialSettings)
     seed: int = 0
     reference_flop_per_s: float | None = None
-    """Peak of one rank that MFU is a share of, the same for all trials of a sweep; None: the GEMM rate of the ranks'
-    cores is measured."""
+    """Peak of one rank, which is the reference of MFU and the same for all trials of a sweep. None: the matrix-product
+    rate of the ranks' cores is measured and used."""
     precision_flop_per_s: float | None = None
-    """Dense peak of one rank in the layout's precision, if it is known."""
+    """Dense peak of one rank in the layout's precision; None if it is not known."""
     memory_bytes: int | None = None
-    """Memory of one rank's device, if it is known, which limits extrapolated figures."""
+    """Memory of one rank's device, which limits extrapolated figures; None if it is not known."""
     trainer: Trainer | None = None
-    """Trainer that runs; None: the product's own decoder."""
+    """Trainer that runs the trial; None: the product's own decoder."""
     cluster: Cluster | None = None
-    """Cluster where it runs, which decides its engine and parts of a trainer's configuration; None: this machine."""
+    """Cluster on which the trial runs. It decides the engine and parts of a trainer's configuration. None: this
+    machine."""
     run: CountFromZero = 0
-    """Number of the run, if a trial consists of several."""
+    """Number of the run inside the trial, if the trial consists of several runs."""
     repeat: CountFromZero = 0
-    """Number of a trial that repeats another, so that simulated figures differ from run to run; otherwise 0."""
+    """Number of the trial, if it repeats another one, so that simulated figures differ from repeat to repeat; otherwise
+    0."""
     jobs: tuple[EngineJob, ...] = ()
-    """Jobs that engines were given for the trial before, so that they are found again."""
+    """Jobs that were submitted to engines for the trial before, so that they are found again."""
     runs: tuple[FinishedRun, ...] = ()
-    """Runs that finished before and are not repeated."""
+    """Runs that finished before. They are not repeated."""
     stack: Stack | None = None
-    """Software of the prediction for a simulated trial; None: the product's own."""
+    """Software stack of the predictions for a simulated trial; None: the product's own."""
     fault_trace: FaultTrace | None = None
-    """Faults of its links in further steps after the measured ones; None: there are none."""
+    """Faults of the links that are injected into further steps after the measured ones; None: there are none."""
     optimizer: OptimizerSettings | None = None
-    """Optimizer that updates the parameters; None: AdamW as in torch, at the learning rate of the settings."""
+    """Optimizer that updates the parameters; None: AdamW of torch, with the learning rate of the settings."""
 
     def __post_init__(self) -> None:
         if self.trainer is not None and self.cluster is None:
@@ -338,28 +346,29 @@ class NodeTask:
     """A task that runs on every node of a job: a trial, the command of a trainer, or a module that measures."""
 
     job_name: str
-    """Name that marks each of its processes (``AUTOTUNER_ATTEMPT_ID``)."""
+    """Name that marks each process of the task (``AUTOTUNER_ATTEMPT_ID``)."""
     num_nodes: Count
-    """Number of nodes that run it."""
+    """Number of nodes that run the task."""
     ranks_per_node: Count
     """Number of ranks on each node."""
     time_limit_s: Positive
-    """Time limit from a node's start. Then ranks write their stacks and are ended, whoever still listens."""
+    """Time limit, counted from the start of each node. After it, ranks write their stacks and are ended, even if no
+    launcher watches them."""
     spec: TrialSpec | None = None
-    """Trial; None if ``module`` is not a trial."""
+    """Trial that the task runs; None if the task runs another module."""
     module: str = "trials"
     """Module that torchrun runs without a command, as ``python -m module --spec FILE --reports FILE``."""
     request: str = ""
-    """Spec of ``module`` as JSON, if it is not a trial."""
+    """JSON request for ``module``, if it is not a trial."""
     command: tuple[str, ...] = ()
-    """Command of a trainer, once per node, instead of torchrun. It may contain ``{folder}`` (of ``files``),
+    """Command of a trainer that runs once per node, instead of torchrun. It may contain ``{folder}`` (of ``files``),
     ``{python}``, ``{num_nodes}``, ``{node_rank}``, ``{ranks_per_node}``, ``{master_address}`` and ``{master_port}``,
     which only the node knows."""
     working_directory: str = ""
     """Folder in which the command is started; empty: the node's own folder for the job."""
     passed: tuple[str, ...] = ()
-    """Names of the node's variables that the command gets. The product's own task gets all of them."""
+    """Names of the node's environment variables that the command gets. The product's own task gets all of them."""
     variables: dict[str, str] = field(default_factory=dict)
-    """Further variables of the task."""
+    """Additional environment variables of the task."""
     files: dict[str, str] = field(default_factory=dict)
-    """Texts by file name, written to ``{folder}`` before the command is started."""
+    """Contents of files by name. They are written to ``{folder}`` before the command is started."""

@@ -1,4 +1,4 @@
-"""Upkeep: performance gates of CI and scheduled retunes."""
+"""Upkeep: performance regression gates of CI, and scheduled retunes."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ class Baseline:
 
     name: str
     key: str
-    """Content key of the job and its trainer; runs of another job are not compared with it."""
+    """Content key of the job and its trainer. Runs of another job are not compared with the baseline."""
     layout: Layout
-    """Layout that reached it."""
+    """Layout whose runs are the baseline."""
     runs: tuple[RunGroup, ...]
     """Runs of the layout, as one group for each session."""
     gate_id: str
-    """Id of the gate that set it."""
+    """Id of the gate that set the baseline."""
     at: float
-    """Time when it was set, in epoch seconds."""
+    """Time when the baseline was set, in epoch seconds."""
     model: str = ""
-    """Name of the job's model; empty if an earlier release set it."""
+    """Name of the job's model; empty if an earlier release set the baseline."""
     cluster: str = ""
-    """Name of the job's cluster; empty if an earlier release set it."""
+    """Name of the job's cluster; empty if an earlier release set the baseline."""
 
     @property
     @derived
@@ -84,18 +84,18 @@ class MfuGateRequest:
     """A request for a performance regression gate, in which every name was replaced by the object that it names."""
 
     sweep: SweepRequest
-    """Job, trial settings, trainer and budget. Its space is searched if no layout is given."""
+    """Sweep with the job, trial settings, trainer and budget. Its space is searched if ``layout`` is not given."""
     layout: Layout | None = None
-    """Layout that the change trains with; None: the best that the sweep finds."""
+    """Layout that the change trains with; None: the best layout that the sweep finds."""
     baseline: str
-    """Name of the baseline that it is compared with."""
+    """Name of the baseline that the runs are compared with."""
     sets_baseline: bool = False
     """Make the measured runs the baseline of that name, unless the gate fails."""
     test: SequentialTest = field(default_factory=SequentialTest)
     """Thresholds of the comparison."""
     software: str = ""
-    """Software under test as the caller names it, such as a commit or an image. It is part of the content key beside
-    the versions that trials record."""
+    """Software under test as the caller names it, such as a commit or an image. Together with the versions that trials
+    record, it is a part of the content key."""
     reuses: bool = True
     """Use the runs of an earlier gate of the same content instead of measuring again."""
 
@@ -105,7 +105,7 @@ class GateRunRequest:
     """The complete request of a performance gate's run, with the baseline at that time."""
 
     gate: MfuGateRequest
-    """Request of the caller."""
+    """Gate that the caller requested."""
     key: str
     """Content key of the job and its trainer."""
     content: str
@@ -135,7 +135,7 @@ class MfuGateResult:
     changes: tuple[EnvironmentChange, ...] = ()
     """Differences between the environment and the baseline's."""
     reused_from: str | None = None
-    """Id of the gate whose runs these are; None if they were measured for this one."""
+    """Id of the gate whose runs are used; None if the runs were measured for this gate."""
 
 
 @value
@@ -145,7 +145,7 @@ class GateRun(Run):
     kind: Literal["gate"] = "gate"
     request: GateRunRequest
     result: MfuGateResult | None = None
-    """Result; None until it is finished."""
+    """Result of the gate; None until it is finished."""
 
     @property
     @derived
@@ -179,20 +179,20 @@ class RetuneRequest:
     time_zone: str = "UTC"
     """Time zone of the schedule, as the IANA database names it."""
     template: SweepRequest
-    """Sweep that every run starts, including its budget. Each run fills in its challenge."""
+    """Sweep that every run starts, including its budget. Each run adds the layouts to compare."""
     incumbent: Layout | None = None
-    """Layout in use; None: the best that was measured for the job until the first run."""
+    """Layout in use; None: until the first run, the best layout that was measured for the job."""
     searches: bool = True
-    """Try other layouts; otherwise runs only measure the incumbent."""
+    """Try other layouts. If false, runs only measure the incumbent."""
     test: SequentialTest = field(default_factory=SequentialTest)
     """Thresholds of the comparisons."""
     on_new_environment: bool = False
     """Run also when torch, a driver or another part of the software has changed."""
     on_new_links: bool = False
-    """Run also when the stored cluster's links have changed since the last run. Then another phase of the job has
-    begun, and the incumbent is compared with no earlier results."""
+    """Run also when the links of the stored cluster have changed since the last run. The incumbent is then not compared
+    with earlier results, because they were measured with other links."""
     adopts: bool = False
-    """Make a better layout the incumbent without asking."""
+    """Make a better layout the incumbent without asking a person."""
 
     def __post_init__(self) -> None:
         challenge = Challenge(incumbent=self.incumbent, test=self.test, searches=self.searches)
@@ -212,14 +212,14 @@ class Retune:
     incumbent: Layout | None = None
     """Layout in use now; None before the first run."""
     baseline: tuple[RunGroup, ...] = ()
-    """Runs of the incumbent since it was adopted, none of which was a regression."""
+    """Runs of the incumbent since it was adopted, without runs that were regressions."""
     next_due_at: float | None = None
-    """Time of the next run in epoch seconds; None while it is paused."""
+    """Time of the next run in epoch seconds; None while the retune is paused."""
     created_by: str = ""
-    """Name of the caller who requested it, and whose quota the sweeps of its runs use; empty if the service has no
-    login."""
+    """Name of the caller who requested the retune, and whose quota the sweeps of its runs use; empty if the service has
+    no login."""
     last_run: RetuneRun | None = None
-    """Newest run that was not skipped, as of the reading of the retune; None before the first."""
+    """Newest run that was not skipped, as it was when the retune was read; None before the first run."""
 
     @property
     @derived
@@ -270,7 +270,7 @@ class StepChange:
     relative_error: float | None
     """Half-width of the 80 % interval of ``predicted_after``, as in ``Prediction``."""
     measured_before: Breakdown | None = None
-    """Measured parts of the incumbent's last run that has them."""
+    """Measured parts of a step in the incumbent's last run that has them."""
     measured_after: Breakdown | None = None
 
 
@@ -282,13 +282,14 @@ class RetuneOutcome:
     findings: ChallengeFindings | None = None
     """Findings of the measured runs; None if nothing was measured."""
     since: float | None = None
-    """Time when the incumbent last ran as expected, in epoch seconds; None if it is not known."""
+    """Time of the last run in which the incumbent was as fast as expected, in epoch seconds; None if it is not
+    known."""
     changes: tuple[EnvironmentChange, ...] = ()
-    """Differences between the environment and that of the last run that was as expected."""
+    """Differences between the present environment and that of the last run that was as fast as expected."""
     why: StepChange | None = None
-    """Difference that the better layout makes; None if none was found."""
+    """Change of the step time that the better layout makes; None if no better layout was found."""
     is_simulated: bool = False
-    """True if nothing ran, so that these are times of the cost model."""
+    """True if nothing ran, so that all times come from the cost model."""
 
     @property
     @derived
@@ -309,15 +310,15 @@ class RetuneRunRequest:
     """The request of one run of a retune: its due time and the reason why it started."""
 
     due_at: float
-    """Time when it was due, in epoch seconds; for a manual run, the time of the request."""
+    """Time when the run was due, in epoch seconds; for a manual run, the time of the request."""
     trigger: Trigger
-    """Reason why it began."""
+    """Reason why the run began."""
     started_at: float
-    """Time when it began, in epoch seconds."""
+    """Time when the run began, in epoch seconds."""
     num_missed: int = 0
-    """Number of earlier due times that were missed."""
+    """Number of earlier due times of the retune that were missed."""
     is_skipped: bool = False
-    """True if it was due while another run was unfinished, so that it was skipped."""
+    """True if the run was skipped because another run was not finished when it was due."""
 
 
 @value
@@ -327,7 +328,7 @@ class RetuneRun(Run):
     kind: Literal["retune"] = "retune"
     request: RetuneRunRequest
     result: RetuneOutcome | None = None
-    """Result; None until it is finished, and for a run that was skipped."""
+    """Result of the run; None until it is finished, and for a run that was skipped."""
 
     @property
     def word(self) -> str:

@@ -1,4 +1,4 @@
-"""The decorator of every value of the core, and the kinds of numbers that its fields hold.
+"""Value types: the decorator of every value type of the core, and the kinds of numbers that fields hold.
 
 A field states its bounds and its unit in its type and its meaning in the docstring below it or under ``Attributes``::
 
@@ -7,7 +7,7 @@ A field states its bounds and its unit in its type and its meaning in the docstr
         seq_len: Annotated[Count, Unit("tokens")]
         \"\"\"Tokens per sequence.\"\"\"
 
-The constructor checks the bounds. ``documents`` and the OpenAPI document read the same marks.
+The constructor checks the bounds. ``documents`` and the OpenAPI document read the same annotations.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class Typed:
     """A mark on the type of a field that people type in another form than JSON has, such as in minutes."""
 
     read: Callable[[str, str], Any]
-    """Makes the value in JSON from the name of the field, for errors, and from the text."""
+    """A function that makes the JSON value from the name of the field, for error messages, and from the text."""
     written: Callable[[Any], str] = str
-    """Makes the text of a value."""
+    """A function that makes the text of a value."""
     example: str = ""
-    """Examples of texts, for people."""
+    """Examples of texts, which forms and help show to people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +95,10 @@ class AsJson:
     """A mark on the type of a field with several inner fields that people type as one JSON text, or give as a file."""
 
     example: str
-    """Example of a text, for people."""
+    """Example of a text, which forms and help show to people."""
     beside_fields: bool = False
-    """True if its usual fields also have separate inputs; the text then has the others."""
+    """True if the most usual fields of the object also have separate inputs. The text then has only the other
+    fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +191,11 @@ _Refusal: TypeAlias = Callable[[str, Any], None]
 
 @cache
 def _checks(cls: type[Any]) -> tuple[tuple[str, _Test, _Refusal], ...]:
-    """Return each field that has bounds or is one of some words, with a quick test of it and what raises the error."""
+    """Return each field of a dataclass that must be checked.
+
+    A field is checked if it has bounds or accepts only certain words. It comes with a fast test and with the function
+    that raises the error.
+    """
     found: list[tuple[str, _Test, _Refusal]] = []
     for name, hint in get_type_hints(cls, include_extras=True).items():
         plain = get_args(hint)[0] if get_origin(hint) is Annotated else hint
@@ -202,7 +207,10 @@ def _checks(cls: type[Any]) -> tuple[tuple[str, _Test, _Refusal], ...]:
 
 
 def _test_of(bounds: tuple[Bound, ...]) -> _Test:
-    """Return whether a number keeps its bounds as a function; common ones are quick, as constructors are."""
+    """Return a function that tests if a number is within its bounds.
+
+    The tests of common bounds are fast, because every constructor calls them.
+    """
     match bounds:
         case (Gt(gt=limit),):
             return lambda number: number is None or number > limit
@@ -270,7 +278,8 @@ def broken(number: Any, bounds: tuple[Bound, ...]) -> tuple[str, object] | None:
 
 # ---------------------------------------------------------------- divisors
 _LARGEST_DIVIDED = 10**12
-"""Largest number whose divisors are searched. That takes a tenth of a second, and no model or cluster is that large."""
+"""Largest number whose divisors are searched. The search takes a tenth of a second for it, and no model or cluster has
+larger numbers."""
 
 
 def nearest_divisor(number: int, whole: int) -> int:

@@ -1,4 +1,4 @@
-"""Workload: the batch of a training run, and the lengths of its sequences."""
+"""Workload: the batch of a training run, and the lengths of the sequences in it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class LengthDistribution:
     """
 
     lengths: tuple[int, ...]
-    """Lengths in tokens, rising."""
+    """Lengths of sequences in tokens, ascending."""
     weights: tuple[float, ...]
-    """Frequency of each length in any unit: counts or shares."""
+    """Frequency of each length, in any unit such as counts or shares."""
 
     def __post_init__(self) -> None:
         if not self.lengths or self.lengths[0] < 1 or any(a >= b for a, b in pairwise(self.lengths)):
@@ -85,8 +85,8 @@ class LengthDistribution:
 
 
 MOST_DEALT = 1 << 17
-"""Most sequences of a batch that are assigned one by one: eight times those of the largest published batch (arXiv
-2402.02447). Each way of assigning them takes up to half a second."""
+"""Most sequences of a batch that are assigned one by one: eight times as many as in the largest published batch (arXiv
+2402.02447). Each assignment takes up to half a second."""
 
 
 @value
@@ -106,13 +106,13 @@ class Workload:
     """
 
     seq_len: Annotated[Count, Typed(read_tokens, example="8192 or 8k, where k is 1,024"), Caption("Sequence length")]
-    """Tokens per sequence; if sequences differ in length, the most that one may have."""
+    """Tokens per sequence. If sequences differ in length, this is the length of the longest one."""
     global_batch_size: Count
     """Sequences per optimizer step, for the whole job."""
     optimizer_state_precision: Annotated[Literal["fp32", "bf16"], Flag("optimizer-states"), Rare()] = "fp32"
-    """Format of AdamW's two moments; master weights stay fp32."""
+    """Number format of AdamW's two moments. Master weights stay in fp32."""
     lengths: Annotated[LengthDistribution | None, Rare()] = None
-    """Lengths of sequences; None: all have ``seq_len`` tokens."""
+    """Distribution of the lengths of sequences; None: all sequences have ``seq_len`` tokens."""
 
     def __post_init__(self) -> None:
         if self.lengths is not None:
