@@ -366,7 +366,7 @@ class Trial:
 
     @property
     def _is_known(self) -> bool:
-        """True if the trial's precision is one of those that predictions for its hardware know."""
+        """True if the layout was measured in a number format that the hardware has, not in an emulated one."""
         return self.ran_measurement is not None and self.reached is not None and not self.layout.is_emulated
 
     @property
