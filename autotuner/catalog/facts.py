@@ -1,4 +1,7 @@
-"""The tables of this folder: each table is parsed once, when it is asked for, and a value comes with its source."""
+"""Reads the tables of this folder.
+
+Each table is parsed once, when it is first read, and each value comes with its source.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +28,17 @@ class Fact:
     source: str
     date: str
     borrowed: str = ""
-    """The thing that the value was read of, where that is another one; else empty."""
+    """Name of the other device or link that the value was measured on; empty if it was measured on this one."""
 
 
 _HEAD = re.compile(r"""^\[+ *(?:"([^"\n]+)"|([\w-]+))""", re.MULTILINE)
-"""Pattern of the head of a table, with the first part of its name."""
+"""Pattern of the header of a TOML table, with the first part of its name."""
 
 T = TypeVar("T")
 
 
 class _WhenAsked(Mapping[str, T]):
-    """Values by name, each made when it is first asked for: a question needs a few entries of hundreds."""
+    """A mapping that makes each value when it is first read, because a request needs only a few of hundreds."""
 
     def __init__(self, names: Iterable[str], make: Callable[[str], T]) -> None:
         self._names, self._make = dict.fromkeys(names), cache(make)

@@ -30,10 +30,10 @@ _WRITTEN_WHOLE = (
     *("fp32_flop_per_s", "bf16_flop_per_s", "fp8_flop_per_s", "fp4_flop_per_s"),
     *("host_bandwidth_bytes_per_s", "power_w"),
 )
-"""Fields whose values the table may write without a decimal point."""
+"""Fields whose values may be written in the table without a decimal point."""
 
 _MAX_DIGITS = 7
-"""Maximum number of digits of a number of accelerators: millions of them. More is a typing error."""
+"""Maximum number of digits of a number of accelerators. A longer number is a typing error."""
 
 
 # ---------------------------------------------------------------- accelerators
@@ -79,7 +79,7 @@ class SourcedAccelerator:
 
     accelerator: Accelerator
     facts: dict[str, Fact]
-    """Facts by field: the value, its source, and the date on which the source was read."""
+    """Facts by field name: the value, its source, and the date on which the source was read."""
 
 
 def sourced_accelerator(name: str) -> SourcedAccelerator:
@@ -173,9 +173,9 @@ class Region:
     power_usage_effectiveness: float
     """Power usage effectiveness of the region's buildings."""
     source: str
-    """The publication of these numbers, and the assumptions in them."""
+    """Publication that states these numbers, and the assumptions in them."""
     date: str
-    """ISO date on which it was written or read."""
+    """ISO date on which the publication was written or read."""
 
     @property
     def tariff_fields(self) -> dict[str, float]:
@@ -270,7 +270,10 @@ def load_cluster(description: str) -> Cluster:
 
 
 def _nodes(count: str, per_node: int) -> tuple[int, int]:
-    """Return the number of nodes and the accelerators of each."""
+    """Return the number of nodes, and the number of accelerators of each node.
+
+    The text is a total such as ``64``, or nodes and accelerators such as ``8x4``.
+    """
     parts = [part for part in count.split("x") if part.isascii() and part.isdigit() and len(part) <= _MAX_DIGITS]
     numbers = [int(part) for part in parts]
     if len(numbers) != count.count("x") + 1 or len(numbers) > 2 or min(numbers) < 1:

@@ -1,4 +1,4 @@
-"""The laws of an accelerator's kernels, with the constants of kernels.toml or those that a profile measured."""
+"""The performance laws of an accelerator's kernels, with constants from kernels.toml or from a profile."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _OPERAND_BYTES = {
 }
 
 _RECIPES = ("promoted", "rowwise", "blockwise", "mxfp8")
-"""Ways to scale fp8 values, each of which leaves a share of the rate."""
+"""Ways to scale fp8 values. Each reduces the rate of matrix products to a share."""
 
 _Passes: TypeAlias = tuple[FusedPass, FusedPass]
-"""Forward and backward."""
+"""Laws of the forward and the backward pass."""
 
 _Borrowed: TypeAlias = Iterator[tuple[str, str]]
-"""A constant and the thing it was measured on, which is empty where that is the device itself."""
+"""Constants, each with the device or network on which it was measured; empty if that is this one."""
 
 
 @lru_cache(maxsize=256)
@@ -67,14 +67,14 @@ def _tables() -> Mapping[str, Any]:
 
 
 def _device(accelerator: Accelerator) -> Mapping[str, Any]:
-    """Return the table of the nearest measured device, with the parts that it takes from others filled in."""
+    """Return the table of the most similar measured device, including the parts that it takes from other devices."""
     _, device = _owner(accelerator)
     (_, products), (_, cores) = (_owner(accelerator, part) for part in ("gemm_of", "attention_of"))
     return {**device, "gemm": products["gemm"], "attention": cores["attention"], "like": cores.get("like", {})}
 
 
 def _owner(accelerator: Accelerator, part: str = "") -> tuple[str, Mapping[str, Any]]:
-    """Return the name and the table of the nearest measured device, or of the one that it takes a part from."""
+    """Return the name and the table of the most similar measured device, or of the device that a part is taken from."""
     tables = _tables()
     name = tables["nearest"].get(accelerator.name, tables["default"][accelerator.kind])
     name = tables["device"][name].get(part, name)
@@ -83,7 +83,10 @@ def _owner(accelerator: Accelerator, part: str = "") -> tuple[str, Mapping[str, 
 
 # ---------------------------------------------------------------- matrix products
 def _gemm_law(accelerator: Accelerator, precision: Precision, device: Mapping[str, Any]) -> GemmLaw:
-    """Return the law of one format; one that was not measured takes the constants of the next wider one that was."""
+    """Return the law of matrix products in one number format.
+
+    A format that was not measured takes the constants of the next wider measured format.
+    """
     fitted = device["gemm"][_measured_precision(precision, device)]
     # what recipes leave of the rate goes by whether tensor cores apply the scales of blocks
     scaling = _tables()["narrow"]["scaling" if accelerator.applies_block_scales else "promoting"]
@@ -113,13 +116,19 @@ def _measured_precision(precision: Precision, device: Mapping[str, Any]) -> str:
 
 # ---------------------------------------------------------------- attention
 def _core_precision(precision: Precision, accelerator: Accelerator) -> Precision:
-    """Return the attention core's format: training in fp8 or below keeps it in bf16 where the hardware has that."""
+    """Return the number format of the attention core.
+
+    Training in fp8 or fewer bits keeps the core in bf16 if the hardware has bf16.
+    """
     keeps_bf16 = precision in NARROW_PRECISIONS and Precision.BF16 in accelerator.precisions
     return Precision.BF16 if keeps_bf16 else precision
 
 
 def _attention_law(products: GemmLaw, device: Mapping[str, Any], measured: Iterable[MeasuredAttention]) -> AttentionLaw:
-    """Return the law of one format; a kernel that the device's table does not have as fused is unfused, or missing."""
+    """Return the law of attention in one number format.
+
+    A kernel is unfused if the device's table has no fused law of it. A kernel that is in no table is missing.
+    """
     fused: dict[AttentionKernel, _Passes] = {
         AttentionKernel.from_label(label): (FusedPass(**table["forward"]), FusedPass(**table["backward"]))
         for label, table in device["attention"].items()
@@ -138,7 +147,7 @@ def _attention_law(products: GemmLaw, device: Mapping[str, Any], measured: Itera
 
 
 def _like(table: Mapping[str, Any], fused: Mapping[AttentionKernel, _Passes]) -> _Passes:
-    """Return the passes of a kernel that nobody fitted: another's passes, at a share of their rate."""
+    """Return the laws of a kernel that was not fitted: those of another kernel, at a share of its rate."""
     forward, backward = fused[AttentionKernel.from_label(table["kernel"])]
     return _slower(forward, table["forward_share"]), _slower(backward, table["backward_share"])
 
@@ -152,7 +161,10 @@ def _slower(one_pass: FusedPass, share: float) -> FusedPass:
 
 
 def _measured(one_pass: FusedPass, share_of_all_pairs: float) -> FusedPass:
-    """Return one share for products, exponentials and ends of blocks together: a profile does not tell them apart."""
+    """Return the law of a pass that has one share for products, exponentials and block overhead together.
+
+    A profile measures only their total time.
+    """
     share = share_of_all_pairs / 2 if one_pass.skips_masked else share_of_all_pairs
     return replace(one_pass, product_share=min(1.0, share), softmax_flop_per_score=0.0, overhead_keys=0.0)
 
@@ -182,7 +194,10 @@ def borrowed_facts(
 
 
 def _borrowed_products(device: Accelerator, precisions: Iterable[Precision]) -> _Borrowed:
-    """Yield the formats whose rate no profile of the very device measured."""
+    """Yield the number formats of matrix products, with the other device where their rate was measured.
+
+    Formats that a profile of this device measured are left out.
+    """
     name, owner = _owner(device, "gemm_of")
     profiled = {one.precision for one in device.measured_gemm}
     for precision in precisions:
@@ -210,7 +225,10 @@ def _source_owner(table: Mapping[str, Any]) -> str:
 
 
 def _borrowed_links(cluster: Cluster) -> _Borrowed:
-    """Yield the links of the catalog that the job uses; a user's description states its own."""
+    """Yield the catalog links that the job uses, each with the network where its constants were measured.
+
+    A link that a user described has its own constants.
+    """
     domain = cluster.accelerators_per_domain
     used = [cluster.intra_node_link] if domain > 1 else []
     for link in [*used, cluster.inter_node_link] if cluster.world_size > domain else used:

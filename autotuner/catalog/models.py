@@ -1,4 +1,4 @@
-"""Models by name, from ``models.toml``, and the model that another program's spelling of a name means."""
+"""Models by name, from ``models.toml``, and a search for the model that a name in another program's spelling means."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from autotuner.core.model import TransformerSpec
 
 _TABLE = "models.toml"
 _ABOUT = ("source", "date", "aliases")
-"""Entries of a table that are no shapes."""
+"""Entries of a model's table that are not shapes."""
 
 _WORD = re.compile(
     r"a\d+(?:\.\d+)?b(?![a-z0-9])|\d+x\d+(?:\.\d+)?[bm]?|\d+(?:\.\d+)?[bmt](?![a-z])|\d+(?:\.\d+)?|[a-z]+"
 )
-"""A word of a name: ``a3b``, ``8x7b``, ``70b``, ``3.1``, ``llama``."""
+"""Pattern of one word of a model's name: ``a3b``, ``8x7b``, ``70b``, ``3.1``, ``llama``."""
 
 _DEPTH = re.compile(r"\d{1,3}(?:l\b| ?-?layers?\b)")
-"""The number of layers that were run, which some tables put into a name."""
+"""Pattern of a number of layers, which some tables of measured runs put into the model's name."""
 
 _SIZE = re.compile(r"\d+(?:\.\d+)?[bt]|\d{2,}(?:\.\d+)?m")
 _UNITS = {"m": 1e6, "b": 1e9, "t": 1e12}
 
 _OTHER_KINDS = frozenset({"mamba", "hybrid", "h", "nano", "super", "next", "vl", "ssm"})
-"""Words of relatives that are built otherwise: Nemotron-H and Nano are no transformers, Qwen-VL sees."""
+"""Words that name a related model with another architecture: Nemotron-H and Nano are not plain transformers, and
+Qwen-VL also reads images."""
 
 _SIZE_TOLERANCE = 0.15
-"""Largest difference of the size in a name from the parameter count: ``Gemma 7B`` has 8.5, ``GPT-3 175B`` has 174.6."""
+"""Largest relative difference between the size in a name and the number of parameters: ``Gemma 7B`` has 8.5 billion,
+``GPT-3 175B`` has 174.6."""
 
 
 def models() -> tuple[str, ...]:
@@ -79,14 +81,14 @@ def _words(name: str) -> frozenset[str]:
 
 @cache
 def _known() -> tuple[tuple[frozenset[str], str], ...]:
-    """Return the words of every name and alias, with the model that they name."""
+    """Return the words of each name and alias of the catalog, with the model that they name."""
     tables = read_tables(_TABLE)
     aliases = [(alias, name) for name, table in tables.items() for alias in table.get("aliases", ())]
     return tuple((_words(text), name) for text, name in [*((name, name) for name in tables), *aliases])
 
 
 def _fit(others: frozenset[str], model: str) -> bool:
-    """Return True where the other words of a name do not contradict the model."""
+    """Return True if the remaining words of a name do not contradict the model."""
     if others & _OTHER_KINDS:
         return False
     spec = load_model(model)

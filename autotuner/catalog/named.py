@@ -1,7 +1,8 @@
 """Models and clusters by description: all fields, or names of the catalog with a few fields changed.
 
-``base`` names the entry that an object starts from; a field that the object leaves out is as there. In the place of a
-cluster's accelerator or link, its name is enough. Command line and service both read descriptions here.
+``base`` names the catalog entry that an object starts from; fields that the object leaves out are taken from it. A
+cluster's accelerator and links may be given by name. Both the command line and the service read descriptions with this
+module.
 """
 
 from __future__ import annotations
@@ -23,20 +24,21 @@ from autotuner.core.stack import Stack
 T = TypeVar("T")
 
 _MOST_NODES = 10**6
-"""A description with more is refused when the cluster is made."""
+"""Maximum number of nodes. A cluster with more nodes is refused when it is made."""
 
 BASE = "base"
-"""The field with the name of the entry that an object starts from; no model, cluster or part has such a field."""
+"""Key with the name of the catalog entry that an object starts from. No model, cluster or part has a field of this
+name."""
 
 _PARTS_BY_NAME: Mapping[str, Callable[[str], Any]] = {
     "accelerator": load_accelerator,
     "intra_node_link": load_link,
     "inter_node_link": load_link,
 }
-"""Parts of a cluster that a name describes completely, whatever the rest of the cluster is."""
+"""Parts of a cluster that a name describes completely, each with the function that loads the part."""
 
 _NAMED_PARTS = (*_PARTS_BY_NAME, "network", "tariff")
-"""Fields of a cluster that a name of the catalog may stand for."""
+"""Fields of a cluster that may hold a name of the catalog instead of an object."""
 
 _CONFIG = {
     "type": "object",
@@ -154,7 +156,10 @@ def tariff_fields(tariff: object) -> Any:
 
 
 def _network_parts(network: Any, cluster: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the network fitted to the number of nodes, and its NVLink domain unless the document states one."""
+    """Return the network for the cluster's number of nodes, and its NVLink domain.
+
+    A domain that the document states is kept.
+    """
     name = _name_in(network)
     if name is None:
         return {"network": _overlaid(cluster.get("network"), network)}
@@ -167,7 +172,10 @@ def _network_parts(network: Any, cluster: Mapping[str, Any], document: Mapping[s
 
 
 def _usual_cluster(accelerator: str, document: Mapping[str, Any]) -> Cluster:
-    """Return as many of the catalog's nodes of the accelerator as the document states; one where it states none."""
+    """Return a cluster of the catalog's usual nodes with this accelerator.
+
+    It has as many nodes as the document states, or one node if the document states no number.
+    """
     num_nodes, per_node = (_size(document.get(field)) for field in ("num_nodes", "accelerators_per_node"))
     usual = node_size(load_accelerator(accelerator)) or 1
     return load_cluster(f"{accelerator}:{num_nodes or 1}x{per_node or usual}")
@@ -178,7 +186,7 @@ def _size(number: object) -> int | None:
 
 
 def _from_base(document: Mapping[str, Any], load: Callable[[str], Any]) -> Any:
-    """Return the fields of the base, replaced by those that the document has."""
+    """Return the fields of the document's base, replaced by the fields that the document has itself."""
     base = document[BASE]
     if not isinstance(base, str):
         raise InvalidInput(BASE, base, "must be a name of the catalog")
@@ -186,7 +194,7 @@ def _from_base(document: Mapping[str, Any], load: Callable[[str], Any]) -> Any:
 
 
 def _changed(document: Mapping[str, Any]) -> str:
-    """Return a name for an object without one: it differs from its base."""
+    """Return a name for an object that has none: the name of its base, marked as changed."""
     return f"{document[BASE]} (changed)"
 
 
@@ -197,26 +205,26 @@ def _whole_part(part: object, load: Callable[[str], Any]) -> Any:
 
 
 def _overlaid(below: Any, above: Any) -> Any:
-    """Return one document over another: objects in both are joined field by field."""
+    """Return one document with another laid over it. Objects that both contain are merged field by field."""
     if not (isinstance(below, Mapping) and isinstance(above, Mapping)):
         return above
     return {**below, **{field: _overlaid(below.get(field), value) for field, value in above.items()}}
 
 
 def _name_in(part: object) -> str | None:
-    """Return the name of the catalog that a part is, or starts from; None where it has neither."""
+    """Return the catalog name that a part is, or that its ``base`` has; None if it has neither."""
     name = part.get(BASE) if isinstance(part, Mapping) else part
     return name if isinstance(name, str) else None
 
 
 def _name_of(config: Mapping[str, Any]) -> str:
-    """Return a name for a ``config.json`` without a folder."""
+    """Return a name for the model of a ``config.json`` whose folder, the usual name, is not known."""
     name = config.get("_name_or_path") or config["model_type"]
     return str(name).rstrip("/").rpartition("/")[-1][:100] or "config"
 
 
 AS_CLUSTERS_ARE_WRITTEN = documents.Described(whole_cluster, BASE, _NAMED_PARTS)
-"""All fields, or names of accelerators and links."""
+"""Forms in which a cluster may be written: with all fields, or with names of accelerators and links."""
 
 documents.write_in_short(TransformerSpec, documents.Described(whole_model, BASE, other=_CONFIG))
 documents.write_in_short(Cluster, AS_CLUSTERS_ARE_WRITTEN)

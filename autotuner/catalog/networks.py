@@ -1,4 +1,4 @@
-"""Networks by name, from ``networks.toml``: a preset is fitted to a cluster's number of nodes."""
+"""Networks by name, from ``networks.toml``. A preset is adapted to a cluster's number of nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.network import Network, torus_lengths
 
 _ABOUT = ("meaning", "torus_dimensions", "nvlink_domain")
-"""Fields of a preset that a table holds beside the network's own fields."""
+"""Fields of a preset that a network itself does not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,17 +20,18 @@ class NetworkPreset:
     """A network of the catalog that a cluster can name, such as ``fat-tree-2to1``."""
 
     network: Network
-    """The network of any number of nodes; of a torus the lengths are missing."""
+    """Network of the preset, for any number of nodes. The lengths of a torus are missing."""
     meaning: str
-    """A description without a full stop."""
+    """Description of the network, without a full stop."""
     source: str
-    """The publication of its numbers, and the assumptions in them."""
+    """Publication that states the numbers, and the assumptions in them."""
     date: str
-    """ISO date on which it was written or read."""
+    """ISO date on which the publication was written or read."""
     torus_dimensions: int = 0
-    """Number of dimensions of a torus, whose lengths follow from the number of nodes; 0 for a network of switches."""
+    """Number of dimensions of a torus, whose lengths are computed from the number of nodes; 0 for a network of
+    switches."""
     nvlink_domain: int | None = None
-    """Accelerators that NVLink joins in a cluster with this network; None: it does not say."""
+    """Number of accelerators that NVLink joins in a cluster with this network; None: the preset does not state it."""
 
     @property
     def name(self) -> str:

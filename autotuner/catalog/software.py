@@ -1,4 +1,4 @@
-"""Training software by name, its origin, and the measured runs that predictions for it were compared with."""
+"""Training software by name, the origin of its constants, and the measured runs that were compared with predictions."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ _COMPARED = "compared.toml"
 _ORIGIN = "origin"
 
 DENSE, EXPERTS = "dense models", "models with experts"
-"""Kinds of models whose laws differ."""
+"""Kinds of models that different performance laws apply to."""
 
 BITS_8, BITS_16 = "8 bits", "16 bits"
-"""Widths of the factors of matrix products, by which runs scatter differently; 16 stands for wider ones too."""
+"""Widths of the operands of matrix products. Measured runs scatter differently for each; 16 bits also stand for wider
+formats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,20 +29,21 @@ class Compared:
     """Measured runs of one kind of model, by one software stack on one accelerator, compared with predictions."""
 
     stack: str
-    """Name in the catalog."""
+    """Name of the software stack in the catalog."""
     device: str
     """Name of the accelerator in the catalog."""
     model: str
-    """Kind of the model."""
+    """Kind of the model: ``DENSE`` or ``EXPERTS``."""
     runs: int
-    """Number of runs."""
+    """Number of measured runs."""
     tables: tuple[str, ...] = ()
-    """Published tables that they stand in."""
+    """Published tables that contain the runs."""
     scatter: dict[str, float] = field(default_factory=dict)
-    """Deviation of log(measured / predicted) that neither parts nor the cluster explain, among runs that were left out
-    of the fit, by the width of their numbers."""
+    """Standard deviation of log(measured / predicted) that neither parts nor the cluster explain, by the width of the
+    number format. It is computed from runs that were left out of the fit."""
     options: dict[str, int] = field(default_factory=dict)
-    """Number of runs with something that a layout may have, by its name; what none had is missing."""
+    """Number of runs with each property that a layout can have, by the property's name. Properties without a run are
+    missing."""
 
 
 @value
@@ -49,18 +51,19 @@ class StackProfile:
     """The origin of a software stack's constants: versions, date, and the measured runs compared with them."""
 
     name: str
-    """Name in the catalog."""
+    """Name of the software stack in the catalog."""
     framework: str
-    """The software's own name."""
+    """Name that the software gives itself."""
     versions: str = ""
-    """Releases, tags or commits that its words and numbers describe; other ones may do otherwise."""
+    """Releases, tags or commits that the description and the constants are for. Other versions may behave
+    differently."""
     date: str = ""
-    """ISO date of the newest of them, as precise as it is known."""
+    """ISO date of the newest of these versions, as precise as it is known."""
     left_out_error: NonNegative | None = None
-    """Median error of step times of runs whose source was left out of the fit; None where no run was fitted, or all are
-    of one source."""
+    """Median error of the step times of runs whose source was left out of the fit. None if no run was fitted, or if all
+    runs are from one source."""
     compared: tuple[Compared, ...] = ()
-    """Measured runs that its predictions were fitted to and compared with, by device and kind of model."""
+    """Measured runs that predictions for this stack were fitted to and compared with, by device and kind of model."""
 
 
 def stacks() -> tuple[str, ...]:

@@ -35,8 +35,8 @@ _SENDS_LESS: Mapping[str, Callable[[Any, Any], Any]] = {
     "sync_period": operator.ge,
     "payload_precision": operator.ge,
 }
-"""For each detail of an exchange, the comparison of two layouts' values that is true if the first layout sends no more
-than the second."""
+"""Comparisons of two layouts by a detail of their exchange. Each is true if the first layout sends no more than the
+second."""
 
 
 def function_key(x: Layout) -> Mapping[str, Any]:

@@ -583,7 +583,7 @@ _PATTERNS: Mapping[str, tuple[str, Callable[[str], str]]] = {
     PARAGRAPHS: ("must have no control characters but line breaks", _paragraphs),
     _KEY: ("must be at most 128 letters, digits and . _ : + - that begin with a letter or a digit", _key),
 }
-"""For each pattern, its rule in words and a function that returns the nearest legal text."""
+"""Rules of the patterns in words, each with a function that returns the nearest legal text."""
 
 
 def _near(word: object, known: Sequence[str]) -> str | None:

@@ -96,7 +96,7 @@ _CHANGES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "bandwidth": ("bandwidth_bytes_per_s", _read_rate),
     "precision": ("precision", lambda text: Precision.from_label(text, "precision")),
 }
-"""For each word of a change, the field that it sets and the reader of its value."""
+"""Fields that the words of a change set, each with the reader of its value."""
 
 
 # ---------------------------------------------------------------- lengths of sequences

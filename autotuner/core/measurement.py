@@ -93,9 +93,9 @@ class LinkEvent:
     delay_s: float = 0.0
     """One-way delay that was found on the link; 0 if the event is a recovery."""
     warm_up: tuple[int, ...] = ()
-    """For a new plan, the number of forward passes that each pipeline rank runs before its first backward pass."""
+    """Number of forward passes of each pipeline rank before its first backward pass, if the event is a new plan."""
     delegated: bool = False
-    """For a new plan, True if sends are delegated."""
+    """True if the event is a new plan in which sends are delegated."""
     cost_s: float = 0.0
     """Seconds that the event added to a step."""
 

@@ -99,8 +99,8 @@ class BareJob:
     """Model: the name of a stored or catalog model, or an object: our own fields, a ``base`` of the catalog with
     changes, or a ``config.json``."""
     cluster: Named[Cluster]
-    """Cluster: the name of a stored cluster; a catalog accelerator and how many (``h100:64``); ``local`` for the
-    machine that the service runs on; or an object, whose accelerator and links may be names."""
+    """Cluster: the name of a stored cluster, a catalog accelerator and how many (``h100:64``), ``local`` for the
+    machine that the service runs on, or an object, whose accelerator and links may be names."""
     workload: Workload
 
 

@@ -104,7 +104,7 @@ _RUNGS: Mapping[str, tuple[tuple[GradientSync, ...], Values]] = {
     "sync_sign": (MOMENTUM_SYNCS, (True, False)),
     "payload_precision": (_LOSSY, tuple(PayloadPrecision)),
 }
-"""For each detail of an exchange, the exchanges that have it and the values that a sweep tries: 2 to 8 of 64 components
+"""Details of exchanges, each with the exchanges that have it and the values that a sweep tries: 2 to 8 of 64 components
 (arXiv 2411.19870 sends 1 to 32, arXiv 2502.06728 sends 4), one element of 4 and 16 (arXiv 2502.06728 tries 2 to 32), 4
 to 64 steps (arXiv 2311.08105 averages every 50 to 2,000 in runs a thousand times as long). There are few values because
 each is combined with all layouts. The layout that sends least is fastest and is tried first. If the convergence gate

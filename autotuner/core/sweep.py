@@ -143,10 +143,9 @@ class Budget:
     """Number of trials in a row without a gain of 1 % after which the sweep stops; None: it never stops for this
     reason."""
     prune_below: Annotated[Share, _AS_SHARE, Caption("End trials below")] = 0.5
-    """Share of the best value so far. A trial is ended early if its measured steps stay below it (0: never)."""
+    """End a trial early if its measured steps stay below this share of the best value so far (0: never)."""
     min_gain: Annotated[Share, _AS_SHARE, Caption("Stop below a gain of")] = 0.01
-    """Relative gain. The sweep stops if no untried layout is expected to improve the best value by so much (0:
-    never)."""
+    """Stop the sweep if no untried layout is expected to improve the best value by this share (0: never)."""
 
 
 @value

@@ -84,7 +84,7 @@ def test_fields_are_described_where_they_are_declared(document: dict[str, Any]) 
     schemas = document["components"]["schemas"]
     assert schemas["Layout"]["properties"]["sequence_parallel"]["description"].startswith("Norms")  # behind the field
     assert (
-        schemas["CheckFindings"]["properties"]["num_points"]["description"] == "Number of timed collectives."
+        schemas["CheckFindings"]["properties"]["num_points"]["description"] == "Number of collectives that were timed."
     )  # listed
 
 

@@ -1,6 +1,7 @@
-"""Config: typed access to a ``config.json``, and readers that fill the fields of a model from one.
+"""Config: reads the keys of a ``config.json`` with type checks, and the fields of a model from these keys.
 
-A family of models is a table: each field of the model is a value, or a reader that takes it from the document.
+A family of models is a table: each field of the model has a value, or a function that reads the value from the
+document.
 """
 
 from __future__ import annotations
@@ -125,10 +126,12 @@ class Config:
 
 # ---------------------------------------------------------------- tables of fields
 Read: TypeAlias = Callable[[Config], Any]
-"""A function that reads the value of a field; one that returns a dict gives several fields, or none."""
+"""A function that reads the value of a field from a configuration. If it returns a dict, the dict has the values of
+several fields."""
 
 Table: TypeAlias = Mapping[str, Any]
-"""Values and readers by field. A reader of several fields, or a check, stands under a name of its own."""
+"""Values, or functions that read them, by field. A function that reads several fields, or only checks the document, has
+a name of its own as key."""
 
 
 def family(*bases: Table, **fields: Any) -> Table:
@@ -175,7 +178,10 @@ def read_model(config: Config, name: str, table: Table) -> TransformerSpec:
 
 
 def _reader(read: Callable[..., Any]) -> Callable[..., Read]:
-    """Return a maker of readers, which takes the arguments that a method of ``Config`` takes."""
+    """Return a factory of read functions.
+
+    The factory takes the arguments of a method of ``Config``, and returns a function that calls the method with them.
+    """
     return lambda *keys, **default: lambda config: read(config, *keys, **default)
 
 
@@ -234,7 +240,8 @@ _EACH_HEAD_ITS_OWN = frozenset(
         *("olmoe", "phi", "phi3", "cohere", "cohere2", "hunyuan_v1_dense", "arcee", "gpt_neox"),
     }
 )
-"""Types that read a missing number of heads of keys as that of queries, and not as some model's."""
+"""Model types for which a missing number of key and value heads means one per query head, and not a model's own
+default."""
 
 
 def _num_kv_heads(config: Config) -> int:
@@ -272,7 +279,7 @@ def untold_modules(config: Config) -> tuple[str, ...]:
 
 
 def _left_out(config: Config) -> tuple[str, ...]:
-    """Return sentences on the parts of any family that are not counted."""
+    """Return sentences about the parts of a model that are not counted in any family."""
     num_ahead = config.count("num_nextn_predict_layers", "mtp_num_hidden_layers")
     sentence = (
         f"{num_ahead} {'layer' if num_ahead == 1 else 'layers'} of multi-token prediction neither counted nor priced: "

@@ -1,6 +1,6 @@
-"""Families with one feed-forward block in each layer: Llama and its descendants, and those after GPT-2.
+"""Families with one feed-forward block in each layer: Llama and its descendants, and descendants of GPT-2.
 
-Fields that a table leaves out are Llama's. Entries of a table are read in its order.
+A table takes the fields that it leaves out from the table of Llama. Entries of a table are read in order.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from autotuner.catalog.huggingface.config import (
 from autotuner.core.errors import InvalidInput
 
 _GEMMA_WINDOW = 4096
-"""Default of Gemma 2 and 3, OLMo 3, EXAONE 4."""
+"""Default attention window of Gemma 2 and 3, OLMo 3 and EXAONE 4, in tokens."""
 
 _PERIOD = ("sliding_window_pattern", "_sliding_window_pattern")
-"""Keys of n where every n-th layer has no window."""
+"""Keys that hold n, where every n-th layer has no attention window."""
 
 _TIED = flag("tie_word_embeddings", default=True)
 _MLP_BIAS = flag("mlp_bias")
@@ -50,19 +50,22 @@ def qwen_windows(config: Config) -> Any:
 
 
 def _exaone_period(config: Config) -> int:
-    """Return n where every n-th layer of EXAONE has no window: a number, or a word with a letter for each layer."""
+    """Return n, where every n-th layer of EXAONE has no attention window.
+
+    The key holds the number n, or a word with one letter for each layer.
+    """
     pattern = config.document.get("sliding_window_pattern", 4)
     return len(pattern) if isinstance(pattern, str) else config.count("sliding_window_pattern", default=4)
 
 
 def _seed_oss_bias(config: Config) -> str:
-    """Return the biased projections of Seed-OSS: queries, keys and values, and maybe the output."""
+    """Return the attention projections of Seed-OSS with a bias: queries, keys and values, and perhaps the output."""
     out = config.flag("attention_out_bias")
     return "none" if not config.flag("attention_bias", default=True) else "all" if out else "qkv"
 
 
 def _biased(key: str, *, default: bool = False) -> Table:
-    """Return readers of a key that decides the biases of attention and feed-forward blocks alike."""
+    """Return the read functions of a key that sets the biases of both the attention and the feed-forward blocks."""
     return family(attention_bias=bias(key, default=default), mlp_bias=flag(key, default=default))
 
 
@@ -71,7 +74,7 @@ _NORMS = {True: "layernorm", False: "layernorm_without_weights"}
 _PLAIN = family(gated_mlp=False, norm="layernorm")
 _SHARED_NORM = family(num_norms_per_layer=1, parallel_blocks=True)
 NORMED = family(qk_norm=True, qk_norm_of_all_heads=True)
-"""Heads that are normed with weights of all heads together."""
+"""Norm of queries and keys whose weights span all heads together."""
 
 _LLAMA = family(attention_bias=bias(), mlp_bias=_MLP_BIAS)
 _MISTRAL = family(windows=window(4096))
@@ -134,7 +137,10 @@ LLAMAS: Mapping[str, Table] = {
 
 # ---------------------------------------------------------------- GPT-2 and its descendants
 def _gpt(hidden: str, heads: str, layers: str) -> Table:
-    """Return a whole table of a family that spells its shapes in its own way; a space parts several spellings."""
+    """Return the complete table of a family that has its own keys for the shapes.
+
+    Several spellings of a key are separated by spaces.
+    """
     return family(
         hidden_size=integer(*hidden.split()),
         num_heads=integer(*heads.split()),
@@ -150,12 +156,15 @@ def _gpt(hidden: str, heads: str, layers: str) -> Table:
 
 
 def _inner_size(key: str, hidden: str) -> Read:
-    """Return a reader of the inner width of a block, four times the hidden size where the key is missing."""
+    """Return a function that reads the inner width of a feed-forward block.
+
+    Without the key, the width is four times the hidden size.
+    """
     return lambda config: config.integer(key, default=4 * config.integer(hidden))
 
 
 def _opt_refusals(config: Config) -> dict[str, Any]:
-    """Refuse the 350M model, whose norms follow its blocks."""
+    """Refuse the OPT model with 350M parameters, because it has its norms after the blocks."""
     hidden_size = config.integer("hidden_size")
     if not config.flag("do_layer_norm_before", default=True) or config.flag("_remove_final_layer_norm"):
         raise InvalidInput("do_layer_norm_before", False, "must be true, and the final norm there (OPT 350M)", "true")
@@ -166,7 +175,11 @@ def _opt_refusals(config: Config) -> dict[str, Any]:
 
 
 def _falcon_heads(config: Config) -> dict[str, Any]:
-    """Return heads and norms: 7B shares one key and value and one norm, 40B and 180B have groups and two norms."""
+    """Return the heads and norms of a Falcon model.
+
+    The 7B model has one key and value head and one norm per layer; the 40B and 180B models have groups of heads and two
+    norms.
+    """
     num_heads = config.integer("num_attention_heads", "n_head")
     grouped = config.flag("new_decoder_architecture")
     parallel = grouped or config.flag("parallel_attn", default=True)

@@ -1,4 +1,4 @@
-"""Families of models by ``model_type``, and the language model inside a larger document."""
+"""Families of models by ``model_type``, and the language model that a multimodal ``config.json`` contains."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
     "glm4_moe": ("glm4v_moe", "glm4v_moe_text"),
     "llama": ("llava", "llava_next"),
 }
-"""Other names of a type, and names of larger documents that may leave out the type of their language model."""
+"""Other names of a model type, and names of multimodal documents that may leave out the type of their language
+model."""
 
 _ALSO = {other: name for name, others in _OTHER_NAMES.items() for other in others}
 
@@ -45,8 +46,9 @@ _INNER_DEFAULTS: Mapping[str, Mapping[str, int]] = {
         "num_experts_per_tok": 1,
     },
 }
-"""Values that a document inside another one may leave out, since it is written as its differences to these defaults
-(``Gemma3TextConfig`` and ``Llama4TextConfig`` of transformers 5.23.0): that of Gemma 3 4B has no heads."""
+"""Defaults of keys that a document inside another one may leave out, because it contains only the differences to these
+defaults (``Gemma3TextConfig`` and ``Llama4TextConfig`` of transformers 5.23.0). The one of Gemma 3 4B, for example, has
+no number of heads."""
 
 MODEL_TYPES: tuple[str, ...] = (*_FAMILIES, *_ALSO)
 """Values of ``model_type`` that ``from_config`` reads."""
@@ -72,7 +74,10 @@ def from_config(document: Mapping[str, Any], name: str) -> TransformerSpec:
 
 
 def _language_model(config: Config, inner: Config) -> Config:
-    """Return the inner document with keys that only the outer one has, and defaults of those that it may leave out."""
+    """Return the document of the language model, with missing keys filled in.
+
+    They are taken from the outer document, or from the defaults of its model type.
+    """
     outer = {key: config.document[key] for key in ("model_type", "tie_word_embeddings") if config.has(key)}
     given = {key: value for key, value in inner.document.items() if value is not None or key == "sliding_window"}
     model_type = str(given.get("model_type", outer.get("model_type")))
@@ -80,10 +85,10 @@ def _language_model(config: Config, inner: Config) -> Config:
 
 
 def _family(config: Config, field: str) -> Table:
-    """Return the table of the document's type.
+    """Return the table of the family that the document's ``model_type`` names.
 
     Raises:
-        InvalidInput: The type is not read; with the nearest that is.
+        InvalidInput: The model type is not supported. The error names the most similar supported type.
     """
     model_type = config.model_type
     if not isinstance(model_type, str):

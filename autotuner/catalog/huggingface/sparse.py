@@ -1,4 +1,4 @@
-"""Families with experts, and those that attend by latents or linearly: Mixtral, DeepSeek and their descendants."""
+"""Families with experts, latent attention or linear attention: Mixtral, DeepSeek and their descendants."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EXPERTS = family(
     num_experts=integer("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
     experts_per_token=integer("num_experts_per_tok", "num_experts_per_token", "moe_k"),
 )
-"""Fields of the experts of a layer, in all spellings of their number."""
+"""Fields of a layer's experts that all families have, with all spellings of their keys."""
 
 _WIDTH = integer("intermediate_size")
 _MOE_WIDTH = integer("moe_intermediate_size")
@@ -46,19 +46,22 @@ def experts(*bases: Table, **fields: Any) -> Read:
 
 
 def _granite_shared(config: Config) -> dict[str, Any]:
-    """Return the shared expert of Granite, which is there where it has a width."""
+    """Return the shared expert of a Granite model, which exists if the configuration gives its width."""
     width = config.count("shared_intermediate_size")
     return {"num_shared_experts": 1 if width else 0, "shared_expert_ffn_size": width}
 
 
 def _gated_shared(config: Config) -> dict[str, Any]:
-    """Return the gated shared expert of Qwen2 and Qwen3-Next, which is there where it has a width."""
+    """Return the gated shared expert of Qwen2 and Qwen3-Next, which exists if the configuration gives its width."""
     width = config.stated("shared_expert_intermediate_size")
     return {"num_shared_experts": 1 if width else 0, "shared_expert_ffn_size": width, "shared_expert_gate": width > 0}
 
 
 def _named_leading(config: Config) -> int:
-    """Return the number of leading layers that a list names; others cannot be told."""
+    """Return the number of leading dense layers, from a list of layers without experts.
+
+    The list may name only leading layers, because other dense layers are not supported.
+    """
     layers = config.numbers("mlp_only_layers")
     leading = list(range(len(layers)))
     if sorted(layers) != leading:
@@ -67,7 +70,7 @@ def _named_leading(config: Config) -> int:
 
 
 def _ernie_refusals(config: Config) -> dict[str, Any]:
-    """Refuse biases, and experts that end before the last layer."""
+    """Refuse an ERNIE model that has biases, or whose last layers have no experts."""
     num_layers = config.integer("num_hidden_layers")
     must_be_false("use_bias")(config)
     last = config.document.get("moe_layer_end_index", -1)
@@ -89,7 +92,10 @@ def _llama4_interval(config: Config) -> int:
 
 
 def _llama4_chunks(config: Config) -> dict[str, Any]:
-    """Return attention within chunks as windows under which a query sees as many keys on average: half a chunk."""
+    """Return attention within chunks as windowed attention, with windows of half a chunk.
+
+    A query then attends to as many keys on average.
+    """
     num_layers, kinds = config.integer("num_hidden_layers"), config.words("layer_types")
     chunk = config.count("attention_chunk_size", default=8192)
     if kinds is not None:
@@ -185,7 +191,7 @@ def _every_layer(config: Config) -> dict[str, Any]:
 
 
 def _own_indexers(config: Config) -> dict[str, Any]:
-    """Refuse layers that share the indexer that chooses the keys of a query."""
+    """Refuse a model in which several layers share one indexer, which selects the keys of a query."""
     kinds = config.words("indexer_types") or ()
     if "shared" in kinds or config.integer("index_topk_freq", default=1) > 1 or config.has("index_topk_pattern"):
         field = next(key for key in ("indexer_types", "index_topk_freq", "index_topk_pattern") if config.has(key))
@@ -194,7 +200,10 @@ def _own_indexers(config: Config) -> dict[str, Any]:
 
 
 def _leading_dense(config: Config) -> int:
-    """Return the number of leading layers with an ordinary block, by the list of kinds or its older key."""
+    """Return the number of leading layers with a dense feed-forward block.
+
+    It is read from the list of layer kinds, or from its older key.
+    """
     kinds = config.words("mlp_layer_types")
     if kinds is None:
         return config.count("first_k_dense_replace", default=1)
@@ -210,7 +219,7 @@ def _v32_dense(config: Config) -> int:
 
 
 def _deepseek_experts(num_dense_layers: Read, *, router_bias: bool = True) -> Read:
-    """Return a reader of the experts, which a small model of the family has none of."""
+    """Return a function that reads the experts; it reads none from a small, dense model of the family."""
     read = experts(
         num_dense_layers=num_dense_layers,
         num_shared_experts=stated("n_shared_experts", "num_shared_experts"),
@@ -251,7 +260,7 @@ def _deepseek(read_experts: Read, **checks: Read) -> Table:
 
 
 def _kimi_attention(config: Config) -> dict[str, Any]:
-    """Return the linear attention of Kimi, and the number of layers that have it."""
+    """Return the linear attention of a Kimi model, and the number of layers that have it."""
     inner = config.inner("linear_attn_config") or Config({"model_type": config.model_type})
     kinds, listed = config.words("layer_types"), inner.numbers("kda_layers")
     if kinds is None and not listed:
@@ -287,7 +296,10 @@ def _gated_delta_layers(config: Config) -> int:
 
 
 def _linear_layers(config: Config, unlisted: Callable[[int], int]) -> int:
-    """Return the number of layers that a list calls linear, or the number for a model without a list."""
+    """Return the number of layers with linear attention.
+
+    It is counted in the list of layer kinds; for a model without such a list, ``unlisted`` returns it.
+    """
     num_layers, kinds = config.integer("num_hidden_layers"), config.words("layer_types")
     return kinds[:num_layers].count("linear_attention") if kinds else unlisted(num_layers)
 

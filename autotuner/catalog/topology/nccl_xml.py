@@ -1,7 +1,7 @@
-"""The XML of a node that NCCL reads from ``NCCL_TOPO_FILE`` and writes to ``NCCL_TOPO_DUMP_FILE``.
+"""Reader of the XML description of a node that NCCL reads from ``NCCL_TOPO_FILE`` or writes to ``NCCL_TOPO_DUMP_FILE``.
 
-``cpu`` stands for a NUMA node, ``pci`` for a bridge or a device, ``gpu``, ``nic`` and ``net`` for the use of a device
-(src/graph/xml.cc of NCCL 2.22).
+An element ``cpu`` is a NUMA node, ``pci`` is a bridge or a device, and ``gpu``, ``nic`` and ``net`` are the functions
+of a device (src/graph/xml.cc of NCCL 2.22).
 """
 
 from __future__ import annotations
@@ -15,41 +15,41 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.network import Groups, Port, PortPath, Wiring
 
 _NVSWITCH = "0x068000"
-"""The PCI class of a bridge, which NVLinks to a switch have as ``tclass``."""
+"""PCI class of a bridge. NVLinks to an NVSWITCH have this class in their attribute ``tclass``."""
 
 _INTEL_BY_MODEL = ((0xCF, 40e9), (0x8F, 22e9), (0x55, 10e9), (0, 6e9))
 _SOCKETS_BY_VENDOR = {"AuthenticAMD": 16e9, "CentaurHauls": 6e9}
 _SOCKETS_BY_ARCHITECTURE = {"arm64": 6e9, "ppc64": 32e9}
-"""Bytes per second between two sockets by the least model, by vendor and by architecture, as NCCL 2.22 has them:
-ncclTopoGetInterCpuBw of src/graph/topo.cc, and ERP_QPI_BW, SRP_QPI_BW, SKL_QPI_BW, BDW_QPI_BW, AMD_BW, ARM_BW, P9_BW of
-src/graph/topo.h."""
+"""Bytes per second between two sockets, by vendor and architecture, and for Intel by the smallest model number. The
+values are those of NCCL 2.22: ncclTopoGetInterCpuBw of src/graph/topo.cc, and ERP_QPI_BW, SRP_QPI_BW, SKL_QPI_BW,
+BDW_QPI_BW, AMD_BW, ARM_BW, P9_BW of src/graph/topo.h."""
 
 _SLOWEST_PORT_SHARE = 0.5
-"""A port slower than this share of the fastest is for other things: 1 Gbit/s beside 200 Gbit/s."""
+"""Share of the fastest port's rate. Slower ports are not used for training, such as 1 Gbit/s next to 200 Gbit/s."""
 
 _DEEPEST = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Element:
-    """An element of the file, with those around it."""
+    """An element of the XML file, with the elements that contain it."""
 
     tag: str
     number: int
-    """Line number, from 1."""
+    """Line number of the element in the file, from 1."""
     attributes: Mapping[str, str]
     inside: tuple[_Element, ...] = field(default=(), repr=False)
-    """The elements around it, the outermost first."""
+    """Elements that contain this one, the outermost first."""
 
     def around(self, tag: str) -> _Element | None:
-        """Return the outermost element of that kind that it lies in."""
+        """Return the outermost element with this tag that contains this one; None if there is none."""
         return next((each for each in self.inside if each.tag == tag), None)
 
     def whole(self, name: str, default: int | None = None) -> int:
-        """Return a whole number of an attribute, decimal or with 0x.
+        """Return the whole number in an attribute, which is decimal or begins with 0x.
 
         Raises:
-            InvalidInput: It has none, and there is no default.
+            InvalidInput: The attribute is not a whole number, or it is missing and there is no default.
         """
         text = self.attributes.get(name)
         if text is None and default is not None:
@@ -93,7 +93,10 @@ def read_nccl_xml(text: str) -> Topology:
 
 # ---------------------------------------------------------------- elements with their lines
 def _elements(text: str) -> list[_Element]:
-    """Return all elements in the order in which they begin; expat knows their lines, and no entity is expanded."""
+    """Return all elements in the order in which they begin.
+
+    The expat parser knows their line numbers, and no XML entity is expanded.
+    """
     parser, found, open_ = expat.ParserCreate(), list[_Element](), list[_Element]()
 
     def begin(tag: str, attributes: dict[str, str]) -> None:
@@ -121,7 +124,7 @@ def _elements(text: str) -> list[_Element]:
 
 
 def _of_one_host(elements: list[_Element]) -> list[_Element]:
-    """Return those of the first host, where several nodes were written into one file."""
+    """Return the elements of the first host, if several nodes were written into one file."""
     hosts = [each.attributes["host_hash"] for each in elements if each.tag == "cpu" and "host_hash" in each.attributes]
     if len(set(hosts)) < 2:
         return elements
@@ -130,7 +133,7 @@ def _of_one_host(elements: list[_Element]) -> list[_Element]:
 
 
 def _by_number(elements: list[_Element]) -> dict[int, _Element]:
-    """Return the accelerators by their numbers."""
+    """Return the elements of the accelerators, by accelerator number."""
     gpus: dict[int, _Element] = {}
     for element in (each for each in elements if each.tag == "gpu"):
         number = element.whole("dev", len(gpus))
@@ -146,7 +149,7 @@ def _by_number(elements: list[_Element]) -> dict[int, _Element]:
 
 # ---------------------------------------------------------------- what accelerators share
 def _nvlinks(elements: list[_Element], gpus: Mapping[int, _Element]) -> Groups:
-    """Return the accelerators that NVLinks join, to each other or to the same switches."""
+    """Return the groups of accelerators that NVLinks join, directly or through the same switches."""
     by_bus = {_bus(gpu): number for number, gpu in gpus.items()}
     numbers = {id(gpu): number for number, gpu in gpus.items()}
     pairs: list[tuple[object, object]] = []
@@ -163,7 +166,10 @@ def _nvlinks(elements: list[_Element], gpus: Mapping[int, _Element]) -> Groups:
 
 
 def _mesh(gpus: Mapping[int, _Element], elements: list[_Element]) -> tuple[int, tuple[str, ...]]:
-    """Return the peers of each accelerator where each has as many NVLinks to every other one, and a note."""
+    """Return the number of peers of each accelerator in an NVLink mesh, and a note.
+
+    In a mesh, each accelerator has as many NVLinks to every other one; otherwise the number is 0.
+    """
     buses = {_bus(gpu) for gpu in gpus.values()}
     links = [each for each in elements if each.tag == "nvlink" and each.attributes.get("target", "").lower() in buses]
     counts, peers = {link.whole("count", 1) for link in links}, len(gpus) - 1
@@ -178,7 +184,10 @@ def _bus(gpu: _Element) -> str:
 
 # ---------------------------------------------------------------- rates
 def _ports(elements: list[_Element], gpus: Mapping[int, _Element]) -> tuple[Port, ...]:
-    """Return the ports that are nearest to some accelerator; slow ones are for other things."""
+    """Return the network ports that are nearest to some accelerator.
+
+    Slow ports are left out, because they are not for training.
+    """
     nets = [each for each in elements if each.tag == "net"]
     speeds_mbit = {id(net): net.whole("speed", 0) for net in nets}
     fastest = max(speeds_mbit.values(), default=0)
@@ -196,13 +205,19 @@ def _path(net: _Element, gpu: _Element) -> PortPath:
 
 
 def _pcie_bandwidth(gpus: Mapping[int, _Element]) -> float | None:
-    """Return bytes per second of the slowest accelerator's PCIe, one direction; None where one of them does not say."""
+    """Return the bytes per second of the slowest accelerator's PCIe link, in one direction.
+
+    None if any accelerator does not state its rate.
+    """
     rates = [_pcie_rate(gpu.inside[-1]) if gpu.inside else 0.0 for gpu in gpus.values()]
     return min(rates) or None
 
 
 def _pcie_rate(device: _Element) -> float:
-    """Return bytes per second of ``16.0 GT/s PCIe`` and a width, with 8b/10b coding below 8 GT/s, else 128b/130b."""
+    """Return the bytes per second of a PCIe link, from its rate such as ``16.0 GT/s PCIe`` and its number of lanes.
+
+    The coding is 8b/10b below 8 GT/s, otherwise 128b/130b.
+    """
     speed = next(iter(device.attributes.get("link_speed", "").split()), "0")
     where = f"line {device.number}"
     try:
@@ -215,7 +230,7 @@ def _pcie_rate(device: _Element) -> float:
 
 
 def _socket_bandwidth(elements: list[_Element]) -> float:
-    """Return bytes per second between sockets, by the first processor that names its kind."""
+    """Return the bytes per second between sockets, for the first processor whose vendor or architecture is known."""
     for cpu in (each for each in elements if each.tag == "cpu"):
         vendor, architecture = cpu.attributes.get("vendor", ""), cpu.attributes.get("arch", "")
         if vendor == "GenuineIntel":

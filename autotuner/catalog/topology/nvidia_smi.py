@@ -1,7 +1,8 @@
-"""The output of ``nvidia-smi topo -m``: a matrix of the connections of GPUs and network ports of a node.
+"""Reader of the output of ``nvidia-smi topo -m``: a matrix of the connections of GPUs and network ports of a node.
 
-Its words, from the legend that it prints: NV# a set of # NVLinks, PIX at most one PCIe bridge, PXB several of them, PHB
-a PCIe host bridge, NODE several of these in one NUMA node, SYS (SOC before driver 390) the link between NUMA nodes.
+Its words, from the legend that the command prints: NV# means # NVLinks, PIX at most one PCIe bridge, PXB several PCIe
+bridges, PHB a PCIe host bridge, NODE several host bridges in one NUMA node, SYS (SOC before driver 390) the link
+between NUMA nodes.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ _WORDS = ("X", *_IN_A_SOCKET, "SYS", "SOC")
 _PATHS: Mapping[str, PortPath] = {"PIX": "pcie_switch", "PXB": "pcie_switch", "PHB": "host_bridge", "NODE": "numa_node"}
 
 _Between: TypeAlias = Mapping[tuple[int | str, int | str], str]
-"""The cell of two devices: GPUs by their numbers, others by their names."""
+"""Connections by pair of devices. A GPU is given by its number, another device by its name."""
 
 _MOST_DEVICES = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """A line of the matrix."""
+    """A line of the matrix, for one device."""
 
     number: int
     """Line number in the text, from 1."""
     cells: tuple[str, ...]
-    """The connection of its device with each device, in the order of the head."""
+    """Connections of the line's device with each device, in the order of the header."""
     numa_nodes: str
-    """NUMA nodes near to it, as the line has them; empty if the line has none."""
+    """NUMA nodes near the device, as the line states them; empty if it states none."""
 
 
 def is_nvidia_smi(text: str) -> bool:
@@ -87,7 +88,7 @@ def read_nvidia_smi(text: str) -> Topology:
 
 
 def _matrix(lines: list[str]) -> tuple[list[str], dict[str, _Row]]:
-    """Return devices in the order of the head, and the line of each."""
+    """Return the device names in the order of the header, and the line of each device."""
     heads = (number for number, line in enumerate(lines) if line.split()[:1] == ["GPU0"])
     start = next((number for number in heads if "X" not in lines[number].split()), None)
     if start is None:
@@ -135,28 +136,34 @@ def _is_nvlink(cell: str) -> bool:
 
 
 def _pairs(between: _Between, joins: Callable[[str], bool]) -> Iterator[tuple[object, object]]:
-    """Yield the devices that the cell between them joins."""
+    """Yield the pairs of devices whose connection satisfies ``joins``."""
     return (pair for pair, cell in between.items() if joins(cell))
 
 
 def _socket_pairs(between: _Between, numa_nodes: Mapping[int, str]) -> Iterator[tuple[object, object]]:
-    """Yield GPUs and devices of one socket, and GPUs with the NUMA nodes of their lines.
+    """Yield pairs of a GPU with a device or a NUMA node of its socket.
 
-    A device that is near to two GPUs tells that of those that NVLink joins.
+    A device that is near two GPUs shows that both have the same socket, even if NVLink joins them.
     """
     yield from _pairs(between, _IN_A_SOCKET.__contains__)
     yield from ((gpu, f"NUMA node {near}") for gpu, near in numa_nodes.items() if near.isdecimal())
 
 
 def _ports(between: _Between, devices: list[str], numbers: range, lines: list[str]) -> tuple[Port, ...]:
-    """Return the ports that are nearest to some GPU, by their names in the key that is printed below the matrix."""
+    """Return the ports that are nearest to some GPU.
+
+    Their names are read from the legend below the matrix.
+    """
     names = {found[1]: found[2] for line in lines if (found := _PORT_NAME.match(line))}
     paths = {each: {gpu: _PATHS.get(between[gpu, each], "sockets") for gpu in numbers} for each in devices}
     return nearest_ports({names.get(each, each): path for each, path in paths.items()})
 
 
 def _mesh(between: _Between, groups: Groups) -> tuple[int, tuple[str, ...]]:
-    """Return the peers of each GPU where it has as many NVLinks to every other one, and a note."""
+    """Return the number of peers of each GPU in an NVLink mesh, and a note.
+
+    In a mesh, each GPU has as many NVLinks to every other one; otherwise the number is 0.
+    """
     counts = {_num_nvlinks(between[pair]) for group in groups for pair in permutations(group, 2)}
     if 0 in counts:
         return 0, ("NVLink does not join every pair of GPUs: other GPUs forward the data of some pairs",)

@@ -1,4 +1,4 @@
-"""Reads any file that describes a topology, told apart by its look, and our own JSON."""
+"""Reads any topology file, whose kind is recognised by its content, and our own JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.network import Network, Wiring
 
 MAX_CHARACTERS = 2_000_000
-"""Maximum size of one file; a topology.conf of 10,000 nodes that are named one by one has a tenth of that."""
+"""Maximum number of characters in one file. A topology.conf that names 10,000 nodes one by one has a tenth of that."""
 
 _PARTS = {"network": Network, "wiring": Wiring}
 
@@ -48,7 +48,7 @@ def read_topology(text: str) -> Topology:
 
 
 def _read_json(text: str) -> Topology:
-    """Read ``{"network": {...}, "wiring": {...}}``, or the fields of one of them alone."""
+    """Read our own JSON: ``{"network": {...}, "wiring": {...}}``, or only the fields of one of these."""
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:

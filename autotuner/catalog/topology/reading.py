@@ -1,4 +1,4 @@
-"""A reading: what files say together of a network or a node, and a cluster with it."""
+"""TopologyReading: the network or node that several files describe together, and a cluster with it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class TopologyRequest:
     files: Annotated[
         tuple[Annotated[str, Field(max_length=MAX_CHARACTERS)], ...], Field(min_length=1, max_length=_MOST_FILES)
     ]
-    """Texts of files: the output of `nvidia-smi topo -m`, a NCCL_TOPO_FILE, Slurm's topology.conf or topology.yaml, or
-    JSON; each describes another part."""
+    """Texts of files, each of which describes another part: the output of `nvidia-smi topo -m`, a NCCL_TOPO_FILE,
+    Slurm's topology.conf or topology.yaml, or JSON."""
     cluster: Named[Cluster] | None = None
-    """Cluster that the files describe: its name, or all of it; null: the files are read alone."""
+    """Cluster that the files describe, as a name or an object; null: the files are only read."""
 
 
 @value
@@ -37,21 +37,21 @@ class TopologyReading:
     """The network and the wiring that topology files describe, and the given cluster with both."""
 
     read: tuple[str, ...]
-    """The kinds of the files, in words."""
+    """Kinds of the files that were read, in words."""
     network: Network | None
     """Network between the nodes; null if no file describes it."""
     wiring: Wiring | None
     """Wiring of the accelerators of a node; null if no file describes it."""
     num_accelerators: int | None
-    """Number of accelerators of a node; null if no file gives it."""
+    """Number of accelerators of a node; null if no file states it."""
     num_nodes: int
-    """Nodes that the files name; 0 where they name none."""
+    """Number of nodes that the files name; 0 if they name none."""
     nodes: tuple[str, ...]
-    """The first of these, in the order in which those below one switch follow each other."""
+    """Names of the first nodes. Nodes below the same switch follow each other."""
     notes: tuple[str, ...]
-    """Notes on what was assumed, averaged or left out."""
+    """Notes about values that were assumed, averaged or left out."""
     cluster: Cluster | None
-    """The given cluster with all of it; null where none was given."""
+    """Given cluster with the network and the wiring of the files; null if no cluster was given."""
 
     @classmethod
     def of(cls, files: Sequence[Topology], cluster: Cluster | None) -> Self:

@@ -1,9 +1,10 @@
-"""Slurm's ``topology.conf`` and ``topology.yaml``: switches with nodes or switches below them, or blocks of nodes.
+"""Reader of Slurm's ``topology.conf`` and ``topology.yaml``: trees of switches and nodes, or blocks of nodes.
 
-topology.conf(5) and topology.yaml(5) of Slurm 25.05. In ``topology.conf``, lines of ``SwitchName=s0 Nodes=node[0-15]``
-or ``BlockName=b0 Nodes=node[01-18]``, names of parameters count in any case, ``#`` begins a comment, and LinkSpeed is
-in units of the reader's choice and used for nothing. ``topology.yaml`` is a list of topologies, each a tree of
-switches, blocks of nodes, or flat; the cluster's default is read, else the first.
+The formats are those of the manual pages topology.conf(5) and topology.yaml(5) of Slurm 25.05. ``topology.conf`` has
+lines such as ``SwitchName=s0 Nodes=node[0-15]`` or ``BlockName=b0 Nodes=node[01-18]``. Names of parameters may have
+upper and lower case, ``#`` begins a comment, and LinkSpeed has no defined unit and is ignored. ``topology.yaml`` is a
+list of topologies; each is a tree of switches, blocks of nodes, or flat. The cluster's default topology is read;
+without a default, the first one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.network import Network, Tier
 
 _MOST_NAMES = 200_000
-"""Names of one list, and of one file; the largest clusters have a tenth of that."""
+"""Maximum number of names in one list and in one file. The largest clusters have a tenth of that."""
 
 # ---------------------------------------------------------------- lists of names: node[01-18,20],login1
 _PART = re.compile(r"(?:[^,\[\]\s]|\[[^\[\]]*\])+")
@@ -55,7 +56,7 @@ def names_of(text: str, where: str) -> tuple[str, ...]:
 
 
 def _numbers(inside: str, where: str) -> Iterator[str]:
-    """Yield each number of a pair of brackets, with as many digits as the first of its range."""
+    """Yield each number inside a pair of brackets, with as many digits as the first number of its range."""
     for each in inside.split(","):
         found = _RANGE.match(each.strip())
         if found is None:
@@ -68,31 +69,31 @@ def _numbers(inside: str, where: str) -> Iterator[str]:
 
 # ---------------------------------------------------------------- switches, and the tiers that they make
 _TIER_NAMES = ("leaf", "spine", "core")
-"""Names of the tiers, from the switches of the nodes upwards; a higher tier is named by its number."""
+"""Names of the levels of switches, from the switches of the nodes upwards. Higher levels are named by their number."""
 
 _UNTOLD = "how much a switch passes up is not given: taken as all that it gets"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Switch:
-    """A switch, or a block of nodes."""
+    """A switch, or a block of nodes, as the file describes it."""
 
     name: str
     number: int
-    """Line number, from 1."""
+    """Line number in the file, from 1."""
     nodes: tuple[str, ...] = ()
-    """Plugged into it."""
+    """Names of the nodes that are plugged into the switch."""
     children: tuple[str, ...] = ()
-    """Switches below it, by name."""
+    """Names of the switches below this one."""
 
 
 def _tree(kind: FileKind, name: str, switches: Iterable[_Switch]) -> Topology:
-    """Return the tiers that switches make: those that nodes are plugged into are the first, those above these the next.
+    """Return the levels of switches: first the switches that nodes are plugged into, then those above them.
 
-    Where switches of a tier differ in size, all are taken to be as large as the largest.
+    If the switches of a level differ in size, all of them are assumed to be as large as the largest.
 
     Raises:
-        InvalidInput: A switch is named twice, or is not there, or lies below itself; a node lies below two.
+        InvalidInput: A switch is named twice, is missing, or is below itself; or a node is below two switches.
     """
     by_name = _by_name(switches)
     heights = _heights(by_name)
@@ -110,16 +111,18 @@ def _tree(kind: FileKind, name: str, switches: Iterable[_Switch]) -> Topology:
 
 
 def _blocks(kind: FileKind, name: str, blocks: Iterable[_Switch], sizes: tuple[int, ...]) -> Topology:
-    """Return the tiers that blocks of nodes make: a block, and as many of them as the sizes after the first say.
+    """Return the levels of switches for blocks of nodes: one level of blocks, and one for each larger size.
 
     Args:
         kind: The kind of file.
         name: The network's name in answers.
-        blocks: With their nodes.
-        sizes: Nodes that Slurm plans by, of a block and of larger ones; a block may have spare nodes above the first.
+        blocks: The blocks with their nodes.
+        sizes: Numbers of nodes in a block and in larger groups, for Slurm's scheduling. A block may have spare nodes in
+            addition to the first size.
 
     Raises:
-        InvalidInput: A block is named twice or has no nodes, a node lies in two, a size is no multiple of the first.
+        InvalidInput: A block is named twice or has no nodes, a node is in two blocks, or a size is not a multiple of
+            the first size.
     """
     by_name = _by_name(blocks)
     _require_one_place(by_name)
@@ -139,7 +142,10 @@ def _blocks(kind: FileKind, name: str, blocks: Iterable[_Switch], sizes: tuple[i
 
 
 def _by_name(switches: Iterable[_Switch]) -> dict[str, _Switch]:
-    """Return the switches by name. They are made one by one, so that no file makes more nodes than there are."""
+    """Return the switches by name.
+
+    The names are counted on the way, so that a file with too many names is refused early.
+    """
     by_name: dict[str, _Switch] = {}
     num_names = 0
     for switch in switches:
@@ -169,7 +175,7 @@ def _require_one_place(by_name: Mapping[str, _Switch]) -> None:
 
 
 def _heights(by_name: Mapping[str, _Switch]) -> dict[str, int]:
-    """Return the number of switches below each on the longest way down."""
+    """Return for each switch the number of switches below it on the longest path down."""
     parents: dict[str, str] = {}
     for switch in by_name.values():
         for child in switch.children:
@@ -195,7 +201,7 @@ def _heights(by_name: Mapping[str, _Switch]) -> dict[str, int]:
 
 
 def _nodes_below(by_name: Mapping[str, _Switch], roots: list[str]) -> Iterator[str]:
-    """Yield the nodes below some switches, those of one child after those of another."""
+    """Yield the names of all nodes below some switches, child after child."""
     open_ = roots[::-1]
     while open_:
         switch = by_name[open_.pop()]
@@ -204,7 +210,10 @@ def _nodes_below(by_name: Mapping[str, _Switch], roots: list[str]) -> Iterator[s
 
 
 def _tier_sizes(by_name: Mapping[str, _Switch], heights: Mapping[str, int]) -> list[int]:
-    """Return nodes below a switch of each tier that joins any, as if all its switches were as large as the largest."""
+    """Return the number of nodes below a switch of each level.
+
+    All switches of a level are assumed to be as large as the largest.
+    """
     sizes: list[int] = []
     for height in range(max(heights.values()) + 1):
         own = [by_name[name] for name, found in heights.items() if found == height]
@@ -216,7 +225,7 @@ def _tier_sizes(by_name: Mapping[str, _Switch], heights: Mapping[str, int]) -> l
 
 
 def _uneven(by_name: Mapping[str, _Switch]) -> Iterator[str]:
-    """Yield a note where some of the lowest switches have fewer nodes than others."""
+    """Yield a note if some of the lowest switches have fewer nodes than others."""
     counts = sorted({len(switch.nodes) for switch in by_name.values() if switch.nodes})
     if len(counts) > 1:
         yield f"the lowest switches have {counts[0]} to {counts[-1]} nodes: all are taken to have {counts[-1]}"
@@ -254,7 +263,10 @@ def read_slurm_conf(text: str) -> Topology:
 
 
 def _conf_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield lines that are not empty, with the numbers of the first of those that a backslash joins."""
+    """Yield the lines that are not empty, each with its number.
+
+    Lines that a backslash joins are one line with the number of the first.
+    """
     begun, first = "", 0
     for number, line in enumerate([*text.splitlines(), ""], 1):
         content = line.partition("#")[0].rstrip()
@@ -292,7 +304,10 @@ def _conf_switch(named: str, number: int, values: Mapping[str, str]) -> _Switch:
 
 
 def _block_sizes(number: int, text: str) -> tuple[int, ...]:
-    """Return the sizes. One size stands for all its multiples by powers of two, which change no prediction."""
+    """Return the block sizes that a line states.
+
+    If it states only one size, its multiples by powers of two are left out, because they change no prediction.
+    """
     parts = text.split(",")
     if not all(part.isascii() and part.isdigit() and 0 < len(part) < 7 for part in parts):
         raise InvalidInput(f"line {number}", text, "must be numbers of nodes", "18,36")
@@ -303,7 +318,8 @@ def _block_sizes(number: int, text: str) -> tuple[int, ...]:
 _KINDS = ("tree", "block", "flat")
 
 _DEEPEST = 20
-"""Brackets in brackets; the parser takes long for many more, and no file has more than a handful."""
+"""Maximum depth of nested brackets. The parser is slow for deeper nesting, and no real file has more than a few
+levels."""
 
 
 def is_slurm_yaml(text: str) -> bool:
@@ -329,7 +345,7 @@ def read_slurm_yaml(text: str) -> Topology:
 
 
 def _read_kind(kind: str, name: str, node: yaml.Node) -> Topology:
-    """Return one topology from the node below the name of its kind."""
+    """Return the topology that the YAML node describes; the key above the node names the kind of topology."""
     if kind == "tree":
         return _tree(FileKind.SLURM_YAML, name, _yaml_switches(_field(node, "switches"), "switch"))
     if kind == "block":
@@ -365,7 +381,10 @@ def _kind(chosen: dict[str, yaml.Node]) -> str:
 
 
 def _document(text: str) -> yaml.Node:
-    """Return the root of the document, with lines; only texts are made of it, and anchors are not expanded."""
+    """Return the root node of the YAML document, with line numbers.
+
+    All values are read as texts, and anchors are not expanded.
+    """
     depth = deepest = 0
     for each in text:
         depth += (each in "[{") - (each in "]}")

@@ -12,13 +12,13 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.network import Groups, Network, Port, PortPath, Wiring
 
 _MOST_NVLINKS = 18
-"""An accelerator has no more of them: NVLink 4 and 5, NVIDIA Hopper and Blackwell data sheets."""
+"""Maximum number of NVLinks of one accelerator: NVLink 4 and 5, NVIDIA Hopper and Blackwell data sheets."""
 
 _FIRST_OF_PCIE_5 = 60e9
-"""Bytes per second that 16 lanes of PCIe 5 pass and those of PCIe 4 do not."""
+"""Bytes per second that only PCIe 5 reaches: 16 lanes of PCIe 5 are faster, 16 lanes of PCIe 4 are slower."""
 
 _PATHS: tuple[PortPath, ...] = ("pcie_switch", "host_bridge", "numa_node", "sockets")
-"""The nearest first."""
+"""Paths between a port and an accelerator, the nearest first."""
 
 
 class FileKind(Enum):
@@ -36,22 +36,22 @@ class Topology:
     """The content of one topology file, or of several files that describe different parts of a cluster."""
 
     kind: FileKind
-    """The program that writes such files."""
+    """Kind of file, named after the program that writes it."""
     network: Network | None = None
-    """The network between nodes; None: the file does not say."""
+    """Network between the nodes; None if the file does not describe it."""
     wiring: Wiring | None = None
-    """The connections between the accelerators of a node; None: the file does not say."""
+    """Connections between the accelerators of a node; None if the file does not describe them."""
     num_accelerators: int | None = None
     """Number of accelerators of a node; None if the file does not give it."""
     nodes: tuple[str, ...] = ()
-    """Names of the nodes in the order in which those below one switch follow each other; empty: not told."""
+    """Names of the nodes. Nodes below the same switch follow each other. Empty if the file names none."""
     mesh_peers: int = 0
-    """Number of other accelerators that NVLinks join each one to without a switch; 0: joined by switches, or
-    unknown."""
+    """Number of other accelerators that NVLink connects each accelerator to without a switch. 0: a switch connects
+    them, or the number is not known."""
     nvlink_domain: int | None = None
-    """Accelerators that one NVLink domain joins across nodes; None: the file does not say."""
+    """Number of accelerators that one NVLink domain joins across nodes; None if the file does not state it."""
     notes: tuple[str, ...] = ()
-    """Assumptions, simplifications and omissions, sentences without full stops."""
+    """Assumptions, simplifications and omissions, as sentences without full stops."""
 
 
 def merged(topologies: Iterable[Topology]) -> Topology:
@@ -109,7 +109,10 @@ def on_cluster(topology: Topology, cluster: Cluster) -> Cluster:
 
 
 def _oversubscribed(network: Network, oversubscription: float) -> Network:
-    """Return the network with the cluster's oversubscription at its lowest switches, where no tier states one."""
+    """Return the network with the cluster's oversubscription at its lowest switches.
+
+    If the network states an oversubscription too, ``InvalidInput`` is raised.
+    """
     if oversubscription == 1.0 or not network.tiers:
         return network
     if any(tier.oversubscription > 1.0 for tier in network.tiers):
@@ -119,7 +122,10 @@ def _oversubscribed(network: Network, oversubscription: float) -> Network:
 
 
 def _with_domain(topology: Topology, cluster: Cluster) -> Cluster:
-    """Return the cluster with NVLink domains as large as the preset or the blocks, if it has domains of nodes."""
+    """Return the cluster with the NVLink domains of the preset or of the blocks.
+
+    Without a preset's domain, a cluster whose NVLink domain is one node stays as it is.
+    """
     if topology.nvlink_domain is not None:
         return replace(cluster, nvlink_domain=max(topology.nvlink_domain, cluster.accelerators_per_node))
     tiers = topology.network.tiers if topology.network else ()
@@ -129,9 +135,9 @@ def _with_domain(topology: Topology, cluster: Cluster) -> Cluster:
 
 
 def _with_intra_node_link(topology: Topology, wiring: Wiring, cluster: Cluster) -> Cluster:
-    """Return the cluster with the link that accelerators of a node have: its own, a mesh of NVLinks, or PCIe.
+    """Return the cluster with the link that connects the accelerators of a node: its own, an NVLink mesh, or PCIe.
 
-    PCIe is as fast as the file says, else as between accelerator and host.
+    PCIe has the bandwidth that the file states; otherwise that between accelerator and host.
     """
     if topology.mesh_peers:
         return replace(cluster, intra_node_link=replace(cluster.intra_node_link, mesh_peers=topology.mesh_peers))
@@ -143,7 +149,7 @@ def _with_intra_node_link(topology: Topology, wiring: Wiring, cluster: Cluster) 
 
 
 def _with_ports(cluster: Cluster, wiring: Wiring) -> Cluster:
-    """Return the cluster whose accelerators share the ports of their node, each as fast as the file says."""
+    """Return the cluster with the ports of its nodes, each as fast as the file states."""
     if not wiring.ports:
         return cluster
     rates = [port.bandwidth_bytes_per_s for port in wiring.ports if port.bandwidth_bytes_per_s is not None]
