@@ -1,1 +1,1 @@
-"""This machine: its devices, its processes, and the variables that its libraries obey."""
+"""Facts about the local machine: its devices, its processes, and the environment variables that its libraries read."""

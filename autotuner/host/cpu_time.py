@@ -1,4 +1,4 @@
-"""CPU time of this machine and of processes, by the kernel's counters (proc(5))."""
+"""Reads the CPU time of this machine and of single processes from the kernel's counters (proc(5))."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The facts about this machine and its software that trials record; collecting them does not import torch.
 
-Trials call it on their ranks, nodes of an engine before they start a trainer, the service to notice that its machine is
-no longer what it was: each fact has one name and one way to be read, so that two of them can be compared.
+The ranks of trials, the nodes of an engine and the service itself all read their facts here. Each fact has one name and
+is read in one way, so that two machines, or the same machine at two times, can be compared.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from importlib import metadata
 from pathlib import Path
 
 IMAGE = "AUTOTUNER_CONTAINER_IMAGE"
-"""Variable that says which container image a process runs in, since few runtimes tell their containers."""
+"""Environment variable that names the container image of a process, because few runtimes show it to their
+containers."""
 
 _PACKAGES = (
     "torch",
@@ -33,17 +34,19 @@ _PACKAGES = (
     "megatron-core",
     "deepspeed",
 )
-"""Installed packages that do a step's work; what is not installed is left out."""
+"""Packages whose versions are recorded because they do the work of a step; packages that are not installed are left
+out."""
 
 ALSO_RECORDED = "AUTOTUNER_ALSO_RECORDED"
-"""Variable that names others, with commas, that an operator wants to see with every measurement."""
+"""Environment variable in which an operator lists more variables to record with every measurement, separated by
+commas."""
 
 _LONGEST = 200
-"""Characters that are kept of a variable."""
+"""Maximum number of characters kept of one variable's value."""
 
 # Which variables of libraries are recorded with a measurement: those that are known to change what a step takes.
 #
-# A list of names and not of families: whatever else somebody keeps in a variable is nobody's business. Names are those
+# Each variable is listed by its full name, so that no other variable of the machine is ever recorded. Names are those
 # of the libraries' documentation and code, of places, addresses and secrets none.
 
 _BY_PREFIX = {
@@ -192,7 +195,7 @@ def settings_of_libraries(variables: Mapping[str, str]) -> dict[str, str]:
 def _machine_id() -> bytes:
     """Return the machine id that systemd or D-Bus created; empty if there is none, as in many images.
 
-    Source: machine-id(5), which asks programs to tell others no more than a keyed hash made with it.
+    Source: machine-id(5). It asks programs to publish only a keyed hash of the id, never the id itself.
     """
     return (_text(Path("/etc/machine-id")) or _text(Path("/var/lib/dbus/machine-id"))).encode()
 
@@ -224,7 +227,7 @@ def driver_version(folder: Path = Path("/")) -> str:
 
 
 def _image(variables: Mapping[str, str]) -> str:
-    """Return the container image that the operator or the engine names, else the one the container describes."""
+    """Return the container image that the operator or the engine names, else the image that its files name."""
     if said := variables.get(IMAGE):
         return said
     if found := re.search(r'^imageid="(\w+)"', _text(Path("/run/.containerenv")), re.MULTILINE):
@@ -242,7 +245,7 @@ def _system() -> str:
 
 
 def _quota() -> str:
-    """Cores' worth of time that the control group gets; empty without a limit.
+    """Return the number of cores whose time the control group may use; empty without a limit.
 
     Source: cgroup-v2.rst of the kernel, ``cpu.max``: quota and period in microseconds, or ``max``.
     """
@@ -251,20 +254,23 @@ def _quota() -> str:
 
 
 def _lowest_mhz(cpu: Path) -> str:
-    """The lowest of the cores' highest clocks: ranks wait for the slowest core."""
+    """Return the lowest of all cores' maximum clocks in MHz, since ranks wait for the slowest core.
+
+    Empty if unknown.
+    """
     limits = [_text(path) for path in cpu.glob("cpu[0-9]*/cpufreq/scaling_max_freq")]
     khz = [int(limit) for limit in limits if limit.isdecimal()]
     return str(min(khz) // 1000) if khz else ""
 
 
 def _chosen(path: Path) -> str:
-    """The word in brackets: how the kernel shows which of several is in force."""
+    """Return the word in brackets in a kernel file: the kernel marks the active one of several settings in this way."""
     found = re.search(r"\[(\w+)\]", _text(path))
     return found.group(1) if found else ""
 
 
 def _text(path: Path) -> str:
-    """Return the text of a kernel file without its end; empty if it is missing or unreadable."""
+    """Return the text of a kernel file without surrounding white space; empty if the file is missing or unreadable."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:

@@ -1,8 +1,9 @@
-"""Supervises a command: starts it under its limits, and outlives every process that it started.
+"""Supervises a command: starts it under its limits, and ends every process that it started before it exits itself.
 
-A program of its own, of the standard library alone, run by file name. Whatever becomes an orphan below it becomes its
-child (``PR_SET_CHILD_SUBREAPER``, prctl(2)), so that a process that left its session and cleared its environment is
-found and ended like any other. It is told to end when whoever started it dies (``PR_SET_PDEATHSIG``).
+This is a separate program that imports only the standard library and is started by its file name. A process whose
+parent died becomes a child of the supervisor (``PR_SET_CHILD_SUBREAPER``, prctl(2)). The supervisor therefore finds and
+ends it even if it left its session and cleared its environment. The kernel sends the supervisor a signal to end when
+the process that started it dies (``PR_SET_PDEATHSIG``).
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from collections.abc import Sequence
 from types import FrameType
 
 CANNOT_START = 127
-"""Exit code where the program could not be started, as a shell has it; what was wrong stands in the log."""
+"""Exit code when the program could not be started, as in a shell; the log says why."""
 
 _PDEATHSIG = 1
 _CHILD_SUBREAPER = 36
 _GRACE_S = 3.0
-"""Time that remaining processes get to leave after SIGTERM; a launcher may end them earlier."""
+"""Seconds that the remaining processes get to exit after SIGTERM; a launcher may kill them earlier."""
 
 _POLL_S = 0.02
 
@@ -94,7 +95,7 @@ def end_descendants() -> None:
 
 
 def _become(command: Sequence[str], limit_bytes: int) -> None:
-    """Turn this process into the command."""
+    """Replace this process with the command (exec), under its memory limit."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         if limit_bytes:
@@ -109,7 +110,7 @@ def _become(command: Sequence[str], limit_bytes: int) -> None:
 
 
 def _wait_for(child: int) -> int:
-    """The exit status of one child, while others, which it left behind, are reaped."""
+    """Wait for one child and return its exit status; meanwhile, reap every other child that ends."""
     while True:
         pid, status = os.waitpid(-1, 0)
         if pid == child:
@@ -117,7 +118,7 @@ def _wait_for(child: int) -> int:
 
 
 def _leave_as(code: int) -> int:
-    """The code, or the death that a negative one stands for, without another core dump."""
+    """Return the exit code; if it is negative, die of that signal instead, without writing a second core dump."""
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if -code not in (signal.SIGKILL, signal.SIGSTOP):
@@ -127,7 +128,7 @@ def _leave_as(code: int) -> int:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """Asked to end, or left alone."""
+    """Handle a signal that asks this process to end: end all descendants, then exit."""
     del frame
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     end_descendants()

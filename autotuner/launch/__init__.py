@@ -1,1 +1,1 @@
-"""Adapters of the Launcher port, and what this machine has."""
+"""Runs trials: the implementations of the ``Launcher`` port, and what they know about this machine."""

@@ -112,15 +112,16 @@ def launcher_work() -> Iterator[None]:
 # One attempt at a trial: what it is for, and the processes that do it. ``follow`` drives both.
 
 ATTEMPT_ID = "AUTOTUNER_ATTEMPT_ID"
-"""Environment variable that every process of an attempt inherits, wherever in the process tree it ends up; a process
-that was forked shows it filled up with spaces."""
+"""Environment variable with the attempt's id. Every process of the attempt inherits it, at any depth of the process
+tree. A process that was forked shows the id padded with spaces."""
 
 LEFT_ALONE = ("shutdown", "lease_lost")
-"""Reasons to stop that leave an engine's job alone: the next worker of the trial finds it again."""
+"""Reasons to stop that do not end an engine's job: the next worker of the trial finds the job again."""
 
 Ending = Stopped | Literal["measured", "timeout", "ended", "abandoned"]
-"""Reason why an attempt is ended: the watcher's wish, a complete result, the time limit, ranks that failed or are gone,
-or an error of the caller that follows it."""
+"""Reason why an attempt ends: a stop that the watcher requested, a complete measurement (``measured``), the time limit
+(``timeout``), ranks that failed or are gone (``ended``), or an error in the code that follows the attempt
+(``abandoned``)."""
 
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
@@ -148,12 +149,13 @@ class AttemptEnd:
     deaths: Sequence[Death] = ()
     """Ranks that died of themselves, in the order in which they were found."""
     rank_logs: Mapping[int, str] = field(default_factory=dict)
-    """The last of each rank's standard error, as far as there is one."""
+    """The last lines of each rank's standard error, for the ranks that wrote any."""
     log: str = ""
     """The last lines that the process that started the ranks printed."""
     timed_out: bool = False
     oom_killed: bool = False
-    """An out-of-memory killer struck meanwhile; so a rank that SIGKILL ended ran out of memory."""
+    """True if an out-of-memory killer acted during the attempt. A rank that died of SIGKILL is then judged to be out of
+    memory."""
 
 
 class Work(Protocol[Result_co]):
@@ -196,7 +198,7 @@ class Ranks(Protocol):
     """The processes of one attempt: forked on this machine, below a node process on it, or in an engine's job."""
 
     peers_s: float
-    """Seconds that the other ranks get to report what they saw, once the reason of one rank's failure is known."""
+    """Seconds that the other ranks get to report their errors after the cause of one rank's failure is known."""
 
     def has_ended(self) -> bool:
         """Return True if all ranks are gone, or if nothing is left that could start or observe them."""

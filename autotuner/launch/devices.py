@@ -1,4 +1,4 @@
-"""The devices of this machine, each with one trial at a time: two would disturb each other's measurements."""
+"""Reserves the devices of this machine: each device runs one trial at a time, since two would disturb each other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from autotuner.launch.contract import CannotRun, TrialWatcher, launcher_work
 from autotuner.launch.this_machine import visible_gpus
 
 CORES = "cpu"
-"""Name of the one device that all cores form: trials on different cores share caches and the memory's bandwidth."""
+"""Name of the single device that all CPU cores form: trials on different cores share caches and memory bandwidth."""
 
 _POLL_S = 0.2
 
@@ -67,7 +67,7 @@ class DevicePool:
         return len(self._gpus())
 
     def _gpus(self) -> tuple[str, ...]:
-        """The driver is asked until it answers with one: asking starts a process."""
+        """Return the GPUs of this machine; once the driver has listed some, it is not asked again."""
         self._found_gpus = self._found_gpus or tuple(self._find_gpus())
         return self._found_gpus
 
@@ -115,7 +115,7 @@ class DevicePool:
         return devices
 
     def _try(self, names: Sequence[str], num_devices: int) -> tuple[str, ...] | None:
-        """Lock that many of the devices, or return None if fewer are free."""
+        """Lock ``num_devices`` of the named devices and return their names, or return None if fewer are free."""
         found: list[str] = []
         try:
             with self._mutex, launcher_work():
@@ -130,7 +130,7 @@ class DevicePool:
     def _said_of_holders(self, names: Sequence[str]) -> str:
         """Describe the other processes that hold the devices, and say if one is frozen.
 
-        A frozen process keeps its locks until somebody acts.
+        A frozen process keeps its locks until a person ends it.
         """
         if self._lock_folder is None:
             return ""
@@ -150,8 +150,8 @@ class DevicePool:
                 lock.acquire(blocking=False)
             except Timeout:
                 return False
-            with suppress(OSError):  # on a full disk whoever waits is not told which process has them
-                path.with_suffix(_HOLDER).write_text(str(os.getpid()))  # who tries a lock empties its file
+            with suppress(OSError):  # on a full disk, waiting launchers cannot read the holder's process id
+                path.with_suffix(_HOLDER).write_text(str(os.getpid()))  # trying a lock empties the lock file
         self._taken[name] = lock
         return True
 
@@ -167,7 +167,7 @@ def _file_name(device: str) -> str:
 
 
 def _holder(path: Path) -> int | None:
-    """The process that locked that file last; None where it did not say."""
+    """Return the id of the process that locked this file last; None if that process did not write it down."""
     try:
         return int(path.with_suffix(_HOLDER).read_text())
     except (OSError, ValueError):
@@ -186,7 +186,7 @@ def _lock_folder() -> Path:
     """Return the folder where this user's launchers on this machine lock its devices; create it if it is missing.
 
     Raises:
-        CannotRun: Somebody else has made it.
+        CannotRun: Another user created the folder.
     """
     folder = Path(tempfile.gettempdir()) / f"autotuner-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Follows one attempt to its verdict, whatever runs and wherever it runs."""
+"""Follows one attempt to its outcome: it reads the ranks' reports until they measured, failed or must stop."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from autotuner.launch.contract import AttemptEnd, Ending, Ranks, Result, TrialWa
 from autotuner.launch.lines import RankReports, deaths_of
 
 _CAUSE_S = 60.0
-"""Time that the cause gets to appear when a rank has only reported the loss of its peers. On a busy node, torchrun was
-seen to need more than ten seconds to find a killed rank, and the engine some more to pass that on."""
+"""Seconds that the cause gets to appear when a rank has only reported the loss of its peers. On a busy node, torchrun
+needed more than ten seconds to find a killed rank, and the engine needed more to pass that on."""
 
 _POLL_S = 0.05
 
@@ -70,7 +70,7 @@ def _followed(
     while True:
         with launcher_work():
             if ranks.has_ended():
-                return "ended"  # what they reported last is read when they have been ended for certain
+                return "ended"  # their last reports are read after all of them have surely ended
             lines = ranks.poll()
             news = work.take(lines)
         meanwhile()
@@ -83,7 +83,7 @@ def _followed(
         if now >= deadline:
             return "timeout"
         peers.hear(lines)
-        if peers.has_failed:  # the others may say what they saw, then they are ended
+        if peers.has_failed:  # the other ranks may report their errors before they are ended
             leave_by = min(leave_by, now + (ranks.peers_s if peers.knows_cause else _CAUSE_S))
         if now >= leave_by or work.has_failed():
             return "ended"
@@ -135,7 +135,7 @@ _TAIL_LINES = 40
 _CPP_FRAME = re.compile(r"frame #\d+: ")
 
 _STACK = re.compile(r"^(?:Current thread|Stack) .*most recent call first\)?:?\n((?:  File .*\n?)+)", re.MULTILINE)
-"""Shape of the stack that faulthandler writes when a rank is asked for it."""
+"""Pattern of the stack that faulthandler writes when a rank is asked for its stack."""
 
 
 def verdict(spec: TrialSpec, reports: RankReports, end: AttemptEnd) -> Measurement | TrialFailure:
@@ -192,9 +192,10 @@ def _killed(death: Death, end: AttemptEnd) -> TrialFailure:
 
 
 def _stuck_rank(logs: Mapping[int, str]) -> int | None:
-    """The rank that the others wait for: it answers with no stack at all, or else with one outside torch.distributed.
+    """Return the rank that the others wait for: one without a stack, else one outside torch.distributed.
 
-    In this order, since a rank may wait where Python does not see it: for DDP, in the backward pass.
+    A rank without a stack comes first because it may hang in code that Python does not see, such as DDP's backward
+    pass.
     """
     stacks = {rank: _STACK.findall(text)[-1:] for rank, text in logs.items()}
     if not any(stacks.values()):
@@ -209,7 +210,7 @@ def _innermost_frames(stack: str) -> str:
 
 
 def _tail(text: str) -> str:
-    """The last lines; of a text that is longer without torch's C++ stacks, which are, and stand behind their error."""
+    """Return the last lines of a log. A long log loses torch's C++ stacks, which are long and follow their error."""
     lines = text.splitlines()
     if len(lines) > _TAIL_LINES:
         lines = [line for line in lines if not _CPP_FRAME.match(line)]

@@ -1,4 +1,4 @@
-"""Ranks forked from processes that have imported torch and are kept from trial to trial: milliseconds to start.
+"""Starts ranks within milliseconds: it forks them from processes that have imported torch and stay from trial to trial.
 
 ``Forks`` keeps such processes, ``Zygote`` is one of them (``python -m autotuner.trials.process.zygote``), and
 ``ForkedRanks`` are the ranks of one trial.
@@ -28,22 +28,22 @@ from autotuner.launch.lines import LineReader
 from autotuner.launch.node_processes import ask_for_stacks, end_all, if_killed, with_stuck
 
 _ID_WIDTH = 200
-"""Characters that the process keeps free for the id of an attempt: a trial's id and a few more."""
+"""Number of characters that the process reserves for the id of an attempt: the id of a trial and a few more."""
 
 _TASK = "autotuner.trials.process.task:run_trial"
 
 _GRACE_S = 3.0
-"""Time that a rank gets to leave after SIGTERM, or to report a peer's death; gloo was seen to need about one second."""
+"""Seconds that a rank gets to exit after SIGTERM, or to report a peer's death; gloo needed about one second."""
 
 _STACKS_S = 0.5
 """Time that ranks get to write their stacks when a trial has run out of time."""
 
 _OVERTIME_S = 1.0
-"""Time that ranks get to leave after that: a trial must not outlive its limit by more than five seconds, and a hung
-rank will not leave anyway."""
+"""Seconds that ranks get to exit after that. A trial must not exceed its limit by more than five seconds, and a rank
+that hangs does not exit anyway."""
 
 _REAPING_S = 2.0
-"""A process that is well tells of its children's end within milliseconds."""
+"""Seconds to wait for a zygote's report that its ranks ended; a working zygote needs milliseconds."""
 
 _POLL_S = 0.01
 _CHUNK_BYTES = 1 << 16
@@ -69,7 +69,7 @@ class Forks:
 
     def start(self, task: NodeTask, folder: Path) -> Ranks:
         """Start the ranks of a trial, as ``Starter.start`` describes."""
-        assert task.spec is not None  # benchmarks and trainers need a node
+        assert task.spec is not None  # benchmarks and trainers run in a node process
         (folder / "ranks").mkdir()
         (folder / "spec.json").write_text(dumps(task.spec))
         variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **task.variables}
@@ -238,7 +238,7 @@ class ForkedRanks:
         return len(self.exit_codes) == self._num_ranks or bool(self._refusal) or not self._zygote.is_alive
 
     def _died_with_zygote(self) -> None:
-        """Record the ranks' deaths by SIGKILL: the kernel killed them when the zygote that forked them was gone."""
+        """Record that the remaining ranks died of SIGKILL, because the kernel kills them with their zygote."""
         if not (self.has_started or self._zygote.was_killed):
             return
         for rank in set(range(self._num_ranks)) - self.exit_codes.keys():
@@ -267,7 +267,7 @@ class ForkedRanks:
         is_over = self.has_ended()
         self._is_ending = True
         if not (self.has_started or is_over):
-            self._zygote.close()  # it would fork them later
+            self._zygote.close()  # otherwise, it would fork them later
         self._stuck = end_all(self.attempt_id, grace_s=self._grace_s(why))
         deadline = time.monotonic() + (0.0 if self._stuck else _REAPING_S)
         while not self.has_ended() and time.monotonic() < deadline:
@@ -285,9 +285,9 @@ class ForkedRanks:
         )
 
     def _grace_s(self, why: Ending) -> float:
-        """Return the time that ranks get to leave: none once they have reported everything.
+        """Return the seconds that ranks get to exit: none once they have reported everything.
 
-        Ranks out of time write their stacks first.
+        Ranks that exceeded the time limit are first asked to write their stacks.
         """
         match why:
             case "measured":

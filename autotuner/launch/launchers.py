@@ -1,4 +1,4 @@
-"""Launchers: all launchers of a service as one, which routes a trial, claims its devices and repeats it."""
+"""Launchers: chooses the launcher for each trial of a service, reserves its devices and repeats its runs."""
 
 from __future__ import annotations
 

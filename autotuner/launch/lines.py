@@ -1,4 +1,4 @@
-"""Reads what ranks and nodes report: bytes become values, and values become what is known of an attempt."""
+"""Reads the reports of ranks and nodes: parses their lines, and collects the values of one attempt."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from autotuner.launch.contract import AttemptEnd
 _FIELDS = {kind: frozenset(one.name for one in fields(kind)) for kind in KINDS.values()}
 
 _LONGEST_BYTES = 1 << 26
-"""Maximum size of a line. A timeline of many ranks takes megabytes, but output without line ends must not fill the
+"""Maximum size of a line. A timeline of many ranks takes megabytes, but output without line ends must not fill
 memory."""
 
 _KEPT_LINES = 400
@@ -61,7 +61,7 @@ class LineReader:
     def _value(self, line: bytes) -> NodeLine | None:
         if not line.startswith(self._prefix):
             return Untagged(text=line.decode(errors="replace"))
-        with suppress(ValueError, RecursionError):  # torn by a full disk, of another release, or no line of ours
+        with suppress(ValueError, RecursionError):  # a torn, older or foreign line
             document = json.loads(line.removeprefix(self._prefix))
             tag = document.get("type") if isinstance(document, dict) else None
             if isinstance(tag, str) and tag in KINDS:
@@ -176,6 +176,9 @@ class RankReports:
         return [line for line in lines if isinstance(line, StepReport | LinkEvent)]
 
     def _add(self, **found: Any) -> None:
-        """Add to the measurement; where a full disk tore that, what follows it is worth nothing."""
+        """Add fields to the measurement.
+
+        Do nothing without a measurement: on a full disk, its line may be torn, and later lines are then useless.
+        """
         if self.measurement is not None:
             self.measurement = replace(self.measurement, **found)

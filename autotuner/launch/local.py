@@ -1,4 +1,4 @@
-"""LocalLauncher: trials on this machine."""
+"""LocalLauncher: runs trials on the devices of this machine."""
 
 from __future__ import annotations
 
@@ -30,21 +30,22 @@ from autotuner.launch.this_machine import gemm_flop_per_s, num_usable_cores
 from autotuner.launch.trainers.registration import RegisteredTrainer, refuses_trainer
 from autotuner.launch.work import DecoderWork, TrainerWork, known_peak
 
-# The room of this machine: for ranks on its cores, weights in its memory, and files of trials on its disk.
+# Limits of this machine: ranks on its cores, weights in its memory, and files of trials on its disk.
 
 _LEAST_FREE_BYTES = 1 << 16
-"""Room for the reports and the logs of a failing trial."""
+"""Free bytes on the disk that the reports and the logs of a failing trial need."""
 
 _POLL_S = 0.2
 
 _OF_THE_PROGRAM = (FailureKind.OOM, FailureKind.NUMERICS)
-"""Ends that a full disk does not bring about."""
+"""Kinds of failure that a full disk cannot cause."""
 
 _RANKS_PER_CORE = 16
-"""Ranks may share a core, at a price in step time; beyond this they wait for each other and say nothing of a layout."""
+"""Maximum number of ranks per core. Up to this, sharing a core only makes steps slower; beyond it, ranks mainly wait
+for each other and the measured time says nothing about the layout."""
 
 _FEWEST = 64
-"""Ranks that the smallest machine forks."""
+"""Number of ranks that even the smallest machine may run on its cores."""
 
 
 def most_core_ranks() -> int:
@@ -131,7 +132,8 @@ class DiskRoom:
 # Folders of running attempts: gone when the attempt has ended, and cleared up after launchers that were killed.
 
 _HELD = ".held"
-"""A file in the folder that its launcher keeps locked; the kernel drops the lock (flock) with the launcher."""
+"""Name of the file that the launcher of a folder keeps locked (flock); the kernel releases the lock if the launcher
+dies."""
 
 
 @contextmanager
@@ -153,7 +155,11 @@ def work_folder(work_dir: Path, name: str) -> Iterator[Path]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder; it has its file once that is locked, so nobody takes the new one for a dead launcher's."""
+    """Hold the lock of this folder while the block runs.
+
+    The lock file gets its final name only when it is locked, so that no launcher mistakes a new folder for an abandoned
+    one.
+    """
     making = folder / f"{_HELD}.new"
     held = os.open(making, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     try:
@@ -166,7 +172,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _clear(work_dir: Path) -> None:
     for file in work_dir.glob(f"*/{_HELD}"):
-        with contextlib.suppress(OSError):  # somebody else clears it up, or its owner has just ended
+        with contextlib.suppress(OSError):  # another launcher removes it, or its owner has just ended
             _remove_if_left(file)
 
 
@@ -240,7 +246,7 @@ class LocalLauncher:
                 return stopped
             with self._devices.claim(spec, watcher) as devices:
                 return devices if isinstance(devices, Stopped) else self._run(spec, watcher, devices)
-        except CannotRun as error:  # a disk that fills up, a work_dir that is gone: that says nothing of the trial
+        except CannotRun as error:  # a full disk or a missing work_dir is no failure of the trial
             return Stopped(reason="infrastructure", detail=f"cannot run in {self._work_dir}: {error}")
         except InvalidInput as error:
             return TrialFailure(kind=FailureKind.CRASH, message=f"cannot run here: {error}")
@@ -279,7 +285,7 @@ class LocalLauncher:
         return TrainerWork(self._trainers[spec.trainer.name], spec, peak)
 
     def _variables(self, spec: TrialSpec) -> dict[str, str]:
-        """Gloo uses the loopback of this one machine, unless whoever started the service said otherwise."""
+        """Return the variable that makes gloo use the loopback interface, unless the service names another."""
         if spec.device != "cpu":
             return {}
         name = "GLOO_SOCKET_IFNAME"

@@ -1,4 +1,4 @@
-"""A node as a process of this machine, which dies with the service, and the certain end of an attempt's processes."""
+"""Runs a node as a process that dies with the service, and makes sure that all processes of an attempt end."""
 
 from __future__ import annotations
 
@@ -28,16 +28,18 @@ from autotuner.launch.contract import ATTEMPT_ID, AttemptEnd, Ending, Ranks
 from autotuner.launch.lines import NodeOutputs
 
 _NEEDED_BY_A_NODE = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", ALSO_RECORDED)
-"""Variables of the service that a trainer's node gets beside those that the task passes on: never a database's URL."""
+"""Environment variables of the service that a trainer's node gets beside the task's own. A database URL is never among
+them."""
 
 _SLACK_S = 4.5
-"""The node holds the time limit, and ends what hangs within four seconds."""
+"""Extra seconds after the time limit: the node itself enforces the limit and ends ranks that hang within four
+seconds."""
 
 _PEERS_S = 5.0
-"""Torchrun takes seconds to tell which rank was killed."""
+"""Seconds that torchrun gets to report which rank was killed."""
 
 _GRACE_S = 8.0
-"""Time that a node gets to end its processes in good order; the node itself gives them six seconds."""
+"""Seconds that a node gets to end its processes; the node itself gives them six seconds."""
 
 _PIPE_BYTES = 1 << 20
 _CHUNK_BYTES = 1 << 16
@@ -110,8 +112,8 @@ class NodeProcess:
     def end(self, why: Ending) -> AttemptEnd:
         """Send SIGTERM to the node, which ends its processes in order, then SIGKILL to all that are left."""
         self._read()
-        self._was_told_to_end = bool(self._outputs.told_to_end)  # by somebody else
-        for node in self._nodes():  # before its ranks, or it could not say how they ended
+        self._was_told_to_end = bool(self._outputs.told_to_end)  # by another process
+        for node in self._nodes():  # before its ranks, since otherwise it could not report how they ended
             with contextlib.suppress(psutil.Error):
                 node.terminate()
         self._wait(_GRACE_S)
@@ -135,27 +137,30 @@ class NodeProcess:
         return if_port_taken(failure) or if_killed(failure, self._deaths) or with_stuck(failure, self._stuck)
 
     def _read(self) -> None:
-        """Read the pipe until it is empty: a node must never wait for it long."""
+        """Read the pipe until it is empty, since a node must not wait long for a full pipe."""
         with contextlib.suppress(BlockingIOError, ValueError):  # nothing new, or closed
             while chunk := os.read(self._pipe.fileno(), _CHUNK_BYTES):
                 self._unread += self._outputs.read(0, chunk)
 
     def _wait(self, seconds: float) -> None:
-        """Wait for the end and go on reading: a node whose pipe is full cannot say how it ended."""
+        """Wait for the node's end and keep reading: a node whose pipe is full cannot report how it ended."""
         deadline = time.monotonic() + seconds
         while not self.has_ended() and time.monotonic() < deadline:
             self._read()
             time.sleep(_POLL_S)
 
     def _nodes(self) -> list[psutil.Process]:
-        """The node, as long as it is there; the supervisor may have adopted others."""
+        """Return the node's process, if it is alive, without other processes that the supervisor adopted."""
         with contextlib.suppress(psutil.Error):
             children = psutil.Process(self._process.pid).children()
             return [child for child in children if "autotuner.trials.process.node" in child.cmdline()]
         return []
 
     def _left(self, attempt_id: str) -> Iterator[psutil.Process]:
-        """Yield the processes that are left: those marked in the environment, and those that the supervisor adopted."""
+        """Yield the remaining processes of an attempt.
+
+        These are the processes with the attempt's id in their environment and those that the supervisor adopted.
+        """
         found = {process.pid: process for process in processes_of(attempt_id)}
         with contextlib.suppress(psutil.Error):
             for process in psutil.Process(self._process.pid).children(recursive=True):
@@ -168,7 +173,8 @@ class NodeProcess:
 # Failures whose cause is not the trial.
 
 _PORT_TAKEN = "address already in use"
-"""Words of the system (EADDRINUSE), which torch repeats: another program was given that port before the ranks met."""
+"""Words of the system error EADDRINUSE, which torch repeats: another program took the port before the ranks
+connected."""
 
 
 def if_port_taken(failure: TrialFailure) -> Stopped | None:
@@ -200,7 +206,8 @@ def with_stuck(failure: TrialFailure, pids: Sequence[int]) -> TrialFailure:
 # The processes of one attempt at a trial: found by its id in their environment, ended for certain.
 
 _KILLED_S = 1.0
-"""A process is gone milliseconds after SIGKILL, unless the kernel waits for a device on its behalf: that may last."""
+"""Seconds to wait for a killed process. It is usually gone within milliseconds; it stays longer if the kernel waits for
+a device on its behalf."""
 
 
 def processes_of(attempt_id: str) -> Iterator[psutil.Process]:
@@ -261,8 +268,8 @@ def ask_for_stacks(attempt_id: str) -> None:
 # A port of this machine for ranks to meet at.
 
 _PORTS = range(10_000, 20_000)
-"""Ports below those that the kernel gives to connections (ip_local_port_range, from 32768): none takes them
-meanwhile."""
+"""Range of ports for ranks. It lies below the ports that the kernel gives to outgoing connections (ip_local_port_range,
+from 32768), so no connection takes one meanwhile."""
 
 _CHOICE = random.SystemRandom()
 

@@ -1,8 +1,8 @@
-"""Proxy depth: a model with fewer layers, run at two depths, tells what the whole model would have taken.
+"""Proxy depth: predicts the whole model's step time from two runs of the same model with fewer layers.
 
-What a rank computes, sends and holds grows by the same with every layer of its stages. Two depths that are unbalanced
-over the stages exactly as the whole model is therefore lie on one line with it, as far as the step's time is a sum over
-layers.
+The work, the traffic and the memory of a rank grow by a constant amount with every layer of its stages. Two smaller
+models whose layers are spread over the stages as unevenly as the whole model's therefore lie on a straight line with
+it, as far as the time of a step is a sum over layers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def proxies(spec: TrialSpec) -> tuple[TrialSpec, TrialSpec] | None:
 
 
 def _fewest(spec: TrialSpec) -> int:
-    """Layers per stage below which the layout is not legal, or the first stages' layers are of other kinds."""
+    """Return the fewest layers per stage of a legal proxy whose first stages have the whole model's kinds of layers."""
     layout = spec.layout
     num_dense_layers = spec.model.experts.num_dense_layers if spec.model.experts else 0
     return max(
@@ -89,7 +89,7 @@ def extrapolated(spec: TrialSpec, shallow: Measurement, deep: Measurement) -> Me
         num_disturbed=shallow.num_disturbed + deep.num_disturbed,
         extrapolated_from=line.layers,
         breakdown_failure=deep.breakdown_failure or shallow.breakdown_failure,
-        timeline=None,  # of a step of fewer layers, which nobody asked for
+        timeline=None,  # the timeline would show a step with fewer layers
     )
 
 
@@ -105,7 +105,7 @@ def _required(found: tuple[TrialSpec, TrialSpec] | None) -> tuple[TrialSpec, Tri
 
 
 def _hardware_flop(measurement: Measurement) -> float:
-    """FLOP of a step, recomputed ones included."""
+    """Return the FLOP of one step, including recomputation."""
     return measurement.hfu * measurement.peak_flop_per_s * measurement.step_time_s
 
 
@@ -121,9 +121,9 @@ def _out_of_memory(spec: TrialSpec, line: _Line, peak_bytes: tuple[int, ...]) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
-    """A straight line through the figures of two numbers of layers, to a third.
+    """A straight line through the figures of two smaller models, extended to the layers of the whole model.
 
-    A deeper model never takes less: where noise has the line fall, the deeper figure stands.
+    If noise makes the line fall, the figure of the deeper model is used, since more layers never take less.
     """
 
     layers: tuple[int, int]
@@ -131,7 +131,7 @@ class _Line:
 
     @property
     def _steps(self) -> float:
-        """Number of differences of the two depths from the deeper one to the whole model."""
+        """Number of times the difference of the two depths fits between the deeper model and the whole model."""
         shallow, deep = self.layers
         return (self.to - deep) / (deep - shallow)
 

@@ -1,4 +1,4 @@
-"""Runs a trial as often, and as deep, as its settings ask before it believes the figures."""
+"""Repeats a trial as its settings ask: several runs, undisturbed runs, and runs at the two proxy depths."""
 
 from __future__ import annotations
 
@@ -51,13 +51,16 @@ def pooled(runs: Sequence[Measurement]) -> Measurement:
 
 
 def _most(runs: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-    """The most that each rank held in any run; runs of a trainer may not tell it, or not of as many ranks."""
+    """Return the most memory that each rank held in any run; runs without these figures are left out."""
     known = [run for run in runs if run]
     return tuple(map(max, zip(*known, strict=False)))
 
 
 def _interval_s(runs: Sequence[Measurement]) -> float | None:
-    """Half the interval of the pooled median: no less than what lies between the runs, which no run sees by itself."""
+    """Return half the width of the interval of the pooled median step time; None if no run has an interval.
+
+    It is at least half the spread of the runs, which the interval of a single run does not contain.
+    """
     within_s = [run.step_time_interval_s for run in runs if run.step_time_interval_s is not None]
     if not within_s:
         return None
@@ -66,7 +69,7 @@ def _interval_s(runs: Sequence[Measurement]) -> float | None:
 
 
 _LEAST_S = 0.001
-"""A time limit has to be above 0."""
+"""Smallest time limit in seconds, because a limit must be above 0."""
 
 
 def run_repeated(launcher: Launcher, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
@@ -93,7 +96,7 @@ def run_repeated(launcher: Launcher, spec: TrialSpec, watcher: TrialWatcher) -> 
 
 
 class _Runs:
-    """The runs of one trial, each with its number, which end by the same moment of the monotonic clock."""
+    """The runs of one trial, numbered in order; all end by one deadline of the monotonic clock."""
 
     def __init__(self, launcher: Launcher, *, deadline: float) -> None:
         self._launcher = launcher
@@ -104,7 +107,7 @@ class _Runs:
     def repeated(self, spec: TrialSpec, watcher: TrialWatcher) -> Outcome:
         """Run the trial ``num_runs`` times, each time on fresh ranks, and pool the results.
 
-        Only the first run may fail it.
+        Only a failure of the first run fails the trial.
         """
         first = self._undisturbed(spec, watcher)
         if not isinstance(first, Measurement):
@@ -121,7 +124,7 @@ class _Runs:
         return pooled(runs)
 
     def _undisturbed(self, spec: TrialSpec, watcher: TrialWatcher) -> Outcome:
-        """The trial once, or the least disturbed of as many runs as it takes and may take."""
+        """Run the trial once; repeat it while other processes disturb it, and return the least disturbed run."""
         best = self._once(spec, watcher)
         for num_disturbed in range(1, spec.settings.max_repeats + 1):
             if not isinstance(best, Measurement) or not _is_disturbed(best, spec) or not self._has_time():
@@ -157,12 +160,12 @@ class _Runs:
         return outcome
 
     def _has_time(self) -> bool:
-        """Return True if another run fits that takes as long as the longest so far."""
+        """Return True if there is time for another run as long as the longest so far."""
         return time.monotonic() + self._longest_s < self._deadline
 
 
 class _Queue:
-    """A watcher that also adds up how long a run waited for devices, which no time limit counts."""
+    """A watcher that also adds up how long a run waited for devices, since time limits do not count this wait."""
 
     def __init__(self, watcher: TrialWatcher) -> None:
         self._job: EngineJob | None = None
@@ -178,7 +181,7 @@ class _Queue:
 
     @property
     def waited_s(self) -> float:
-        """Return the seconds that the run waited: in an engine's queue, or for the engine or devices before it."""
+        """Return the seconds that the run waited for devices, for the engine's answer, or in its queue."""
         return self._waited_s + (self._job.queued_s(time.time()) if self._job else 0.0)
 
     def on_wait(self, reason: str | None) -> None:
@@ -194,7 +197,7 @@ class _Queue:
 
 
 class _StopsOnly:
-    """A watcher that may stop the trial and hears of everything, but not of its steps."""
+    """A watcher that passes on everything except steps and link events."""
 
     def __init__(self, watcher: TrialWatcher) -> None:
         self.on_note = watcher.on_note
@@ -217,7 +220,7 @@ def _without_steps(watcher: TrialWatcher) -> TrialWatcher:
 def _is_disturbed(measurement: Measurement, spec: TrialSpec) -> bool:
     """Return True if other processes used more of the cores than the settings allow.
 
-    A trial on GPUs computes elsewhere, and the trials beside it on the other GPUs use the same cores: it never is.
+    It is always False for a trial on GPUs, which does not compute on the cores.
     """
     return spec.device == "cpu" and measurement.foreign_cpu_share > spec.settings.max_foreign_share
 
@@ -234,7 +237,7 @@ def _foreign_share(measurement: Measurement) -> float:
 
 
 def _at_depth(outcome: TrialFailure | Stopped, proxy: TrialSpec, whole: TrialSpec) -> TrialFailure | Stopped:
-    """The outcome of a proxy as the whole trial's: a failure says with how many layers it came."""
+    """Return the outcome of a proxy trial for the whole trial; a failure's message names the proxy's layers."""
     if isinstance(outcome, Stopped):
         return outcome
     depth = f"with {proxy.model.num_layers} of {whole.model.num_layers} layers"

@@ -17,10 +17,10 @@ from autotuner.launch.contract import TrialWatcher
 from autotuner.launch.simulation import SCENARIOS, Luck, Scenario, Truth, run_of, truth_of
 
 _NAP_S = 0.1
-"""Maximum delay of a watcher's wish while simulated time passes."""
+"""Seconds within which a simulated trial notices that the watcher wants to stop."""
 
 _LOSS_NOISE = 0.002
-"""Relative, from step to step: below what a convergence gate tolerates."""
+"""Relative noise of the loss from step to step: less than a convergence gate tolerates."""
 
 
 class SimulatedLauncher:
@@ -90,7 +90,7 @@ class _Run:
         self._scenario = scenario
         self._luck = luck
         self._watcher = watcher
-        self._trial_s = 0.0  # since it has its accelerators
+        self._trial_s = 0.0  # seconds since the job has its accelerators
         self._job = job
 
     def outcome(self) -> Outcome:
@@ -103,9 +103,9 @@ class _Run:
         truth = truth_of(self._spec, self._cluster, self._scenario, self._luck)
         return self._over(self._dies_early(truth) or self._trained(truth))
 
-    # ------------------------------------------------------------------ what comes of it
+    # ------------------------------------------------------------------ the outcome
     def _dies_early(self, truth: Truth) -> TrialFailure | Stopped | None:
-        """Return the event that ends the trial before its first step, if there is one."""
+        """Simulate the start of the trial; return the failure or the stop if one ends it before its first step."""
         scenario, attempt = self._scenario, len(self._spec.jobs)
         if self._luck.share(f"lost {attempt}") < scenario.lost_nodes:
             lost = Stopped(reason="infrastructure", detail=f"simulated: a node of {self._cluster.name} vanished")
@@ -122,7 +122,7 @@ class _Run:
         return None
 
     def _trained(self, truth: Truth) -> Measurement | TrialFailure | Stopped:
-        """Simulate every step: the fewest measured steps that the settings allow, then those under its fault trace."""
+        """Simulate every step: as few measured steps as the settings allow, then those under its fault trace."""
         settings, series = self._spec.settings, self._luck.series(f"steps {run_of(self._spec)}")
         num_healthy = settings.warmup_steps + settings.measured_steps
         times_s: list[float] = []
@@ -145,7 +145,10 @@ class _Run:
 
     # ------------------------------------------------------------------ time
     def _worked(self, seconds: float) -> TrialFailure | Stopped | None:
-        """Let trial time pass; return an outcome if it runs out, or if the watcher wants a stop."""
+        """Let the trial run for some simulated seconds; return how it ended, or None if it goes on.
+
+        It ends at its time limit or when the watcher wants a stop.
+        """
         limit_s = self._spec.settings.timeout_s
         left_s = limit_s - self._trial_s
         self._trial_s += min(seconds, left_s)
@@ -155,14 +158,14 @@ class _Run:
         return _failure(FailureKind.TIMEOUT, f"no end after {format_seconds(limit_s)}")
 
     def _passed(self, seconds: float) -> Stopped | None:
-        """Let simulated time pass as fast as the scenario says; return the watcher's stop if there is one."""
+        """Let simulated time pass at the scenario's speed; return the watcher's stop if there is one."""
         ends_at = time.monotonic() + seconds / self._scenario.speed
         while not (stopped := self._watcher.stop_requested()) and (left_s := ends_at - time.monotonic()) > 0:
             time.sleep(min(left_s, _NAP_S))
         return stopped
 
     def _over(self, outcome: Outcome) -> Outcome:
-        """The outcome, once the watcher knows how the job ended; it had its accelerators for simulated time."""
+        """Report the job's end to the watcher, with times in simulated seconds, and return the outcome."""
         phase, detail = EngineJobPhase.ENDED, ""
         if isinstance(outcome, Stopped):
             if outcome.reason in ("shutdown", "lease_lost"):
@@ -183,12 +186,12 @@ class _Run:
 
 
 def _loss(vocab_size: int, step: int) -> float:
-    """A curve that falls from the loss of a model that knows nothing."""
+    """Return the loss at a step on a curve that starts at the loss of an untrained model."""
     return math.log(vocab_size) * (0.6 + 0.4 / (1.0 + step / 50.0))
 
 
 def _job_of(spec: TrialSpec, handles: Iterator[int]) -> EngineJob:
-    """The job that a service before this one began, from its beginning; else a new one."""
+    """Return the job that an earlier worker of the trial began, put back into the queue; else a new job."""
     for job in spec.jobs:
         if not job.phase.is_over:
             return replace(job, phase=EngineJobPhase.QUEUED, started_at=None)

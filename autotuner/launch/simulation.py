@@ -1,4 +1,4 @@
-"""The random behaviour of a simulated trial, with a seed: how long its steps take, what it holds and how it fails."""
+"""The random behaviour of a simulated trial, from a seed: its step times, its memory and its failures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.scenarios import step_times_under
 from autotuner.costmodel.uncertainty import MEMORY_DEVIATION, RESIDUAL
 
-# Seeded luck: the same numbers for the same seed and question, whoever asks, in whatever order.
+# Seeded random numbers: the same seed and question give the same number, in any order of questions.
 
 _STANDARD = NormalDist()
 
@@ -65,7 +65,7 @@ class Luck:
 
 
 def _numbers(model: TransformerSpec) -> str:
-    """Return the numbers that identify a model. Names of fields and new fields do not change a trial's random draws."""
+    """Return the numbers that identify a model; random draws depend on them, and not on names or later fields."""
     width = f"{model.hidden_size} {model.num_heads} {model.num_kv_heads} {model.head_dim} {model.ffn_size}"
     parameters = f"{model.num_parameters} {model.num_active_parameters}"
     return f"{model.num_layers} {width} {model.vocab_size} {parameters}"
@@ -89,7 +89,7 @@ def _normal(number: int) -> float:
     return _STANDARD.inv_cdf(min(max(_share(number), 1e-12), 1.0 - 1e-12))
 
 
-# Scenarios: how well simulated trials behave, and how fast they pass.
+# Scenarios: how often simulated trials fail, how noisy they are, and how fast simulated time passes.
 
 
 @value
@@ -97,13 +97,13 @@ class Scenario:
     """The behaviour of simulated trials: how much their times vary, how often they fail and how long they wait."""
 
     noise: NonNegative = RESIDUAL
-    """Standard deviation of log(step time / predicted) from layout to layout."""
+    """Standard deviation of log(measured / predicted step time) between layouts."""
     run_noise: NonNegative = 0.003
-    """Standard deviation of log(step time) from run to run of one trial."""
+    """Standard deviation of log(step time) between runs of one trial."""
     step_noise: NonNegative = 0.01
-    """Standard deviation of log(step time) from step to step of one run."""
+    """Standard deviation of log(step time) between steps of one run."""
     memory_noise: NonNegative = MEMORY_DEVIATION
-    """Standard deviation of log(peak / predicted) from layout to layout."""
+    """Standard deviation of log(measured / predicted peak memory) between layouts."""
     crashes: Share = 0.0
     """Share of layouts whose ranks die before the first step, in every attempt."""
     hangs: Share = 0.0
@@ -115,7 +115,7 @@ class Scenario:
     start_s: Seconds = 30.0
     """Time that ranks take to reach their first step."""
     speed: Positive = math.inf
-    """Simulated seconds per second."""
+    """Simulated seconds per real second."""
 
 
 SCENARIOS: Mapping[str, Scenario] = {
@@ -123,8 +123,9 @@ SCENARIOS: Mapping[str, Scenario] = {
     "flaky": Scenario(crashes=0.05, hangs=0.03, lost_nodes=0.1),
     "watched": Scenario(lost_nodes=0.05, queue_s=60.0, speed=20.0),
 }
-"""The queues of the simulated engine; a cluster that names none gets the first. Noise from layout to layout is what the
-cost model says of itself (``costmodel.uncertainty``); the rest is in the order of what trials on GPUs showed."""
+"""Scenarios by name, which is a queue of the simulated engine; a cluster that names no queue gets the first. The noise
+between layouts is the cost model's own uncertainty (``costmodel.uncertainty``); the other values have the magnitude
+that trials on GPUs showed."""
 
 
 # The cost of a simulated layout: the cost model's answer, with an error as large as its own interval.
@@ -136,7 +137,7 @@ class Truth:
 
     prediction: Prediction
     step_time_s: float
-    """Median of its steps."""
+    """Median step time of the layout."""
     peak_bytes: float
     """Peak bytes of the fullest rank, including memory that no allocator sees."""
     faulty_steps_s: tuple[float, ...] = ()
@@ -204,7 +205,7 @@ class Truth:
         )
 
     def _phases(self) -> PhaseTimes:
-        """The step by phase, in the shares that are predicted."""
+        """Return the simulated step time by phase, divided as the prediction is."""
         parts = self.prediction.step_time
         longer = self.step_time_s / parts.total_s
         sync_s, optimizer_s = longer * parts.data_communication_s, longer * parts.optimizer_s

@@ -1,4 +1,4 @@
-"""The machine this runs on, as a cluster of one node, and questions that only torch can answer."""
+"""This machine as a cluster of one node, and questions that only torch can answer, asked in a subprocess."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ from autotuner.core.profile import DeviceProfile, Measurements, ProfileRequest, 
 from autotuner.core.profile_fit import fit_profile
 from autotuner.host.facts import host_hash, software_facts
 
-# Questions that only torch can answer, asked of a process of their own: the service never imports it.
+# Questions that only torch can answer: a subprocess answers them, since the service never imports torch.
 
 _DRY_RUN_TIMEOUT_S = 3600.0
-"""An exact run of hundreds of layers and micro-batches takes minutes; nobody waits for longer than this."""
+"""Time limit of a dry run. An exact run of hundreds of layers and micro-batches takes minutes; no user waits longer
+than this."""
 
 _PROFILE_TIMEOUT_S = 600.0
 _GEMM_TIMEOUT_S = 300.0
-"""A few seconds on a quiet machine; a busy one was seen to need more than 45."""
+"""Time limit for timing matrix products. They take a few seconds; a busy machine needed more than 45."""
 _EXIT_REFUSED = 2
 
 
@@ -66,7 +67,11 @@ def ask_torch(module: str, question: str, *, timeout_s: float, progress: Callabl
 def _followed(
     module: str, asked: TextIO, answered: TextIO, timeout_s: float, progress: Callable[[str], None]
 ) -> tuple[int, str]:
-    """The exit status of the module, and the last that it said on standard error."""
+    """Run the module in a subprocess; return its exit status and the last line that it wrote to standard error.
+
+    Raises:
+        AutotunerError: The module had no answer within the time limit.
+    """
     process = subprocess.Popen(
         [sys.executable, "-m", module],
         stdin=asked,
@@ -122,7 +127,7 @@ def profile_of(
     accelerator = cluster.accelerator
     on_cores = accelerator.kind == "cpu"
     measured = _measured(cluster, "devices_and_links" if links else "devices", quick=quick)
-    # a data sheet's peaks are what shares are of; a core has none
+    # MFU divides by a data sheet's peak; a CPU core has none
     peaks = {} if on_cores else {precision: accelerator.peak_flop_per_s(precision) for precision in Precision}
     profile = fit_profile(
         measured,
@@ -185,11 +190,11 @@ _BY_DRIVER_NAME = {
     "NVIDIA GB200": "gb200",
     "NVIDIA L40S": "l40s",
 }
-"""Accelerators of the catalog, by their name in nvidia-smi."""
+"""Accelerators of the catalog by the name that nvidia-smi prints."""
 
 
 _measuring = threading.Lock()
-"""Held while the cores are measured: who asks meanwhile waits for that answer, and does not measure beside it."""
+"""Lock held while the cores are measured, so that a second caller waits for that result instead of measuring too."""
 
 
 def detect_cluster() -> Cluster:
@@ -266,7 +271,7 @@ def gpu_names() -> list[str]:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_DRIVER_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
-        return []  # a driver that hangs runs no trial either
+        return []  # a machine whose driver hangs cannot run a trial either
     return [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []
 
 
@@ -283,11 +288,11 @@ def visible_gpus() -> tuple[str, ...]:
 
 
 def _is_device(name: str) -> bool:
-    """CUDA reads the variable up to the first name that is none; ``-1`` is the usual one."""
+    """Return True if this is the name of a device. CUDA stops reading at the first other name, such as ``-1``."""
     return name.isdecimal() or name.startswith(("GPU-", "MIG-"))
 
 
-# The software of this machine that trials would meet, told without starting one: versions, driver, kernel.
+# The software of this machine that trials would use, found without starting a trial: versions, driver, kernel.
 
 
 def software_of_this_machine() -> dict[str, str]:

@@ -31,7 +31,7 @@ from autotuner.launch.trainers.registration import RegisteredTrainer, knows_node
 from autotuner.launch.trainers.reports import TrainerReports, trainer_verdict
 
 _FOLDER = Path("{folder}")
-"""Placeholder for the folder of the task's files, which only the node knows."""
+"""Placeholder for the folder of the task's files, whose path only the node knows."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._:+-]")
 
@@ -128,7 +128,7 @@ class TrainerWork:
     def __init__(self, registration: RegisteredTrainer, spec: TrialSpec, peak: Peak, *, num_nodes: int = 1) -> None:
         self._registration = registration
         self._spec = spec
-        facts = {  # versions of its libraries are the trainer's own to tell, and the rest the node's
+        facts = {  # the trainer reports the versions of its libraries, and the node reports the rest
             "trainer": registration.trainer.name,
             "format": registration.trainer.format.value,
             "reports": registration.reports,
@@ -184,7 +184,7 @@ class TrainerWork:
         return trainer_verdict(self._spec, self._reports, end)
 
     def _devices(self, place: Place) -> dict[str, str]:
-        """The devices of this machine, and the share of a GPU's memory that torch's allocator may take of a budget.
+        """Return the variables that select the devices of this machine and limit the allocator to the memory budget.
 
         Source: c10/cuda/CUDAAllocatorConfig.h of torch 2.13, ``per_process_memory_fraction``.
         """
@@ -213,8 +213,8 @@ def _task(spec: TrialSpec, name: str, place: Place, variables: Mapping[str, str]
 
 
 def _exported(spec: TrialSpec) -> Export:
-    """The layout in the trainer's words; names that a caller gave are made harmless, whatever reads the words."""
-    assert spec.trainer is not None  # a trainer's trial says both
+    """Export the layout for the trainer, with names that hold no character with a special meaning to any program."""
+    assert spec.trainer is not None  # a trial of a trainer has both
     assert spec.cluster is not None
     model = replace(spec.model, name=_UNSAFE.sub("-", spec.model.name))
     cluster = replace(spec.cluster, name=_UNSAFE.sub("-", spec.cluster.name))
@@ -257,7 +257,7 @@ _SEQ_LEN = 256
 _FULL = TrialSettings(
     measured_steps=20, max_measured_steps=200, measuring_budget_s=30.0, profiled_steps=0, max_repeats=0, timeout_s=180.0
 )
-"""About a minute with torch's import on nodes that have not imported it yet."""
+"""Settings of a check's trial: about one minute, including torch's import on nodes that have not imported it yet."""
 
 _QUICK = TrialSettings(
     warmup_steps=1,
@@ -270,8 +270,8 @@ _QUICK = TrialSettings(
 )
 
 _BENCHMARK_S = 900.0
-"""Time limit of the benchmarks of products, attention, memory and collectives: two minutes on a good network, long on a
-slow one."""
+"""Time limit of the benchmarks of products, attention, memory and collectives: they take two minutes on a good network,
+and much longer on a slow one."""
 
 
 def small_trial(check_id: str, check: ClusterCheck, jobs: tuple[EngineJob, ...]) -> TrialSpec:

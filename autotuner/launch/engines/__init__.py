@@ -1,1 +1,1 @@
-"""Engines that run jobs on other machines: Slurm, Kubernetes, Ray, and nodes that are pretended."""
+"""Engines that run jobs on other machines (Slurm, Kubernetes, Ray), and one that emulates nodes by local processes."""

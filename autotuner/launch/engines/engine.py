@@ -1,4 +1,4 @@
-"""The contract of every engine: the few operations that ``EngineLauncher`` needs to do the rest."""
+"""The contract of every engine: the few operations that ``EngineLauncher`` needs in order to run trials on it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class JobOrder:
     """Name of the job: at most 50 letters, digits and hyphens, the first a letter (a DNS label, with room for a
     suffix)."""
     cluster: Cluster
-    """The number of nodes, the accelerators of each, and the queue (empty: the engine's default). Its name, model and
-    memory request nothing."""
+    """The number of nodes, the accelerators of each, and the queue (empty: the engine's default). The other fields of
+    the cluster, such as its name, request no resources."""
     task: NodeTask
     """The task that ``python -m autotuner.trials.process.node`` runs on each node."""
     time_limit_s: float
-    """Limit after which the engine may end the job. It is longer than the task's own limit, after which the task ends
-    in good order."""
+    """Limit after which the engine may end the job. It is longer than the task's own limit, so that the task can end
+    first and report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class JobStatus:
     detail: str = ""
     """Reason why the job waits, or how it ended, in the engine's words; empty where the engine says nothing."""
     is_out_of_memory: bool = False
-    """The engine says that it ended for the memory that its program took."""
+    """True if the engine says that the job ended because its program used too much memory."""
 
 
 class Engine(Protocol):

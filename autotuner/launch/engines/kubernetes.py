@@ -1,4 +1,4 @@
-"""KubernetesEngine: jobs as Indexed Jobs of a namespace."""
+"""KubernetesEngine: runs each job as an Indexed Job in a namespace of a Kubernetes cluster."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LEAVING_S = 20.0
 """Extra time that a cancelled job gets beyond its pods' grace period. After it, the pods count as out of reach."""
 
 _LAST_WORDS_S = 5.0
-"""Time that the logs of pods that are gone get to arrive."""
+"""Seconds to wait for the last output of pods that no longer exist."""
 
 _FIRST_LOOK_S = 0.1
 _LAST_LOOK_S = 1.0
@@ -52,7 +52,7 @@ RIGHTS = {
 """Rights that the service needs in its namespace: verbs by API group, resource and subresource."""
 
 KUEUE_RIGHTS = {("kueue.x-k8s.io", "localqueues", ""): ("list",)}
-"""Rights that only ``check`` uses, to look for queues; jobs run without them."""
+"""Rights that only the ``check`` command uses, to list the Kueue queues; jobs run without these rights."""
 
 _log = structlog.get_logger(__name__)
 
@@ -199,7 +199,7 @@ class KubernetesEngine:
         self._api.close()
 
     def _list(self, *, max_age_s: float = _LIST_S) -> None:
-        """Know of all jobs and pods of the engine, as of so long ago at most."""
+        """Read all jobs and pods of this engine, unless the last list is younger than ``max_age_s``."""
         with self._listing:
             if time.monotonic() - self._listed_at < max_age_s:
                 return
@@ -207,13 +207,13 @@ class KubernetesEngine:
             try:
                 pods = self._api.list("Pod", selector)
                 jobs = self._api.list("Job", selector)
-            except EngineRefused as error:  # it may list them as a rule
+            except EngineRefused as error:  # other requests were allowed to list them
                 raise EngineUnavailable(str(error)) from error
             self._jobs.listed(jobs, pods)
             self._listed_at = time.monotonic()
 
     def _name_pods(self, made: dict[str, Any]) -> None:
-        """Make the Service of a Job whose pods have to find each other."""
+        """Create the Service for a Job whose pods have to find each other by name."""
         if num_nodes_of(made) == 1 or job_state(made).is_over:
             return
         whole = {"apiVersion": "batch/v1", "kind": "Job", **made}
@@ -234,7 +234,10 @@ class KubernetesEngine:
         return PodLog(partial(self._api.log, pod, CONTAINER), is_over, partial(self._last_words, name, node_rank))
 
     def _last_words(self, name: str, node_rank: int, printed: bytes) -> bytes:
-        """Return the end that a node could not report because the kernel killed its container for lack of memory."""
+        """Return the report of a node's end for a node that the kernel killed because it lacked memory.
+
+        Empty if the node was not killed, or if it reported its own end.
+        """
         pod = self._jobs.pod(name, node_rank)
         if pod is None or pod.main.reason != "OOMKilled" or _NODE_ENDED in printed:
             return b""

@@ -1,6 +1,6 @@
-"""The part of the Kubernetes API that the engine uses, through the official client; answers are JSON as they came.
+"""The part of the Kubernetes API that the engine uses, through the official client; answers stay plain JSON.
 
-Answers are not read into the client's models: these refuse what a newer cluster says beside what they know.
+The client's models are not used to read answers, because they refuse fields that a newer cluster adds.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _KUEUE = ("kueue.x-k8s.io", "v1beta1")
 _CONNECT_S = 5.0
 _ANSWER_S = 20.0
 _SILENCE_S = 3600.0
-"""Time after which the log of a container that printed nothing is opened again; keepalive finds dead connections
+"""Seconds without output after which the log of a container is opened again; TCP keepalive finds dead connections
 earlier."""
 
 _MOST_CONNECTIONS = 1024
-"""Maximum number of open connections: a log of each pod, and a few more."""
+"""Maximum number of open connections: one for the log of each pod, and a few more."""
 
 _NUM_CONFLICTS = 5
 _CONFLICT_S = 0.2
@@ -53,7 +53,7 @@ class Stream:
         self._response = response
 
     def __iter__(self) -> Iterator[bytes]:
-        """Lines as they come, each with its end; the last without, where the answer ends in the middle of one.
+        """Yield the lines as they arrive, each with its line end; a last line that was cut off has none.
 
         Raises:
             EngineUnavailable: The connection broke.
@@ -80,7 +80,7 @@ class Stream:
     def _chunks(self) -> Iterator[bytes]:
         try:
             yield from self._response.stream(amt=None, decode_content=False)
-        except (HTTPError, OSError, ValueError) as error:  # ValueError: closed between two reads
+        except (HTTPError, OSError, ValueError) as error:  # ValueError: the connection was closed between two reads
             raise EngineUnavailable(f"the connection to Kubernetes broke: {error}") from error
 
 
@@ -194,7 +194,7 @@ class KubernetesApi:
 
 
 class _Exists(Exception):
-    """An object of that name is there."""
+    """Raised when an object of that name already exists."""
 
 
 def _client(settings: KubernetesSettings) -> Any:
@@ -202,7 +202,7 @@ def _client(settings: KubernetesSettings) -> Any:
     configuration.retries = False  # the engine itself decides what is tried again
     configuration.connection_pool_maxsize = _MOST_CONNECTIONS
     configuration.socket_options = tcp_keepalive_socket_options()
-    load: Any = config  # it has no types
+    load: Any = config  # the client has no type annotations
     try:
         if settings.kubeconfig:
             path, context = settings.kubeconfig, settings.context or None
@@ -224,7 +224,12 @@ def _names(lister: Callable[..., Any]) -> list[str] | None:
 
 
 def _answered(call: Callable[..., Any], *, read_s: float = _ANSWER_S) -> Any:
-    """The answer, once it is none that asks to try again at once; its body is still to be read."""
+    """Make the call and return its response, whose body is not read yet; conflicts are tried again a few times.
+
+    Raises:
+        EngineUnavailable: The cluster does not answer or cannot serve the request now.
+        EngineRefused: The cluster refused the request.
+    """
     for num_conflicts in range(_NUM_CONFLICTS):
         try:
             return call(_preload_content=False, _request_timeout=(_CONNECT_S, read_s))
@@ -256,7 +261,7 @@ def _news(status: int, reason: str, message: str) -> Exception:
 
 
 def _said(error: Any) -> tuple[str, str]:
-    """Reason and message of the Status that came with it, or what there is of these."""
+    """Return the reason and the message of a failed request, from the Kubernetes Status in its body if there is one."""
     with suppress(TypeError, ValueError, AttributeError):
         body = json.loads(error.body)
         return str(body.get("reason", "")), str(body.get("message", ""))
@@ -278,8 +283,8 @@ def _document(response: Any) -> dict[str, Any]:
 # The output of a container, followed by a thread and kept from its first byte.
 
 _MOMENT = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) ")
-"""Timestamp that begins each line that the container printed. Lines without one are the kubelet's own words about its
-log."""
+"""Timestamp at the start of each line that the container printed. Lines without one are messages of the kubelet about
+the log."""
 
 _log = structlog.get_logger(__name__)
 
@@ -341,8 +346,8 @@ class PodLog:
             try:
                 is_whole = self._read_through(is_last=was_over)
             except Missing:
-                is_whole = True  # a pod that is gone says no more
-            except (EngineUnavailable, EngineRefused):  # refused: the container is not quite there yet
+                is_whole = True  # a pod that is gone writes no more output
+            except (EngineUnavailable, EngineRefused):  # refused: the container has not started yet
                 is_whole = False
             except Exception:  # the thread must go on, or the trial would seem to hang
                 is_whole = False
@@ -359,7 +364,7 @@ class PodLog:
         with self._follow() as self._stream:
             for line in self._stream if not self._stopped.is_set() else ():
                 if not line.endswith(b"\n") and not is_last:
-                    return False  # comes again, whole
+                    return False  # the rest of this line is read again later
                 if known[line]:
                     known[line] -= 1
                 elif moment := _MOMENT.match(line):

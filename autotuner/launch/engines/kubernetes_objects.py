@@ -1,6 +1,6 @@
 """An operator's settings for a Kubernetes cluster, and the objects of a job: an Indexed Job and a Service.
 
-The client takes half a second to import: only who has such an engine does.
+The client takes half a second to import, so only a process that has a Kubernetes engine imports it.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class KubernetesSettings:
     kueue: bool = False
     """True if Kueue admits jobs; the queues of the engine are then its local queues."""
     accelerator: str = "nvidia.com/gpu"
-    """Resource of which a pod requests one for each accelerator of its node (``nvidia.com/gpu``, ``cpu``); empty:
-    ``container.resources`` says everything."""
+    """Resource that a pod requests once for each accelerator of its node (``nvidia.com/gpu``, ``cpu``). If it is empty,
+    ``container.resources`` must request everything."""
     shared_memory: str = ""
     """Size of ``/dev/shm`` (``16Gi``), which NCCL and data loaders use; empty: the runtime's 64 MiB."""
     port: int = 29500
-    """Port on which node 0 listens; the next port is used too. Each pod has an address of its own, so any free ports
-    do."""
+    """Port on which node 0 listens; the next port is used too. Each pod has an address of its own, so any two free
+    ports work."""
     labels: dict[str, str] = field(default_factory=dict)
     """Extra labels of jobs and pods."""
     annotations: dict[str, str] = field(default_factory=dict)
@@ -66,11 +66,12 @@ class KubernetesSettings:
     container: Mapping[str, object] = field(default_factory=dict)
     """Other fields of the Container: resources, mounts, variables, security context."""
     start_timeout_s: Positive = 900.0
-    """Time from the moment the first pod has a node until all pods have started; then the job counts as lost."""
+    """Seconds in which all pods must start, counted from the moment the first pod has a node. After that, the job
+    counts as lost."""
     node_lost_s: Count = 60
     """Seconds for which a node may be out of reach before its pods are given up."""
     grace_s: Count = 30
-    """Seconds that a pod gets to end after it was asked to."""
+    """Seconds that a pod gets to exit after Kubernetes asked it to."""
     kept_s: Count = 86_400
     """Seconds for which a finished job and its output are kept, so that a service that was down can still read them."""
 
@@ -93,7 +94,7 @@ def _refuse_ours(path: str, table: Mapping[str, Any], ours: tuple[str, ...]) -> 
             raise InvalidInput(f"{path}.{name}", table[name], "is set by the engine itself, or by another setting")
 
 
-# Objects of Kubernetes as JSON, held to the client's own models.
+# Objects of Kubernetes as JSON, checked against the client's own models.
 
 
 def checked(model: str, document: Mapping[str, Any], path: str = "") -> dict[str, Any]:
@@ -116,7 +117,7 @@ def checked(model: str, document: Mapping[str, Any], path: str = "") -> dict[str
     except ValidationError as error:
         errors = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")  # a misspelt name comes first
         raise _complaint(errors[0], model, path) from error
-    client: Any = ApiClient  # that part of it has no types
+    client: Any = ApiClient  # that part of the client has no type annotations
     return dict(client().sanitize_for_serialization(found))
 
 
@@ -147,7 +148,7 @@ def _complaint(error: Any, model: str, path: str) -> InvalidInput:
 
 
 def _fields(model: str, where: list[str]) -> list[str]:
-    """Names that an object has which lies at that path of a model."""
+    """Return the field names of the object at the path ``where`` inside the client's model ``model``."""
     from kubernetes.client import models  # noqa: PLC0415  # as above
 
     cls = getattr(models, model)
@@ -163,10 +164,10 @@ def _fields(model: str, where: list[str]) -> list[str]:
 
 
 ENGINE_LABEL = "autotuner/engine"
-"""Label of all that an engine made: its name."""
+"""Label of every object that an engine creates; its value is the engine's name."""
 
 JOB_LABEL = "autotuner/job"
-"""Label of all objects of a job: its name, which is that of the Job too."""
+"""Label of every object of a job; its value is the name of the job, which the Kubernetes Job has too."""
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation of a pod that says which node of its job it is; the job controller writes it."""
@@ -174,16 +175,16 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 CONTAINER = "node"
-"""Name of the container that is a node of the job."""
+"""Name of the container that runs a node of the job."""
 
 _MOST_TASK_BYTES = 120_000
 """Maximum size of the task in one environment variable: Linux accepts 128 KiB including the name."""
 
 _LAST_MINUTE_S = 60
-"""Extra time of a node beyond all its own limits, before the kubelet ends it."""
+"""Seconds beyond all limits of a node itself after which the kubelet ends its pod."""
 
 _OUT_OF_REACH = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-"""Taints of a node that does not answer."""
+"""Taints that Kubernetes sets on a machine that does not answer."""
 
 
 def job(engine: str, settings: KubernetesSettings, order: JobOrder) -> dict[str, Any]:
@@ -262,7 +263,7 @@ def _labels(engine: str, settings: KubernetesSettings, order: JobOrder) -> dict[
 def _job_spec(engine: str, settings: KubernetesSettings, order: JobOrder) -> dict[str, Any]:
     """Return the specification of one try with all pods at once; the Job's failure tells if a pod lost its node."""
     num_nodes = order.cluster.num_nodes
-    is_alone = num_nodes == 1  # it needs no name that resolves
+    is_alone = num_nodes == 1  # a single pod needs no DNS name
     master, subdomain = ("127.0.0.1", "") if is_alone else (f"{order.name}-0.{order.name}", order.name)
     lost = {"onPodConditions": [{"type": "DisruptionTarget", "status": "True"}], "action": "FailJob"}
     return {
@@ -280,7 +281,10 @@ def _job_spec(engine: str, settings: KubernetesSettings, order: JobOrder) -> dic
 
 
 def _pod(settings: KubernetesSettings, order: JobOrder, *, master: str, subdomain: str) -> dict[str, Any]:
-    """A pod's own time limit begins when it has a node: a Job's would count the time in the queue as well."""
+    """Return the template of a pod.
+
+    Its time limit starts when it has a machine, since a Job's limit would include the queue.
+    """
     limit_s = settings.start_timeout_s + order.time_limit_s + _LAST_MINUTE_S
     ours = {
         "restartPolicy": "Never",
@@ -314,7 +318,10 @@ def _container(settings: KubernetesSettings, order: JobOrder, master: str) -> di
 
 
 def _gathering(settings: KubernetesSettings, order: JobOrder, master: str) -> list[dict[str, Any]]:
-    """Holds every pod until all have accelerators and the image: a node's time limit begins when it starts."""
+    """Return the init container that holds each pod until all pods have their accelerators and the image.
+
+    The time limit of a node starts with its main container, so no node may start before the others can.
+    """
     if order.cluster.num_nodes == 1:
         return []
     waits = {
@@ -335,7 +342,10 @@ def _meeting(port: int, master: str) -> tuple[str, ...]:
 
 
 def _resources(settings: KubernetesSettings, num_accelerators: int) -> dict[str, Any]:
-    """Kubernetes asks for an extended resource by its limit; a limit is what is requested where nothing else is."""
+    """Return the resources that a container requests.
+
+    Kubernetes takes the limit of an accelerator as its request too.
+    """
     return {"limits": {settings.accelerator: str(num_accelerators)}} if settings.accelerator else {}
 
 
@@ -347,7 +357,13 @@ def _shared_memory(settings: KubernetesSettings) -> dict[str, list[dict[str, Any
 
 
 def _task(order: JobOrder) -> str:
-    """The task as JSON; Kubernetes expands ``$(NAME)`` in variables, and makes one dollar of two."""
+    """Return the task as JSON for an environment variable.
+
+    Kubernetes expands ``$(NAME)`` in variables, so each dollar sign is doubled.
+
+    Raises:
+        EngineRefused: The task is larger than an environment variable may be.
+    """
     text = codec.dumps(order.task)
     if len(text.encode()) > _MOST_TASK_BYTES:
         size = len(text.encode())

@@ -1,4 +1,4 @@
-"""The state of jobs and their pods in Kubernetes, as plain values, with what was seen of them before."""
+"""Reads the state of Kubernetes jobs and pods into plain values, and remembers objects that were deleted meanwhile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotuner.launch.engines.engine import JobStatus
 from autotuner.launch.engines.kubernetes_objects import CONTAINER, INDEX, JOB_LABEL
 
 _PLAIN_WAITING = ("", "ContainerCreating", "PodInitializing")
-"""Reasons to wait that say nothing."""
+"""Reasons to wait that tell a person nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +27,11 @@ class Container:
     reason: str = ""
     """Reason why it waits, or how it ended, in one word: ``ErrImagePull``, ``OOMKilled``."""
     message: str = ""
-    """The reason as a sentence, or the last lines of a container that failed."""
+    """Reason why the container waits, or how it ended, in one word: ``ErrImagePull``, ``OOMKilled``."""
 
     @property
     def failed(self) -> bool:
-        """Return True if the container ended with an error."""
+        """The reason as a sentence, or the last lines that a failed container printed."""
         return self.exit_code not in (None, 0)
 
     @property
@@ -52,7 +52,7 @@ class PodState:
     """Index of the pod's node within its job."""
     created_at: float = 0.0
     node: str = ""
-    """Machine that it was given; empty while it waits for one."""
+    """Machine on which the pod runs; empty while it waits for one."""
     phase: str = "Pending"
     """Pending, Running, Succeeded, Failed or Unknown."""
     reason: str = ""
@@ -62,9 +62,9 @@ class PodState:
     disruption: str = ""
     """Reason why the pod was evicted or lost its machine."""
     main: Container = field(default_factory=Container)
-    """The container that is the node."""
+    """The container that runs the node."""
     gathering: Container = field(default_factory=Container)
-    """The one that waits for the other pods, where there is one."""
+    """The init container that waits for the other pods; empty if there is none."""
     started_at: float | None = None
     """Time at which a machine took the pod, in epoch seconds; None before."""
     leaves_by: float | None = None
@@ -72,7 +72,7 @@ class PodState:
     was_deleted: bool = False
     """True if somebody deleted the pod while it ran."""
     is_gone: bool = False
-    """The cluster knows it no longer."""
+    """True if the cluster no longer has this pod."""
 
     @property
     def has_ended(self) -> bool:
@@ -155,7 +155,7 @@ def _conditions(document: Mapping[str, Any], status: str = "True") -> dict[str, 
 
 
 def _container(statuses: list[Mapping[str, Any]] | None, name: str) -> Container:
-    """The container of that name; where that is empty, the last that ran or tries to."""
+    """Return the container with this name; if the name is empty, the last container that ran or is starting."""
     named = [one for one in statuses or () if not name or one["name"] == name]
     if not named:
         return Container()
@@ -184,13 +184,13 @@ def _epoch_s(timestamp: str | None) -> float | None:
 # The phase of a job, from the state of its Job object and its pods.
 
 ABSENT_S = 15.0
-"""Seconds after a pod should be gone until its machine counts as out of reach."""
+"""Seconds after which a pod that should be gone but is not counts as out of reach, together with its machine."""
 
 _TAKEN_AWAY = (
     *("Evicted", "NodeAffinity", "NodeLost", "NodeShutdown", "Preempting", "Shutdown", "Terminated"),
     *("UnexpectedAdmissionError", "OutOf"),
 )
-"""First words of the reasons by which the kubelet or the node controller says that the pod was not at fault."""
+"""First words of the reasons by which Kubernetes says that a pod ended through no fault of its own."""
 
 
 def judged(
@@ -246,12 +246,12 @@ def _taken_away(pod: PodState) -> str:
         return pod.disruption
     if pod.reason.startswith(_TAKEN_AWAY):
         return pod.reason
-    ran_out_of_time = pod.reason.startswith("DeadlineExceeded")  # the limit counts while pods wait for each other too
+    ran_out_of_time = pod.reason.startswith("DeadlineExceeded")  # the limit also counts while pods wait for each other
     return pod.reason if ran_out_of_time and not pod.main.has_started else ""
 
 
 def _ending(job: JobState, pods: Sequence[PodState]) -> JobStatus:
-    """Over, or about to be: pods may still be saying their last words."""
+    """Return the status of a job that is over: running while a pod still writes its last output, ended after that."""
     leaving = [pod.name for pod in pods if not pod.has_ended]
     if leaving:
         return JobStatus(phase=EngineJobPhase.RUNNING, detail=f"ends: {', '.join(leaving[:3])} still there")
@@ -291,7 +291,7 @@ def _why_it_waits(job: JobState, pods: Sequence[PodState], num_nodes: int) -> st
 
 @dataclass(slots=True)
 class _Record:
-    """A job, its pods by name, and what was seen of it that no object says any longer."""
+    """A job, its pods by name, and events that were seen earlier and that Kubernetes' objects no longer show."""
 
     job: Mapping[str, Any] | None = None
     pods: dict[str, PodState] = field(default_factory=dict)
@@ -379,7 +379,7 @@ def _take(record: _Record, pod: PodState) -> None:
     before = record.pods.get(pod.name)
     told_to_leave = pod.leaves_by is not None and (before is None or before.leaves_by is None)
     if before is not None and before.has_ended:
-        pod = replace(pod, leaves_by=before.leaves_by)  # what ends is tidied up later
+        pod = replace(pod, leaves_by=before.leaves_by)  # Kubernetes removes pods that end only later
     was_deleted = (before is not None and before.was_deleted) or (told_to_leave and _is_alone(record, pod))
     record.pods[pod.name] = replace(pod, was_deleted=was_deleted)
     record.begun = record.begun or sum(one.main.has_started for one in record.newest) >= record.num_nodes > 0

@@ -1,4 +1,4 @@
-"""EngineLauncher: trials as jobs of an engine, found again after a restart, waited for, followed, ended and judged."""
+"""EngineLauncher: runs each trial as a job of an engine, and finds the job again after a restart of the service."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from autotuner.launch.trainers.registration import RegisteredTrainer, refuses_tr
 from autotuner.launch.work import DecoderWork, TrainerWork, known_peak
 
 _ENGINE_SLACK_S = 120.0
-"""Seconds by which an engine's own limit exceeds the trial's, which its nodes enforce: Slurm ends jobs to the
-minute."""
+"""Seconds by which the engine's time limit exceeds the trial's. The nodes enforce the trial's own limit, and Slurm is
+only exact to the minute."""
 
 _SLACK_S = 15.0
-"""Time that nodes get to end a trial in good order after its limit, before this side ends the job."""
+"""Seconds that nodes get to end a trial and report after its time limit, before the launcher ends the job."""
 
 _POLL_S = 0.2
-"""Maximum delay of a watcher's wish while a job waits."""
+"""Seconds within which a launcher that waits for a job notices that the watcher wants to stop."""
 
 _UNSAFE = re.compile(r"[^a-z0-9]+")
 
@@ -120,7 +120,7 @@ class EngineLauncher:
 
 
 class _Run(Generic[Result]):
-    """One run of a trial, from the search for its job to its verdict."""
+    """One run of a trial, from the search for its job to its outcome."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class _Run(Generic[Result]):
 
     # ------------------------------------------------------------------ getting a job
     def _known(self) -> EngineJob | None:
-        """The job of this run that was stored and is not known to be over."""
+        """Return the stored job of this run that is not known to be over, or None."""
         stored = {job.name: job for job in self._spec.jobs if not job.phase.is_over}
         return next((stored[name] for name in _names(self._spec) if name in stored), None)
 
@@ -183,7 +183,10 @@ class _Run(Generic[Result]):
         return EngineJob(engine=self._name, name=name, handle=handle, submitted_at=now)
 
     def _patiently(self, ask: Callable[[], T], *, has_job: bool = True) -> T | Stopped:
-        """The engine's answer, asked again while it does not answer; or the watcher's wish, or that nobody does."""
+        """Ask the engine, and ask again while it is unavailable; return its answer.
+
+        Return ``Stopped`` instead if the watcher wants to stop, or if the engine stays silent beyond ``patience_s``.
+        """
         deadline, is_told = time.monotonic() + self._settings.patience_s, False
         tell = self._watcher.on_note if has_job else self._watcher.on_wait
         while True:
@@ -208,9 +211,9 @@ class _Run(Generic[Result]):
         while time.monotonic() < until and not self._watcher.stop_requested():
             time.sleep(min(_POLL_S, seconds))
 
-    # ------------------------------------------------------------------ waiting for its turn
+    # ------------------------------------------------------------------ waiting in the queue
     def _queued(self, job: EngineJob) -> tuple[Stopped | None, EngineJob]:
-        """Wait until the job has its accelerators; an outcome where it never gets them."""
+        """Wait until the job has its accelerators; return the job, and the reason if the wait was stopped before."""
         self._watcher.on_job(job)
         look = partial(self._engine.look, job.handle)
         while True:
@@ -226,7 +229,7 @@ class _Run(Generic[Result]):
             self._wait(self._settings.poll_s)
 
     def _seen(self, job: EngineJob, status: JobStatus) -> EngineJob:
-        """Return the job's new state, after a report to the watcher."""
+        """Return the job with its new state; report it to the watcher if it changed."""
         now = time.time()
         seen = replace(
             job,
@@ -246,7 +249,7 @@ class _Run(Generic[Result]):
         return stopped
 
     def _abandon(self, job: EngineJob) -> None:
-        """End a job that nobody will ask for again."""
+        """End a job that no worker will look for again."""
         try:
             if not self._engine.cancel(job.handle):
                 _log.error("engine.job_left", engine=self._name, handle=job.handle)
@@ -286,5 +289,5 @@ def job_name(trial_id: str, run: int, number: int) -> str:
 
 
 def _names(spec: TrialSpec) -> list[str]:
-    """The names that this run's job may have: one more than there are jobs of the trial."""
+    """Return the names that a job of this run may have: one for each job of the trial, and one for a new job."""
     return [job_name(spec.trial_id, spec.run, number) for number in range(len(spec.jobs) + 1)]

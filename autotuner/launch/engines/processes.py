@@ -1,4 +1,4 @@
-"""ProcessEngine: each node of a job is a process of this machine, which outlives the service that started it."""
+"""ProcessEngine: runs each node of a job as a process of this machine that outlives the service."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from autotuner.launch.engines.engine import JobOrder, JobStatus
 from autotuner.launch.node_processes import end_all, free_port, processes_of
 
 _GRACE_S = 6.0
-"""Time that a node gets to end its ranks in good order."""
+"""Seconds that a node gets to end its ranks after it was asked to."""
 
 
 @value
@@ -35,9 +35,9 @@ class ProcessSettings:
     folder: str
     """Folder where jobs keep the output of their nodes; every process that uses the same folder finds the same jobs."""
     num_nodes: Count = 2
-    """Number of nodes for all jobs together; a job waits while too few nodes are free."""
+    """Number of nodes that all jobs share; a job waits while too few nodes are free."""
     python: str = sys.executable
-    """The interpreter that nodes run."""
+    """Path of the Python interpreter that runs the nodes."""
 
     def __post_init__(self) -> None:
         if not self.folder:
@@ -144,7 +144,10 @@ class ProcessEngine:
         return JobStatus(phase=EngineJobPhase.RUNNING)
 
     def _start_node(self, job: Path, node_rank: int, port: str) -> tuple[int, float]:
-        """Pid and birth of a process that has a session of its own, and whose parent need not wait for it."""
+        """Start the process of one node in a session of its own; return its process id and its start time.
+
+        ``posix_spawn`` is used because its caller need not stay alive or wait for the child.
+        """
         command = [
             *(self._settings.python, "-m", "autotuner.trials.process.node", "--task", str(job / "task.json")),
             *("--node-rank", str(node_rank), "--master-address", "127.0.0.1", "--master-port", port),
@@ -165,7 +168,7 @@ class ProcessEngine:
 
 
 def _pids(job: Path) -> list[tuple[int, float]]:
-    """Pid and birth of each node's process; none before they were started."""
+    """Return the process id and the start time of each node's process; empty before they were started."""
     try:
         return [(pid, born) for pid, born in json.loads((job / "pids").read_text())]
     except (OSError, ValueError):
@@ -173,7 +176,10 @@ def _pids(job: Path) -> list[tuple[int, float]]:
 
 
 def _is_alive(pid: int, born: float) -> bool:
-    """Return True if exactly that process runs. A child of this process that has ended is reaped."""
+    """Return True if this process is alive: the start time tells it from a later process with the same id.
+
+    A child of this process that has ended is reaped.
+    """
     with suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
     try:

@@ -1,4 +1,4 @@
-"""A job of an engine, as ``follow`` sees ranks."""
+"""EngineRanks: shows a job of an engine to ``follow`` as if its ranks were local."""
 
 from __future__ import annotations
 
@@ -20,23 +20,25 @@ from autotuner.launch.local import says_full
 from autotuner.launch.node_processes import if_port_taken
 
 _READ_S = 0.1
-"""Looks at the output that follow each other faster are one."""
+"""Seconds for which one read of the output is reused: more frequent requests do not read again."""
 
 _LAST_WORDS_S = 5.0
-"""Time that the output gets to arrive once the engine says that the job is over."""
+"""Seconds that the last output gets to arrive after the engine says that the job is over."""
 
 _LEAVING_S = 5.0
-"""Time that ranks get to leave by themselves after they have measured: engines take longer than that to end a job."""
+"""Seconds that ranks get to exit by themselves after they have measured; ending the job through the engine takes
+longer."""
 
 _TIDYING_S = 10.0
-"""Time that a job gets to end by itself after its last node reported its end: the engine has to clean up too."""
+"""Seconds that a job gets to end by itself after its last node reported its end, since the engine has to clean up
+too."""
 
 _PEERS_S = 10.0
-"""Time that nodes get to report their end once one node ended badly, or a rank gave a reason. Trainers on NCCL would
-wait for minutes."""
+"""Seconds that nodes get to report their end after one node failed or a rank gave a reason. Without this limit,
+trainers on NCCL would wait for minutes."""
 
 _OF_A_LOST_PEER = (FailureKind.COMMUNICATION, FailureKind.TIMEOUT, FailureKind.CRASH)
-"""Kinds of failure of ranks whose peers' node went away, long before the engine reports it."""
+"""Kinds of failure that ranks report when a peer's node is gone, long before the engine reports the lost node."""
 
 T = TypeVar("T")
 
@@ -108,7 +110,7 @@ class EngineRanks:
         if not (isinstance(why, Stopped) and why.reason in LEFT_ALONE):
             self._await_ends(_LEAVING_S if why == "measured" else 0.0)
             has_left = self._outputs.has_ended and self._leaves_by_itself()
-            self._note_interruption()  # before this side itself tells nodes to end
+            self._note_interruption()  # before the launcher itself asks the nodes to end
             if self.status.phase is EngineJobPhase.LOST or not has_left:
                 self._cancel()  # a lost job too: its engine may have queued it again
         return self._outputs.attempt_end(timed_out=why == "timeout", detail=self.status.detail)
@@ -131,7 +133,7 @@ class EngineRanks:
         return failure
 
     def _note_interruption(self) -> None:
-        """Take the job for lost if SIGTERM ended its nodes and no node failed without it; nobody here has sent any."""
+        """Mark the job as lost if somebody else sent SIGTERM to its nodes and no node failed before that."""
         told = self._outputs.told_to_end
         if not told or self.status.phase is EngineJobPhase.LOST:
             return
@@ -141,7 +143,7 @@ class EngineRanks:
         self.status = JobStatus(phase=EngineJobPhase.LOST, detail=detail)
 
     def _miss(self) -> None:
-        """Take a job that has been ended for lost where a node said how it ended and another never did."""
+        """Mark an ended job as lost if some nodes reported how they ended and another never did."""
         if self.status.phase is EngineJobPhase.LOST or not self._outputs.ends:
             return
         self._await_ends(_LAST_WORDS_S)
@@ -171,7 +173,7 @@ class EngineRanks:
         self._read()
 
     def _await_ends(self, seconds: float) -> None:
-        """Hear the nodes until each has said how it ended, but no longer than that."""
+        """Read the output until every node has reported its end, for at most ``seconds``."""
         deadline = time.monotonic() + min(seconds, self._settings.patience_s)
         self._read()
         while not self._outputs.has_ended and time.monotonic() < deadline:
@@ -190,7 +192,7 @@ class EngineRanks:
             self._answered_at = time.monotonic()
 
     def _asked(self, ask: Callable[[], T]) -> T | None:
-        """The engine's answer; None where it does not answer now."""
+        """Ask the engine and return its answer; None if it does not answer now."""
         try:
             return ask()
         except EngineUnavailable as error:

@@ -1,4 +1,4 @@
-"""RayEngine: a job per trial by the Jobs API; its driver, on the cluster, holds a placement group of its nodes."""
+"""RayEngine: submits each trial through Ray's Jobs API; the job's driver reserves the nodes in a placement group."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ from autotuner.launch.engines.ray_api import JobLog, JobsApi, JobState, RayJob, 
 _DRIVER = "autotuner.trials.process.ray_driver"
 _ORDER = "AUTOTUNER_RAY_ORDER"
 _MARK = "autotuner_mark"
-"""Key of a job's metadata: tells a job from another of the same name, and its lines from all others in its log."""
+"""Key in a job's metadata. Its value identifies our job among others of the same name, and our lines in the job's
+log."""
 
 _MOST_ORDER_BYTES = 100_000
-"""The kernel takes 128 KiB of a variable (``MAX_ARG_STRLEN``), and Ray puts this one into another with more."""
+"""Maximum size of an order. The kernel limits a variable to 128 KiB (``MAX_ARG_STRLEN``), and Ray adds text of its
+own."""
 
 _STOP_WAIT_S = 20
-"""Time between Ray's request to a driver to end and the kill: more than the driver gives its nodes."""
+"""Seconds that Ray waits between asking a driver to end and killing it: more than the driver gives its nodes."""
 
 _FRESH_S = 0.25
-"""A log that was read so long ago, or ten times as long as that took, serves for all nodes."""
+"""Minimum seconds for which one read of a log serves all nodes. A slow read serves ten times as long as it took."""
 
 _OUTLAST_S = 8.0
-"""Maximum time for which nodes outlast a driver that was killed: Ray kills its actors, and supervisors kill their
+"""Maximum seconds for which nodes outlive a killed driver: Ray kills its actors, and supervisors kill their
 children."""
 
 _DELETE_AGAIN_S = 60.0
@@ -100,7 +102,7 @@ class RayEngine:
             try:
                 self._api.submit(order.name, self._entrypoint(), self._runtime_env(order, mark), {_MARK: mark})
             except EngineUnavailable:
-                if handle := self.find(order.name):  # the answer was lost, and the job was not
+                if handle := self.find(order.name):  # the job was created, only the answer was lost
                     return handle
                 raise
             return f"{order.name}:{mark}"
@@ -170,7 +172,7 @@ class RayEngine:
 
     # ------------------------------------------------------------------ submitting
     def _entrypoint(self) -> str:
-        """A line that Ray hands to a shell: the operator's interpreter and our module, nothing of a request."""
+        """Return the shell command that Ray runs: the operator's interpreter and our module, with no user input."""
         return f"exec {shlex.quote(self._settings.python)} -m {_DRIVER}"
 
     def _runtime_env(self, order: JobOrder, mark: str) -> dict[str, Any]:
@@ -199,7 +201,13 @@ class RayEngine:
         return {"CPU": ranks * settings.cpus_per_accelerator, **accelerators, **settings.resources, **of_queue}
 
     def _make_room(self, name: str) -> None:
-        """Make sure that no job has that name; a job of that name is a foreign or a forgotten one."""
+        """Make sure that this name is free on Ray.
+
+        Wait for our own forgotten job of this name, and delete it.
+
+        Raises:
+            EngineRefused: Somebody else has a job of this name.
+        """
         for handle, due in list(self._forgotten.items()):
             if _name(handle) == name:
                 time.sleep(max(0.0, due - time.monotonic()))
@@ -219,7 +227,7 @@ class RayEngine:
         return self._logs.setdefault(handle, _Followed(handle))
 
     def _tidy(self) -> None:
-        """Delete what was forgotten long enough ago; what cannot be deleted now may be later, and disturbs nobody."""
+        """Delete the forgotten jobs that are due; a job that cannot be deleted now is tried again later."""
         for handle, due in list(self._forgotten.items()):
             if due <= time.monotonic():
                 try:
@@ -236,7 +244,7 @@ class RayEngine:
 
 
 class _Followed:
-    """A job's log as far as it was read, and when to read it again."""
+    """The part of a job's log that was read so far, and the time from which it may be read again."""
 
     def __init__(self, handle: str) -> None:
         self._name = _name(handle)

@@ -1,4 +1,4 @@
-"""Ray's Jobs API over HTTP: answers within a time, or says why there is none. No package of Ray is needed for it."""
+"""Ray's Jobs API over HTTP, with a time limit for each request; it needs no Ray package."""
 
 from __future__ import annotations
 
@@ -30,21 +30,22 @@ class RaySettings:
     address: str
     """Address of Ray's dashboard, which serves the Jobs API: ``http://head:8265``."""
     token_variable: str = ""
-    """Variable of the service that holds the token for Ray (``RAY_AUTH_MODE=token``); empty: none."""
+    """Environment variable of the service that holds the token for Ray (``RAY_AUTH_MODE=token``); empty: no token."""
     python: str = "python3"
-    """Interpreter on the nodes, of the version that Ray itself runs in, with Ray, torch and our package."""
+    """Python interpreter on the nodes; it must be the version that Ray itself runs in, with Ray, torch and this
+    package."""
     accelerator_resource: str = "GPU"
     """Ray's resource name of an accelerator; a cluster of CPU cores requests none."""
     cpus_per_accelerator: Positive = 1.0
-    """Cores (to Ray) per rank."""
+    """Number of CPUs that Ray reserves for each rank."""
     resources: dict[str, float] = field(default_factory=dict)
-    """Custom resources that each node of a job gives beside them."""
+    """Custom resources that each node of a job reserves beside accelerators and CPUs."""
     queue_resources: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Extra resources of each node by queue, which tell the nodes of one queue from those of another."""
+    """Extra resources that a node reserves, by queue; they tell Ray which nodes belong to the queue."""
     runtime_env: dict[str, object] = field(default_factory=dict)
     """Runtime environment for Ray, passed on unchanged: ``working_dir``, ``env_vars``, ``image_uri`` and others."""
     request_timeout_s: Positive = 10.0
-    """A request that has not been answered by then counts as unanswered."""
+    """Seconds after which a request without an answer counts as failed."""
     cancel_s: Positive = 40.0
     """Maximum time that a cancelled job may take to end."""
 
@@ -78,7 +79,7 @@ def _require_amounts(path: str, amounts: Mapping[str, float]) -> None:
 
 
 _SAID_LETTERS = 400
-"""Number of letters kept of a server's error, which may be a page of traceback; its last lines say most."""
+"""Number of characters kept of a server's error. The end is kept, since the last lines of a traceback say most."""
 
 _UNAUTHORIZED = (401, 403)
 
@@ -221,7 +222,7 @@ class JobsApi:
 
 
 def _said(answer: httpx.Response) -> str:
-    """The last words of an answer, on one line."""
+    """Return the end of a response's text on one line."""
     return " ".join(answer.text.split())[-_SAID_LETTERS:]
 
 
@@ -255,7 +256,7 @@ class JobLog:
         end = log.rfind("\n") + 1
         for line in log[self._taken : end].splitlines():
             _, found, rest = line.partition(self._mark)
-            if found:  # and perhaps cut off
+            if found:  # the line may be cut off
                 with suppress(ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
                     self._understand(json.loads(rest))
         self._taken = max(self._taken, end)

@@ -1,4 +1,4 @@
-"""Engines that clusters may name: their kinds, and those that the operator registered in a TOML file."""
+"""Engines that a cluster may name: the kinds that exist, and the engines that an operator registered in a TOML file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from autotuner.launch.engines.slurm import SlurmEngine
 from autotuner.launch.engines.slurm_job import SlurmSettings
 from autotuner.launch.simulation import SCENARIOS
 
-# The kinds of engine there are: what an operator may set of each, and who makes it.
+# The kinds of engine: the settings of each, and the function that creates it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,10 @@ class Kind:
     """A kind of engine, such as Slurm: the type of its settings, and a function that creates the engine."""
 
     settings: type[Any]
-    """Dataclass of what an operator may set beside what every engine has."""
+    """Dataclass of the settings that only this kind of engine has."""
     make: Callable[[str, Any], Engine]
-    """The engine of these settings, by the name that it was registered under; imports what it needs itself."""
+    """Function that creates the engine from its registered name and its settings; it imports the engine's module
+    itself."""
 
 
 def _kubernetes(name: str, settings: KubernetesSettings) -> Engine:
@@ -62,15 +63,15 @@ class EngineSettings:
     """Settings that an operator can give for an engine of any kind."""
 
     queues: tuple[str, ...] = ()
-    """Queues or partitions that clusters may name; a cluster that names none gets the first."""
+    """Queues or partitions that clusters may name; a cluster that names none uses the first."""
     max_parallel_trials: Count = 1
-    """Jobs of one sweep that wait or run at the same time."""
+    """Maximum number of jobs of one sweep that wait or run at the same time."""
     poll_s: Positive = 2.0
     """Seconds between two status requests about one job."""
     patience_s: Positive = 600.0
     """Seconds for which the engine may be silent before a job on it counts as lost."""
     environment: dict[str, str] = field(default_factory=dict)
-    """Variables of every rank, such as ``NCCL_SOCKET_IFNAME``."""
+    """Environment variables that every rank gets, such as ``NCCL_SOCKET_IFNAME``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +140,7 @@ def _registration(name: str, table: Any, path: Path, kinds: Mapping[str, Kind]) 
         raise error.under(f"{path}: {name}") from error
 
 
-# Engines that clusters may name: those that are there anyway, and those that the operator registered.
+# Engines that clusters may name: the built-in ones, and those that the operator registered.
 
 
 _ALWAYS = {

@@ -1,4 +1,4 @@
-"""SlurmEngine: a job per trial by sbatch, one process per node by srun, reports in a shared folder."""
+"""SlurmEngine: submits each trial with sbatch, starts one process per node with srun, and reads a shared folder."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ _LAST_POLL_S = 4.0
 """Longest time between two status requests after scancel; the interval doubles up to this."""
 
 _PAUSED = ("SUSPENDED", "STOPPED")
-"""States of a job that keeps its nodes and does not compute: preemption with ``PreemptMode=SUSPEND`` is one cause."""
+"""States of a job that holds its nodes but does not compute, for instance after preemption with
+``PreemptMode=SUSPEND``."""
 
 _OF_AN_ACCOUNT = re.compile(r"\b(account|qos)\b", re.IGNORECASE)
-"""Words by which sbatch's message names an account or a QOS that does not exist or that this user may not use."""
+"""Words in sbatch's message that show that an account or a QOS does not exist, or that this user may not use it."""
 
 _GONE_NODE = re.compile(r"down|fail|\*")
-"""Marks in the state of a node that is gone, or that has not answered the controller for a while."""
+"""Pattern in the state of a node that is gone, or that has not answered the controller for a while."""
 
 
 class SlurmEngine:
@@ -78,7 +79,7 @@ class SlurmEngine:
         return f"{version}; {'; '.join(line.strip() for line in partitions)}"
 
     def _check_account(self, queues: Sequence[str]) -> None:
-        """Ask sbatch if it would accept account and QOS; it alone knows if Slurm enforces them."""
+        """Ask sbatch if it would accept the account and the QOS; only sbatch knows if Slurm enforces them."""
         named = {"account": self._settings.account, "qos": self._settings.qos}
         options = [f"--{name}={value}" for name, value in named.items() if value]
         for queue in (queues or ("",)) if options else ():
@@ -86,11 +87,11 @@ class SlurmEngine:
                 partition = (f"--partition={queue}",) if queue else ()
                 self._command("sbatch", "--test-only", *options, *partition, "--wrap=true")
             except CommandFailed as error:
-                if _OF_AN_ACCOUNT.search(str(error)):  # a partition that is down, say, is no such error
+                if _OF_AN_ACCOUNT.search(str(error)):  # a partition that is down, for instance, is another error
                     raise EngineRefused(f"{' '.join(options)}: {error}{self._associations()}") from error
 
     def _associations(self) -> str:
-        """Return the accounts and QOS that accounting grants this user, as words behind an error."""
+        """Return the accounts and QOS that this user may use, in parentheses, to append to an error message."""
         options = ("--noheader", "--parsable2", "show", "associations", f"user={user()}", "format=Account,QOS")
         try:
             granted = self._command("sacctmgr", *options).split()
@@ -204,26 +205,29 @@ class SlurmEngine:
         return name, self._folder(name)
 
     def _row(self, name: str, number: int) -> JobRow | None:
-        """The job as the controller lists it, or as accounting remembers it."""
+        """Return the row of the job from the controller's list, else from accounting; None if neither has it."""
         rows = {row.number: row for row in self._queue.jobs(name)}
         if number not in rows:  # the answer may be older than the job
             rows = {row.number: row for row in self._queue.jobs(name, since=time.monotonic())}
         return rows.get(number) or self._queue.accounted(name, number)
 
     def _status(self, row: JobRow, folder: JobFolder, *, has_spoken: bool) -> JobStatus:
-        """Return how the job stands; ``has_spoken`` if a node said how it ended, as each does after its program."""
+        """Return the status of the job.
+
+        ``has_spoken`` is True if a node reported how it ended, as every node does when its program ends.
+        """
         detail = _detail(row)
         match row.phase:
             case EngineJobPhase.ENDED if row.state == "CANCELLED" and not folder.is_cancelled:
                 return JobStatus(phase=EngineJobPhase.LOST, detail=_joined(detail, "not by the autotuner"))
             case EngineJobPhase.ENDED if not (has_spoken or folder.is_cancelled or row.state == "OUT_OF_MEMORY"):
                 return JobStatus(phase=EngineJobPhase.LOST, detail=_joined(detail, folder.complaint()))
-            case EngineJobPhase.RUNNING if row.state in _PAUSED:  # its time limit and its step times go on
+            case EngineJobPhase.RUNNING if row.state in _PAUSED:  # its time limit and its step times continue
                 return JobStatus(phase=EngineJobPhase.LOST, detail=detail)
         return JobStatus(phase=row.phase, detail=detail, is_out_of_memory=row.state == "OUT_OF_MEMORY")
 
     def _gone_nodes(self, row: JobRow) -> str:
-        """The nodes of a job that Slurm holds for gone, each with its state; empty where all answer."""
+        """Return the job's nodes that Slurm considers gone, each with its state; empty if all nodes answer."""
         try:
             printed = self._command("sinfo", "--noheader", "--Node", f"--nodes={row.nodes}", "--format=%N %T")
         except CommandFailed:
@@ -262,7 +266,7 @@ def _detail(row: JobRow) -> str:
         case EngineJobPhase.RUNNING:
             return f"{row.state} on {row.nodes}" if row.nodes else row.state
         case _ if row.state == "CANCELLED":
-            return row.state  # the reason is still what it waited for
+            return row.state  # the reason column still shows why it waited
         case _:
             return _joined(row.state, row.reason)
 

@@ -1,4 +1,4 @@
-"""Slurm's commands, run without a shell, and its reports on our jobs."""
+"""Runs Slurm's commands without a shell, and reads what they report about our jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ Command = Callable[..., str]
 """Runs a program with arguments and returns what it printed; raises ``CommandFailed`` or ``EngineUnavailable``."""
 
 _PASSED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ")
-"""Variables that commands get, and with them the jobs: a database's URL or a token of the service's is none of them."""
+"""Environment variables that Slurm's commands and jobs get. Secrets of the service, such as a database URL, are not
+among them."""
 
 _AWAY = (
     "Unable to contact slurm controller",
@@ -46,7 +47,7 @@ _AWAY = (
     "job submit limit",
     "Unable to open connection",
 )
-"""Parts of what commands say where the controller, or what vouches for us to it, is away or has too much to do now."""
+"""Parts of error messages that mean that Slurm's controller or its authentication is unreachable or overloaded."""
 
 
 class CommandFailed(AutotunerError):
@@ -98,14 +99,14 @@ class SlurmCommands:
 
 
 def _said(errors: str) -> str:
-    """The last lines on standard error as one."""
+    """Return the last lines of standard error, joined to one line."""
     return "; ".join(line.strip() for line in errors.splitlines()[-4:] if line.strip())
 
 
 # Slurm's job states: as squeue and sacct list them, and what they mean for a trial.
 
 SQUEUE_FORMAT = "%A|%T|%r|%N|%j"
-"""Number, state, reason, nodes and name; the name last, since it alone may hold a bar."""
+"""Columns for squeue: number, state, reason, nodes and name. The name is last because only it may contain a bar."""
 
 SACCT_FIELDS = "JobIDRaw,State,Reason,NodeList,JobName"
 
@@ -129,11 +130,11 @@ class JobRow:
     number: int
     name: str
     state: str
-    """State as one word, as the long form of squeue writes it."""
+    """State of the job as one word, in squeue's long form."""
     reason: str = ""
-    """Reason why the job waits or ended, in Slurm's word; empty if it gives none."""
+    """Reason why the job waits or ended, in Slurm's word; empty if Slurm gives none."""
     nodes: str = ""
-    """The nodes it has or had, as Slurm abbreviates them (``n[1-2]``); empty where it has none."""
+    """The nodes that the job has or had, in Slurm's abbreviated form (``n[1-2]``); empty if it has none."""
 
     @property
     def phase(self) -> EngineJobPhase:
@@ -167,7 +168,7 @@ def read_sacct(printed: str) -> Iterator[JobRow]:
 
 
 def _word(state: str) -> str:
-    """``CANCELLED by 1000`` and ``CANCELLED+`` are ``CANCELLED``."""
+    """Return the first word of a job's state without marks: ``CANCELLED+`` becomes ``CANCELLED``."""
     return state.split(maxsplit=1)[0].rstrip("+*") if state.split() else ""
 
 

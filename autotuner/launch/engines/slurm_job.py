@@ -1,4 +1,4 @@
-"""A job of Slurm: its batch script, the folder it shares with the service, and its operator's settings."""
+"""A Slurm job's batch script and its shared folder, and the operator's settings for Slurm."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from autotuner.launch.lines import LineReader
 # An operator's settings of a Slurm cluster, beside those of every engine.
 
 _PATTERN_LETTERS = "%\\"
-"""Slurm reads them in a path of an output file."""
+"""Characters that Slurm interprets in the path of an output file."""
 
 
 @value
@@ -33,7 +33,7 @@ class SlurmSettings:
     shared: str
     """Absolute path of a folder that the service and all nodes see; it holds no ``%`` and no backslash."""
     python: str = "python3"
-    """Interpreter on the nodes (in the container, where there is one), which has torch and our package."""
+    """Python interpreter on the nodes (in the container, if there is one); it needs torch and this package."""
     account: str = ""
     """Account that pays for the jobs; empty: Slurm's default."""
     qos: str = ""
@@ -44,22 +44,22 @@ class SlurmSettings:
     """Slurm's name of an accelerator, such as ``gpu`` or ``gpu:h100``; each job requests as many per node as its
     cluster has. Empty: nothing is requested."""
     cpus_per_accelerator: CountFromZero = 0
-    """Cores for each rank; 0: as Slurm gives them, and one if the accelerators are cores."""
+    """Cores for each rank; 0: Slurm decides, or one core if the accelerators are CPU cores."""
     container_image: str = ""
-    """Image for pyxis and enroot, in which nodes run the job; empty: none."""
+    """Image in which pyxis and enroot run the nodes of the job; empty: no container."""
     container_mounts: tuple[str, ...] = ()
     """Mounts of the container, as pyxis writes them; ``shared`` is always mounted."""
     sbatch_lines: tuple[str, ...] = ()
-    """Options of each job, as written after ``#SBATCH``: ``--exclusive``, ``--mem=0``."""
+    """Extra sbatch options of each job, without ``#SBATCH``: ``--exclusive``, ``--mem=0``."""
     srun_arguments: tuple[str, ...] = ()
-    """Options of the step that starts a process on each node."""
+    """Extra options of the srun command that starts one process on each node."""
     setup: tuple[str, ...] = ()
-    """Lines of bash that run first on a job's first node, such as ``module load cuda``. All ranks get what they
-    export."""
+    """Lines of bash that run first on a job's first node, such as ``module load cuda``. All ranks get the variables
+    that these lines export."""
     slurm_conf: str = ""
     """Path of Slurm's configuration (``SLURM_CONF``); empty: Slurm's default."""
     command_timeout_s: Positive = 30.0
-    """Seconds until a Slurm command without an answer is ended."""
+    """Seconds after which a Slurm command without an answer is ended."""
     cancel_s: Positive = 60.0
     """Maximum time that a cancelled job may take to end; Slurm itself waits ``KillWait``, 30 seconds by default."""
 
@@ -78,7 +78,11 @@ class SlurmSettings:
 
 
 def _require_option(field: str, text: str) -> None:
-    """``text`` is one option on one line."""
+    """Raise an error unless ``text`` is a single option on one line.
+
+    Raises:
+        InvalidInput: The text does not begin with ``-`` or has more than one line.
+    """
     if not text.startswith("-") or "\n" in text:
         nearest = f"--{text.removeprefix('#SBATCH').strip().lstrip('-').splitlines()[0]}" if text.strip() else None
         raise InvalidInput(field, text, "must be one option that begins with -", nearest)
@@ -86,8 +90,8 @@ def _require_option(field: str, text: str) -> None:
 
 # The batch script of a job and the options of its sbatch.
 #
-# No shell reads what a request says: the script is static text, with what the operator's settings say, quoted or,
-# where they are lines of bash, as they are; the task lies in a file beside it.
+# No shell reads what a request says: the script is static text, with the operator's settings (quoted, except
+# for lines of bash); the task lies in a file beside it.
 
 _ON_THE_FIRST_NODE = r"""
 # Two jobs of this name are submitted where the answer of the first sbatch was lost: whichever starts first claims the
@@ -105,7 +109,8 @@ while (exec 3<>"/dev/tcp/$address/$port") 2>/dev/null; do port=$((port + 1)); do
 """
 
 _ON_EACH_NODE = 'exec "$0" -m autotuner.trials.process.node --node-rank "$SLURM_PROCID" "$@"'
-"""Run by sh with the interpreter as its name; only a process that Slurm has started knows its own number."""
+"""Shell command on each node. ``$0`` is the interpreter; Slurm sets the node's number only in processes that it
+started."""
 
 
 def sbatch_options(settings: SlurmSettings, order: JobOrder, folder: Path) -> list[str]:
@@ -148,7 +153,7 @@ def batch_script(settings: SlurmSettings, order: JobOrder, folder: Path) -> str:
 def _step(settings: SlurmSettings, cluster: Cluster, folder: Path) -> str:
     """Return the srun command: one process per node, each with an output file of its own.
 
-    A node's end leaves the others time for their last words.
+    When one node ends, the other nodes keep running for a while so that they can report.
     """
     cpus = _cpus_per_node(settings, cluster)
     fixed = [
@@ -183,10 +188,11 @@ def _gres(settings: SlurmSettings, cluster: Cluster) -> str:
 # The folder of a job, which the service and its nodes share.
 
 _TAIL_BYTES = 1 << 16
-"""Size of the end of the output that is searched for a node's last line; that line only names the ranks that died."""
+"""Number of bytes at the end of the output in which a node's last line is searched. That line is short, because it only
+lists the ranks that died."""
 
 _SHOWN_BYTES = 600
-"""Number of bytes shown of the standard error of the batch script or a node."""
+"""Number of bytes shown of the standard error of the batch script or of a node."""
 
 
 class JobFolder:
@@ -304,7 +310,7 @@ class JobFolder:
 
     @contextmanager
     def _work(self) -> Iterator[None]:
-        """A shared folder that cannot be read or written is an engine that cannot be had."""
+        """Turn an error of the shared folder into ``EngineUnavailable`` while the block runs."""
         try:
             yield
         except OSError as error:

@@ -1,1 +1,1 @@
-"""Trials of registered trainers: how they are started, and what their reports and logs say."""
+"""Trials of registered trainers: the commands that start them, and the readers of their reports and logs."""

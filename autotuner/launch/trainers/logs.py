@@ -1,6 +1,7 @@
-"""Readers of the lines that trainers print about their steps: one reader per trainer, for the shapes of its releases.
+"""Readers of the lines that trainers print about their steps: one reader per trainer, for the formats of its releases.
 
-Any line may be handed to any reader: what it does not know says nothing, and no line makes it raise.
+Any line may be given to any reader. A reader returns nothing for a line that it does not know, and no line makes it
+raise.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from autotuner.launch.trainers.progress import LogReader, Reported, ReportedMemo
 # Numbers as log lines hold them: what can be read of any text, and which steps a figure is a mean over.
 
 COUNT = r"[0-9]{1,15}"
-"""A step or a rank; one with more digits than any run has steps is none."""
+"""Pattern of a step number or a rank, with at most 15 digits: no run has more steps."""
 
 NUMBER = r"[-+]?(?:[0-9][0-9,]{0,20}\.?[0-9]{0,20}(?:[eE][-+]?[0-9]{1,4})?|nan|inf)"
-"""Bounded, so that a line of many digits takes no longer to refuse than to read."""
+"""Pattern of a number. Its length is bounded, so that a long line of digits is rejected as quickly as it is read."""
 
 _LONGEST = 4096
-"""Characters of a line that are looked at; one of a step has a tenth of that."""
+"""Maximum number of characters of a line that are read; a line about a step has a tenth of that."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -94,10 +95,11 @@ _THROUGHPUT = re.compile(rf"\bglobal_step=({COUNT}), .*?\bCurrSamplesPerSec=({NU
 _MEMORY = re.compile(rf"\bMaxMemAllocated=({NUMBER})GB")
 _PIPELINE = re.compile(rf"\bsteps: ({COUNT}) loss: ({NUMBER})\b.*iter time \(s\): ({NUMBER}) samples/sec: ({NUMBER})")
 _TIMERS = ("fwd", "bwd", "step"), ("forward", "backward", "step")
-"""Timers of one optimizer step; those of its micro-steps have other names. The second group is the older one."""
+"""Names of the timers of one optimizer step; timers of micro-steps have other names. Older releases use the second
+group."""
 
 _SAYS_ENOUGH_S = 1.0
-"""Step time from which three decimals of its seconds are as precise as three decimals of the samples per second."""
+"""Step time in seconds from which three decimals of it are as precise as three decimals of the samples per second."""
 
 
 class DeepspeedLog:
@@ -129,7 +131,7 @@ class DeepspeedLog:
         return self._timers(line) if "time (ms) |" in line else None
 
     def _progress(self, step: int) -> ReportedStep | None:
-        before, self._announced = self._announced, step or None  # 0 is said when the engine is made
+        before, self._announced = self._announced, step or None  # the engine prints step 0 when it is created
         if before is None or before <= self._latest:
             return None
         self._latest = before
@@ -156,7 +158,7 @@ class DeepspeedLog:
         return ReportedStep(step=step, rank=0, step_time_s=mean_s, num_steps=self._intervals.num_steps(step), loss=loss)
 
     def _timers(self, line: str) -> ReportedStep | None:
-        """The sum of what the engine timed, of a step that no line of throughput told of."""
+        """Return the step with the sum of the engine's timers, unless a throughput line already reported this step."""
         values = labelled(line)
         named = next((names for names in _TIMERS if all(name in values for name in names)), None)
         if named is None:
@@ -184,10 +186,11 @@ _NEMO = re.compile(rf"\bTraining epoch {COUNT}, iteration ({COUNT})/{COUNT} \|")
 _MEGATRON_MEMORY = re.compile(r"\[Rank (" + COUNT + r")\].*memory \(MB\) \|.*\bmax allocated: ([0-9.]{1,20})")
 
 _TIMES = {"elapsed time per iteration (ms)": 1000, "train_step_timing in s": 1}
-"""Number of units per second, by label."""
+"""Units per second of the step times, by their label in the log."""
 
 _LOSSES = ("lm loss", "lm_loss", "reduced_train_loss", "loss")
-"""Names of the loss. Other losses stand beside these in models of experts: ``load_balancing_loss``, ``z_loss``."""
+"""Labels of the language model's loss. Mixture-of-experts models print other losses beside it: ``load_balancing_loss``,
+``z_loss``."""
 
 
 class MegatronLog:
@@ -224,7 +227,11 @@ def _step_time_s(values: Mapping[str, float]) -> float | None:
 
 
 def _loss(values: Mapping[str, float]) -> float | None:
-    """The loss of the language model; a mean that is no number is not printed, only how many iterations had such."""
+    """Return the loss of the language model.
+
+    Return NaN if the line has no loss but counts iterations whose loss was NaN, since the trainer does not print a NaN
+    mean.
+    """
     for label in _LOSSES:
         if label in values:
             return values[label]
@@ -320,7 +327,7 @@ class TransformersLog:
         return ReportedStep(step=self._step, num_steps=self._num_steps, loss=number(found[1]))
 
     def _follow(self, bar: re.Match[str] | None) -> None:
-        """Take the first bar after a line for the step of that line; later ones may lag behind."""
+        """Read the step number from the first progress bar after a line of figures; later bars may lag behind."""
         if bar is None or not self._awaits_bar:
             return
         self._awaits_bar = False
@@ -330,7 +337,7 @@ class TransformersLog:
 
 
 NewReader = Callable[[TrialSpec], LogReader]
-"""Makes a reader for one run, since lines are read in the order in which they were printed."""
+"""A function that makes a reader for one run: a reader keeps state, since lines arrive in the order of printing."""
 
 READERS: Mapping[str, NewReader] = {
     "megatron-lm": MegatronLog,

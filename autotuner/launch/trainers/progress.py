@@ -1,4 +1,4 @@
-"""Progress of a trainer's run: each rank's reports of its steps, and reports of whole steps."""
+"""Progress of a trainer's run: combines the reports of single ranks into reports of whole steps."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class ReportedStep:
     rank: int | None = None
     """Rank that reported the step; None if the line does not name one."""
     step_time_s: float | None = None
-    """Step time; None if the line has none: then the time between two lines is taken."""
+    """Step time; None if the line has none, in which case the time between two lines is used."""
     num_steps: int = 1
-    """Steps that the figures are means over, up to and including this one."""
+    """Number of steps that the figures are averaged over; this step is the last of them."""
     loss: float | None = None
-    """Loss; None on ranks that do not know it."""
+    """Loss; None on ranks that do not compute it."""
     tokens: int | None = None
     """Tokens of the whole job in this step, if reported; else the workload's count applies."""
     peak_bytes: int | None = None
-    """Highest bytes of that rank so far, where it says so."""
+    """Peak memory of this rank so far, in bytes; None if it was not reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,18 +61,18 @@ class LogReader(Protocol):
 
 # How far a trainer's run has come: from what each rank says of its steps to reports of whole steps.
 #
-# A state machine without clock or files. A step is whole when every rank has told of it, or when some rank told of a
+# A state machine without clock or files. A step is whole when every rank has reported it, or when some rank reported a
 # later one before the last look: a rank that ends a step has had gradients of all others in it, so these had begun
 # that step, and told of the one before.
 
 _TOKENS_OFF = 0.1
-"""Tolerance for the reported tokens relative to the workload's: the last sequence of a batch may be short. Beyond it,
-the trainer reports one rank's tokens, or trains another batch than the one it was given."""
+"""Relative tolerance between the reported tokens and the workload's: the last sequence of a batch may be short. A
+larger difference means that the trainer reports one rank's tokens, or trains with another batch size than requested."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Step:
-    """A step that is not yet whole."""
+    """A step that some ranks have not reported yet."""
 
     at_s: float
     """Time at which the step was first reported."""
@@ -186,7 +186,10 @@ class Progress:
         return len(ranks) >= self._spec.layout.world_size or number < self._newest_at_last_look
 
     def _report(self, number: int, step: _Step) -> StepReport | None:
-        """The step as the sweep hears of it; None where nobody knows what it took, or it counts no more."""
+        """Return the report of a whole step for the sweep.
+
+        Return None if its time is unknown, or if the run has already failed or measured enough.
+        """
         loss = _mean(said.loss for said in step.by_rank.values())
         self._judge_loss(number, loss, step)
         step_time_s = self._time_s(step)
@@ -253,7 +256,10 @@ def _is_sound(reported: ReportedStep) -> bool:
 
 
 def _joined(known: ReportedStep, later: ReportedStep) -> ReportedStep:
-    """Two lines of one step that no rank signed: of the time the longer, else what either says."""
+    """Merge two reports of one step that name no rank.
+
+    The result has the longer time, the larger numbers, and the first known loss.
+    """
 
     def either(name: str) -> float | None:
         values = [getattr(each, name) for each in (known, later) if getattr(each, name) is not None]
@@ -273,6 +279,6 @@ def _joined(known: ReportedStep, later: ReportedStep) -> ReportedStep:
 
 
 def _mean(losses: Iterable[float | None]) -> float | None:
-    """Return the mean loss of the ranks that know one: data-parallel replicas know the loss of their own batches."""
+    """Return the mean loss of the ranks that report one: each data-parallel replica has its own batches."""
     known = [loss for loss in losses if loss is not None]
     return statistics.fmean(known) if known else None

@@ -1,4 +1,4 @@
-"""Trainers as their operator registered them, and the commands that these registrations make."""
+"""Trainers that an operator registered, and the commands that start them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from autotuner.launch.trainers.progress import LogReader
 # The command of a trainer: an argument vector with placeholders that only the launcher fills in; no shell reads it.
 
 ARGUMENTS = "arguments"
-"""The placeholder that stands alone and becomes as many arguments as the exported layout has."""
+"""Placeholder that stands alone in the command; it is replaced by all arguments of the exported layout."""
 
 TORCHRUN = "torchrun"
-"""The placeholder that stands alone and becomes torchrun with the ranks, and the nodes, of the trial."""
+"""Placeholder that stands alone in the command; it is replaced by torchrun with the trial's ranks and nodes."""
 
 _OF_NODES = ("master_address", "master_port", "node_rank", "num_nodes", "ranks_per_node")
 
@@ -48,7 +48,8 @@ PLACEHOLDERS = (
 )
 
 _SPARE_STEP = 1
-"""A log that says no times gives none for its first line, which is one step more that a trainer has to make."""
+"""Number of extra steps for a log without times: the time of a step is the time between two lines, so the first line
+gives none."""
 
 
 def check_command(command: Sequence[str]) -> None:
@@ -84,7 +85,7 @@ def knows_nodes(command: Sequence[str]) -> bool:
 
 
 _ON_A_NODE = {name: f"{{{name}}}" for name in ("python", *_OF_NODES)}
-"""Placeholders still, which only the node can fill in (``NodeTask.command``)."""
+"""Placeholders that stay in the command because only the node can fill them in (``NodeTask.command``)."""
 
 _TORCHRUN = (
     *("{python}", "-m", "torch.distributed.run", "--nnodes", "{num_nodes}", "--node-rank", "{node_rank}"),
@@ -140,10 +141,10 @@ def rendered(
 
 
 def _placeholders(argument: str, field: str) -> list[str]:
-    """Names between single braces; what Python's formatting knows beyond names is refused.
+    """Return the names between single braces in an argument of the command.
 
     Raises:
-        InvalidInput: A brace is left open, or a name is followed by what formats or looks into a value.
+        InvalidInput: A brace is left open, or a name is followed by a conversion, a format, an index or an attribute.
     """
     try:
         pieces = list(Formatter().parse(argument))
@@ -163,12 +164,12 @@ def _placeholders(argument: str, field: str) -> list[str]:
 # Trainers as their operator registered them, in a TOML file that only the operator writes.
 
 REPORTER = "reporter"
-"""The trainer itself says what its steps took, by ``autotuner_report``."""
+"""Value of ``reports`` for a trainer that reports its own steps through ``autotuner_report``."""
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _SET_BY_THE_LAUNCHER = ("AUTOTUNER_", "CUDA_VISIBLE_DEVICES")
-"""Beginnings of names that belong to the launcher, or hold what a trainer has no business with (a database's URL)."""
+"""Prefixes of variables that a registration must not set, since the launcher sets them or they may hold secrets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,19 +177,19 @@ class RegisteredTrainer:
     """A trainer as its operator registered it, with the command that runs it here."""
 
     trainer: Trainer
-    """The part of the registration that sweeps know."""
+    """The part of the registration that sweeps use."""
     command: tuple[str, ...]
-    """Argument vector with placeholders."""
+    """Command as an argument vector with placeholders."""
     working_directory: Path
     """Folder in which the command is started."""
     environment: tuple[str, ...] = ()
-    """Names of variables that it gets as the service has them, beside a few that any program needs."""
+    """Names of variables that the trainer gets with the service's values, beside a few that any program needs."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Variables of its own."""
+    """Variables that the registration sets, with their values."""
     reports: str = REPORTER
-    """``reporter``, or the log that it prints."""
+    """``reporter``, or the name of the log format that the trainer prints."""
     readers: Mapping[str, NewReader] = field(default_factory=lambda: READERS)
-    """The logs that are understood."""
+    """Log readers by the name of their format."""
 
     def __post_init__(self) -> None:
         check_command(self.command)
@@ -248,27 +249,28 @@ class TrainerTable:
     """The keys with which an operator registers a trainer in a TOML file."""
 
     format: str
-    """Export format in which the layout is written for it."""
+    """Export format in which layouts are written for the trainer."""
     command: tuple[str, ...]
     """Argument vector with placeholders, the program first; no shell reads it."""
     working_directory: str = "."
-    """Folder in which it starts, relative to the folder of the file."""
+    """Folder in which the trainer starts, relative to the folder of the TOML file."""
     environment: tuple[str, ...] = ()
-    """Names of variables of the service that it gets, beside ``PATH``, ``HOME``, ``LANG``, ``TMPDIR`` and
-    ``LD_LIBRARY_PATH``."""
+    """Names of variables that the trainer gets with the service's values, beside ``PATH``, ``HOME``, ``LANG``,
+    ``TMPDIR`` and ``LD_LIBRARY_PATH``."""
     variables: dict[str, str] = field(default_factory=dict)
-    """Variables of its own."""
+    """Variables that are set for the trainer, with their values."""
     reports: str = REPORTER
-    """``reporter``, or the log that it prints: ``megatron-lm``, ``torchtitan``, ``deepspeed`` or ``transformers``."""
+    """``reporter``, or the format of the log that the trainer prints: ``megatron-lm``, ``torchtitan``, ``deepspeed`` or
+    ``transformers``."""
     stack: str = "torch"
-    """Training software that predictions are for."""
+    """Software stack whose speed predictions assume for this trainer."""
     options: tuple[str, ...] = ()
-    """Options of a layout that it reads; empty: all that the format can say."""
+    """Options of a layout that the trainer reads; empty: all options that the export format has."""
     fixed: dict[str, object] = field(default_factory=dict)
-    """Options that its own code decides, with their values; every other option that it does not read keeps its
+    """Options that the trainer's own code fixes, with their values; every other option that it does not read keeps its
     default."""
     values: dict[str, tuple[object, ...]] = field(default_factory=dict)
-    """Values that it knows, by option; empty: all."""
+    """Values that the trainer supports, by option; empty: all values."""
 
 
 def _registration(

@@ -1,4 +1,4 @@
-"""Reports of a trainer's run, from its reporter's lines or its log, and the verdict on its end."""
+"""Reads the reports of a trainer's run, from its reporter or its log, and judges how the run ended."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ _RANK = re.compile(r"^\s*\[rank(\d+)\]:\s?")
 _RANKS = re.compile(r"(?=\[rank\d+\]:)")
 
 _ERROR = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Failure|Exit|Interrupt))(?::\s*(.*))?$")
-"""Last line of a traceback."""
+"""Pattern of the last line of a traceback, with the error's name and message."""
 
 _OF_THE_AGENT = ("ChildFailedError", "SignalException", "KeyboardInterrupt", "SystemExit")
-"""Errors that only report that another rank died, or was ended."""
+"""Errors that only report that another rank died, or that the run was ended from outside."""
 
 _COMMUNICATION_ERRORS = (
     *("DistBackendError", "DistNetworkError", "DistStoreError", "DistError", "TimeoutError"),
@@ -82,7 +82,7 @@ _SUMMARY_EXIT = re.compile(r"^\s*exitcode\s*:\s*(-?\d+)\b")
 _SUMMARY_ROOT = "Root Cause"
 
 _MOST = 16
-"""Complaints that are kept; the first tell most."""
+"""Maximum number of error lines kept; the first ones say most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +136,7 @@ class Symptoms:
             self.error = self.error or complaint
 
     def _hear_summary(self, line: str) -> None:
-        """Torchrun lists other failures first and the root cause, the first that it observed, last."""
+        """Find the root cause in torchrun's summary, which lists it after all other failures."""
         if _SUMMARY_ROOT in line:
             self._is_at_root, self._root_rank = True, None
         elif self._is_at_root and (rank := _SUMMARY_RANK.match(line)):
@@ -259,8 +259,11 @@ class TrainerReports:
         )
 
     def _steps(self, line: TrainerLine) -> Iterator[ReportedStep]:
-        """The step that a line tells, where steps are told; where it runs is kept until the end."""
-        with contextlib.suppress(ValueError, RecursionError):  # torn, or of another making
+        """Yield the step that a line reports, unless a log reader reports the steps.
+
+        An environment that the line reports is kept.
+        """
+        with contextlib.suppress(ValueError, RecursionError):  # a torn line, or a line that the reporter did not write
             document = json.loads(line.line)
             if not isinstance(document, dict):
                 return
@@ -273,13 +276,13 @@ class TrainerReports:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
-    """A place where a rank or a node of a trainer reports that it runs."""
+    """The environment that a rank or a node of a trainer reports."""
 
     environment: dict[str, str]
 
 
 def _of_all(told: Sequence[tuple[int, Mapping[str, str]]]) -> dict[str, str]:
-    """Return the facts of all nodes: the first report on the first node wins, and ``nodes`` lists several machines."""
+    """Return the environment facts of all nodes: the first node's first report wins; ``nodes`` lists several hosts."""
     in_order = sorted(told, key=lambda one: one[0])
     facts = dict(ChainMap(*(dict(environment) for _, environment in in_order)))
     hosts = sorted({one["host"] for _, one in told if "host" in one})
@@ -291,10 +294,10 @@ def _of_all(told: Sequence[tuple[int, Mapping[str, str]]]) -> dict[str, str]:
 _TAIL_LINES = 40
 
 _AGENT_FOUND_DEAD = "failed (exitcode:"
-"""First words of torchrun about a rank that died (torch/distributed/elastic/multiprocessing/api.py, 2.13)."""
+"""First words of torchrun's line about a rank that died (torch/distributed/elastic/multiprocessing/api.py, 2.13)."""
 
 _SHELL_SIGNALS = 128
-"""A shell's exit code of a command that a signal ended is that much above the signal's number."""
+"""Number that a shell adds to a signal's number in the exit code of a command that the signal ended."""
 
 
 def trainer_verdict(spec: TrialSpec, reports: TrainerReports, end: AttemptEnd) -> Measurement | TrialFailure:
@@ -354,7 +357,7 @@ def _killed(death: Death, *, oom_killed: bool) -> _Cause:
 
 
 def _signal_of(exit_code: int | None) -> int:
-    """The code as Python has it: below zero is a signal, which a shell would tell as a number above 128."""
+    """Return the exit code in Python's form: a shell's code above 128 becomes the negative number of the signal."""
     code = exit_code or 0
     with contextlib.suppress(ValueError):
         if code > _SHELL_SIGNALS:
