@@ -1,1 +1,1 @@
-"""Durable runs: what a kind of run is, the workers that see runs through, and the kinds."""
+"""Durable runs: the contract of a kind of run, the workers that carry runs out, and every kind of run."""

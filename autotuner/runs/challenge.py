@@ -1,8 +1,9 @@
-"""ChallengeRuns: the trials of a challenged sweep by what they are compared for, and which of them should run again.
+"""ChallengeRuns: sorts the trials of a challenged sweep by what they are compared for, and decides which runs again.
 
-First the incumbent runs until it is known how it does beside its baseline. Then other layouts are searched. The best
-of these at last runs by turns with the incumbent; it begins, so that its first repeat tells where the turns begin.
-All of it is read from the trials, so that a worker that takes a sweep over goes on where the last one was.
+The incumbent runs first, until its result against the baseline is known. Then the sweep searches other layouts. At the
+end, the best of these and the incumbent run alternately. The best layout begins, so that its first repeat marks the
+start of this phase. Everything is computed from the trials, so a worker that takes the sweep over continues where the
+last one stopped.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from autotuner.search.sequential_test import compare, next_baseline_runs, next_r
 from autotuner.search.space.trainers import trial_rules
 
 _MAX_DEATHS = 2
-"""Deaths in a row after which a layout is not run again to be compared; one is enough where it lacked memory."""
+"""Number of failures in a row after which a layout is no longer repeated for the comparison. One failure is enough if
+it was out of memory and the layout never ran."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,17 +43,16 @@ class ChallengeRuns:
     challenge: Challenge
     """Challenge for which the runs are compared."""
     incumbent: tuple[Trial, ...]
-    """Runs of the incumbent before any turn."""
+    """Runs of the incumbent before it alternates with the challenger."""
     leader: Trial | None
-    """The best layout that was found beside the incumbent, if its first run beat those of the incumbent. It may have to
-    pass a convergence gate before it is a challenger."""
+    """The best other layout, if its first run beat the incumbent's runs. It may have to pass a convergence gate before
+    it becomes the challenger."""
     challenger: Trial | None
-    """The first run of the layout that is compared: with the incumbent, or with the baseline where no incumbent
-    runs."""
+    """The first run of the layout that is compared with the incumbent, or with the baseline if no incumbent runs."""
     turns: tuple[Trial, ...]
     """Runs of the challenger after its first."""
     incumbent_turns: tuple[Trial, ...]
-    """Runs of the incumbent among these."""
+    """Runs of the incumbent that alternate with those of the challenger."""
 
     @classmethod
     def of(cls, request: SweepRequest, challenge: Challenge, trials: Iterable[Trial]) -> ChallengeRuns:
@@ -96,7 +97,7 @@ class ChallengeRuns:
         """
         if self.challenger is None or _gave_up(self.turns) or _gave_up(self.incumbent_turns):
             return None
-        if self.incumbent_runs is None:  # a baseline is the challenger's only where no incumbent was named
+        if self.incumbent_runs is None:  # the challenger is compared with the baseline only if no incumbent was named
             baseline = self.challenge.baseline if self.challenge.incumbent is None else ()
             return self.challenger if _wants_more(run_group(self.turns), baseline, self.challenge.test) else None
         mine, theirs = _num_measured(self.turns), _num_measured(self.incumbent_turns)
@@ -112,7 +113,7 @@ class ChallengeRuns:
 
 
 def _wants_more(runs: RunGroup | None, baseline: Sequence[RunGroup], test: SequentialTest) -> bool:
-    """Return whether a layout should run again, beside its baseline or to become one."""
+    """Return True if a layout should run again, to be compared with its baseline or to form one."""
     if runs is None or not baseline:
         return next_baseline_runs(runs, test) > 0
     return next_runs(baseline, [runs], test) > 0
@@ -143,7 +144,7 @@ def run_group(trials: Sequence[Trial]) -> RunGroup | None:
 
 
 def _environment(measured: Sequence[Measurement]) -> dict[str, str]:
-    """That of the first run, with what neighbours took of all of them: they come and go between two runs."""
+    """Return the environment of the first run, with the mean CPU share of other processes over all runs."""
     facts = measured[0].environment
     share = statistics.fmean(measurement.foreign_cpu_share for measurement in measured)
     return {**facts, FOREIGN_CPU_SHARE: f"{share:.2f}"} if FOREIGN_CPU_SHARE in facts else facts
@@ -158,7 +159,7 @@ def first_measured(trials: Sequence[Trial]) -> Trial | None:
 
 
 def _better(request: SweepRequest, challenge: Challenge, ended: Sequence[Trial], own: Sequence[Trial]) -> list[Trial]:
-    """First runs of other layouts that beat the incumbent's mean, the best first."""
+    """Return the first runs of other layouts that beat the incumbent's mean, the best first."""
     runs = run_group(own)
     to_beat = statistics.fmean(runs.rates) if runs else 0.0
     leading = request.objective.leading(ended) if request.loss_gate.enabled else request.objective.ranked(ended)
@@ -167,7 +168,11 @@ def _better(request: SweepRequest, challenge: Challenge, ended: Sequence[Trial],
 
 
 def _may_take_over(request: SweepRequest, challenge: Challenge, trial: Trial) -> bool:
-    """Return whether nothing is to be feared for the losses: the same mathematics, or a passed gate, or no gate."""
+    """Return True if a layout may replace the incumbent without a further convergence gate.
+
+    This holds if it is numerically equivalent, if it computes the same function as the incumbent, if it passed a gate,
+    or if gates are off.
+    """
     passed = trial.gate is not None and trial.gate.outcome is GateOutcome.PASSED
     if trial.layout.needs_passed_gate:
         return passed
@@ -180,7 +185,7 @@ def _num_measured(trials: Sequence[Trial]) -> int:
 
 
 def _gave_up(trials: Sequence[Trial]) -> bool:
-    """Return whether the last of the runs died, so often or so surely that another one is not worth its time."""
+    """Return True if the last runs failed too often, or so clearly, that another run is not worth its time."""
     deaths: list[Trial] = []
     for trial in trials:
         deaths = [*deaths, trial] if trial.measurement is None else []
@@ -207,9 +212,9 @@ def findings(request: SweepRequest, trials: Iterable[Trial]) -> ChallengeFinding
 
 
 def _of_the_best(challenge: Challenge, runs: ChallengeRuns) -> ChallengeFindings:
-    """Return findings without an incumbent: the best beside the baseline, by its later runs.
+    """Return the findings without an incumbent: the best layout, compared with the baseline by its later runs.
 
-    The first is why it is the best.
+    Its first run is left out, because it was chosen for that run's result.
     """
     if runs.challenger is None:
         return ChallengeFindings()
@@ -235,7 +240,7 @@ def _beside_baseline(challenge: Challenge, runs: RunGroup) -> Comparison | None:
 
 
 def _death(request: SweepRequest, runs: ChallengeRuns) -> str:
-    """Return why the incumbent never ran; empty where it did, or was not tried yet."""
+    """Return why the incumbent never ran; empty if it ran or was not tried yet."""
     if broken := incumbent_problems(request):
         return f"it cannot run here: {broken[0].message}"
     if runs.incumbent_runs is not None or not runs.incumbent:
@@ -247,7 +252,8 @@ def _death(request: SweepRequest, runs: ChallengeRuns) -> str:
 
 
 _SHARE_OF_INCUMBENT = 0.5
-"""Share of the time and of the accelerator-hours after which the incumbent does not run again before the search."""
+"""Share of the time and of the accelerator-hours after which the incumbent is not repeated any more before the
+search."""
 
 
 class Phases:
@@ -306,7 +312,7 @@ class Phases:
         return ChallengeRuns.of(self._request, self._challenge, trials)
 
     def _turns(self, trials: Sequence[Trial]) -> Spending:
-        """Return what the fewest turns will take, after what trials took until now."""
+        """Return what the fewest runs of the final comparison will take, estimated from the trials so far."""
         measured = [trial for trial in trials if trial.measurement is not None]
         seconds = statistics.fmean((t.finished_at or 0.0) - (t.started_at or 0.0) for t in measured)
         hours = statistics.fmean(trial.accelerator_hours(0.0) for trial in measured)

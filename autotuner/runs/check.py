@@ -1,4 +1,4 @@
-"""The check of a cluster as a durable run: its engine is asked, a trial runs, devices and links are measured."""
+"""The check of a cluster as a durable run: it asks the engine, runs a trial, and measures devices and links."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def check_kind(store: Store, launchers: Mapping[str, EngineLauncher]) -> Kind:
 
 
 class _Failed(AutotunerError):
-    """The check ends here, and the sentence says why."""
+    """Raised when the check has to end; its message says why."""
 
 
 class _Findings:
@@ -113,7 +113,7 @@ class _Check:
             return Finish(state=RunState.CANCELLED, detail="cancelled; no job of it is left")
         return Finish(state=RunState.COMPLETE, detail=stored_said(self._cluster, profile))
 
-    # ------------------------------------------------------------------ does the engine answer
+    # ------------------------------------------------------------------ the engine
     def _launcher(self) -> EngineLauncher:
         launcher = self._launchers.get(self._cluster.engine)
         if launcher is None:
@@ -135,16 +135,16 @@ class _Check:
             self._found.say(f"the engine {self._cluster.engine} answers: {answer}")
         self._found.add(engine=answer)
 
-    # ------------------------------------------------------------------ does a trial run on its nodes
+    # ------------------------------------------------------------------ a trial on its nodes
     def _try(self, launcher: EngineLauncher) -> None:
         if self._found.known.trial is not None:
-            return  # before an interruption
+            return  # it was done before an interruption
         spec = small_trial(self._hold.run.id, self._check, self._found.known.jobs)
         measured = self._expected("trial", launcher.run(spec, _Watcher(self._found, self._check, "trial")))
         self._found.add(trial=measured)
         self._found.say(trial_said(measured))
 
-    # ------------------------------------------------------------------ how fast are devices and links
+    # ------------------------------------------------------------------ the speed of devices and links
     def _measure(self, launcher: EngineLauncher) -> DeviceProfile:
         spec = benchmark_spec(self._hold.run.id, self._check, self._found.known.jobs)
         quick, known = self._check.request.quick, cluster_profile(self._store.descriptions, self._cluster.name)
@@ -182,13 +182,18 @@ class _Check:
         )
         return replace(profile, cluster=self._cluster.name, num_nodes=nodes.num_nodes)
 
-    # ------------------------------------------------------------------ what both jobs have in common
+    # ------------------------------------------------------------------ shared by both jobs
     def _expected(self, what: str, outcome: R | TrialFailure | Stopped) -> R:
-        """Return what the job found out, if it did."""
+        """Return the job's result.
+
+        Raises:
+            _Failed: The job failed, or its nodes were lost or never came.
+            StopRequested: The job was stopped for another reason.
+        """
         match outcome:
             case TrialFailure():
                 raise _Failed(failure_said(what, outcome, self._cluster))
-            case Stopped(reason="infrastructure" | "budget"):  # nodes were lost, or never came
+            case Stopped(reason="infrastructure" | "budget"):  # nodes were lost or never assigned
                 raise _Failed(f"{what}: {outcome.detail}")
             case Stopped():
                 raise StopRequested(outcome.reason)
@@ -197,13 +202,13 @@ class _Check:
 
 
 class _Watcher:
-    """A ``TrialWatcher``: says how one job of a check stands, and has it end when it waits for too long.
+    """A ``TrialWatcher`` that adds a job's progress to the findings, and stops the job if it waits too long.
 
     Args:
-        found: Gets what is worth a line.
+        found: The findings, to which lines are added.
         check: The check.
-        what: The job, as sentences name it.
-        collectives: What the job has timed by now.
+        what: The job's name in these lines.
+        collectives: Returns the timings of collectives that the job has reported so far.
     """
 
     def __init__(
@@ -251,11 +256,14 @@ class _Watcher:
         self._job = job
         self._found.add(jobs=with_job(self._found.known.jobs, job))
         is_news = known is None or (known.phase, known.detail) != (job.phase, job.detail)
-        if is_news and not self._is_stopped:  # of a job that is ended from here the check's last line tells
+        if is_news and not self._is_stopped:  # the check's last line describes a job that was stopped
             self._found.say(job_said(self._what, job, self._check.nodes))
 
     def stop_requested(self) -> Stopped | None:
-        """Return why the job must end, or None: the run has to stop, or the job waited in the queue too long."""
+        """Return why the job must end, or None.
+
+        It must end if the run has to stop, or if the job waited in the queue too long.
+        """
         self.tell_collectives()
         stopped = self._hold.stopped() or self._waited_too_long()
         self._is_stopped = stopped is not None

@@ -1,4 +1,4 @@
-"""Clock: time, so that tests can hold it."""
+"""Clock: the source of time, which tests replace."""
 
 from __future__ import annotations
 

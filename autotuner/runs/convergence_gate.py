@@ -1,4 +1,4 @@
-"""Convergence gates of a sweep: which is due, what verdicts say of other layouts, and how one trains and is judged."""
+"""Convergence gates of a sweep: which one is due, which layouts a verdict covers, and how a gate decides."""
 
 from __future__ import annotations
 
@@ -62,21 +62,25 @@ def rejected_rows(layouts: LayoutColumns, trials: Iterable[Trial]) -> Integers:
 
 @dataclass(slots=True, kw_only=True)
 class _RunningGate:
-    """A gate that runs, and what it costs: all the time since it began but for waiting, or what engines' jobs had."""
+    """A convergence gate that runs, and the time for which it has had accelerators.
+
+    On an engine, this is the running time of its jobs. Elsewhere, it is the time since it began, without waits for
+    devices.
+    """
 
     layout: Layout
     """Layout that the gate examines."""
     began_at: float
-    """Epoch seconds."""
+    """Time at which the gate began, in epoch seconds."""
     jobs: dict[str, EngineJob] = field(default_factory=dict)
     """Engine jobs of the gate, by name."""
     waits_since: float | None = None
-    """Time at which it began to wait for devices; None while it has them."""
+    """Time at which the gate began to wait for devices; None while it has them."""
     waited_s: float = 0.0
-    """Seconds that it waited before."""
+    """Seconds that the gate waited before that."""
 
     def seconds(self, now: float) -> float:
-        """Return the seconds for which the gate has had accelerators. Jobs that wait have none."""
+        """Return the seconds for which the gate has had accelerators; jobs in a queue have none."""
         if self.jobs:
             return sum(job.running_s(now) for job in self.jobs.values())
         until = now if self.waits_since is None else self.waits_since
@@ -159,8 +163,8 @@ class LossGates:
 
 # ---------------------------------------------------------------- a gate that runs
 _MOST_VALIDATION_BATCHES = 8
-"""Maximum number of validation batches, each of which costs a step; of more languages, every rank reads as many at
-equal distances."""
+"""Maximum number of validation batches, each of which costs a step. With several languages, every rank reads the same
+number of batches, spread evenly over the data."""
 
 
 def gate_settings(settings: TrialSettings, gate: LossGate, candidate: Layout, vocab_size: int) -> TrialSettings:
@@ -170,7 +174,7 @@ def gate_settings(settings: TrialSettings, gate: LossGate, candidate: Layout, vo
     language of its own. If all ranks had the same language, a rank that receives nothing from the others would learn as
     much.
     """
-    num_languages = 1  # as many as data-parallel ranks, or groups of them, that may learn something else
+    num_languages = 1  # one per data-parallel rank or group of ranks that may learn different weights
     if candidate.gradient_sync != GradientSync.FULL:
         num_languages = candidate.data_parallel_replicate_degree
     elif candidate.gradient_clip != GradientClip.POST:
@@ -243,7 +247,10 @@ def _died(
     gate: LossGate,
     trainings: dict[Layout, list[Training]],
 ) -> GateResult:
-    """A candidate that cannot be trained has failed; without a reference there is nothing to compare with."""
+    """Return the result of a gate in which a training failed.
+
+    The gate fails if the candidate cannot be trained. If the reference cannot be trained, nothing can be compared.
+    """
     is_candidate = layout == candidate
     return GateResult(
         outcome=GateOutcome.FAILED if is_candidate else GateOutcome.NOT_GATED,
@@ -256,7 +263,7 @@ def _died(
 
 
 class _NoSteps:
-    """A watcher that ignores steps: those of a gate do not belong to its trial."""
+    """A watcher that ignores steps, because the steps of a gate do not belong to its trial."""
 
     def __init__(self, watcher: TrialWatcher) -> None:
         self.on_note: Callable[[str], None] = watcher.on_note

@@ -1,4 +1,4 @@
-"""The delivery of an announcement to a webhook as a durable run: posted, put off, given up."""
+"""The delivery of an announcement to a webhook as a durable run: posts it, tries again later, and gives up at last."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from autotuner.runs.kind import Do, Kind, Later, Step, Work
 from autotuner.runs.lease import Hold, StopRequested
 
 POST_S = 10.0
-"""Time limit for connection, handshake, request and answer together; receivers should answer first and work later."""
+"""Time limit for connection, handshake, request and answer together; a receiver should answer first and do its work
+later."""
 
 DELAYS_S = (10.0, 60.0, 300.0, 1800.0, 7200.0, 21600.0, 43200.0)
-"""Delays after each failed attempt: short ones for a restart, then long ones for a fault that somebody repairs (20.6
-hours in all)."""
+"""Seconds to wait after each failed attempt: short delays for a receiver that restarts, then long ones for a fault that
+a person has to repair (20.6 hours in all)."""
 
 Post = Callable[[Webhook, Announcement, Hold], WebhookAnswer | None]
-"""Posts an announcement to a webhook; None if the hold was asked to stop before there was an answer."""
+"""Function that posts an announcement to a webhook; it returns None if the hold was asked to stop before an answer
+came."""
 
 MOST_ATTEMPTS = len(DELAYS_S) + 1
 
 _JITTER = 0.25
-"""Maximum random increase of a delay, as a share: deliveries that failed together do not come back together."""
+"""Largest random extension of a delay, as a share, so that deliveries that failed together are not repeated
+together."""
 
 _log = structlog.get_logger(__name__)
 

@@ -1,4 +1,4 @@
-"""The performance regression gate as a durable run: it awaits the sweep that measures, then decides."""
+"""The performance regression gate as a durable run: it waits for the sweep that measures, then decides."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ def baseline_of(store: Store, request: MfuGateRequest, caller: Caller) -> Baseli
 
 
 def _reused(store: Store, asked: GateRunRequest) -> MfuGateResult | None:
-    """Return the result of the newest earlier gate of the same content for this one; None if it does not decide it."""
+    """Return the result that the newest earlier gate of the same content gives for this one; None if there is none."""
     earlier = store.mfu_gates.find_reusable(asked.content)
     return None if earlier is None else reused_result(asked, earlier)
 
 
 def _may_reuse(request: MfuGateRequest) -> bool:
-    """Return True if equal contents mean equal software.
+    """Return True if a request with the same content surely measures the same software.
 
-    A trainer's own code is known only by the ``software`` that the caller gives.
+    The code of a registered trainer is only identified by the ``software`` that the caller gives.
     """
     return request.reuses and (request.sweep.trainer is None or bool(request.software))

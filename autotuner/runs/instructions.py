@@ -1,4 +1,4 @@
-"""Instructions of a sweep: what it does next, and when the sweep or one of its trials is given up."""
+"""Instructions of a sweep: the next action, and when to give up the sweep or one of its trials."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autotuner.core.units import format_seconds
 from autotuner.search.sampler.pareto import adds_to_front, trial_values
 
 _MAX_FAULTS_IN_A_ROW = 8
-"""Deaths in a row after which the fault is taken to lie in the machine, not in the layouts."""
+"""Number of failures in a row after which the machine is assumed to be at fault, and not the layouts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,14 +101,15 @@ def no_improvement(request: SweepRequest, ended: Sequence[Trial]) -> tuple[StopR
 
 
 def _noise(trials: Sequence[Trial]) -> str:
-    """Return what differences of step times mean little, where a trial ran more than once."""
+    """Return the words that say by how much repeats of one trial differed; empty if no trial ran more than once."""
     floors = [trial.ran_measurement.noise_floor for trial in trials if trial.ran_measurement]
     known = [floor for floor in floors if floor is not None]
     return f"; repeats of one trial differed by up to {100 * max(known):.1f} %" if known else ""
 
 
 MAX_ATTEMPTS = 3
-"""Starts of one trial before what ends it is taken to come again; finding a job that goes on is no start."""
+"""Number of times that a trial may be started. After that, whatever ended it is expected to end it again. Continuing
+with a job that still runs does not count."""
 
 
 def given_up(trial: Trial) -> TrialFailure | None:
@@ -150,7 +151,7 @@ class Repeat:
 
     layout: Layout
     repeats: int | None
-    """Number of its first trial that was measured; None: it has none yet."""
+    """Number of the layout's first measured trial; None if there is none yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +161,7 @@ class RunGate:
     trial: Trial
     reference: Layout
     known: GateResult | None = None
-    """Verdict of another trial's gate for this one, so that no training is needed."""
+    """Verdict that another trial's gate gives for this trial, so that no training is needed."""
 
 
 @dataclass(frozen=True, slots=True)

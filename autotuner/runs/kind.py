@@ -1,4 +1,4 @@
-"""Kind: what a kind of run is: a machine that decides, and a function that acts."""
+"""Kind: the contract of a kind of durable run, which consists of a machine that decides and a function that acts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ class Do:
 
     action: Any
     progress: Any = None
-    """Stored before the action begins, so that a crash during it is remembered. None stores nothing."""
+    """Progress to store before the action begins, so that a crash during the action is remembered; None stores
+    nothing."""
     ends_jobs: bool = False
-    """True if the action is performed though a cancel or a pause is wanted: it ends what an engine still runs."""
+    """True if the action is performed even during a cancel or a pause, because it ends jobs that an engine still
+    runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ class Later:
 
 
 LONG_LEASE_S = 60.0
-"""Four leases of a sweep by default, for kinds whose lease is renewed every second, so that it need not be so long."""
+"""Length of a lease that is longer than a sweep's (four times the default): kinds that use it renew their lease every
+second, so that it need not be longer."""
 
 Step: TypeAlias = Do | Wait | Later | Finish
 
@@ -79,14 +82,14 @@ class Work:
 
     machine: Machine
     perform: Callable[[Any], Any]
-    """Carries an action out, on a thread. It asks ``Hold.stop`` a few times a second.
+    """Function that carries out an action, on a thread. It asks ``Hold.stop`` a few times a second.
 
-    It ends by raising ``StopRequested``, or with an outcome that tells the machine that the action was interrupted.
-    """
+    It ends by raising ``StopRequested``, or with an outcome that tells the machine that the action was interrupted."""
     num_parallel: int = 1
-    """Actions that may run at once."""
+    """Maximum number of actions that run at once."""
     hear: Callable[[Run], None] = lambda _: None
-    """Learns what people want of the run now. Called before ``Machine.next``, with the same run again and again."""
+    """Function that takes in the current requests of users to this run. It is called before every ``Machine.next``, so
+    it gets the same run many times."""
 
 
 def already_ended(end: Finish) -> Work:
@@ -100,8 +103,8 @@ class Kind:
 
     name: str
     begin: Callable[[Hold], Work]
-    """Rebuilds the machine from what is stored. It may read."""
+    """Function that rebuilds the machine from the stored run. It may read from the store."""
     span: str
-    """Name of the work in logs and traces."""
+    """Name of this kind of work in logs and traces."""
     least_lease_s: float = 0.0
-    """Least length of its leases: more than a worker's own where an action cannot be interrupted for a while."""
+    """Minimum length of the run's leases. It exceeds a worker's own if an action cannot be interrupted for a while."""

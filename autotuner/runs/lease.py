@@ -1,4 +1,4 @@
-"""Leases: what a worker may do with a run while it holds the lease, and which leases of others have lapsed."""
+"""Leases: how a worker changes a run while it holds the lease, and which leases of other workers have expired."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autotuner.core.trial import Stopped
 from autotuner.runs.clock import Clock
 from autotuner.runs.tracing import carried
 
-if TYPE_CHECKING:  # a prediction needs no database
+if TYPE_CHECKING:  # predictions work without a database
     from autotuner.store.runs import RunStore
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ T = TypeVar("T")
 _RETRY_S = 1.0
 
 _SHOWN_S = 1.0
-"""Age of the progress that other processes read, and of a wish that the worker has not heard of, at most."""
+"""Maximum age of the progress that other processes read, and maximum delay until the worker sees a request to stop."""
 
 _log = structlog.get_logger(__name__)
 
@@ -59,7 +59,7 @@ class Hold:
         self._is_abandoned = False
         self._renewed_at = clock.monotonic()
         self._news: Any = None
-        self._writing = threading.RLock()  # of signs of life, each of which may carry news
+        self._writing = threading.RLock()  # lock of heartbeats; the answer to each may bring a new request
 
     def stop(self) -> Stop | None:
         """Return why the running actions must end, or None if they may go on.
@@ -180,13 +180,16 @@ class Hold:
         return is_over
 
     def _hear(self, wish: Wish) -> None:
-        """Learn what people want. Called by whoever has the lock of signs of life, so that no older wish comes last."""
+        """Take in the requests of users to this run.
+
+        The caller holds the lock of heartbeats, so that an older request never replaces a newer one.
+        """
         if wish.num_changes != self.run.num_changes:
             self.run = self._store.get(self.run.kind, self.run.id)
         self.run = replace(self.run, wanted=wish.wanted)
 
     def _until_stored(self, write: Callable[[], T]) -> T:
-        """Write as often as it takes: a database that is away does not cost a result."""
+        """Write again and again until the write succeeds, so that a database outage does not lose a result."""
         while True:
             try:
                 return write()
@@ -245,7 +248,7 @@ class LeaseWatch:
 
         ``ask`` returns the leases that are held now.
         """
-        passed_s = self._clock.monotonic() - self._heard_at  # asking may take long, and an answer be old when it comes
+        passed_s = self._clock.monotonic() - self._heard_at  # a slow request may bring an outdated answer
         held = ask()
         self._heard_at = self._clock.monotonic()
         self._silent_s = {lease: self._silence_s(lease, passed_s) for lease in held}

@@ -1,4 +1,4 @@
-"""Recollection: what the stored trials teach, worked out once until another trial ends."""
+"""Recollection: learns from the stored trials, and keeps what it learned until another trial ends."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ if TYPE_CHECKING:
     from autotuner.store.history import HistoryStore
 
 _MOST = 512
-"""Answers that are kept; a team asks about fewer jobs between two trials, and looks at fewer sweeps."""
+"""Maximum number of answers kept. A team asks about fewer jobs, and looks at fewer sweeps, between the ends of two
+trials."""
 
 
 _MOST_TRIALS = 1000
-"""Maximum number of past trials of one kind of accelerator, the newest; a prediction learns from a tenth of them."""
+"""Maximum number of past trials read for one kind of accelerator, the newest first; a prediction uses a tenth of
+them."""
 
 _OVERLAP_S = 60.0
-"""Trials that ended so long before the newest known one are read again: clocks of workers differ, and the transaction
-of a trial that ended a little earlier may have come a little later."""
+"""Trials that ended up to this many seconds before the newest known trial are read again. The clocks of workers differ,
+and the transaction of a trial that ended a little earlier may be committed a little later."""
 
 
 @dataclass(slots=True)
@@ -36,9 +38,9 @@ class _Known:
 
     newest_at: float | None
     learnt: dict[str, Learnt] = field(default_factory=dict)
-    """Results of learning by accelerator, as far as a caller asked for them."""
+    """Results of learning by accelerator, for the accelerators that a caller asked for."""
     older: dict[str, Learnt] = field(default_factory=dict)
-    """Knowledge from before the newest trial ended, of accelerators that no caller has asked for since."""
+    """Results from before the newest trial ended, for accelerators that no caller has asked for since then."""
     calibrations: dict[tuple[Job, str | None], Calibration | None] = field(default_factory=dict)
 
 
@@ -82,7 +84,7 @@ class Recollection:
         return replace(sweep, request=replace(sweep.request, job=self._sweep_jobs[sweep.id]))
 
     def _informed(self, sweep: Sweep) -> Sweep:
-        """Return the sweep with what past trials had taught when it was requested."""
+        """Return the sweep with what was known from past trials when it was requested."""
         request, newest_at = sweep.request, self._history.newest_at()
         is_old = newest_at is None or newest_at >= sweep.created_at
         if is_old or not request.uses_history or request.runs_on.engine == SIMULATED:
@@ -114,7 +116,7 @@ class Recollection:
         return known.learnt[accelerator]
 
     def _trials(self, accelerator: str, older: Learnt | None, until: float) -> Sequence[PastTrial]:
-        """Return all past trials of an accelerator; read only those that were not known before."""
+        """Return all past trials of an accelerator; only trials that were not known before are read."""
         if older is None or not older.past:
             return self._history.measured(accelerator, before=until, limit=_MOST_TRIALS)
         after = older.past[0].finished_at - _OVERLAP_S

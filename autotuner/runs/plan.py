@@ -1,4 +1,4 @@
-"""The plan as a durable run: one computation in pieces."""
+"""The plan as a durable run: one long computation, divided into pieces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def plan_kind(asides: Asides) -> Kind:
             hold.report(PlanProgress(num_done=done, num_known=known))
 
         def perform(request: PlanRequest) -> Step:
-            if plan_id_of(request) != hold.run.id:  # asked of another release
+            if plan_id_of(request) != hold.run.id:  # the request comes from another release
                 raise NotFound("plan", hold.run.id)
             try:
                 return Finish(state=RunState.COMPLETE, detail="computed", result=plan(request, asides, hear))

@@ -1,4 +1,4 @@
-"""The run of a retune as a durable run: it awaits the sweep that measures, then says what that means."""
+"""A run of a scheduled retuning as a durable run: it waits for the sweep that measures, then decides what to change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scheduler: starts the runs of retunes when they are due."""
+"""Scheduler: starts the runs of scheduled retunings when they are due."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from autotuner.store.sql import Store
 
 _LEAST_CHANGE = 0.25
-"""Relative change of the bandwidth between nodes that counts. An assumption: checks of an unchanged network differ by
-less."""
+"""Smallest relative change of the bandwidth between nodes that starts a run. This is an assumption: checks of an
+unchanged network differ by less."""
 
 
 def links_changed(then: Cluster, now: Cluster) -> bool:
@@ -34,7 +34,7 @@ def links_changed(then: Cluster, now: Cluster) -> bool:
 
 
 _SOFTWARE_EVERY_S = 60.0
-"""Seconds between two looks at this machine's software."""
+"""Seconds between two checks for new software on this machine."""
 
 _log = structlog.get_logger(__name__)
 
@@ -73,7 +73,7 @@ class RetuneScheduler:
             with _kept_apart(retune.name):
                 running = self._store.retunes.unfinished_run(retune.name)
                 if running is not None and self._is_over(running):
-                    continue  # a worker ends it now, so that what is due beside it need not be skipped
+                    continue  # a worker ends this run now, so that other runs that are due need not be skipped
                 if due := due_run(retune, now=now, is_running=running is not None):
                     _say(self._retuning.begin_due(retune, due))
 
@@ -81,7 +81,10 @@ class RetuneScheduler:
         return run.child_id is None or self._store.get_sweep(run.child_id).state.is_finished
 
     def _start_for_new_software(self) -> None:
-        """Once for each change: trials that are forked from a process with the old software would not see it anyway."""
+        """Start the retunings that wait for new software, once for each change of this machine's software.
+
+        No more often, since trials are forked from a process that may still have the old software.
+        """
         now = self._clock.now()
         if self._looked_at is not None and now - self._looked_at < _SOFTWARE_EVERY_S:
             return
@@ -94,27 +97,27 @@ class RetuneScheduler:
                     _say(self._retuning.begin_out_of_turn(retune, Trigger.ENVIRONMENT))
 
     def _is_new(self, retune: Retune, software: Mapping[str, str]) -> bool:
-        """Return True if the last run that measured had other software, and nobody has looked into that yet."""
+        """Return True if the last measuring run had other software and no run was started for the new one yet."""
         last = last_measured(self._store, retune.name)
         if last is None or self._answered.get(retune.name) == software:
             return False
         newest, _ = self._store.retunes.runs(retune.name)
         if newest[0].request.trigger is Trigger.ENVIRONMENT and newest[0].id != last.id:
-            return False  # it looked, and could not measure; the next due time looks again
+            return False  # that run could not measure; the next due time tries again
         assert last.result is not None
         assert last.result.findings is not None
         assert last.result.findings.runs is not None
         return bool(software_changes(last.result.findings.runs.environment, software))
 
     def _start_for_new_links(self) -> None:
-        """Once for each change that is more than one measurement differs from the next."""
+        """Start the retunings that wait for new links, once for each change that exceeds the noise of a check."""
         for retune in self._store.retunes.list():
             if retune.request.on_new_links and not retune.is_paused and self._has_new_links(retune):
                 with suppress(QuotaExceeded):  # the next due time looks again
                     _say(self._retuning.begin_out_of_turn(retune, Trigger.LINKS))
 
     def _has_new_links(self, retune: Retune) -> bool:
-        """Return True if the cluster's links differ from those of the last run that measured or tried to."""
+        """Return True if the cluster's links differ from those that the last run measured with, or tried to."""
         newest, _ = self._store.retunes.runs(retune.name)
         tried = next((run for run in newest if run.request.trigger is Trigger.LINKS), None)
         measured = last_measured(self._store, retune.name)
@@ -123,7 +126,7 @@ class RetuneScheduler:
             return False
         try:
             then = self._store.get_sweep(last.child_id).request.job.cluster
-        except NotFound:  # it was removed by its age
+        except NotFound:  # retention removed it
             return False
         now = self._retuning.links_today(retune.request.template.job.cluster)
         return now is not None and links_changed(then, now)

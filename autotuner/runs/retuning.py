@@ -1,4 +1,4 @@
-"""Retuning: requests of people and of the clock to retunes; the store decides which one is first."""
+"""Retuning: handles requests of users and of the scheduler for retunings; the store decides which request is first."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def best_known(request: SweepRequest, past: Iterable[PastTrial]) -> Layout | Non
 
 
 _NUM_RECENT = 50
-"""Runs that are looked through for the last that measured something; skipped ones lie between."""
+"""Number of recent runs that are searched for the last one that measured; skipped runs lie between."""
 
 
 def the_cron(request: RetuneRequest) -> Cron:
@@ -124,7 +124,7 @@ class Retuning:
         if request.on_new_links and self.links_today(cluster) is None:
             rule = f"must be left out: no cluster {cluster.name} of that size is stored, whose links would change"
             raise InvalidInput("on_new_links", True, rule, False)
-        next_due_at = cron.next_due_at(after=now)  # what came before is not caught up
+        next_due_at = cron.next_due_at(after=now)  # missed due times are not caught up
         return self._store.retunes.save(request, now=now, next_due_at=next_due_at, created_by=caller.name)
 
     def pause(self, name: str) -> Retune:
@@ -158,7 +158,7 @@ class Retuning:
         if found is None or found.verdict is not Verdict.BETTER_FOUND or found.findings is None:
             raise Conflict(f"the last run of the retune {name} found no better layout; name the one to adopt")
         challenger, runs = found.findings.challenger, found.findings.challenger_runs
-        assert challenger is not None  # else it was not better
+        assert challenger is not None  # without a challenger, nothing was better
         return self._store.retunes.set_incumbent(name, challenger, () if runs is None else (runs,))
 
     @staticmethod
@@ -256,9 +256,9 @@ class Retuning:
         return best_known(template, self._store.history.of_job(job_key(template), before=self._clock.now()))
 
     def _maker(self, retune: Retune, quota: Quota | None) -> Caller:
-        """Return the caller that owns the retune's runs.
+        """Return the caller that owns the retuning's runs.
 
-        Without a given quota, the newest valid token of the owner's name sets it.
+        If no quota is given, the newest valid token with the owner's name sets it.
         """
         name = retune.created_by
         if quota is None and name:

@@ -1,4 +1,4 @@
-"""The optimizer study as a durable run: its plan gets trials, one after the other."""
+"""The optimizer study as a durable run: runs the trials that its plan asks for, one after the other."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from autotuner.store.optimizer_studies import OptimizerStudyStore
 
 _LEFT_ALONE = ("shutdown", "lease_lost", "infrastructure")
-"""Ends that say nothing of a trial: it is tried again."""
+"""Reasons for a stop that say nothing about the trial, so that it is tried again."""
 
 _MAX_ATTEMPTS = 3
-"""Starts of a trial whose worker or nodes are lost each time, as of a sweep's."""
+"""Number of times that a trial is started if each attempt loses its worker or its nodes; the same as for a sweep."""
 
 _FOLLOW_S = 1.0
-"""Seconds between two writes of a running trial."""
+"""Seconds between two writes of a running trial to the store."""
 
 _log = structlog.get_logger(__name__)
 
@@ -118,11 +118,11 @@ class _Performer:
 
 
 class _Watcher(TrialWatcher):
-    """Follows one trial: keeps its curve, and ends it at the target, or if it loses.
+    """Follows one trial: keeps its loss curve, and ends the trial when it reaches the target or falls behind.
 
     Attributes:
-        trial: As it is now.
-        pruned: Why it was ended before its target; None if it was not.
+        trial: The trial in its current state.
+        pruned: Reason why the trial was ended before its target; None if it was not.
     """
 
     def __init__(self, hold: Hold, store: OptimizerStudyStore, plan: StudyPlan, trial: OptimizerTrial) -> None:
@@ -137,7 +137,7 @@ class _Watcher(TrialWatcher):
     def on_step(self, step: StepReport) -> None:
         """Add the step to the loss curve, and check if the trial has reached the target or should end early."""
         if self._is_there or self.pruned is not None:
-            return  # what ranks still did until they were ended
+            return  # ranks may report more steps until they have ended
         self.trial = replace(self.trial, curve=self.trial.curve.with_step(step.loss, step.step_time_s))
         self._is_there = self._plan.reached(self.trial) is not None
         self.pruned = None if self._is_there else self._plan.loses(self.trial)
@@ -150,7 +150,7 @@ class _Watcher(TrialWatcher):
         _log.info("study.note", note=note)
 
     def on_wait(self, reason: str | None) -> None:
-        """Store the reason why the trial waits; None: it does not wait any more."""
+        """Store the reason why the trial waits; None means that it no longer waits."""
         state = TrialState.RUNNING if reason is None else TrialState.WAITING
         self.trial = replace(self.trial, state=state, detail=reason or "")
         self._follow()
@@ -164,7 +164,10 @@ class _Watcher(TrialWatcher):
         self._follow()
 
     def stop_requested(self) -> Stopped | None:
-        """Return why the trial must end, or None: the run must stop, or the trial is at its target or loses."""
+        """Return why the trial must end, or None.
+
+        It must end if the run must stop, or if the trial reached its target or fell behind.
+        """
         if self._hold.monotonic() - self._stored_at >= _FOLLOW_S:
             self._follow()
         if (stopped := self._hold.stopped()) is not None:
@@ -174,6 +177,6 @@ class _Watcher(TrialWatcher):
         return None
 
     def _follow(self) -> None:
-        """Store the running trial as it is."""
+        """Store the current state of the running trial."""
         self._stored_at = self._hold.monotonic()
         self._hold.try_to_write(lambda lease: self._store.save_trial(self.trial, lease))

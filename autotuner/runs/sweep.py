@@ -1,7 +1,7 @@
-"""The sweep as a durable run: it decides which layout to try next, however many of its trials run at once.
+"""The sweep as a durable run: decides which layout to try next, however many of its trials run at once.
 
-What is known of its trials lies in ``SweepStudy``, which is rebuilt whenever a worker takes the sweep. The worker asks
-on one thread, while trials tell how they go on others: a lock makes each call whole.
+``SweepStudy`` holds the results of its trials. It is rebuilt whenever a worker takes the sweep. The worker asks for the
+next trial on one thread while trials report on others, so a lock protects each call.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class SweepMachine:
         self._phases = None if request.challenge is None else Phases(request, request.challenge)
         self.demand = demand or Demand(budget=request.budget)
 
-    # ------------------------------------------------------------------ asked by the worker
+    # ------------------------------------------------------------------ questions of the worker
     @locked
     def next(self, now: float) -> Step:
         """Return the trial or convergence gate to begin now, or how the sweep ends. Others may still run."""
@@ -123,14 +123,14 @@ class SweepMachine:
             self.change(run.demand)
 
     def _left_behind(self, now: float) -> RunTrial | None:
-        """Return an interrupted trial whose job goes on, so that it ends with a cancel or a pause."""
+        """Return an interrupted trial whose engine job still runs, so that a cancel or a pause can end the job."""
         left = (t for t in self._trials.values() if not t.state.finished and t.number not in self._study.running)
         if not any(not job.phase.is_over for trial in left for job in trial.jobs):
             return None
         step = self.decide(now)
         return step if isinstance(step, RunTrial) else None
 
-    # ------------------------------------------------------------------ what comes next
+    # ------------------------------------------------------------------ the next trial
     @locked
     def decide(self, now: float) -> Instruction:
         """Return what to begin now while other trials may still run, without regard to a cancel or a pause."""
@@ -151,8 +151,8 @@ class SweepMachine:
                 return replace(self._order(*self._study.ask(layout)), repeats=repeats)
 
     def _searched(self) -> RunTrial:
-        """A trial of the layout to try next, with a note where that will hardly fit in memory."""
-        prospects, step = self.prospects, self._step_from_incumbent()  # the same proposal that said to go on
+        """Return the trial to run next, with a note if its layout will hardly fit in memory."""
+        prospects, step = self.prospects, self._step_from_incumbent()  # the proposal for which the search goes on
         proposal = step or self._study.propose()
         shot = None if proposal is None else proposal.long_shot
         return replace(
@@ -163,7 +163,7 @@ class SweepMachine:
 
     @property
     def _raised(self) -> str:
-        """Words for the value that a gain raises."""
+        """Return the name of the value that an improvement raises."""
         objective = self._request.objective
         return "hypervolume of the front" if objective.front else f"best {objective.noun}"
 
@@ -183,7 +183,7 @@ class SweepMachine:
         )
 
     def _wanted(self, now: float) -> Repeat | instructions.Finish | None:
-        """Return the next step of a sweep that nobody interrupted; None: a trial of the layout to try next."""
+        """Return the next step of a sweep that nobody interrupted; None means that a new layout is to be tried."""
         if self._phases is None:
             return self._rerun(now) or self._earlier_end() or self._reason_to_stop(now)
         trials, spending = [trial for _, trial in sorted(self._trials.items())], self._spending(now)
@@ -195,7 +195,7 @@ class SweepMachine:
         return end and (self._phases.after_search(trials) or self._compared(trials, end))
 
     def _compared(self, trials: Sequence[Trial], end: instructions.Finish) -> instructions.Finish:
-        """Return the end of a challenge: what was compared, or where nothing was, the reason why the search ended."""
+        """Return the end of a challenge: the comparison, or the reason why the search ended if nothing was compared."""
         found = findings(self._request, trials)
         if found.against_baseline is not None or found.gain is not None:
             said = findings_in_words(found, is_simulated=self._request.runs_on.source == "simulated")
@@ -203,13 +203,13 @@ class SweepMachine:
         return replace(end, detail=f"{end.detail}; the incumbent: {found.death}") if found.death else end
 
     def _rerun(self, now: float) -> Repeat | None:
-        """Return a trial that a user wants to run again, while there is time for it."""
+        """Return a trial that a user wants to run again, if there is time for it."""
         if self._spent(now) is not None:
             return None
         return next_rerun(self.demand.reruns, self._trials)
 
     def _earlier_end(self) -> instructions.Finish | None:
-        """Return how the search ended, for a sweep that was reopened only to run trials again."""
+        """Return how the search ended before, for a sweep that was reopened only to run trials again; else None."""
         ended, is_measured = self.demand.ended, any(trial.ran_measurement for trial in self._trials.values())
         if ended is None or ended.state is not RunState.FAILED or not is_measured:
             if ended is None:
@@ -219,9 +219,10 @@ class SweepMachine:
         return instructions.Finish(state=RunState.COMPLETE, reason=ended.reason, detail=detail)
 
     def _step_from_incumbent(self) -> Proposal | None:
-        """Return the next neighbour of the incumbent to try: every other trial is one, while they promise enough.
+        """Return the next neighbour of the incumbent to try, or None.
 
-        Between them the sampler is free, since what the model favours may lie far from what is in use.
+        Every other trial is such a neighbour while neighbours promise enough. The trials between are chosen by the
+        sampler, since the best predicted layouts may differ a lot from the incumbent.
         """
         num_searched = sum(trial.repeats is None for trial in self._trials.values())
         return self._study.beside_incumbent() if num_searched % 2 else None
@@ -236,7 +237,7 @@ class SweepMachine:
         )
 
     def _leaders(self) -> Sequence[Trial]:
-        """Return the trials that must pass a convergence gate before they lead or replace the incumbent."""
+        """Return the trials that must pass a convergence gate before they may lead or replace the incumbent."""
         objective = self._request.objective
         leading = objective.leading(self._trials.values())
         first = on_front(objective, leading) if objective.front else leading[:1]
@@ -268,7 +269,7 @@ class SweepMachine:
             t.ran_measurement for t in self._trials.values()
         )
 
-    # ------------------------------------------------------------------ told by trials and people
+    # ------------------------------------------------------------------ reports of trials and requests of users
     @locked
     def change(self, demand: Demand) -> None:
         """Take in a changed demand, such as another budget or a trial to run again."""
@@ -298,7 +299,7 @@ class SweepMachine:
         return Stopped(reason="pruned", detail=self._losing(layout, step))
 
     def _is_compared(self, number: int) -> bool:
-        """Return True if the trial runs to be compared, however slow it is."""
+        """Return True if the trial runs for a comparison, so that it is not ended early for being slow."""
         trial, challenge = self._trials.get(number), self._request.challenge
         is_repeat = trial is not None and trial.repeats is not None
         if is_repeat or is_rerun(number, self._study.layout(number), self.demand.reruns, self._trials):
@@ -341,7 +342,7 @@ class SweepMachine:
         trials = {**self._trials, **{trial.number: trial for trial in ended}}
         if self._candidates.small is None or not any(trial.ran_measurement for trial in trials.values()):
             return {}
-        self._trials = trials  # the first to be measured may tell what MFU is a share of
+        self._trials = trials  # the first measured trial may set the peak that MFU refers to
         reference = self.reference_flop_per_s
         assert reference is not None, "a measured trial tells it, if nothing else does"
         return self._candidates.small.estimates(trials.values(), reference)
@@ -401,7 +402,7 @@ class SweepMachine:
         self._gates.ended(trial)
         self._trials[trial.number] = trial
         if trial.gate is not None and (trial.gate.outcome is GateOutcome.FAILED or trial.layout.needs_passed_gate):
-            self._study.rebuild(self._trials)  # its value is one only now, or is none any more
+            self._study.rebuild(self._trials)  # its value starts or stops to count only now
 
     @property
     def study(self) -> optuna.Study:
@@ -427,7 +428,7 @@ class SweepMachine:
         return StopReason.TRIAL_BUDGET, f"{num_ended} of {num_trials} trials ran"
 
     def _nothing_to_gain(self, num_ended: int) -> tuple[StopReason, str] | None:
-        """Return why the search should stop; None if another trial promises enough."""
+        """Return the reason to stop the search if no further trial promises enough; else None."""
         small, min_gain = self._candidates.small, self._request.budget.min_gain
         left_out = small.left_out if small else ""
         tried = f"{num_ended} of {len(self._candidates)} legal layouts were tried{left_out}"
@@ -441,7 +442,7 @@ class SweepMachine:
         return StopReason.NOTHING_TO_GAIN, f"{tried}; {gain}; the least that was asked for is {100 * min_gain:.2g} %"
 
     def _does_not_fit(self, num_ended: int) -> str:
-        """Describe why nothing more is proposed, with the missing memory if nothing at all was tried."""
+        """Say that no other layout fits in memory, with the missing memory if no trial ran at all."""
         missing_bytes = self._candidates.least_bytes - self._job.cluster.accelerator.memory_bytes
         if num_ended or missing_bytes <= 0:
             return "no other is likely to fit in memory"
@@ -459,7 +460,7 @@ class SweepMachine:
         at_full_size = " at full size by prediction" if self._candidates.small else ""
         if self._request.objective.front:
             return self._falling_behind(self._study.values_of(layout, step), at_full_size)
-        objective = replace(self._request.objective, under_faults=False)  # healthy steps lost to healthy steps
+        objective = replace(self._request.objective, under_faults=False)  # the trial lost by its steps without faults
         fraction = self._request.budget.prune_below
         best = max(filter(None, map(self._study.healthy_value, self._trials.values())))
         below = f"below {100 * fraction:g} % of the best so far, {objective.in_words(best)}"
@@ -473,5 +474,5 @@ class SweepMachine:
 
 
 def _was_tried(trial: Trial) -> bool:
-    """Return True if the trial counts as one that ran: it ended by itself, and is no repeat of another."""
+    """Return True if the trial counts as a tried layout: it ended by itself, and repeats no other trial."""
     return trial.state.finished and trial.state is not TrialState.CANCELLED and trial.repeats is None

@@ -1,8 +1,8 @@
-"""SweepStudy: the Optuna study of a sweep, in memory, which says what to try next and holds what came of it.
+"""SweepStudy: the Optuna study of a sweep, in memory, which proposes the next layout and holds the results.
 
-It is rebuilt from the trials whenever a worker picks the sweep up, when a trial is interrupted, and when a convergence
-gate takes a trial's rank away: finished trials are added as they ended, others are enqueued again under their old
-numbers.
+It is rebuilt from the trials whenever a worker takes the sweep, when a trial is interrupted, and when a convergence
+gate takes a trial's rank away. Finished trials are added with their results; the others are enqueued again under their
+old numbers.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Candidates:
     """The layouts that a sweep may try, with their predictions."""
 
     layouts: LayoutColumns
-    """Legal layouts of its space, and its incumbent if that is none of them."""
+    """The legal layouts of the space, and the incumbent if it lies outside the space."""
     predictions: PredictionColumns
     """Predictions of these layouts."""
     small: SmallScale | None
-    """Proxy trials that run in their place, if trials have fewer ranks than the job."""
+    """The proxy trials that run instead of these layouts if trials have fewer ranks than the job; else None."""
 
     @classmethod
     def of(cls, request: SweepRequest) -> Candidates:
@@ -120,8 +120,8 @@ def _layouts(request: SweepRequest) -> LayoutColumns:
 
 
 HEALTHY_VALUE = "healthy_value"
-"""User attribute of an Optuna trial: what its healthy steps are worth, where its value is what faults left of it. Where
-a front is looked for, by each of its metrics."""
+"""User attribute of an Optuna trial: the value of its steps without faults, if its own value includes steps with
+faults. With a Pareto front, it has one value for each metric."""
 
 
 class LosingPruner(BasePruner):
@@ -163,7 +163,7 @@ class LosingPruner(BasePruner):
         """
         if len(reports) < self._min_reports or not self._fraction:
             return False
-        best = max(reports, key=tuple)  # the fastest: what is no rate is the same in all
+        best = max(reports, key=tuple)  # the fastest: all values but rates are equal
         reachable = [value / self._fraction if m.is_rate else value for value, m in zip(best, metrics, strict=True)]
         return any(all(map(operator.ge, other, reachable)) for other in finished)
 
@@ -207,7 +207,7 @@ class Worths:
     def _value(self, metric: Metric, footprint: Footprint | None, step_time_s: float) -> float:
         if metric.is_rate:
             return Objective(metric=metric).worth_per_step(self._job, footprint) / step_time_s
-        assert footprint is not None  # a request whose cluster cannot tell it is refused
+        assert footprint is not None  # requests for clusters without this value were refused
         return metric.share(footprint)
 
 
@@ -232,10 +232,10 @@ class SweepStudy:
         self._small = candidates.small
         self._worths = Worths(request)
         self._sampler = candidates.sampler(request, past)
-        self._asked: dict[int, optuna.Trial] = {}  # ordered and not yet ended, by number
-        self._ordered: dict[int, Layout] = {}  # of these, since Optuna copies all that it is asked for
-        self._interrupted: dict[int, optuna.Trial] = {}  # to be ordered again, by number
-        self._reported: dict[int, list[tuple[float, ...]]] = {}  # where a front is looked for, by running trial
+        self._asked: dict[int, optuna.Trial] = {}  # trials that were ordered and have not ended, by number
+        self._ordered: dict[int, Layout] = {}  # their layouts, since Optuna copies its parameters at each access
+        self._interrupted: dict[int, optuna.Trial] = {}  # trials to order again, by number
+        self._reported: dict[int, list[tuple[float, ...]]] = {}  # with a Pareto front: values by running trial
         self._layouts = candidates.layouts
         self._beside_incumbent = rows_beside_incumbent(request, candidates.layouts)
         self._study = self._rebuilt(trials)
@@ -297,7 +297,7 @@ class SweepStudy:
 
     def _order(self, asked: optuna.Trial) -> tuple[int, Layout]:
         self._asked[asked.number] = asked
-        params = asked.params  # a copy, made anew for each look
+        params = asked.params  # Optuna copies them at each access
         self._ordered[asked.number] = from_plain(Layout, {name: params[name] for name in OPTIONS})
         return asked.number, self._ordered[asked.number]
 
@@ -311,7 +311,7 @@ class SweepStudy:
         if not self._request.objective.front:
             self._asked[number].report(self.value_of(self.layout(number), step), step.step)
             return self._asked[number].should_prune()
-        # Optuna prunes no trial of a study that looks for a front.
+        # Optuna prunes no trial of a study with several objectives.
         reports = self._reported.setdefault(number, [])
         reports.append(self.values_of(self.layout(number), step))
         finished = self._study.get_trials(deepcopy=False, states=(OptunaState.COMPLETE,))
@@ -376,9 +376,9 @@ class SweepStudy:
 
     # ------------------------------------------------------------------ values
     def _values(self, trial: Trial) -> Sequence[float] | None:
-        """Return the values of a trial for the study: its value, or those by each metric of the front.
+        """Return the values of a trial for the study: its value, or one for each metric of the Pareto front.
 
-        All are told from step times, so by one measure.
+        All of them are computed from the step time, so that they are comparable. None if the trial has no valid result.
         """
         if trial.reached is None or not trial.is_valid:
             return None
@@ -408,7 +408,7 @@ class SweepStudy:
         return (self._small.growth(layout) if self._small else 1.0) * step.step_time_s
 
     def _attributes(self, trial: Trial) -> dict[str, bool | float | tuple[float, ...]]:
-        """Return what the sampler learns beside the value, and what the pruner compares with."""
+        """Return the attributes of a trial that the sampler learns from or the pruner compares with."""
         if trial.failure:
             return {OUT_OF_MEMORY: trial.failure.kind == FailureKind.OOM}
         if trial.ran_measurement:
@@ -419,17 +419,20 @@ class SweepStudy:
         return {STEP_TIME_S: self._slowdown(trial) * statistics.median(measured)} if measured else {}
 
     def _healthy(self, trial: Trial) -> float | tuple[float, ...] | None:
-        """Return what steps of a running trial are compared with: a value, or one by each metric of the front."""
+        """Return the value, or one for each metric of the front, that steps of a running trial are compared with."""
         if not self._request.objective.front or trial.reached is None or not trial.is_valid:
             return self.healthy_value(trial)
         return self._worths.front(trial.reached.footprint, trial.reached.step_time_s)
 
     def _slowdown(self, trial: Trial) -> float:
-        """Factor from the healthy steps of a trial that lost to what counts, as predictions go."""
+        """Return the predicted ratio between the step time that counts and the step time without faults."""
         return self._request.objective.predicted_step_s(trial.prediction) / trial.prediction.step_time.total_s
 
     def _memory(self, measured: Measurement) -> dict[str, float]:
-        """Bytes to hold predictions to: a trainer may tell none, and on cores those of its interpreter, too."""
+        """Return the peak memory to compare with predictions; empty if it is unknown.
+
+        A trainer may not report it, and on CPU cores it would include the memory of the interpreter.
+        """
         is_of_process = self._request.trainer is not None and self._request.job.cluster.accelerator.kind == "cpu"
         return {PEAK_BYTES: max(measured.peak_bytes)} if measured.peak_bytes and not is_of_process else {}
 
@@ -443,7 +446,10 @@ _OPTUNA_STATE = {
 
 
 def _optuna_state(trial: Trial) -> OptunaState:
-    """One that was measured and may not rank counts as no result: it is no best, and nothing is pruned beside it."""
+    """Return the Optuna state of a trial.
+
+    A measured trial that may not rank counts as failed, so that it is neither the best nor used to prune others.
+    """
     if trial.layout.is_emulated or (trial.ran_measurement and not trial.is_valid):
         return OptunaState.FAIL
     return _OPTUNA_STATE[trial.state]

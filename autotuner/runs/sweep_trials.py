@@ -1,4 +1,4 @@
-"""TrialPerformer: runs the trials and the convergence gates of one sweep, and stores what they find out."""
+"""TrialPerformer: runs the trials and the convergence gates of one sweep, and stores their results."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NOISE_RUNS = 2
-"""The fewest runs that can differ."""
+"""Fewest runs whose results can differ."""
 
 _STARTED = (TrialState.RUNNING, TrialState.WAITING)
 
@@ -76,7 +76,7 @@ def sweep_kind(store: Store, launcher: Launcher) -> Kind:
 
 
 def _trials(store: Store, sweep_id: str) -> Sequence[Trial]:
-    """Return every trial of the sweep, with its steps where they are all that a pruned trial left."""
+    """Return all trials of the sweep; a pruned trial comes with its steps, since it has no measurement."""
     trials = store.all_trials(sweep_id)
     return [store.get_trial(t.id) if t.state == TrialState.PRUNED else t for t in trials]
 
@@ -140,7 +140,7 @@ class TrialPerformer:
                 self.noted(ended, learnt)
 
     def _tried(self, queued: Trial) -> Trial:
-        """The trial as it ended, stored."""
+        """Run the trial, store its result, and return the ended trial."""
         running = self._started(queued)
         with self._machine.lock:
             spec = self._spec(running)
@@ -164,7 +164,10 @@ class TrialPerformer:
         return replace(outcome, footprint=footprint_of(trial.layout, job, trial.prediction, outcome, outcome.power_w))
 
     def _estimated(self, ended: Trial) -> Trial:
-        """A trial that ended, with what is estimated of it; what it told changes the estimates of the others, too."""
+        """Return an ended trial with its estimate for the full cluster.
+
+        Store the estimates of other trials that change too.
+        """
         if not (estimates := self._machine.estimates(ended)):
             return ended
         estimated = self._hold.write(lambda lease: self._set_estimates(estimates, lease))
@@ -210,7 +213,7 @@ class TrialPerformer:
         return GateResult(outcome=outcome, detail=detail, reference=order.reference, tolerance=tolerance)
 
     def _launched(self, spec: TrialSpec, watcher: _Watcher) -> Outcome:
-        """Run the trial and return how it ended; a launcher that broke fails this trial, and the sweep goes on."""
+        """Run the trial and return its outcome; an error of the launcher fails only this trial."""
         try:
             return self._launcher.run(spec, watcher)
         except Exception as error:
@@ -242,7 +245,7 @@ class TrialPerformer:
             seed=request.seed,
             reference_flop_per_s=reference,
             precision_flop_per_s=accelerator.peak_flop_per_s(trial.ran.precision) if is_known else None,
-            memory_bytes=None if on_cpu else accelerator.memory_bytes,  # cores share theirs
+            memory_bytes=None if on_cpu else accelerator.memory_bytes,  # CPU cores share their memory
             trainer=request.trainer,
             cluster=job.cluster,
             repeat=0 if trial.repeats is None else trial.number,
@@ -252,7 +255,7 @@ class TrialPerformer:
             fault_trace=request.fault_trace,
         )
 
-    # ------------------------------------------------------------------ writes whose answer may have been lost
+    # ------------------------------------------------------------------ writes that may be repeated
     def _added(self, order: RunTrial) -> Trial:
         def added(lease: Lease) -> Trial | None:
             stored = next((t for t in self._store.all_trials(lease.run_id) if t.number == order.number), None)
@@ -262,7 +265,7 @@ class TrialPerformer:
         return self._write_or_find(lambda lease: self._store.add_trial(order, lease=lease), added)
 
     def _started(self, trial: Trial) -> Trial:
-        """Store that the trial runs: its attempt is counted once."""
+        """Store that the trial runs; each attempt is counted once."""
         return self._write_or_find(
             lambda lease: self._store.start_trial(trial.id, lease=lease, now=self._now()),
             lambda _: self._found(trial, lambda stored: stored.state in _STARTED),
@@ -288,7 +291,10 @@ class TrialPerformer:
         return stored if is_written(stored) else None
 
     def _write_or_find(self, write: Callable[[Lease], Trial], find: Callable[[Lease], Trial | None]) -> Trial:
-        """Store it as often as it takes. Where an earlier attempt was stored, and only its answer was lost, find it."""
+        """Write until it succeeds.
+
+        If an earlier attempt was stored and only its answer was lost, return the stored trial.
+        """
 
         def attempt(lease: Lease) -> Trial:
             try:
@@ -303,7 +309,7 @@ class TrialPerformer:
     def _now(self) -> float:
         return self._hold.now()
 
-    # ------------------------------------------------------------------ what watchers ask
+    # ------------------------------------------------------------------ questions of watchers
     def heard(self, trial: Trial, step: StepReport) -> Stopped | None:
         """Store a step of a trial, unless the store is away, and return why the trial should end early, or None.
 
@@ -389,10 +395,10 @@ class TrialPerformer:
 
 
 class _Watcher:
-    """Follows one trial for the launcher that runs it, and knows when it should end.
+    """Follows one trial for the launcher that runs it, and decides when the trial should end.
 
     Attributes:
-        error: What a method raised, so that it can be told from an error of the launcher.
+        error: Error that a method raised; it tells our own error from an error of the launcher.
     """
 
     def __init__(self, performer: TrialPerformer, trial: Trial) -> None:
@@ -442,7 +448,7 @@ class _GateWatcher(_Watcher):
         self._remembering(lambda: self._performer.gate_waits(self._trial, reason))
 
     def on_run(self, run: FinishedRun) -> None:
-        """Do nothing, because a gate trains each of its layouts once and no run has to be kept."""
+        """Do nothing, because a gate trains each of its layouts once and keeps no runs."""
 
     def on_job(self, job: EngineJob) -> None:
         self._remembering(lambda: self._performer.gate_placed(self._trial, job))

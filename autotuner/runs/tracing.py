@@ -1,4 +1,4 @@
-"""Pieces of work, as logs and traces tell them: a sweep, a trial, a delivery."""
+"""Names pieces of work, such as a sweep, a trial or a delivery, in logs and traces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opentelemetry import trace
 Answer = TypeVar("Answer")
 
 _provider: trace.TracerProvider | None = None
-"""Tracer provider of this process, while it traces."""
+"""Tracer provider of this process; None if it does not trace."""
 
 
 @contextmanager

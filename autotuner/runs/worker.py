@@ -1,4 +1,4 @@
-"""Worker: takes runs by lease, one after the other, sees each to its end, and tells that it lives."""
+"""Worker: takes runs by lease, one after the other, carries each to its end, and sends heartbeats."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from autotuner.runs.kind import Do, Kind, Later, Machine, Wait, Work
 from autotuner.runs.lease import Hold, LeaseWatch, StopRequested
 from autotuner.runs.tracing import carried, working_on
 
-if TYPE_CHECKING:  # a prediction needs no database
+if TYPE_CHECKING:  # predictions work without a database
     from autotuner.store.health import Health
     from autotuner.store.runs import RunStore
 
 _POLL_S = 0.2
-"""Maximum delay of a request to stop while actions run that do not ask for it."""
+"""Seconds within which a request to stop is noticed while the running actions do not ask for it."""
 
 _log = structlog.get_logger(__name__)
 
@@ -91,7 +91,7 @@ class Worker:
         except StoreUnavailable:
             raise
         except Exception as error:  # a bug ends this run with its reason, not the worker and the queue behind it
-            if self._shutdown.is_set() and hold.stop() is Stop.SHUTDOWN:  # what it works with is ended, too
+            if self._shutdown.is_set() and hold.stop() is Stop.SHUTDOWN:  # its processes have ended too
                 return self._give_back(hold)
             if not isinstance(error, AutotunerError):
                 _log.exception(f"{kind.name}.error")
@@ -105,7 +105,7 @@ class Worker:
             hold.release()
 
     def _advance(self, hold: Hold, work: Work) -> None:
-        """Do what the machine says until it has nothing more to do, or somebody wants the run to stop."""
+        """Carry out the machine's steps until the run ends or must stop."""
         actions = ThreadPoolExecutor(work.num_parallel, thread_name_prefix=f"autotuner-{hold.run.kind}")
         with actions as pool, hold.all_or_nothing():
             running = set[Future[Any]]()
@@ -122,13 +122,17 @@ class Worker:
                 hold.release()
 
     def _step(self, hold: Hold, work: Work, pool: ThreadPoolExecutor, running: set[Future[Any]]) -> bool | None:
-        """Take the next step: return None to go on, True if the run has ended or is put off, False to leave it."""
+        """Take the next step of a run.
+
+        Returns:
+            None to continue, True if the run has ended or is put off, False if the worker must leave the run.
+        """
         hold.renew_if_due()
         wanted, run = hold.stop(), hold.run
         work.hear(run)
         if running and (wanted is not None or len(running) == work.num_parallel):
             return _heard_ends(hold, work.machine, running)
-        match step := work.machine.next(self._clock.now()):  # whatever is wanted: what an action has found out counts
+        match step := work.machine.next(self._clock.now()):  # before any stop, so that finished work counts
             case Do(action=action, progress=progress):
                 if not (wanted is None or (wanted in (Stop.CANCEL, Stop.PAUSE) and step.ends_jobs)):
                     return False
@@ -146,7 +150,11 @@ class Worker:
 
 
 def _heard_ends(hold: Hold, machine: Machine, running: set[Future[Any]]) -> bool | None:
-    """Tell the machine how those actions ended that end within a moment; return False if one of them was left."""
+    """Wait a moment for actions to end and report their outcomes to the machine.
+
+    Returns:
+        False if an action stopped without an outcome, so that the run must be left; else None.
+    """
     ended, _ = wait(running, timeout=_POLL_S, return_when=FIRST_COMPLETED)
     for future in ended:
         running.remove(future)
@@ -207,7 +215,7 @@ def forever(step: Callable[[], object], *, poll_s: float, shutdown: threading.Ev
             found = step()
         except StoreUnavailable as error:
             _log.warning(f"{name}.store_unavailable", error=str(error))
-        except Exception:  # a thread that dies silently would leave undone all that comes later
+        except Exception:  # if this thread died silently, nothing would be done any more
             _log.exception(f"{name}.error")
         if not found:
             shutdown.wait(poll_s)

@@ -1,1 +1,1 @@
-"""The store, on SQLite, in a file or in memory, and on PostgreSQL."""
+"""The store on SQLite (in a file or in memory) and on PostgreSQL."""

@@ -1,4 +1,4 @@
-"""Access: tokens, sessions of browsers, what callers take, and what they did."""
+"""Access: tokens, browser sessions, the accelerator-hours that callers use, and the audit log."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class AccessStore(Part):
         """Return the stored browser session, even if it has expired; raise ``NotFound`` if it is not stored."""
         with reading(self._engine) as connection:
             stored = _SESSIONS.where(sessions.c.id == session_id)
-            row = one_row(connection, stored, "session", "of a browser")  # its id says nothing to anybody
+            row = one_row(connection, stored, "session", "of a browser")  # the message does not show the session's id
         return Session(**row._mapping)
 
     def remove_session(self, session_id: str) -> None:
@@ -200,7 +200,7 @@ def select_used(caller: str, now: float) -> AnySelect:
 
 
 def _recent_sweeps(caller: str, since: float) -> AnySelect:
-    """Return ids of the sweeps whose trials may have run since then, from an index alone."""
+    """Return the ids of the caller's sweeps whose trials may have run since then; an index alone answers the query."""
     own = select(sweeps.c.id).where(sweeps.c.created_by == caller)
     ended = own.where(sweeps.c.state.in_(_FINISHED), sweeps.c.finished_at > since)
     both = union_all(own.where(sweeps.c.state.in_(_UNFINISHED)), ended).subquery()
@@ -208,7 +208,10 @@ def _recent_sweeps(caller: str, since: float) -> AnySelect:
 
 
 def _frees_in_s(connection: Connection, caller: str, now: float, hours: float) -> float | None:
-    """Return after how long so many hours were used more than a day ago; None: those that are used still run."""
+    """Return the seconds until ``hours`` of the caller's used hours are more than a day old.
+
+    None if too few of them will be free, because the sweeps that used them still run.
+    """
     freed = 0.0
     for row in connection.execute(select_used(caller, now)):
         freed += row.hours

@@ -23,7 +23,7 @@ _STATES = {
     DeliveryState.DELIVERED: (RunState.COMPLETE,),
     DeliveryState.DEAD: (RunState.FAILED, RunState.CANCELLED),
 }
-"""States of the runs that deliver, by how people call them."""
+"""States of the runs that deliver announcements, by the delivery state that users see."""
 
 
 class AnnouncementStore(Part):

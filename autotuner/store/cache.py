@@ -1,4 +1,4 @@
-"""A cache of sweeps' trials, which are read again only if they changed."""
+"""A cache of the trials of sweeps, which are read again only if they changed."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from autotuner.search.results.sweep_tables import SweepTrials
 from autotuner.store.events import STEP
 from autotuner.store.options import Page
 
-if TYPE_CHECKING:  # a prediction needs no database
+if TYPE_CHECKING:  # predictions work without a database
     from autotuner.store.sql import Store
 
 _MOST_TRIALS = 20_000
-"""Maximum number of trials of all sweeps together; each takes some ten kilobytes. The last sweep that was read stays,
-however large."""
+"""Maximum number of cached trials of all sweeps together; each takes some ten kilobytes. The sweep that was read last
+is kept even if it has more."""
 
 _MOST_READ_ALONE = 40
-"""Trials that are read one by one; where more changed, reading all takes no longer."""
+"""Maximum number of changed trials that are read one by one; reading all trials of the sweep is as fast for more."""
 
 _OF_ONE_TRIAL = frozenset(
     f"trial.{what}"
     for what in ("started", "finished", "interrupted", "waiting", "resumed", "job", "gated", "note", "link_event")
 )
-"""Kinds of events behind which no trial differs but the one that they name."""
+"""Kinds of events that change only the one trial that they name."""
 
 
 @dataclass(slots=True, eq=False)
@@ -61,7 +61,7 @@ class KeptTrials:
         Raises:
             NotFound: The sweep is not stored.
         """
-        version = self._store.trials_version(sweep_id)  # what changes after this is seen by who asks next
+        version = self._store.trials_version(sweep_id)  # later changes are found by the next request
         place = self._place(sweep_id)
         with place.mutex:
             if place.kept is None or place.kept.version != version:
@@ -92,13 +92,13 @@ class KeptTrials:
         known = [again.pop(trial.id, trial) for trial in before.trials]
         known += self._behind(sweep_id, len(before.trials))
         is_whole = all(a.number < b.number for a, b in itertools.pairwise(known))
-        return tuple(known if is_whole else self._store.all_trials(sweep_id))  # one came late, before others
+        return tuple(known if is_whole else self._store.all_trials(sweep_id))  # one was committed late
 
     def _behind(self, sweep_id: str, num_known: int) -> Sequence[Trial]:
         return self._store.list_trials(sweep_id, page=Page(limit=_MOST_READ_ALONE, offset=num_known))[0]
 
     def _changed(self, sweep_id: str, before: SweepTrials, version: TrialsVersion) -> frozenset[str] | None:
-        """Return which of the known trials have changed; None where all are to be read."""
+        """Return the ids of the cached trials that have changed; None if all trials must be read."""
         if not 0 <= version.num_trials - len(before.trials) < _MOST_READ_ALONE:
             return None
         told = [e for e in self._store.events(sweep_id, after=before.version.last_event) if e.kind != STEP]
@@ -109,7 +109,7 @@ class KeptTrials:
 
 
 def _named(told: Sequence[Event]) -> frozenset[str] | None:
-    """Return trials that the events tell of; None where one of them may tell of any."""
+    """Return the ids of the trials that the events name; None if one of the events may concern other trials."""
     if any(event.kind not in _OF_ONE_TRIAL for event in told):
         return None
     return frozenset(str(event.data["trial_id"]) for event in told)

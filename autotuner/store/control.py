@@ -1,4 +1,4 @@
-"""Sweeps as people change them after they asked for them: budgets, and trials that run again."""
+"""Changes that users make to a sweep after it was requested: larger budgets, and trials that run again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BEYOND_BUDGETS = {
     StopReason.CANNOT_RUN: "nothing could run it; mend that, and clone it",
     StopReason.ERROR: "it ended by an error; clone it to try again",
 }
-"""Ends after which a larger budget would change nothing."""
+"""Reasons for the end of a search that a larger budget would not change, with advice."""
 
 
 class ControlStore(Part):
@@ -95,7 +95,7 @@ class ControlStore(Part):
         return self._runs.lock(connection, "sweep", sweep_id), get_sweep(connection, sweep_id)
 
     def _stored(self, connection: Connection, run: Run, before: Sweep, after: Sweep, now: float) -> Sweep:
-        """Store what changed, and its events; nothing where nothing did."""
+        """Store the changed sweep and its events; do nothing if nothing changed."""
         is_reopened = before.state.is_finished and not after.state.is_finished
         if after.demand != before.demand:
             self._runs.change(connection, run, after.demand)
@@ -115,11 +115,13 @@ def _searched_no_more(sweep: Sweep) -> bool:
 def _within_quota(
     connection: Connection, before: Sweep, after: Sweep, so_far: Progress, caller: Caller, now: float
 ) -> Sweep:
-    """Return the changed sweep within the hours of its owner's quota; whoever else may change it may.
+    """Return the changed sweep, limited to the accelerator-hours that its owner's quota leaves.
+
+    The quota is not checked if another caller changes the sweep.
 
     Raises:
-        InvalidInput: It asks for more than the quota ever has.
-        QuotaExceeded: It asks for more than is left, or is one unfinished sweep too many.
+        InvalidInput: The change needs more hours than the whole quota.
+        QuotaExceeded: The change needs more hours than are left, or would be one unfinished sweep too many.
     """
     is_reopened = before.state.is_finished and not after.state.is_finished
     had = so_far.accelerator_hours if is_reopened else before.request.budget.accelerator_hours
@@ -137,7 +139,7 @@ def _within_quota(
 
 
 def _queue_what_was_cut_short(connection: Connection, sweep_id: str, now: float) -> None:
-    """Queue trials that the end of their sweep cut short, without the steps of their last attempt."""
+    """Queue the trials that the end of the sweep interrupted, without the steps of their last attempt."""
     for trial in get_trials(connection, sweep_id, TrialState.CANCELLED):
         save_trial(connection, trial_changes.again(trial), "trial.interrupted", now)
 
@@ -165,13 +167,13 @@ def changed_budget(sweep: Sweep, limits: Mapping[str, Any], so_far: Progress) ->
         return asked
     if sweep.state.is_finished or budget != sweep.request.budget:
         _require_room(sweep, ended, budget, so_far)
-    if not sweep.state.is_finished:  # reopened to run trials again, which it does first
+    if not sweep.state.is_finished:  # the sweep was reopened to run trials again, and does that first
         return replace(asked, interventions=replace(sweep.interventions, ended=None))
     return _reopened(asked, None)
 
 
 def _end(sweep: Sweep) -> SweepEnd | None:
-    """Return how its search ended; None: it goes on, or has yet to begin."""
+    """Return how the search of the sweep ended; None if it goes on or has not begun."""
     if not sweep.state.is_finished:
         return sweep.interventions.ended
     assert sweep.stop_reason is not None, "what is finished has a reason"
@@ -242,5 +244,8 @@ def _require_unspent(sweep: Sweep, used: Progress) -> None:
 
 # ---------------------------------------------------------------------- both
 def _reopened(sweep: Sweep, ended: SweepEnd | None) -> Sweep:
-    """Return a finished sweep queued: to search again, or if it is told how its search ended, to run trials again."""
+    """Return the finished sweep in the queue again.
+
+    With ``ended``, how its search ended, it only runs trials again; without, it continues to search.
+    """
     return replace(sweep, state=RunState.QUEUED, interventions=replace(sweep.interventions, ended=ended))

@@ -1,4 +1,4 @@
-"""A whole database as one SQLite file, and back into an empty database of either kind."""
+"""Copies a whole database to one SQLite file, and back into an empty SQLite or PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from autotuner.store.schema import current_revision, head_revision, is_known, mi
 from autotuner.store.tables import metadata, workers
 
 Copied = dict[str, int]
-"""Rows that were copied, by table."""
+"""Number of copied rows by table."""
 
 _CHUNK = 1000
 
 _COPIED = [table for table in metadata.sorted_tables if table is not workers]
-"""Tables that are copied, referenced ones first; rows of workers belong to where they run."""
+"""Tables that are copied, referenced tables first. Rows of workers are left out, because they belong to one
+installation."""
 
 
 def backup(url: str, path: Path) -> Copied:
@@ -77,7 +78,7 @@ def restore(path: Path, url: str) -> Copied:
 
 
 def _fill(url: str, source: Connection) -> Copied:
-    """Copy every table into the database, which is brought to the newest schema before."""
+    """Bring the database to the newest schema, and copy every table into it."""
     with _opened(url) as target:
         with reading(target) as connection:
             _check_empty(connection)
@@ -97,7 +98,7 @@ def _copy(table: Table, source: Connection, target: Connection) -> int:
 
 
 def _plain(table: Table) -> Table:
-    """Return the table with documents as text, so that none has to be understood to be copied."""
+    """Return the table with its documents as plain text, so that documents of any release can be copied."""
     columns = (Column(column.name, _plain_type(column.type)) for column in table.columns)
     return Table(table.name, MetaData(), *columns)
 
@@ -106,7 +107,7 @@ def _plain_type(kind: TypeEngine[Any]) -> TypeEngine[Any]:
     return String() if isinstance(kind, TypeDecorator | Enum) else kind
 
 
-# ---------------------------------------------------------------------- what may be read and filled
+# ---------------------------------------------------------------------- checks before copying
 def _check_newest(connection: Connection) -> None:
     found = current_revision(connection)
     if refusal := why_unfit(found):
@@ -131,10 +132,10 @@ def _check_empty(connection: Connection) -> None:
 
 
 def _read_backup(path: Path, copy: Path) -> None:
-    """Copy the file, with what a log beside it holds.
+    """Copy the backup, including changes that are still in its write-ahead log.
 
     Raises:
-        InvalidInput: It is no backup that this release can read.
+        InvalidInput: The file is not a backup that this release can read.
     """
     if not path.is_file():
         raise InvalidInput("file", str(path), "must be a file that `autotuner backup` wrote")
@@ -156,7 +157,7 @@ def _read_backup(path: Path, copy: Path) -> None:
 
 
 def _settle(path: Path) -> None:
-    """Leave one file, whole on the disk."""
+    """Write everything into this one file on the disk, so that it needs no log file beside it."""
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE").close()
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Models, clusters and profiles by name, and what all that is stored has: ids, and names that people type."""
+"""Stores models, clusters and profiles by name, and makes the ids of everything that is stored."""
 
 from __future__ import annotations
 
@@ -116,10 +116,10 @@ def _is(cls: type[Described], name: str) -> ColumnElement[bool]:
 
 
 def _locked(connection: Connection, cls: type[Described], name: str) -> str:
-    """Return the document of that name, which nobody else changes until the transaction ends.
+    """Return the document with this name, and lock it against changes until the transaction ends.
 
     Raises:
-        NotFound: It is not stored.
+        NotFound: No document has this name.
     """
     mine = select(descriptions.c.document).where(_is(cls, name)).with_for_update()
     document: str = one_row(connection, mine, KINDS[cls], name, _names(cls)).document
@@ -135,7 +135,7 @@ def _checks(name: str) -> ColumnElement[bool]:
 
 
 def _require_unchecked(connection: Connection, name: str) -> None:
-    """Return if no check of the locked cluster is unfinished."""
+    """Raise an error if a check of the locked cluster is unfinished."""
     running = connection.scalar(select(runs.c.id).where(_checks(name), runs.c.state.in_(OPEN)).limit(1))
     if running is not None:
         raise Conflict(f"check {running} of the cluster {name} is not finished; wait for it, or cancel it")

@@ -1,4 +1,4 @@
-"""Connections to SQLite and PostgreSQL, the transactions that the store makes on them, and pages of a query."""
+"""Connections to SQLite and PostgreSQL, the store's transactions on them, and paged queries."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from autotuner.store.options import Page
 AnyRow: TypeAlias = Row[*tuple[Any, ...]]
 AnySelect: TypeAlias = Select[*tuple[Any, ...]]
 
-_LOCK_WAIT_S = 30.0  # SQLite has one writer; the others wait for it, far longer than any of our transactions takes
+_LOCK_WAIT_S = 30.0  # SQLite has one writer at a time; the others wait, far longer than any of our transactions takes
 _LOCK_POLL_S = 0.01
 
 _REST_S = 1.0
-"""Seconds for which no thread asks after a query without an answer."""
+"""Seconds for which all threads wait after the database did not answer a query."""
 
 _QUESTION_S = 30.0
-"""Seconds for which one thread may ask alone; longer than any timeout of a query."""
+"""Seconds for which a single thread may test whether the database answers again; longer than any timeout of a query."""
 
 
 def make_engine(url: str, *, answer_s: float | None = None) -> Engine:
@@ -140,16 +140,16 @@ def _address(url: str) -> URL:
     try:
         address = make_url(url)
     except ArgumentError as error:
-        raise InvalidInput("database_url", url.rpartition("@")[2], rule) from error  # before the @ stands the password
+        raise InvalidInput("database_url", url.rpartition("@")[2], rule) from error  # the password is before the @
     supported = address.get_backend_name() in ("sqlite", "postgresql")
-    if not supported or address.database in (None, "", ":memory:"):  # each connection would have a memory of its own
+    if not supported or address.database in (None, "", ":memory:"):  # each connection would have its own database
         raise InvalidInput("database_url", address.render_as_string(hide_password=True), rule)
     return address
 
 
 def _make_folders(address: URL) -> None:
     path = address.database or ""
-    if path.startswith("file:"):  # SQLite's own URI, for who wants its options
+    if path.startswith("file:"):  # SQLite's own URI, which may carry options
         return
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -164,14 +164,21 @@ def _listening(engine: Engine) -> Engine:
 
 
 def _prepare_sqlite(connection: Any, _: ConnectionPoolEntry) -> None:
-    """Readers beside a writer, foreign keys held, and the driver's own idea of transactions off."""
+    """Set up a new SQLite connection.
+
+    Readers and a writer can work at the same time, foreign keys are checked, and the driver starts no transactions
+    itself.
+    """
     connection.isolation_level = None
     _keep_log(connection)
     connection.execute("PRAGMA foreign_keys = ON").close()
 
 
 def _keep_log(connection: Any) -> None:
-    """Write-ahead logging; SQLite does not wait when two connections change a new file to it, so this does."""
+    """Turn on write-ahead logging.
+
+    SQLite fails at once if two connections turn it on for a new file at the same time, so this function tries again.
+    """
     deadline = time.monotonic() + _LOCK_WAIT_S
     while True:
         try:
@@ -196,7 +203,7 @@ def upsert(connection: Connection, table: Table, keys: Sequence[str], values: Ma
     connection.execute(new.on_conflict_do_update(index_elements=keys, set_=others))
 
 
-# ---------------------------------------------------------------------- a database that is away
+# ---------------------------------------------------------------------- a database that does not answer
 class Reach:
     """A record, shared by the threads of a process, of whether a database answers.
 

@@ -1,4 +1,4 @@
-"""Events of sweeps. A step is stored once, and its event only says which it is."""
+"""Events of sweeps. The report of a step is stored once; its event only names the step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autotuner.store.engine import AnySelect
 from autotuner.store.tables import events, steps
 
 STEP = "trial.step"
-"""Kind of the event that a step writes."""
+"""Kind of the event that is written for each step."""
 
 
 def write_event(connection: Connection, sweep_id: str, kind: str, data: dict[str, object], now: float) -> None:
@@ -97,7 +97,10 @@ def _whole(event: Event, reports: Mapping[tuple[object, object], StepReport]) ->
 
 
 def _reports(connection: Connection, told: Sequence[dict[str, Any]]) -> dict[tuple[object, object], StepReport]:
-    """Return those that events name, by trial and step: each trial's lie side by side."""
+    """Return the step reports that the events name, by trial and step.
+
+    Each trial's reports lie together in the table.
+    """
     if not told:
         return {}
     found = connection.execute(select_reports({facts["trial_id"] for facts in told}, [facts["step"] for facts in told]))

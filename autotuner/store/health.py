@@ -1,4 +1,4 @@
-"""Health: the figures of the store that an operator watches, and the workers."""
+"""Health: the numbers of the store that an operator watches, and the state of the workers."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from autotuner.store.tables import runs, sweeps, trials, workers
 _HOUR_S = 3600.0
 
 _SHOWN_S = 7 * DAY_S
-"""Time for which a failed sweep, gate or delivery is shown: after a week it is no news."""
+"""Seconds for which a failed sweep, gate or delivery is shown as an incident: one week."""
 
 _OUTCOMES = {
     MfuGateOutcome.FAILED.value: TroubleKind.GATE_FAILED,
     MfuGateOutcome.UNDECIDED.value: TroubleKind.GATE_UNDECIDED,
 }
-"""Kinds of incidents, by the outcome of gates that measured; other gates could not run."""
+"""Kinds of incidents by the outcome of a gate that measured; gates with other outcomes could not run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Health(Part):
         return [*self._unattended(now), *self.troubles(since=now - _SHOWN_S)]
 
     def _unattended(self, now: float) -> list[Trouble]:
-        """Return sweeps that wait while no worker lives; which one lives, workers themselves have told."""
+        """Return one incident if sweeps wait in the queue and no worker is alive."""
         if any(worker.is_alive(now) for worker in self.workers()):
             return []
         found = self.gauges(now=now)
@@ -115,7 +115,7 @@ class Health(Part):
         kinds = list(TroubleKind)
         return sorted(found, key=lambda trouble: (kinds.index(trouble.kind), -trouble.at))
 
-    # ------------------------------------------------------------------ workers, as they told of themselves
+    # ------------------------------------------------------------------ workers, by their heartbeats
     def tell(self, worker: KnownWorker) -> None:
         """Store a worker's heartbeat in place of its earlier one, and delete workers that were silent for a day."""
         replaced = (workers.c.name == worker.name) | (workers.c.seen_at < worker.seen_at - DAY_S)
@@ -154,7 +154,7 @@ def select_last(kind: str) -> AnySelect:
 
 
 def _fields(text: str | None) -> dict[str, Any]:
-    """Return what a document says, whatever else another release wrote there; nothing where there is none."""
+    """Return the fields of a stored document of any release; empty if there is none."""
     return {} if text is None else json.loads(text)
 
 

@@ -24,7 +24,7 @@ from autotuner.store.tables import KnownFields, measurements, runs, steps, sweep
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measured:
-    """The fields of a measurement that later predictions learn from, read without the others."""
+    """The fields of a measurement that later predictions learn from; the other fields are not read."""
 
     step_time_s: float
     peak_bytes: tuple[int, ...]
@@ -124,7 +124,7 @@ def select_history(mine: Sequence[ColumnElement[bool]], before: float) -> AnySel
 
 
 def _requests(connection: Connection, sweep_ids: set[str]) -> Mapping[str, SweepRequest]:
-    """Return what was asked, but for what another release wrote and this one cannot read."""
+    """Return the requests of these sweeps, without those that this release cannot read."""
     found: dict[str, SweepRequest] = {}
     for sweep_id, text in connection.execute(select(runs.c.id, runs.c.request).where(runs.c.id.in_(sweep_ids))).all():
         with suppress(InvalidInput):
@@ -133,7 +133,7 @@ def _requests(connection: Connection, sweep_ids: set[str]) -> Mapping[str, Sweep
 
 
 def _timed_steps(connection: Connection, trial_ids: Sequence[str]) -> Mapping[str, Sequence[float]]:
-    """Return step times of trials that were ended early, without their warm-up."""
+    """Return the step times of trials that were ended early, without their warm-up steps."""
     found: dict[str, list[float]] = {}
     for trial_id, step in connection.execute(
         select(steps.c.trial_id, steps.c.document).where(steps.c.trial_id.in_(trial_ids))
@@ -151,8 +151,8 @@ def _read(
         if request is None or (row.measured is not None and row.measured.is_simulated):
             continue
         if row.state is TrialState.PRUNED and row.id not in pruned:
-            continue  # it was ended before a step counted
-        with suppress(InvalidInput):  # a layout of another size than its cluster is no evidence
+            continue  # the trial ended before its first measured step
+        with suppress(InvalidInput):  # skip layouts that do not fit their cluster's size
             yield _past_trial(row, request, pruned.get(row.id, ()))
 
 
@@ -177,18 +177,21 @@ def _past_trial(row: AnyRow, request: SweepRequest, timed: Sequence[float]) -> P
 
 
 def _job(request: SweepRequest, scaled: ScaledTrial | None) -> Job:
-    """Return what ran, with the memory that a rank might use."""
+    """Return the job that the trial ran: on the trial's cluster, and scaled down for a proxy trial."""
     if scaled is None or request.small_cluster is None:
         return request.trial_job
     return scaled.job(request.job, request.small_cluster)
 
 
 def _foreign_share(measured: _Measured, request: SweepRequest) -> float:
-    """Return what others took of the processors that the trial computed on; on GPUs it computed elsewhere."""
+    """Return the share of the CPU cores' time that other processes used during a trial; 0 for a trial on GPUs."""
     return measured.foreign_cpu_share if request.runs_on.accelerator.kind == "cpu" else 0.0
 
 
 def _peak_bytes(measured: _Measured, request: SweepRequest) -> float | None:
-    """Return bytes to hold predictions to: a trainer may tell none, and on cores those of its interpreter, too."""
+    """Return the peak memory in bytes to compare with predictions; None if it is unknown.
+
+    A trainer may not report it, and on CPU cores it would include the memory of the interpreter.
+    """
     is_of_process = request.trainer is not None and request.runs_on.accelerator.kind == "cpu"
     return max(measured.peak_bytes) if measured.peak_bytes and not is_of_process else None

@@ -1,4 +1,4 @@
-"""Performance regression gates on SQLite and PostgreSQL: runs that await a sweep, and baselines."""
+"""Performance regression gates on SQLite and PostgreSQL: runs that wait for a sweep, and their baselines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from autotuner.store.sweeps import queue_sweep
 from autotuner.store.tables import baselines, runs
 
 _DECIDED = (MfuGateOutcome.PASSED, MfuGateOutcome.FAILED, MfuGateOutcome.NO_BASELINE)
-"""Outcomes of gates that measured as much as they needed."""
+"""Outcomes of gates that measured as much as they needed to decide."""
 
 
 class MfuGateStore(Part):
@@ -90,7 +90,7 @@ class MfuGateStore(Part):
 
 # ---------------------------------------------------------------------- in the transaction that ends a gate
 def _end(connection: Connection, gate_id: str, end: Finish, now: float) -> None:
-    """Store the baseline and what is to be taken again, and tell of the gate."""
+    """Store the new baseline, let later gates reuse the result, and announce the end of the gate."""
     try:
         gate = get_run(connection, GATE_ROWS, gate_id)
     except InvalidInput:
@@ -102,7 +102,7 @@ def _end(connection: Connection, gate_id: str, end: Finish, now: float) -> None:
         try:
             _require_replaceable(connection, baseline, gate)
             values = {"name": baseline.name, "key": baseline.key, "at": baseline.at, "document": baseline}
-            upsert(connection, baselines, ["name", "key"], values)  # of two that come at once the later stays
+            upsert(connection, baselines, ["name", "key"], values)  # if two gates set it at once, the later one stays
         except NotYours as error:
             said = f"{said}; no baseline was set, as another was set meanwhile: {error}"
             connection.execute(update(runs).where(runs.c.id == gate_id).values(detail=said))
@@ -112,7 +112,7 @@ def _end(connection: Connection, gate_id: str, end: Finish, now: float) -> None:
 
 
 def _unread_told(connection: Connection, gate_id: str, end: Finish, now: float) -> Announcement:
-    """Return what is told of a gate that another release wrote and this one cannot read."""
+    """Return the announcement for a gate that another release wrote and this one cannot read."""
     baseline = connection.scalars(select(runs.c.subject).where(runs.c.id == gate_id)).one()
     return Announcement(
         id=f"an-{gate_id}",
@@ -132,7 +132,10 @@ def _is_reusable(gate: GateRun, result: MfuGateResult) -> bool:
 
 
 def _set_reusable(connection: Connection, gate: GateRun) -> None:
-    """Let the gate be found by its content, in place of an earlier one; of two that end at once, one is found."""
+    """Let later gates with the same content find this gate instead of an earlier one.
+
+    If two gates end at the same time, one of them is found.
+    """
     key = _unique(gate.request.content)
     with suppress(IntegrityError), connection.begin_nested():
         connection.execute(update(runs).where(runs.c.unique_key == key).values(unique_key=None))
@@ -144,7 +147,11 @@ def _unique(content: str) -> str:
 
 
 def _require_replaceable(connection: Connection, baseline: Baseline, gate: GateRun) -> None:
-    """Return if the stored baseline is the one that the gate was held to, or was set by the same caller."""
+    """Check that the gate may replace the stored baseline: it compared with this baseline, or the same caller set it.
+
+    Raises:
+        NotYours: Another caller has set the baseline meanwhile.
+    """
     mine = (baselines.c.name == baseline.name) & (baselines.c.key == baseline.key)
     stored = connection.scalar(select(baselines.c.document).where(mine).with_for_update())
     before = gate.request.baseline
@@ -159,6 +166,6 @@ GATE_ROWS = Rows(
     run=GateRun,
     ended=with_result(MfuGateResult(outcome=MfuGateOutcome.COULD_NOT_RUN)),
     on_end=_end,
-    has_jobs=lambda *_: True,  # once its sweep has ended a gate is decided, whoever cancels it
+    has_jobs=lambda *_: True,  # after its sweep has ended, a gate is decided even if it is cancelled
 )
-"""Description of performance regression gates for the store of runs."""
+"""Describes performance regression gates to the store of runs."""

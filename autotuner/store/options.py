@@ -1,4 +1,4 @@
-"""The options of readers of the store: pages, filters, orders, and retention periods. They need no SQLAlchemy."""
+"""Options for reading from the store: pages, filters, orders and retention periods. This module needs no SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class SweepFilter:
     """A filter of sweeps. A field that is empty or None excludes nothing; a sweep must match all other fields."""
 
     text: Annotated[str, MaxLen(200), Flag("q")] = ""
-    """Words of the sweep's name, id, model, cluster, engine or owner."""
+    """Words that occur in the sweep's name, id, model, cluster, engine or owner."""
     state: RunState | None = None
     """Only sweeps in this state."""
     owner: Annotated[str | None, MaxLen(200)] = None
-    """Only sweeps that this caller asked for."""
+    """Only sweeps that this caller requested."""
     tag: Key | None = None
-    """Only sweeps with this tag on them or on one of their trials, in any case of letters."""
+    """Only sweeps that have this tag, or have a trial with this tag; upper and lower case are equal."""
 
 
 class SweepColumn(StrEnum):
@@ -59,9 +59,9 @@ class SweepColumn(StrEnum):
     CREATED = "created"
     NAME = "name"
     STATE = "state"
-    MFU = "mfu"  # of the trial ranked first, as are its tokens
+    MFU = "mfu"  # MFU of the trial ranked first; so are TOKENS
     TOKENS_PER_S = "tokens_per_s"
-    TRIALS = "trials"  # that ran, but for repeats
+    TRIALS = "trials"  # trials that ran, without repeats
     ACCELERATOR_HOURS = "accelerator_hours"
     OWNER = "owner"
     CLUSTER = "cluster"
@@ -84,10 +84,10 @@ class Ages:
     """Retention periods in days: how long each kind of record is kept. None keeps such records for ever."""
 
     steps: float | None
-    """Steps and events inside trials of a sweep, from its end on."""
+    """Retention of steps and of events inside trials, in days after the end of their sweep."""
     announcements: float | None
-    """Announcements and their deliveries."""
+    """Retention of announcements and their deliveries, in days."""
     plans: float | None
-    """Plans, from when they were first asked for on."""
+    """Retention of plans, in days after their first request."""
     audit: float | None
-    """Entries of the audit log."""
+    """Retention of audit log entries, in days."""

@@ -1,6 +1,6 @@
-"""Overviews of sweeps: searched, ordered, counted, summed and ranked by the database.
+"""Overviews of sweeps: the database searches, sorts, counts, sums and ranks them.
 
-A page takes as many queries as one sweep.
+A page of sweeps takes as many queries as a single sweep.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autotuner.store.options import Page, SweepColumn, SweepFilter, SweepOrder
 from autotuner.store.tables import comments, measurements, runs, sweeps, trials
 
 _MOST_WORDS = 8
-"""Maximum number of words: each word of a search reads every sweep's texts once more."""
+"""Maximum number of words in a search, since each word reads the texts of every sweep once more."""
 
 _SEARCHED = (
     *(sweeps.c.name, sweeps.c.id, sweeps.c.model, sweeps.c.cluster),
@@ -30,11 +30,11 @@ _SEARCHED = (
 _RAN = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAILED)
 
 BEST = measurements.alias("best")
-"""The measurement of the trial that is ranked first of its sweep."""
+"""The measurement of the trial that is ranked first in its sweep."""
 
 
 def _first_ranked() -> ColumnElement[str | None]:
-    """Return id of the sweep's trial ranked first: one look into the index that ranks it."""
+    """Return a query for the id of the sweep's best-ranked trial; it needs one look-up in the ranking index."""
     mine = (measurements.c.sweep_id == sweeps.c.id) & measurements.c.is_ranked
     best_first = (measurements.c.value.desc(), measurements.c.trial_id)
     return select(measurements.c.trial_id).where(mine).order_by(*best_first).limit(1).scalar_subquery()
@@ -57,7 +57,7 @@ OVERVIEWS: AnySelect = select(
     BEST.c.tokens_per_s.label("best_tokens_per_s"),
     (BEST.c.step_time_interval_s / BEST.c.step_time_s).label("best_relative_error"),
 ).select_from(sweeps.join(runs, runs.c.id == sweeps.c.id).outerjoin(BEST, BEST.c.trial_id == _first_ranked()))
-"""Query of overviews, from a sweep's own row, the row of its run and its ranking."""
+"""Query of overviews, from the sweep's own row, the row of its run, and its best trial."""
 
 
 def get_overview(connection: Connection, sweep_id: str, now: float) -> SweepOverview:
@@ -126,7 +126,7 @@ def _completed(connection: Connection, rows: Sequence[AnyRow], now: float) -> li
 
 
 def _overview(row: AnyRow, counted: Sequence[AnyRow], best_so_far: Sequence[BestSoFar], now: float) -> SweepOverview:
-    """Return a sweep of which trials were counted, one row for each state."""
+    """Return the overview of a sweep from its row and from its trials, which are counted in one row per state."""
     num_trials = {found.state: found.num_trials for found in counted}
     num_repeats = sum(found.num_repeats for found in counted if found.state in _RAN)
     said = dict(row._mapping)
@@ -155,7 +155,7 @@ def _overview(row: AnyRow, counted: Sequence[AnyRow], best_so_far: Sequence[Best
 
 
 def _waiting(state: RunState, until: float | None, now: float, *, has_worker: bool) -> Waiting | None:
-    """Return why no worker is on a running sweep: its lease ended at that time."""
+    """Return why a running sweep has no worker: its lease expired at ``until``. None if the lease is valid."""
     if state is not RunState.RUNNING or until is None or now < until:
         return None
     given_up = "its worker gives no sign of life" if has_worker else "its worker has given it back"
@@ -198,7 +198,10 @@ def _num_trials() -> ColumnElement[int | None]:
 
 
 def _hours_ended() -> ColumnElement[float | None]:
-    """Return accelerator-hours of trials that have ended, and of convergence gates: what an order can rest on."""
+    """Return a query for the accelerator-hours of a sweep's ended trials and convergence gates.
+
+    Running trials are left out, so that sweeps can be sorted by this number.
+    """
     seconds = func.coalesce(trials.c.busy_s, trials.c.finished_at - trials.c.started_at)
     hours = seconds * trials.c.world_size / 3600.0 + func.coalesce(trials.c.gate_hours, 0.0)
     ended = (trials.c.sweep_id == sweeps.c.id) & trials.c.finished_at.is_not(None)

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL that give up on a server which does not answer."""
+"""Connections to PostgreSQL that give up when the server does not answer."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from autotuner.store.engine import Reach
 T = TypeVar("T")
 
 _CONNECT_WAIT_S = 5
-"""A firewall that drops packets would otherwise be waited for without end."""
+"""Maximum number of seconds to connect; without it, a connection through a firewall that drops packets would wait
+forever."""
 
 _LEAST_CONNECT_WAIT_S = 2
-"""PostgreSQL's own client waits no shorter."""
+"""Shortest time in seconds that PostgreSQL's own client can wait for a connection."""
 
 _NUM_CONNECTIONS = 20
-"""Half of the threads that answer requests: what needs no database is answered while the others wait for one."""
+"""Half of the threads that answer requests: requests that need no database are answered while others wait for a
+connection."""
 
 _POOL_WAIT_S = 5.0
 
@@ -55,7 +57,7 @@ def make_postgresql_engine(address: URL, answer_s: float | None) -> Engine:
 
 
 def _network() -> dict[str, int]:
-    """Return settings that notice a peer that is gone within some 15 s, also by a connection that waits."""
+    """Return settings by which a waiting connection also notices within about 15 s that the other side is gone."""
     return {"keepalives_idle": 5, "keepalives_interval": 3, "keepalives_count": 3, "tcp_user_timeout": 15_000}
 
 
@@ -64,7 +66,10 @@ def _connect_wait_s(answer_s: float | None) -> int:
 
 
 def _limits(answer_s: float | None) -> dict[str, str]:
-    """Return the server's timeouts; who freezes within a transaction loses it, and its locks hold up nobody."""
+    """Return the server's timeouts.
+
+    A client that stops inside a transaction loses it, so its locks block nobody for long.
+    """
     if answer_s is None:
         return {}
     soon_ms = int(800 * answer_s)
@@ -74,13 +79,13 @@ def _limits(answer_s: float | None) -> dict[str, str]:
 
 def _connecting(answer_s: float | None) -> Callable[[Dialect, ConnectionPoolEntry, Any, dict[str, Any]], Any]:
     class Connection(psycopg.Connection[Any]):
-        """A connection that waits for an answer no longer than that."""
+        """A connection that waits no longer than ``answer_s`` for an answer."""
 
         def wait(self, gen: PQGen[T], interval: float = _POLL_S, timeout: float | None = None) -> T:
             try:
                 return super().wait(gen, interval, answer_s if timeout is None else timeout)
-            except psycopg.errors._WaitTimeout as error:  # wait documents it, and it has no other name
-                self.close()  # what was asked may be answered yet: nobody else may read that answer
+            except psycopg.errors._WaitTimeout as error:  # psycopg documents it, and exports no other name
+                self.close()  # a late answer must not reach the next query
                 raise NoAnswer(f"the server did not answer within {answer_s:g} s") from error
 
     def connect(_: Dialect, __: ConnectionPoolEntry, arguments: Any, options: dict[str, Any]) -> Any:

@@ -15,9 +15,9 @@ from autotuner.store.runs import Part
 from autotuner.store.tables import announcements, audit, events, measurements, runs, steps, sweeps, trials
 
 _THINNED_KINDS = ("trial.step", "trial.link_event", "trial.note", "trial.waiting", "trial.resumed", "trial.job")
-"""Events of what went on inside trials."""
+"""Kinds of events that happen inside trials."""
 
-_BATCH = 1000  # rows per transaction, so that nobody waits long for one
+_BATCH = 1000  # rows per transaction, so that others do not wait long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class Retention(Part):
 
 
 def _prune(connection: Connection, table: Table, is_old: ColumnElement[bool]) -> int:
-    """Remove some of the old rows; how many, 0 when there are no more."""
+    """Remove a batch of the old rows and return how many were removed; 0 means that no old rows are left."""
     ids = connection.scalars(select(table.c.id).where(is_old).limit(_BATCH)).all()
     return connection.execute(delete(table).where(table.c.id.in_(ids))).rowcount
 

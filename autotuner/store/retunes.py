@@ -1,4 +1,4 @@
-"""Retunes and their runs on SQLite and PostgreSQL."""
+"""Scheduled retunings and their runs on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _REQUEST_TEXT = type_coerce(retunes.c.request, Text).label("request")
 _RETUNES: AnySelect = select(
     _REQUEST_TEXT, *(column for column in retunes.c if column.name not in ("name", "request"))
 ).select_from(retunes)
-"""Retunes with what was asked as text, so that one that cannot be read does not keep the others from being read."""
+"""Query of retunings with the request as text, so that one that this release cannot read does not hide the others."""
 
 _NAMES = select(retunes.c.name)
 
@@ -180,7 +180,7 @@ class RetuneStore(Part):
 
 # ---------------------------------------------------------------------- on a connection
 def _readable(rows: Sequence[AnyRow]) -> Iterator[Retune]:
-    """Return the retunes in rows of ``_RETUNES`` but for those that this release cannot read."""
+    """Yield the retunings in rows of ``_RETUNES``, without those that this release cannot read."""
     for row in rows:
         with suppress(InvalidInput):
             yield _read(row)
@@ -195,18 +195,18 @@ def _read(row: AnyRow) -> Retune:
 
 
 def _with_last_run(connection: Connection, retune: Retune) -> Retune:
-    """Return a retune with its newest run that was not skipped, of the last 20."""
+    """Return the retuning with the newest of its last 20 runs that was not skipped."""
     rows = connection.execute(select_runs(["retune"], retune.name).limit(_LATELY)).all()
     ran = (run for row in rows if not (run := read_run(RETUNE_ROWS, row)).request.is_skipped)
     return replace(retune, last_run=next(ran, None))
 
 
 _LATELY = 20
-"""Runs in which the last that was not skipped is looked for."""
+"""Number of the newest runs that are searched for one that was not skipped."""
 
 
 def _lock(connection: Connection, name: str, *conditions: ColumnElement[bool]) -> bool:
-    """Return True if the retune is stored as the conditions say; nobody else changes it until the transaction ends."""
+    """Lock the retuning until the transaction ends, and return True if it is stored and meets the conditions."""
     mine = _NAMES.where(retunes.c.name == name, *conditions)
     return connection.scalar(mine.with_for_update()) is not None
 
@@ -216,7 +216,10 @@ def _is_due_at(due_at: float | None) -> ColumnElement[bool]:
 
 
 def _can_start(connection: Connection, name: str, due: DueRun) -> bool:
-    """Return True if the due time has no run, and is skipped if and only if another run is unfinished."""
+    """Return True if this due time has no run yet.
+
+    The run must be skipped if another run is unfinished, and only then.
+    """
     taken = select(runs.c.id).where(runs.c.unique_key == _unique(name, due.due_at))
     is_taken = connection.scalar(taken) is not None
     return not is_taken and due.skipped == (_unfinished_run(connection, name) is not None)
@@ -236,12 +239,12 @@ _SKIPPED = Finish(state=RunState.CANCELLED, detail="another run was unfinished")
 
 # ---------------------------------------------------------------------- in the transaction that ends a run
 def _end(connection: Connection, run_id: str, end: Finish, now: float) -> None:
-    """Store what the retune is held to from now on, and tell of the run."""
+    """Store the incumbent and the baseline that the run leaves to its retuning, and announce the end of the run."""
     try:
         run = get_run(connection, RETUNE_ROWS, run_id)
-    except InvalidInput:  # of another release
+    except InvalidInput:  # another release wrote it
         run = _unread(connection, run_id, end)
-    if run.result is None:  # skipped
+    if run.result is None:  # it was skipped
         return
     name = run.subject
     _lock(connection, name)
@@ -255,7 +258,7 @@ def _end(connection: Connection, run_id: str, end: Finish, now: float) -> None:
 
 
 def _unread(connection: Connection, run_id: str, end: Finish) -> RetuneRun:
-    """Return what the columns say of a run."""
+    """Return a run that this release cannot read, as far as its columns describe it."""
     columns = (runs.c.subject, runs.c.created_by, runs.c.created_at, runs.c.due_at)
     row = connection.execute(select(*columns).where(runs.c.id == run_id)).one()
     request = RetuneRunRequest(due_at=row.created_at, trigger=Trigger.CRON, started_at=row.created_at)
@@ -270,6 +273,6 @@ RETUNE_ROWS = Rows(
     noun="retune run",
     ended=with_result(_COULD_NOT_RUN),
     on_end=_end,
-    has_jobs=lambda *_: True,  # once its sweep has ended a run is decided
+    has_jobs=lambda *_: True,  # after its sweep has ended, a run is decided
 )
-"""Description of runs of retunes for the store of runs."""
+"""Describes runs of scheduled retunings to the store of runs."""

@@ -1,8 +1,8 @@
 """RunStore: the queue of durable runs on SQLite and PostgreSQL.
 
-Every public method that takes no connection is one transaction. What a worker writes goes through ``holding``, which
-locks the run and refuses a worker whose lease was taken over. A run that is awaited is locked before the one that
-awaits it.
+Every public method without a connection parameter is one transaction. A worker writes through ``holding``, which locks
+the run and refuses a worker whose lease was taken over. A run that another run waits for is locked before that other
+run.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _RUNS: AnySelect = select(*runs.columns, _CHILD).select_from(runs)
 R = TypeVar("R", bound=Run)
 
 NEWEST = (runs.c.created_at.desc(), runs.c.id.desc())
-"""The order of lists of runs, newest first: that of indexes."""
+"""Order of lists of runs, newest first; the indexes have the same order."""
 
 
 def _nothing(*_: object) -> None:
@@ -75,45 +75,47 @@ class Rows(Generic[R]):
 
     run: type[R]
     is_listed: bool = True
-    """False: callers neither read such a run nor stop it."""
+    """False if callers can neither read nor stop such a run."""
     scope: Scope = Scope.RUN
     """Scope that a caller needs to stop such a run, unless the caller created it."""
     noun: str = ""
-    """Noun for such a run in messages. Empty: the name of the kind."""
+    """Noun for such a run in messages; empty: the name of the kind."""
     goes_on_by: str = "start another one"
     """Advice in messages on how to continue after a finished run."""
     on_claim: Callable[[Connection, Run, float], None] = _nothing
-    """Undoes what a worker that is gone had begun. Gets the run as it was before. It may raise ``InvalidInput``."""
+    """Function that undoes what a dead worker had begun. It gets the run in its state before. It may raise
+    ``InvalidInput``."""
     on_state: Callable[[Connection, str, RunState, float], None] = _nothing
-    """Gets the id of a run that has begun or goes on, is paused, or is queued again."""
+    """Function that is called when a run begins, continues, is paused or is queued again. It gets the run's id."""
     on_end: Callable[[Connection, str, Finish, float], None] = _nothing
-    """Gets the id of a run that has ended. This release may not be able to read it."""
+    """Function that is called when a run has ended. It gets the run's id only, because this release may not be able to
+    read the run."""
     ended: Callable[[Any, Finish], Finish] = lambda _, end: end
-    """Returns how a run ends, with a result also where an error or a cancellation has none."""
+    """Function that returns how a run ends; it adds a result to an error or a cancellation that has none."""
     has_jobs: Callable[[Connection, Run], bool] = lambda _, run: run.state is RunState.RUNNING
-    """Returns True if a worker has to end the run where it is cancelled or paused: an engine may run a job of it."""
+    """Function that returns True if a worker must act on a cancel or a pause, because an engine may still run a job."""
     check_pause: Callable[[Any], None] = _no_pause
-    """Raises ``Conflict`` if the run must not be paused."""
+    """Function that raises ``Conflict`` if the run must not be paused."""
 
 
 ROWS: Mapping[str, Rows[Any]] = {
     "delivery": Rows(run=DeliveryRun, is_listed=False),
     "check": Rows(run=CheckRun),
     "study": Rows(run=StudyRun, noun="optimizer study"),
-    "plan": Rows(run=PlanRun, scope=Scope.ADMIN),  # whoever asks the same question waits for the same plan
+    "plan": Rows(run=PlanRun, scope=Scope.ADMIN),  # callers with the same question share one plan
 }
-"""The kinds that have no rows of their own that change with the run, by name."""
+"""The kinds of runs that have no table of their own, by name."""
 
 
 class Where(TypedDict, total=False):
     """A filter of runs. A field that is missing or None excludes nothing; a run must match all other fields."""
 
     subject: str | None
-    """Only runs of this subject."""
+    """Only runs about this subject."""
     parent_id: str | None
-    """Only runs that were queued for this one."""
+    """Only runs that this run has queued."""
     states: Collection[RunState]
-    """Only runs in one of these states; empty: in any."""
+    """Only runs in one of these states; empty: runs in any state."""
 
 
 class RunStore:
@@ -228,7 +230,7 @@ class RunStore:
             return self._get(connection, kind, run_id)
 
     def _cancel_awaited(self, connection: Connection, kind: str, run_id: str, detail: str, now: float) -> bool:
-        """Cancel a run that another one awaits, or return True if it has ended since."""
+        """Cancel a run that another one waits for, and return True if it has ended."""
         try:
             run = self.lock(connection, kind, run_id)
         except InvalidInput as problem:
@@ -289,7 +291,7 @@ class RunStore:
     def _fail_unreadable(
         self, connection: Connection, kind: str, run_id: str, problem: InvalidInput, now: float
     ) -> bool:
-        """End a run that this release cannot read and return True, or return False if it has ended already."""
+        """End a run that this release cannot read, and return True; return False if it has ended already."""
         state = select(runs.c.state).where(runs.c.id == run_id, runs.c.kind == kind).with_for_update()
         if RunState(connection.scalars(state).one()).is_finished:
             return False
@@ -314,20 +316,20 @@ class RunStore:
         for a while, all leases are.
         """
         oldest = select_due(kinds, now, lapsed)
-        with reading(self._engine) as connection:  # workers look often, and looking must not lock
+        with reading(self._engine) as connection:  # workers look often, so this must not lock
             if connection.scalar(oldest) is None:
                 return None
         began_at = monotonic()
         with writing(self._engine) as connection:
             waited_s = monotonic() - began_at
             if any(waited_s > lease.lease_s / RENEWALS_PER_LEASE for lease in lapsed):
-                oldest = select_due(kinds, now, ())  # whoever holds one waited for the same lock to renew it
+                oldest = select_due(kinds, now, ())  # a worker that holds one may have waited for this lock to renew it
             while (run_id := connection.scalar(oldest.with_for_update(skip_locked=True))) is not None:
                 mine = _RUNS.where(runs.c.id == run_id)
                 row = connection.execute(mine).one()
                 try:
                     self._rows[row.kind].on_claim(connection, self._read(row), now)
-                except InvalidInput as problem:  # written by another release: it holds up no other run
+                except InvalidInput as problem:  # written by another release; other runs must not wait for it
                     self._end_unread(connection, row.kind, run_id, problem, now)
                     continue
                 signs = {"claim": runs.c.claim + 1, "renewals": runs.c.renewals + 1, "owner": owner, "lease_s": lease_s}
@@ -387,7 +389,7 @@ class RunStore:
             hold(connection, lease)
             yield connection
 
-    # ------------------------------------------------------------------ inside a transaction, also of other stores
+    # ------------------------------------------------------------------ inside a transaction of this or another store
     def lock(self, connection: Connection, kind: str, run_id: str) -> Run:
         """Return a run and lock it: nobody else can change it until the transaction ends."""
         return self._get(connection, kind, run_id, is_locking=True)
@@ -470,7 +472,7 @@ class Identity:
     created_by: str
     state: RunState
     scope: Scope
-    """Scope that a caller needs to stop it, unless the caller created it."""
+    """Scope that a caller needs to stop the run, unless the caller created it."""
 
 
 def _name(kind: type[Run] | str) -> str:
@@ -502,7 +504,7 @@ def read_run(known: Rows[R], row: AnyRow) -> R:
 
 @cache
 def _documents(cls: type[Run]) -> Sequence[tuple[str, type[Any]]]:
-    """Return the documents that runs of a class have, with the type of each."""
+    """Return the name and the type of each document that runs of this class have."""
     hints = get_type_hints(cls)
     names = ("request", "progress", "demand", "result")
     return [(name, found) for name in names for found in dataclasses_in(hints[name])]
@@ -601,14 +603,14 @@ def _write_end(connection: Connection, run_id: str, end: Finish, now: float, row
 
 
 def _free_parent(connection: Connection, run_id: str) -> None:
-    """Let workers take the run that awaits this one, which has ended."""
+    """Let workers take the parent of this ended run, which has waited for it."""
     ended = runs.alias("ended")
     parent_id = select(ended.c.parent_id).where(ended.c.id == run_id).scalar_subquery()
     connection.execute(update(runs).where(runs.c.id == parent_id, runs.c.awaits == run_id).values(awaits=None))
 
 
 def _taken_up(now: float) -> dict[str, Any]:
-    """Return the columns of a run that does not lie idle any more."""
+    """Return the new column values of a run that stops being idle."""
     idle_s = case((runs.c.idle_since < now, now - runs.c.idle_since), else_=0.0)
     return {"idle_since": None, "idle_s": runs.c.idle_s + idle_s}
 

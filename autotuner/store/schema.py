@@ -1,4 +1,4 @@
-"""The schema's revision: what a database has, what this program needs, and the way from one to the other."""
+"""The revision of the schema: the database's, the one that this program needs, and the migration between them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from autotuner.store.engine import make_engine, make_memory_engine, writing
 from autotuner.store.tables import metadata
 
 VERSION_TABLE = "autotuner_alembic_version"
-"""Name of the version table. It differs from Alembic's default: Optuna takes that one in any database where it keeps a
-study."""
+"""Name of the table with the schema's revision. It differs from Alembic's default, because Optuna uses that name in
+every database in which it keeps a study."""
 
-_MIGRATION_LOCK = 0x6175746F  # "auto" in ASCII; any number will do that nobody else locks
+_MIGRATION_LOCK = 0x6175746F  # "auto" in ASCII; any number works that no other program locks
 
 
 def migrate(url: str) -> None:
@@ -69,12 +69,12 @@ def memory_engine() -> Engine:
 
 
 _COPYING = Lock()
-"""Held by whoever reads the one connection of the database that all in memory are copies of."""
+"""Lock of the one connection to the empty database from which all databases in memory are copied."""
 
 
 @cache
 def _empty_database() -> Engine:
-    """Return an empty database in memory: to copy its pages takes a tenth of what making them takes."""
+    """Return an empty database in memory, made once: copying its pages takes a tenth of the time of creating tables."""
     engine = make_memory_engine()
     with writing(engine) as connection:
         metadata.create_all(connection, checkfirst=False)
@@ -173,7 +173,7 @@ def alembic_config(connection: Connection, scripts: Path | None = None) -> Confi
 
 
 def _without_our_types(kind: str, item: object, _: AutogenContext) -> str | Literal[False]:
-    """Return the SQL type under a type of ours, as a revision outlives the code it was drafted from."""
+    """Return the SQL type behind one of our own types, because a revision must work without our code."""
     return f"sa.{item.impl_instance!r}" if kind == "type" and isinstance(item, TypeDecorator) else False
 
 

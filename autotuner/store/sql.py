@@ -1,4 +1,4 @@
-"""Store: sweeps and trials, and the parts that keep the rest."""
+"""Store: sweeps and trials, and the stores of everything else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from autotuner.store.sweeps import SWEEP_ROWS, SweepStore
 from autotuner.store.trials import TrialStore
 
 _ANSWER_S = 15.0
-"""Far longer than any statement of ours takes, and about as long as somebody waits for a page."""
+"""Seconds to wait for an answer: far longer than any of our statements takes, and about as long as a user waits for a
+page."""
 
 
 def open_store(url: str, *, answer_s: float = _ANSWER_S) -> Store:

@@ -1,4 +1,4 @@
-"""Sweeps, which are runs: asked for within a quota, read, listed, cancelled, and what else their runs change."""
+"""Sweeps as durable runs: created within a quota, read, listed and cancelled, with the changes that their runs make."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _SWEEPS: AnySelect = select(*(runs.c[name] for name in _OF_RUN), sweeps.c.stop_r
 _BUDGETS = (StopReason.TRIAL_BUDGET, StopReason.TIME_BUDGET, StopReason.ACCELERATOR_HOURS_BUDGET)
 
 _EVENTS = {RunState.PAUSED: "sweep.paused", RunState.QUEUED: "sweep.queued"}
-"""Events of changes of state that no other event tells."""
+"""Events for changes of state that have no event of their own."""
 
 
 class SweepStore(Part):
@@ -78,9 +78,9 @@ class SweepStore(Part):
             with writing(self._engine) as connection:
                 access.lock_caller(connection, caller)
                 if found := _find_created(connection, request, key):
-                    return found, False  # whatever the quota says now
+                    return found, False  # even if the quota is used up now
                 return queue_sweep(connection, request, now, caller=caller, unique_key=key), True
-        except IntegrityError:  # a request with the same key was faster
+        except IntegrityError:  # a concurrent request used the same key
             with reading(self._engine) as connection:
                 if found := _find_created(connection, request, key):
                     return found, False
@@ -135,10 +135,10 @@ def get_sweep(connection: Connection, sweep_id: str) -> Sweep:
 
 
 def _read_sweep(row: AnyRow) -> Sweep:
-    """Return the sweep in a row of ``_SWEEPS``. Its request has the budget that it has now.
+    """Return the sweep in a row of ``_SWEEPS``. Its request has the current budget.
 
     Raises:
-        Unreadable: Another release wrote it.
+        Unreadable: Another release wrote the sweep.
     """
     asked, demand = read_document(SweepRequest, row.request), read_document(Demand, row.demand)
     return Sweep(
@@ -204,7 +204,7 @@ def queue_sweep(
 
 
 def _held(connection: Connection, request: SweepRequest, caller: Caller, now: float) -> SweepRequest:
-    """Return the request with no more accelerator-hours than the caller's quota leaves."""
+    """Return the request with its accelerator-hours limited to what the caller's quota leaves."""
     asked: Budget = request.budget
     hours = access.allowed_hours(connection, caller, asked.accelerator_hours, now)
     if hours == asked.accelerator_hours:
@@ -213,7 +213,7 @@ def _held(connection: Connection, request: SweepRequest, caller: Caller, now: fl
 
 
 def _insert_sweep(connection: Connection, sweep: Sweep) -> None:
-    """Store the columns that a list shows of a new sweep, beside its run."""
+    """Store the columns of a new sweep that lists show; its run is stored separately."""
     request = sweep.request
     values = {
         "id": sweep.id,
@@ -235,7 +235,11 @@ def _insert_sweep(connection: Connection, sweep: Sweep) -> None:
 
 
 def _find_created(connection: Connection, request: SweepRequest, key: str | None) -> Sweep | None:
-    """Return the sweep that the caller's key made of this request; ``Conflict`` where it was made of another."""
+    """Return the sweep that the caller created with this idempotency key; None if there is none.
+
+    Raises:
+        Conflict: The key was used for another request.
+    """
     row = None if key is None else connection.execute(_SWEEPS.where(runs.c.unique_key == key)).one_or_none()
     if row is None:
         return None
@@ -245,7 +249,7 @@ def _find_created(connection: Connection, request: SweepRequest, key: str | None
 
 
 def _as_asked(request: SweepRequest) -> SweepRequest:
-    """Return the request without rates that were measured to answer it: asking again measures a little differently."""
+    """Return the request without the measured rates of its clusters, since each measurement differs a little."""
     asked = replace(request, job=replace(request.job, cluster=_unmeasured(request.job.cluster)))
     few = asked.trial_cluster
     return asked if few is None else replace(asked, trial_cluster=_unmeasured(few))
@@ -260,7 +264,7 @@ def _unmeasured(cluster: Cluster) -> Cluster:
 
 # ---------------------------------------------------------------------- in the transaction that changes the run
 def _claimed(connection: Connection, run: Run, now: float) -> None:
-    """Queue the trials whose worker is gone, and tell that the sweep goes on."""
+    """Queue the trials that the last worker left running, and write the event that the sweep has started or resumed."""
     for trial in trials.get_trials(connection, run.id, TrialState.RUNNING, TrialState.WAITING):
         trials.save_trial(connection, trial_changes.take_over(trial), "trial.interrupted", now)
     kind = "sweep.started" if run.started_at is None else "sweep.resumed"
@@ -275,7 +279,7 @@ def _set_state(connection: Connection, run_id: str, state: RunState, now: float)
 
 
 def _end(connection: Connection, run_id: str, end: Finish, now: float) -> None:
-    """End the trials, and tell it: to everybody, unless a retune or a gate tells of its own outcome."""
+    """End the trials and announce the end of the sweep, unless a retuning or a gate announces its own outcome."""
     result: SweepResult | None = end.result
     by_itself = StopReason.CANCELLED if end.state is RunState.CANCELLED else StopReason.ERROR
     reason = by_itself if result is None else result.reason
@@ -292,7 +296,7 @@ def _end(connection: Connection, run_id: str, end: Finish, now: float) -> None:
 
 
 def _ended(run: SweepRun, end: Finish) -> Finish:
-    """Return how a sweep ends; a cancelled one as its search did if it was reopened only to run trials again."""
+    """Return how a sweep ends. If it was reopened only to run trials again, a cancel leaves the end of its search."""
     if end.state is not RunState.CANCELLED:
         return end
     demand = run.demand
@@ -320,4 +324,4 @@ SWEEP_ROWS = Rows(
         run, "pausing it would separate runs that must be compared in one session"
     ),
 )
-"""Description of sweeps for the store of runs."""
+"""Describes sweeps to the store of runs."""

@@ -1,6 +1,6 @@
-"""The tables. Whole values are documents of ``core.codec``; what queries filter, sort, count or list is a column."""
+"""The tables. Whole values are documents of ``core.codec``; values that queries filter, sort or count are columns."""
 
-# ruff: noqa: D102  # SQLAlchemy documents what a type overrides
+# ruff: noqa: D102  # SQLAlchemy documents the overridden methods
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ Value = TypeVar("Value")
 def _stored(cls: type[Any], text: str) -> Iterator[None]:
     try:
         yield
-    except ValueError as error:  # InvalidInput is one
+    except ValueError as error:  # InvalidInput is a ValueError
         raise Unreadable(cls.__name__, text, error) from error
 
 
@@ -154,7 +154,7 @@ def columns_of(cls: type[Any], *, key: str = "", without: Collection[str] = ()) 
 
 
 def _type_of(hint: Any) -> TypeEngine[Any]:
-    """Return how a database holds a value of a type."""
+    """Return the SQL type of a column for values of a Python type."""
     if get_origin(hint) is tuple:
         return Documents(get_args(hint)[0])
     if is_dataclass(hint):
@@ -181,18 +181,18 @@ class _Runs(TypedColumns):
     kind: Named[str] = Column(Plain)
     state: Named[RunState] = Column(word(RunState))
     subject: Named[str] = Column(Plain)
-    unique_key: Named[str | None] = Column(Plain, unique=True)  # of what exists once: see the stores of each kind
+    unique_key: Named[str | None] = Column(Plain, unique=True)  # see the store of each kind
     parent_id: Named[str | None] = Column(Plain)
-    awaits: Named[str | None] = Column(Plain)  # a run whose parent this one is; none once that has ended
+    awaits: Named[str | None] = Column(Plain)  # id of the child run that this run waits for; null when it has ended
     created_by: Named[str] = Column(Plain)
     created_at: Named[float]
     due_at: Named[float]
     started_at: Named[float | None]
     finished_at: Named[float | None]
-    request: Named[str] = Column(Text)  # documents whose types the kind of the run says
+    request: Named[str] = Column(Text)  # documents; the kind of the run sets their types
     progress: Named[str | None] = Column(Text)
     demand: Named[str | None] = Column(Text)
-    num_changes: Named[int]  # version of the demand
+    num_changes: Named[int]  # version of ``demand``
     result: Named[str | None] = Column(Text)
     detail: Named[str] = Column(Plain)
     problem: Named[Problem | None] = Column(Document(Problem))
@@ -204,19 +204,19 @@ class _Runs(TypedColumns):
     claim: Named[int]
     renewals: Named[int]
     lease_s: Named[float | None]
-    seen_at: Named[float | None]  # last sign of life of a holder, or when it gave the run back: for people alone
+    seen_at: Named[float | None]  # last heartbeat of the holder, or when it gave the run back
 
 
 runs = Table(
     "runs",
     metadata,
     _Runs,
-    Index(None, "kind", "state", "due_at", "created_at", "id"),  # what may be claimed
+    Index(None, "kind", "state", "due_at", "created_at", "id"),  # runs that a worker may claim
     Index(None, "kind", "created_at", "id"),  # a list, newest first
-    Index(None, "kind", "subject", "created_at", "id"),  # the list of one subject
-    Index(None, "kind", "state", "created_at", "id"),  # the list in one state
+    Index(None, "kind", "subject", "created_at", "id"),  # a list of one subject
+    Index(None, "kind", "state", "created_at", "id"),  # a list in one state
     Index(None, "parent_id"),
-    Index(None, "owner"),  # what is held
+    Index(None, "owner"),  # runs that a worker holds
 )
 
 
@@ -236,16 +236,16 @@ workers = Table("workers", metadata, *columns_of(KnownWorker, key="name"), Index
 
 # ---------------------------------------------------------------------- sweeps and optimizer studies
 class _Sweeps(TypedColumns):
-    """Facts of the run of a sweep that lists, history and quotas read."""
+    """Facts about the run of a sweep that lists, history and quotas read."""
 
     id: Named[str] = Column(Plain, ForeignKey(runs.c.id), primary_key=True)
-    # of the run, here so that one index finds and sorts
+    # copied from the run, so that one index finds and sorts sweeps
     created_at: Named[float]
     created_by: Named[str] = Column(Plain)
     state: Named[RunState] = Column(word(RunState))
     finished_at: Named[float | None]
     stop_reason: Named[StopReason | None] = Column(word(StopReason))
-    # of the request, so that a list of sweeps decodes none; the budget as it is now, where people changed it
+    # copied from the request, so that a list of sweeps decodes no request; the budget is the current one
     name: Named[str] = Column(Plain)
     model: Named[str] = Column(Plain)
     cluster: Named[str] = Column(Plain)
@@ -256,12 +256,12 @@ class _Sweeps(TypedColumns):
     profile: Named[tuple[Weight, ...]] = Column(Documents(Weight))
     front: Named[tuple[Metric, ...]] = Column(Documents(Metric))
     budget: Named[Budget] = Column(KnownFields(Budget))
-    # of the request, so that history is found without decoding it: what trials run on, with which software, and the job
+    # copied from the request, so that history finds sweeps by accelerator, software and job without decoding it
     accelerator: Named[str] = Column(Plain)
     stack: Named[str] = Column(Plain)
     job_key: Named[str] = Column(Plain)
     prospects: Named[Prospects | None] = Column(KnownFields(Prospects))
-    thinned_at: Named[float | None]  # when steps and events of its trials were thinned
+    thinned_at: Named[float | None]  # time when retention removed the steps and events of its trials
 
 
 sweeps = Table(
@@ -270,10 +270,10 @@ sweeps = Table(
     _Sweeps,
     Index(None, "created_at", "id"),  # the list, newest first
     Index(None, "state", "created_at", "id"),  # the list of one state
-    Index(None, "accelerator", "created_at", "id"),  # history of such hardware
+    Index(None, "accelerator", "created_at", "id"),  # history of one accelerator
     Index(None, "job_key", "created_at", "id"),  # history of one job
-    Index(None, "created_by", "state", "finished_at"),  # what a caller takes
-    Index(None, "thinned_at", "finished_at"),  # what may be thinned
+    Index(None, "created_by", "state", "finished_at"),  # usage of one caller
+    Index(None, "thinned_at", "finished_at"),  # sweeps that retention may thin
 )
 
 
@@ -293,16 +293,16 @@ class _Trials(TypedColumns):
     world_size: Named[int]
     stopped: Named[Stopped | None] = Column(Document(Stopped))
     jobs: Named[tuple[EngineJob, ...]] = Column(Documents(EngineJob))
-    # of its jobs, so that hours are summed without decoding them: the seconds that they had accelerators, less the
-    # starts of those that have them still, and how many these are; null where it has none. Of a trial without jobs that
-    # waits, what it worked before
+    # Computed from its jobs, so that hours are summed without decoding them: the seconds that they had accelerators,
+    # less the starts of running jobs, and the number of running jobs. Null without jobs. A waiting trial without jobs
+    # has the seconds that it worked before.
     busy_s: Named[float | None]
     num_busy: Named[int]
     scaled: Named[ScaledTrial | None] = Column(Document(ScaledTrial))
     repeats: Named[int | None]
     expected_gain: Named[float | None]
     failure: Named[TrialFailure | None] = Column(Document(TrialFailure))
-    failure_kind: Named[FailureKind | None] = Column(word(FailureKind))  # of the failure, so that history finds it
+    failure_kind: Named[FailureKind | None] = Column(word(FailureKind))  # for history
     gate: Named[GateResult | None] = Column(Document(GateResult))
     gate_hours: Named[float | None]  # accelerator-hours of the gate, so that one index sums a sweep
     waiting: Named[Waiting | None] = Column(Document(Waiting))
@@ -325,18 +325,18 @@ trials = Table(
 
 class _Measurements(TypedColumns):
     trial_id: Named[str] = Column(Plain, ForeignKey(trials.c.id), primary_key=True)
-    sweep_id: Named[str] = Column(Plain, ForeignKey(sweeps.c.id))  # the trial's, here so that one index ranks a sweep
-    # what is ranked by: of the measurement, or of the estimate where the trial ran on fewer ranks than its job has
+    sweep_id: Named[str] = Column(Plain, ForeignKey(sweeps.c.id))  # the trial's, for the ranking index
+    # values for ranking: from the measurement, or from the estimate if the trial ran on fewer ranks than its job
     mfu: Named[float]
     step_time_s: Named[float]
     tokens_per_s: Named[float]
     document: Named[Measurement] = Column(Document(Measurement))
     is_ranked: Named[bool]
-    value: Named[float]  # what the sweep's objective says
+    value: Named[float]  # value by the sweep's objective
     step_time_interval_s: Named[float | None]
     noise_floor: Named[float | None]
     estimate: Named[TrialEstimate | None] = Column(Document(TrialEstimate))
-    timeline: Named[StepTimeline | None] = Column(Document(StepTimeline))  # apart: a list of trials reads none
+    timeline: Named[StepTimeline | None] = Column(Document(StepTimeline))  # not read by lists
 
 
 measurements = Table("measurements", metadata, _Measurements)
@@ -373,7 +373,7 @@ comments = Table(
     metadata,
     *columns_of(Comment, key="id"),
     ForeignKeyConstraint(["sweep_id"], [sweeps.c.id]),
-    Index(None, "sweep_id", "created_at", "id"),  # those of a sweep, newest first
+    Index(None, "sweep_id", "created_at", "id"),  # comments of one sweep, newest first
 )
 
 
@@ -381,7 +381,7 @@ comments = Table(
 class _Descriptions(TypedColumns):
     kind: Named[str] = Column(Plain, primary_key=True)  # model, cluster or profile
     name: Named[str] = Column(Plain, primary_key=True)
-    document: Named[str] = Column(Text)  # of the type that the kind says
+    document: Named[str] = Column(Text)  # its type follows from the kind
     created_by: Named[str] = Column(Plain)
 
 
@@ -408,14 +408,14 @@ class _Baselines(TypedColumns):
 baselines = Table("baselines", metadata, _Baselines)
 
 
-# ---------------------------------------------------------------------- who hears of it
+# ---------------------------------------------------------------------- announcements
 announcements = Table("announcements", metadata, *columns_of(Announcement, key="id"), Index(None, "at", "id"))
 
 
 webhooks = Table("webhooks", metadata, *columns_of(Webhook, key="name"))
 
 
-# ---------------------------------------------------------------------- who may call, and what they did
+# ---------------------------------------------------------------------- access and audit log
 tokens = Table("tokens", metadata, *columns_of(Token, key="id"), Column("digest", Plain, nullable=False))
 
 
@@ -435,5 +435,5 @@ audit = Table(
     Column("id", Plain, primary_key=True),
     *columns_of(AuditEntry),
     Index(None, "at", "id"),  # newest first
-    Index(None, "caller", "at", "id"),  # those of one caller
+    Index(None, "caller", "at", "id"),  # entries of one caller
 )

@@ -1,4 +1,4 @@
-"""The allowed changes of a trial. This module has no storage."""
+"""The allowed changes of a trial's state. This module has no storage."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def start(trial: Trial, *, now: float) -> Trial:
 
 
 def _num_begun(trial: Trial) -> int:
-    """Return how many attempts begin or end with one of the service: none where a job goes on, which is found again."""
+    """Return how many attempts begin or end with a worker's: 0 if the trial's job continues on an engine, else 1."""
     return 0 if trial.job_goes_on else 1
 
 
@@ -55,10 +55,10 @@ def finish(trial: Trial, outcome: Outcome, *, now: float) -> Trial:
             return replace(_end(trial, TrialState.PRUNED, now), stopped=outcome)
         case Stopped(reason="cancelled" | "budget"):
             return replace(_end(trial, TrialState.CANCELLED, now), stopped=outcome)
-        case Stopped(reason="paused"):  # as for a shutdown, but for jobs of engines, which do not go on
+        case Stopped(reason="paused"):  # as for a shutdown, except that jobs of engines do not continue
             given_back = replace(interrupt(trial), attempts=max(0, trial.attempts - _num_begun(trial)))
             return replace(given_back, jobs=tuple(job.over(now) for job in trial.jobs))
-        case Stopped(reason="shutdown"):  # in good order: nothing says that the trial is dangerous
+        case Stopped(reason="shutdown"):  # a normal end: the trial did not cause it
             return replace(interrupt(trial), attempts=trial.attempts - _num_begun(trial))
         case Stopped():
             return interrupt(trial)
@@ -97,7 +97,7 @@ def set_job(trial: Trial, job: EngineJob) -> Trial:
 
 
 def _in_queue(job: EngineJob) -> Waiting | None:
-    """Return why the job has no accelerators yet; None where it has them, or had."""
+    """Return why the job has no accelerators yet; None if it has or had them."""
     if job.phase is not EngineJobPhase.QUEUED:
         return None
     because = f": {job.detail}" if job.detail else ""
@@ -120,7 +120,7 @@ def wait(trial: Trial, reason: str | None, *, now: float) -> Trial:
 
 
 def _work_began_at(trial: Trial, now: float) -> float | None:
-    """Return ``started_at``, as much later as the trial has waited for devices of this machine."""
+    """Return the start time of the trial, moved later by the time for which it waited for devices of this machine."""
     if trial.waiting is None or trial.jobs:
         return trial.started_at
     return now - trial.worked_s(now)
@@ -144,7 +144,7 @@ def interrupt(trial: Trial) -> Trial:
 
     Finished runs are kept.
     """
-    steps = trial.steps if trial.runs else ()  # steps are of the first run
+    steps = trial.steps if trial.runs else ()  # steps belong to the first run
     return replace(trial, state=trial.state.to(TrialState.QUEUED), started_at=None, steps=steps, waiting=None)
 
 

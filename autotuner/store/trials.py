@@ -1,4 +1,4 @@
-"""Trials of sweeps, as workers write them and everybody reads them."""
+"""Trials of sweeps: workers write them, and everybody reads them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from autotuner.store.runs import Part, hold
 from autotuner.store.tables import measurements, runs, steps, sweeps, trials
 
 _BATCH = 500
-"""Trials that are read at once."""
+"""Number of trials that are read at once."""
 
 _UNFINISHED = tuple(state for state in TrialState if not state.finished)
 
@@ -37,10 +37,11 @@ _COLUMNS = [trials.c[field.name] for field in fields(Trial) if field.name in tri
 _CHANGING = (
     *("state", "attempts", "started_at", "finished_at", "stopped", "jobs", "waiting", "runs", "failure", "gate"),
 )
-"""Columns of a trial that change; number, layout, prediction and the columns derived from them do not."""
+"""Columns of a trial that change. The number, the layout, the prediction and the columns derived from them never
+change."""
 
 _TRIAL_COLUMNS = (*_COLUMNS, measurements.c.document.label("measurement"), measurements.c.estimate)
-"""Columns as ``Trial`` takes them."""
+"""Columns that the constructor of ``Trial`` takes."""
 
 TRIALS: AnySelect = select(*_TRIAL_COLUMNS).select_from(
     trials.outerjoin(measurements, measurements.c.trial_id == trials.c.id)
@@ -58,7 +59,7 @@ class TrialStore(Part):
     ``LeaseLost`` if the run has been claimed since, so a worker that was thought dead cannot disturb its successor.
     """
 
-    # ------------------------------------------------------------------ what workers write
+    # ------------------------------------------------------------------ writing, for workers
     def add_trial(self, order: RunTrial, *, lease: Lease) -> Trial:
         """Store a new, queued trial as the search orders it.
 
@@ -206,10 +207,10 @@ class TrialStore(Part):
 
     @contextmanager
     def _holding(self, lease: Lease, trial_id: str) -> Iterator[Connection]:
-        """Open a transaction in which a worker may write what belongs to a trial.
+        """Open a transaction in which a worker may write the data of a trial.
 
         Raises:
-            NotFound: No trial has that id.
+            NotFound: No trial has this id.
             LeaseLost: Another worker holds the trial's sweep.
         """
         with writing(self._engine) as connection:
@@ -221,7 +222,7 @@ class TrialStore(Part):
             hold(connection, lease)
             yield connection
 
-    # ------------------------------------------------------------------ what everybody reads
+    # ------------------------------------------------------------------ reading
     def get_trial(self, trial_id: str) -> Trial:
         """Return a trial with its steps and the timeline of its measurement; raise ``NotFound`` if it is not stored."""
         with reading(self._engine) as connection:
@@ -322,7 +323,7 @@ def get_trial(connection: Connection, trial_id: str) -> Trial:
 
 
 def _trial(*, measurement: Measurement | None, **values: Any) -> Trial:
-    """Return the trial of a row, whose measurement is of the layout that ran."""
+    """Return the trial of a row with its measurement, which belongs to the layout that ran."""
     trial = Trial(**values)
     return trial if measurement is None else trial.with_measurement(measurement)
 
@@ -390,7 +391,7 @@ def repeated_times(sweep_id: str) -> Select[int | None, float]:
 
 
 def _best_first(query: AnySelect, sweep_id: str | None) -> AnySelect:
-    """Return what is ranked: a sweep by its objective's value, all sweeps by MFU; equal ones by id."""
+    """Return the query for ranked trials, best first: by the objective's value in one sweep, by MFU in all sweeps."""
     ranked = query.where(measurements.c.is_ranked)
     if sweep_id is None:
         return ranked.order_by(measurements.c.mfu.desc(), measurements.c.trial_id)
@@ -413,10 +414,10 @@ def update_trial(connection: Connection, trial: Trial) -> None:
 
 
 def _summed(trial: Trial) -> dict[str, Any]:
-    """Return the columns that queries sum or find, so that they decode nothing.
+    """Return the columns that queries sum or search, so that no document has to be decoded.
 
-    At any time its jobs had accelerators for ``busy_s + num_busy * now``. A trial without jobs that waits is told in
-    the same way; its clock stands still.
+    At any time, the trial's jobs have had accelerators for ``busy_s + num_busy * now`` seconds. A waiting trial without
+    jobs has ``num_busy`` 0, so that its time does not grow.
     """
     started = [job for job in trial.jobs if job.started_at is not None]
     seconds = sum((job.ended_at or 0.0) - (job.started_at or 0.0) for job in started)
@@ -431,7 +432,7 @@ def _summed(trial: Trial) -> dict[str, Any]:
 
 
 def _insert_measurement(connection: Connection, trial: Trial, measurement: Measurement, objective: Objective) -> None:
-    """Store how a trial ended well, with the columns that queries rank by."""
+    """Store the measurement of a trial with the columns that queries rank by."""
     values = {
         "trial_id": trial.id,
         "sweep_id": trial.sweep_id,
@@ -445,7 +446,11 @@ def _insert_measurement(connection: Connection, trial: Trial, measurement: Measu
 
 
 def _rank(trial: Trial, reached: Measurement | TrialEstimate, objective: Objective) -> dict[str, Any]:
-    """Return the columns that queries rank by: all sweeps by healthy figures, one sweep by what counts there."""
+    """Return the columns that queries rank by.
+
+    MFU and tokens per second, which rank trials of all sweeps, come from steps without faults. The other columns come
+    from the steps that the sweep's objective counts.
+    """
     counted = objective.counted(reached)
     return {
         "mfu": reached.mfu,
