@@ -1,1 +1,1 @@
-"""Reports of results for people: values with their units, and how each surface renders them."""
+"""Reports of results for people: values with their units, and the renderers for terminals, pages and Markdown."""

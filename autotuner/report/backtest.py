@@ -1,4 +1,4 @@
-"""The reports of backtests: how far predictions of measured runs are off, and how many trials a search needs."""
+"""The reports of backtests: how wrong predictions of measured runs are, and how many trials a search needs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from autotuner.report.report import Cells, Column, Figure, Lines, Quantity, Repo
 from autotuner.report.scale import Scale
 
 _NUM_REASONS = 12
-"""Reasons to leave rows out that are shown; the others are in the JSON."""
+"""Number of reasons shown for rows that were left out; the JSON has all of them."""
 
 _MAX_SMALL = 20
-"""Sheets with too few runs to rank are shown unless there are more of them."""
+"""Largest number of sheets with too few runs to rank that are shown; more of them are hidden."""
 
 _LONGEST_EXAMPLE = 111
-"""Characters of a row that was left out."""
+"""Largest number of characters shown of a row that was left out."""
 
 _PERCENT = Scale(factor=0.01, unit="", decimals=1)
-"""Heads are too narrow for the unit; notes name it."""
+"""Percentages without the sign: column heads are too narrow for it, so notes name the unit."""
 
 _WHOLE_PERCENT = Scale(factor=0.01, unit="", decimals=0)
 _CORRELATION = Scale(factor=1.0, unit="", decimals=3)
@@ -36,7 +36,7 @@ _FIGURES: tuple[tuple[Column, Callable[[Score], float | None], Callable[[Iterabl
     (Column("\nrefused", scale=_PERCENT), lambda one: one.feasible_refused, max),
     (Column("\nregret", scale=_PERCENT), lambda one: one.regret, max),
 )
-"""Columns, what each shows of a score, and which of several values is the worst."""
+"""Columns, each with the value of a score that it shows and the function that picks the worst of several values."""
 
 _NOTE = (
     "Shares are in percent. error: of step times, |predicted / measured - 1|. in 80 %: measured within the "
@@ -79,13 +79,13 @@ def backtest_report(found: BacktestReport) -> Report:
 
 
 def _shown(scores: Sequence[Score]) -> Sequence[Score]:
-    """Return the sheets that have a row of their own: many small ones have none."""
+    """Return the scores that get a row of their own; scores without a ranking get none if there are many."""
     ranked = [score for score in scores if score.regret is not None]
     return scores if len(scores) - len(ranked) <= _MAX_SMALL else ranked
 
 
 def _source(score: Score) -> str:
-    """Return what stands before the model in the sheet's name, colon and space included; empty where nothing does."""
+    """Return the part of the sheet's name before the model, with the colon and the space; empty if there is none."""
     source, colon, _ = score.name.rpartition(": ")
     return source + colon
 
@@ -172,9 +172,9 @@ def _slow_link_cells(score: SlowLinkScore) -> Iterator[Cells]:
         yield f"{right}/{total}" if total else None
 
 
-# ------------------------------------------------------------------ what was left out
+# ------------------------------------------------------------------ rows left out
 def _left_out(reasons: Mapping[str, int], examples: Mapping[str, str]) -> Iterator[Lines | Table]:
-    """Yield why rows were not judged, the most frequent reason first, with the first row of each."""
+    """Yield the reasons why rows were not judged, the most frequent first, each with the first such row."""
     if not reasons:
         yield Lines(items=("no row was left out",))
         return

@@ -1,4 +1,4 @@
-"""The report of what stored trials taught of hardware and software."""
+"""The report of what predictions have learned about hardware and software from stored trials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Caveats of predictions in words."""
+"""The caveats of predictions in words."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _calibrated(known: Calibration | None) -> str:
 
 
 def _calibrating(known: Calibration) -> Iterator[str]:
-    """Yield the runs that a calibration is from: trials that are stored, and what a caller sent."""
+    """Yield the sources of a calibration in words: stored trials, and measurements that the caller sent."""
     if known.num_trials:
         yield f"{counted(known.num_trials, 'trial')} of {counted(known.num_sweeps, 'sweep')}"
     if sent := known.num_runs - known.num_trials:

@@ -1,4 +1,4 @@
-"""Pictures in cells of a table, a column of which shares one axis, and keys of pictures; numbers stand beside them."""
+"""Small pictures for the cells of a table, and the keys of pictures. The pictures of a column share one axis."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autotuner.report.charts import Axis, BarCell, CellPicture, Glyph, MemoryCel
 from autotuner.report.drawing import Scale, circle, element, line, path, picture, rect, text
 
 _BAR, _BAR_HEIGHT = 110, 28
-"""Pixels of a bar's cell."""
+"""Width and height in pixels of a cell with a bar."""
 
 
 def silent(width: float, height: float, parts: Iterable[Markup]) -> Markup:
@@ -48,10 +48,11 @@ def _bar(cell: BarCell) -> Iterator[Markup]:
 
 
 _ROW = 36
-"""Pixels of a row's height (``--row``); rules reach beyond, to join in rows of several lines, which cut them off."""
+"""Height of a row in pixels (``--row``). Vertical lines are drawn longer, so that they meet in taller rows, which cut
+them off."""
 
 _RANGE, _MEMORY = 160, 84
-"""Pixels of the width of these cells."""
+"""Widths in pixels of a cell with a range and of a cell with a memory bar."""
 
 _EDGE = 5
 _MOST_MARKS = 5
@@ -111,7 +112,7 @@ def _memory(cell: MemoryCell) -> Iterator[Markup]:
 
 _SPARK, _SPARK_HEIGHT = 96, 24
 _MOST_STEPS = 48
-"""Maximum number of steps: the eye tells no more apart at this width."""
+"""Maximum number of steps in the line, because more cannot be seen at this width."""
 
 
 def sparkline(values: Sequence[float | None]) -> Markup:
@@ -130,7 +131,7 @@ def sparkline(values: Sequence[float | None]) -> Markup:
 
 
 def _best_so_far(values: Sequence[float | None]) -> Iterator[tuple[int, float]]:
-    """Yield the highest value up to each place, from the first that there is on."""
+    """Yield, for each position from the first value on, the position and the highest value so far."""
     best: float | None = None
     for number, value in enumerate(values):
         if value is not None and (best is None or value > best):
@@ -140,7 +141,10 @@ def _best_so_far(values: Sequence[float | None]) -> Iterator[tuple[int, float]]:
 
 
 def _steps(grown: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Return the first, those that rose, and the last; some of them where they are many."""
+    """Return the first point, the points at which the value rose, and the last point.
+
+    Of many rises, only every n-th is kept.
+    """
     rises = [point for before, point in pairwise(grown) if point[1] > before[1]]
     stride = -(-len(rises) // _MOST_STEPS) or 1
     return [grown[0], *rises[::stride], grown[-1]]
@@ -148,7 +152,7 @@ def _steps(grown: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
 
 _SHARES, _SHARES_HEIGHT = 380.0, 18.0
 _NAMED = 0.12
-"""Share of the bar from which on a part has room for its number."""
+"""Share of the bar from which a part is wide enough for its number."""
 
 
 def draw_shares(shares: Shares) -> Markup:

@@ -1,7 +1,7 @@
 """Charts as plain values: their marks, units and links.
 
-A chart knows no pixel and no colour. ``drawing`` turns it into SVG. Numbers are in SI units, and an axis says how
-people read them.
+A chart knows no pixels and no colours; ``drawing`` turns it into SVG. Its numbers are in SI units, and the unit of an
+axis says how people read them.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ Look = Literal[
     "gain",
     "loss",
 ]
-"""Look of a mark: measured is ink, simulated is amber, predicted is pencil, the best is green, limits and failures are
-red. A regression is a square, so that readers who see no colours find it. Predicted lines of ways to share gradients
-are ``way``, ``lossy`` or the layout's ``own``; a change's loss and gain are ``loss`` and ``gain``."""
+"""Look of a mark: measured values are black, simulated ones amber, predicted ones grey like pencil, the best is green,
+limits and failures are red. A regression is a square, so that readers who see no colours can find it. Predicted lines
+of ways to share gradients are ``way``, ``lossy`` or the layout's ``own``; the loss and the gain of a change are
+``loss`` and ``gain``."""
 
 
 Unit = Literal[
@@ -70,10 +71,10 @@ Unit = Literal[
     "×",
     "",
 ]
-"""``share`` is in tenths of a hundredth, ``chance`` in whole ones, since nobody knows a chance better. ``duration`` is
-in hours, minutes and seconds, ``long_duration`` from an hour on without seconds and from two days on in days, ``days``
-always in days, ``s`` in the unit that reads best; all are seconds. ``$`` has cents, ``money`` three digits.
-``points`` are hundredths, with their sign."""
+"""Unit of an axis. ``share`` is shown in tenths of a percent, and ``chance`` in whole percents, because chances are not
+known more exactly. All times are in seconds: ``duration`` is shown in hours, minutes and seconds; ``long_duration``
+without seconds from one hour on, and in days from two days on; ``days`` always in days; ``s`` in the unit that reads
+best. ``$`` has cents, and ``money`` has three digits. ``points`` are percentage points with their sign."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +82,13 @@ class Axis:
     """One axis of a chart: its title, its unit and its range."""
 
     title: str
-    """Name of the quantity; its unit is added if ``unit`` is known."""
+    """Name of the quantity; the chart adds the unit if ``unit`` is set."""
     unit: Unit = ""
     low: float
     high: float
     log: bool = False
     labels: Sequence[tuple[float, str]] = ()
-    """Values that have a label, such as days; empty: round values have one."""
+    """Values on the axis with the text of their labels, such as days; if empty, round values are labelled."""
 
     @classmethod
     def around(
@@ -127,15 +128,15 @@ class Dot:
     x: float
     y: float
     said: str = ""
-    """Text for a pointer and a screen reader."""
+    """Text of the tooltip, which screen readers read too."""
     href: str = ""
     key: int | None = None
-    """Number of the trial; a brush finds its marks in every chart by it."""
+    """Number of the trial. A brush marks all dots with the same number, in every chart."""
     name: str = ""
-    """Short label that stands beside it where there is room; empty: none."""
+    """Short label beside the dot, shown if there is room; empty: no label."""
     low: float | None = None
     high: float | None = None
-    """Ends of its interval in ``y``; None: not known."""
+    """``low`` and ``high`` are the ends of the interval in ``y``; None if they are not known."""
     look: Look = "measured"
     is_simulated: bool = False
     """True for a simulated result: the dot is amber, unless it is the best."""
@@ -147,7 +148,7 @@ class Dots:
 
     dots: Sequence[Dot]
     is_named_right: bool = False
-    """Names stand right of their dots where there is room, as beside a front that falls; else left of them."""
+    """True if names stand to the right of their dots, as fits a falling Pareto front; else they stand to the left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +157,7 @@ class Failures:
 
     dots: Sequence[Dot]
     past: float | None = None
-    """Value right of which all crosses stand, beside each other if they would be on one line."""
+    """Value on the axis to the right of which all crosses stand, side by side if they would lie on one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,11 +184,11 @@ class Rule:
 
     at: float
     along: Literal["x", "y"]
-    """The axis that ``at`` is a value of."""
+    """The axis on which ``at`` is a value."""
     label: str = ""
     look: Look = "limit"
     beyond: bool = False
-    """Shade what lies past it."""
+    """True if the area beyond the line is shaded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +201,7 @@ class Note:
     look: Look = "measured"
     lines_below: int = 0
     is_above: bool = False
-    """The words end there and stand above it; else they begin there and stand below it."""
+    """True if the words stand above the point and end there; else they stand below it and begin there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +242,7 @@ class Interval:
     """Text at the end of the row."""
     look: Look = "measured"
     is_quiet: bool = False
-    """The name stands out less."""
+    """True if the name of the row stands out less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +253,7 @@ class Intervals:
     x: Axis
     rows: Sequence[Interval]
     is_banded: bool = False
-    """Ranges are bands, as of something estimated; else lines."""
+    """True if ranges are drawn as bands, which suits estimates; else as lines."""
     wide: int = 700
 
 
@@ -299,9 +300,9 @@ class Stack:
     blocks: Sequence[Block]
     is_predicted: bool = False
     whole: Spread | None = None
-    """The total by another measurement, with its interval."""
+    """The total from another measurement, with its interval; None if there is none."""
     mark: float | None = None
-    """A value that was measured, as a rule across the bar."""
+    """A measured value, drawn as a line across the bar."""
     told: str = ""
     """Text at the end of the row."""
     is_strong: bool = False
@@ -320,9 +321,10 @@ class Stacks:
     unit: Unit
     rows: Sequence[Stack]
     limit: float | None = None
-    """Drawn as a red rule where a bar reaches a fifth of it; shorter bars would be slivers beside it."""
+    """Value at which a red line is drawn, if a bar reaches at least a fifth of it. For shorter bars, the line would
+    make them too small to read."""
     is_joined: bool = False
-    """Blocks hold their names, and lines lead from the end of each part to its end in the next bar."""
+    """True if blocks hold their names, and lines join the end of each part to its end in the next bar."""
     wide: int = 1296
 
 
@@ -341,9 +343,9 @@ class ChoiceAxis:
     name: str
     label: str
     words: Sequence[str]
-    """Values of the axis, the lowest first."""
+    """Names of the choices on the axis, the lowest first."""
     codes: Sequence[int]
-    """The place among these of each trial."""
+    """For each trial, the index of its choice in ``words``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,12 +366,12 @@ class Parallel:
 
     says: str
     dots: Sequence[Dot]
-    """A trial each, with its rank from 0 as ``y``."""
+    """One dot for each trial; its ``y`` is the trial's rank, counted from 0."""
     axes: Sequence[ChoiceAxis | NumberAxis]
 
 
 Limits = Mapping[str, Sequence[str]]
-"""Axes of a layout by the name of the link that limits them."""
+"""Axes of a layout that a link limits, by the name of the link."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -411,11 +413,12 @@ class BarCell:
 
 
 Glyph = Literal["measured", "soft", "predicted", "best", "limit", "cross", "front", "cloud", "line", "reference"] | str
-"""A mark in a key; any other word is the colour of a part."""
+"""A mark in the key of a chart; any other word is the colour of a part."""
 
 
 _BEYOND = 1.5
-"""A band that reaches further than this factor past all values is cut off: it would squeeze what was measured."""
+"""A band that reaches beyond all values by more than this factor is cut off, because it would squeeze the measured
+values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -451,9 +454,9 @@ class RangeCell:
     axis: RangeAxis
     predicted: Spread | None = None
     reached: Spread | None = None
-    """The result with its interval; None if nothing ran."""
+    """The result with its interval; None if there is no result."""
     is_simulated: bool = False
-    """The result was simulated; it is drawn in amber, unless it is the best."""
+    """True if the result was simulated; it is then drawn in amber, unless it is the best."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The findings of a cluster check in words, one sentence each, without full stops."""
+"""The findings of a cluster check in words, one sentence for each, without full stops."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def failure_said(what: str, failure: TrialFailure, cluster: Cluster) -> str:
 
 
 def _last_error(text: str) -> str:
-    """The last line that names an error, or else the last line."""
+    """Return the last line that names an error, or else the last line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if _ERROR.match(line)]
     return next(iter((errors or lines)[-1:]), "")

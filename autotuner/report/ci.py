@@ -1,4 +1,4 @@
-"""Gates as CI systems read them: JUnit XML and a badge. Their Markdown is the report's."""
+"""The results of gates for CI systems: JUnit XML and a badge. The Markdown for CI comes from the gate's report."""
 
 from __future__ import annotations
 
@@ -77,10 +77,11 @@ def predicted_case(gate: PredictedGate, job: Job) -> GateCase:
 
 # ------------------------------------------------------------------ badge
 _HEIGHT, _PAD, _CHARACTER = 20, 6, 6.6
-"""Pixels; a character is as wide as the mean of Verdana's at 11 px, and the text is stretched to what was reckoned."""
+"""Sizes of the badge in pixels. A character is as wide as the mean character of Verdana at 11 px; the text is stretched
+to the computed width."""
 
 _GREY, _GREEN, _RED, _AMBER = "#555", "#2e7d32", "#c62828", "#9a6700"
-"""White text on each of them has a contrast of 4.5 at least (WCAG 2.2, 1.4.3)."""
+"""Colours of the badge. White text on each of them has a contrast of at least 4.5 (WCAG 2.2, 1.4.3)."""
 
 
 def badge_svg(case: GateCase) -> str:
@@ -120,7 +121,7 @@ def _svg_text(text: str, x: int, width: int) -> str:
 
 # ------------------------------------------------------------------ JUnit
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 has no way to write (its production 2)."""
+"""Characters that XML 1.0 cannot contain (its production 2)."""
 
 
 def junit_xml(case: GateCase) -> str:
@@ -151,7 +152,7 @@ def junit_xml(case: GateCase) -> str:
 
 
 def _problem(case: GateCase) -> str | None:
-    """Return the element that says why the case is not passed."""
+    """Return the XML element that says why the gate did not pass; None if it passed."""
     if case.outcome is None:
         return "skipped"
     if case.is_passed:
@@ -160,7 +161,7 @@ def _problem(case: GateCase) -> str | None:
 
 
 def _lines(report: Report) -> Iterator[str]:
-    """Return all that a report says as plain text, a line for each figure and each row of a table."""
+    """Yield the whole report as plain text, one line for each figure and for each row of a table."""
     yield from [line_of(report.facts)] if report.facts else []
     for block in (block for section in report.sections for block in section.blocks):
         match block:

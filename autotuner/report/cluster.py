@@ -1,4 +1,4 @@
-"""The reports of clusters: all of them, one with its links, its topology and its checks, and what files say of one."""
+"""The reports of clusters: the list, one cluster with its links, topology and checks, and a cluster read from files."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ from autotuner.report.words import counted, moment, number, plain
 from autotuner.search.explain.communication import Route
 
 _NODES_NAMED = 3
-"""Number of nodes that are named out of many; the last is named too if all are known."""
+"""Number of nodes that are named if there are many; the last node is named too if all names are known."""
 
 
-# ------------------------------------------------------------------ all of them
+# ------------------------------------------------------------------ the list of clusters
 def clusters_report(
     clusters: Stored[Cluster],
     checks: Mapping[str, CheckRun],
@@ -116,7 +116,7 @@ def cluster_added(cluster: Cluster) -> Report:
     return Report(headline=f"{cluster.name} is stored: {size}, {where}", sections=())
 
 
-# ------------------------------------------------------------------ one of them
+# ------------------------------------------------------------------ one cluster
 def cluster_report(
     cluster: Cluster,
     accelerator: Accelerator,
@@ -267,7 +267,7 @@ def topology_report(reading: TopologyReading) -> Report:
 
 # ------------------------------------------------------------------ its links one by one
 def _one_by_one(cluster: Cluster, links: ClusterLinks) -> Section | None:
-    """Return what is known of single links; None where that is nothing."""
+    """Return a section about single links; None if nothing is known about them."""
     if not links.one_by_one and not links.health:
         return None
     between_nodes = links.one_by_one_nodes > 1 if links.one_by_one else cluster.num_nodes > 1
@@ -300,7 +300,7 @@ def _judged(cluster: Cluster, links: ClusterLinks, *, between_nodes: bool) -> It
 
 
 def _matrix(cluster: Cluster, links: ClusterLinks, *, between_nodes: bool) -> Matrix:
-    """Return a cell for each pair of ends; none where there are too many ends to be read."""
+    """Return a matrix with a cell for each pair of ends; it is empty if there are too many ends to read it."""
     measured = {point.ends: point for point in links.one_by_one}
     of_whole = between_nodes == (cluster.num_nodes > 1)
     known = {health.ends: health for health in links.health if health.ends and of_whole}
@@ -329,7 +329,10 @@ def _ends(row: int, column: int) -> LinkEnds:
 
 
 def _pair(row: int, column: int, measured: Mapping[LinkEnds, LinkPoint], known: Mapping[LinkEnds, LinkHealth]) -> Cell:
-    """Return the one-way delay of a link above the diagonal, the bandwidth of its slower direction below it."""
+    """Return one cell of the matrix: above the diagonal the delay of the link in one direction, below it the bandwidth.
+
+    The bandwidth is that of the slower direction.
+    """
     point, health, is_delay = measured.get(_ends(row, column)), known.get(_ends(row, column)), row < column
     if row == column:
         return None
@@ -351,7 +354,7 @@ def _ails(health: LinkHealth, *, is_delay: bool) -> bool:
 
 
 def _pairs(points: Sequence[LinkPoint], health: Sequence[LinkHealth]) -> Table:
-    """Return what each link reached both ways."""
+    """Return a table of the bandwidth and the delay that each link reached in both directions."""
     ailing = {one.ends for one in health}
     rows: list[tuple[Cells, ...]] = [
         (

@@ -1,4 +1,4 @@
-"""The switches above a cluster's nodes, and the accelerators of a node with what joins them."""
+"""Pictures of a cluster: the switches above its nodes, and the accelerators of one node with the links between them."""
 
 from __future__ import annotations
 
@@ -19,21 +19,19 @@ from autotuner.report.drawing import circle, element, for_both, line, picture, r
 from autotuner.report.words import listed
 
 # The switches above a cluster's nodes, tier by tier, or its torus; what limits a layout stands out.
-#
-# A bar is a switch and spans what is shown below it; the lines into it are what leaves the tier below. Of many
-# switches and nodes the first are drawn, and the words above each row say how many there are.
+# A bar is a switch and spans the boxes below it; lines into it are links from the tier below. Of many switches and nodes the first are drawn, and the words above each row say how many there are.
 
 _LABEL, _BAR, _LINKS = 18.0, 22.0, 20.0
-"""Pixels of a row's words, of its bars, and of the lines below them."""
+"""Heights in pixels of a row's words, of its bars, and of the lines below the bars."""
 
 _LETTER = 6.6
-"""Pixels of a letter, about."""
+"""Approximate width of a letter in pixels."""
 
 _LEAST = 3.0
-"""Pixels of a piece of a line that is seen as one."""
+"""Shortest piece of a line in pixels that is visible as a line."""
 
 _HALF = 560
-"""Pixels of each picture on a desk, where both stand side by side."""
+"""Width of each picture in pixels on a wide screen, where two pictures stand side by side."""
 
 _NODE_GAP, _SWITCH_GAP = 5.0, 14.0
 _NARROW = 500
@@ -43,44 +41,44 @@ _TORUS_ACROSS, _TORUS_DOWN, _TORUS_STEP = 8, 4, 40.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """Switches of one tier, or the nodes."""
+    """One row of the picture: the switches of one tier, or the nodes."""
 
     words: str
     """Name and number of the switches or nodes."""
     rate: str = ""
-    """Bandwidth that a rank has on the lines that leave the row; empty if none do."""
+    """Bandwidth of one rank on the links that leave the row upwards; empty if no links leave it."""
     links: str = ""
-    """The name of these lines."""
+    """Name of the links that leave the row."""
     fan: int = 1
-    """Boxes of the row that are drawn below each of the row above."""
+    """Number of this row's boxes that are drawn below each box of the row above."""
     is_thin: bool = False
-    """True if less bandwidth leaves the switches than comes in."""
+    """True if the switches have less bandwidth upwards than downwards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Words:
-    """Words beside lines."""
+    """A label beside lines, and the space that it covers."""
 
     words: str
     x: float
-    """Horizontal position where the words begin, or end."""
+    """Horizontal position at which the label begins or ends."""
     y: float
-    """Vertical position of the base line."""
+    """Vertical position of the label's base line."""
     look: str = ""
     is_at_end: bool = False
 
     @property
     def drawn(self) -> Markup:
-        """The words as markup."""
+        """Return the label as markup."""
         return text(self.x, self.y, self.words, self.look, "end" if self.is_at_end else None)
 
     @property
     def rows(self) -> tuple[float, float]:
-        """Pixels from above their letters to below them."""
+        """Return the vertical positions of the top and the bottom of the label's letters."""
         return self.y - 12, self.y + 4
 
     def covers(self, x: float) -> bool:
-        """Return True if the words cover that horizontal position."""
+        """Return True if the label covers this horizontal position."""
         width = _LETTER * len(self.words)
         return self.x - width < x if self.is_at_end else x < self.x + width
 
@@ -99,7 +97,7 @@ def draw_topology(topology: Topology) -> Markup:
 
 
 def _network(cluster: Cluster, limits: Limits, width: int) -> Markup:
-    """The picture of a cluster that describes its network, which its own words name."""
+    """Return the picture of the cluster's network: the tiers of its switches, or its torus."""
     network = cluster.network or Network(name="one switch")
     if network.torus:
         return _torus(cluster, network, limits, width)
@@ -111,7 +109,7 @@ def _network(cluster: Cluster, limits: Limits, width: int) -> Markup:
 
 # ---------------------------------------------------------------- tiers of switches
 def _rows(cluster: Cluster, network: Network, width: int) -> Iterator[_Row]:
-    """Yield the rows from the highest switches down to the nodes."""
+    """Yield the rows of the picture, from the highest switches down to the nodes."""
     thinner = accumulate((tier.oversubscription for tier in network.tiers), mul)
     used = [pair for pair in zip(network.tiers, thinner, strict=True) if pair[0].nodes_per_switch < cluster.num_nodes]
     above = network.tiers[len(used)].name if len(used) < len(network.tiers) else "one switch" if not used else "above"
@@ -142,14 +140,14 @@ def _counted(number: int, one: str, many: str) -> str:
 
 
 def _port_rate(cluster: Cluster) -> float:
-    """Return the bandwidth of a rank at its node's ports while all ranks of the node send."""
+    """Return the bandwidth of one rank at its node's ports while all ranks of the node send."""
     ports = cluster.network.ports_per_node if cluster.network else None
     share = min(1.0, ports / cluster.accelerators_per_node) if ports else 1.0
     return cluster.inter_node_link.bandwidth_bytes_per_s * share
 
 
 def _fans(cluster: Cluster, sizes: list[int], width: int) -> list[int]:
-    """Boxes drawn below each box, from the highest switches down: all that there are, or the first few."""
+    """Return how many boxes to draw below each box, from the highest switches down: all of them, or the first few."""
     most_nodes = 2 if width < _NARROW else 4
     whole = [1, *sizes, cluster.num_nodes]
     there = [ceil(above / below) for below, above in pairwise(whole)][::-1]
@@ -160,7 +158,7 @@ def _fans(cluster: Cluster, sizes: list[int], width: int) -> list[int]:
 
 
 def _drawn(rows: Sequence[_Row], limits: Limits, width: float) -> Iterator[Markup]:
-    """Draw every row's words and boxes, and the lines into the row above."""
+    """Draw the words and boxes of every row, and the lines to the row above."""
     boxes, y = [(0.0, float(width))], 0.0
     for depth, row in enumerate(rows):
         words = _Words(words=row.words, x=0.0, y=y + 12, look="ink-text")
@@ -185,7 +183,7 @@ def _split(left: float, right: float, count: int, is_node: bool) -> Iterator[tup
 def _lines(
     boxes: list[tuple[float, float]], above: float, below: float, row: _Row, words: Sequence[_Words], *, limits: bool
 ) -> Iterator[Markup]:
-    """Draw a line up from each box, in pieces where words are in the way."""
+    """Draw a line upwards from each box, interrupted where a label is in the way."""
     look = "limit-tick" if limits else "event" if row.is_thin else "axis"
     for left, right in boxes:
         middle, start = (left + right) / 2, above
@@ -198,9 +196,9 @@ def _lines(
 
 
 def _rate(row: _Row, limited: Sequence[str], y: float, width: float) -> _Words:
-    """Return the words on the bandwidth that leaves the row, to its right, or a line higher where there is no room.
+    """Return the label with the bandwidth that leaves the row, at the right, or one line higher if there is no room.
 
-    They name the collectives that it limits.
+    It names the collectives that this bandwidth limits.
     """
     said = row.rate if not limited else f"{row.rate}, limits {listed(limited)}"
     look = "bad-text" if limited else ""
@@ -209,7 +207,7 @@ def _rate(row: _Row, limited: Sequence[str], y: float, width: float) -> _Words:
 
 # ---------------------------------------------------------------- a torus
 def _torus(cluster: Cluster, network: Network, limits: Limits, width: float) -> Markup:
-    """Nodes along the first two dimensions, with what goes round; of more dimensions one plane."""
+    """Return the picture of a torus: the nodes along its first two dimensions; of more dimensions, one plane."""
     lengths = (*network.torus, 1)[:2]
     across = min(lengths[0], _TORUS_ACROSS, int((width - 40) / _TORUS_STEP))
     down = min(lengths[1], _TORUS_DOWN)
@@ -242,20 +240,20 @@ _BOX, _NODE_LABEL, _MARKS, _PORT_STEP = 26.0, 18.0, 14.0, 14.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Joined:
-    """A row of what joins accelerators."""
+    """A row of links or switches that connect groups of accelerators."""
 
     words: str
     """Words above the groups."""
     groups: Groups
-    """The groups that are joined."""
+    """The groups of accelerators that the row connects."""
     look: str
-    """Class of its lines."""
+    """CSS class of the row's lines."""
     limited: Sequence[str] = ()
-    """Axes of a layout that it limits."""
+    """Axes of a layout that the row limits."""
 
 
 def _node(cluster: Cluster, wiring: Wiring, limits: Limits, width: int) -> Markup:
-    """The picture of one node: all are alike."""
+    """Return the picture of one node, since all nodes are alike."""
     size = cluster.accelerators_per_node
     step = min(_WIDEST, (width + _GAP) / size)
     middles = [(place + 0.5) * step - _GAP / 2 for place in range(size)]
@@ -311,7 +309,7 @@ def _node_rate(cluster: Cluster, path: PathKind) -> str:
 
 
 def _node_drawn(row: _Joined, middles: Sequence[float], y: float) -> Iterator[Markup]:
-    """Draw a node's words, and a line through the members of each group with a dot at each."""
+    """Draw the words of a row, and for each group a line with a dot for each member."""
     said = f"{row.words}, limits {listed(row.limited)}" if row.limited else row.words
     yield text(0, y + 12, said, "bad-text" if row.limited else "")
     at = y + _NODE_LABEL + 4
@@ -322,7 +320,7 @@ def _node_drawn(row: _Joined, middles: Sequence[float], y: float) -> Iterator[Ma
 
 
 def _ports(cluster: Cluster, wiring: Wiring, middles: Sequence[float], y: float) -> Iterator[Markup]:
-    """Ports in the middle of the accelerators that they are nearest to, side by side where these have several."""
+    """Draw each port below the accelerators that it is nearest to; several ports of a group stand side by side."""
     if not wiring.ports:
         return
     rate = format_rate(cluster.inter_node_link.bandwidth_bytes_per_s, "B/s")

@@ -1,4 +1,4 @@
-"""The report of comments: a section of a sweep, of a trial, or alone."""
+"""The report of comments: a section of a sweep or of a trial, or a report of its own."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def comments_section(
 
 
 def _said(one: Comment) -> Cells:
-    """Return the lines of a comment, and behind them its tags, which lead to the sweeps that have them."""
+    """Return the lines of a comment followed by its tags; each tag links to the sweeps that have it."""
     tags = (Link(f"#{tag}", "", query={"tag": tag}) for tag in one.tags)
     return (*filter(str.strip, one.text.splitlines()), *tags)
 

@@ -1,4 +1,4 @@
-"""The report of a comparison: in what two to four layouts differ, how they did, and where their steps go."""
+"""The report of a comparison: how two to four layouts differ, what they reached, and how their steps' time divides."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from autotuner.search.results.comparison import (
 
 _WORTH_DRAWING = 5e-4
 _WORTH_SAYING = 0.005
-"""Shares of the slowest step: a smaller shift is part of everything else, or is quiet."""
+"""Share of the slowest step from which a shift is shown; smaller ones are summed up, or left out of the text."""
 
 _MOST_FALLS = 9
 
@@ -65,7 +65,7 @@ _ENDS: dict[Source, tuple[Look, Look]] = {
     "simulated": ("simulated", "best"),
     "predicted": ("predicted", "best_predicted"),
 }
-"""Looks of a step, and of the fastest step, by the source of both."""
+"""Looks of a step, and of the fastest step, by the source of their numbers."""
 
 
 def comparison_report(found: LayoutComparison, of: Sequence[Contender]) -> Report:
@@ -90,7 +90,7 @@ def comparison_report(found: LayoutComparison, of: Sequence[Contender]) -> Repor
 
 
 def _headline(found: LayoutComparison) -> str:
-    """Return the outcome: ``A is 8.6 % faster than B and cannot be told from C``."""
+    """Return the outcome in one sentence: ``A is 8.6 % faster than B and cannot be told from C``."""
     letter, how = found.fastest, "faster than" if found.is_one_job else "ahead of"
     in_what = "" if found.is_one_job else " in MFU"
     close = [one.letter for one in found.items if one.beside and not one.beside.is_beyond_noise]
@@ -111,7 +111,7 @@ def _headline(found: LayoutComparison) -> str:
 
 
 def _said(found: LayoutComparison) -> Iterator[str]:
-    """Yield whether differences exceed noise, and which parts make them."""
+    """Yield sentences on whether the differences exceed the noise, and which parts of the step cause them."""
     others = [one.beside for one in found.items if one.beside]
     is_found = all(_is_found(found, one) for one in found.items)
     bound = "the noise of equal runs" if is_found else "what predictions and runs may be off by"
@@ -147,7 +147,7 @@ def shifts_in_words(shifts: Sequence[Shift], *, num_longer: int = 1) -> str:
     return ", but ".join(filter(None, (" and ".join(less), " and ".join(more))))
 
 
-# ------------------------------------------------------------------ what differs
+# ------------------------------------------------------------------ differences
 _DEGREES: Mapping[str, str] = {
     "tensor_parallel_degree": "tp",
     "pipeline_parallel_degree": "pp",
@@ -156,10 +156,10 @@ _DEGREES: Mapping[str, str] = {
     "expert_parallel_degree": "ep",
     "micro_batch_size": "mb",
 }
-"""Fields by the letters that columns have, in their order."""
+"""Column heads of the degrees by the name of their field, in the order of the columns."""
 
 _NUM_SHOWN = 6
-"""Number of options shown that all layouts have; the rest is folded."""
+"""Number of shared options that are shown; the rest is folded."""
 
 
 def _differences(found: LayoutComparison, of: Sequence[Contender]) -> Section:
@@ -179,7 +179,7 @@ def _differences(found: LayoutComparison, of: Sequence[Contender]) -> Section:
 
 
 def _beside_first(values: Sequence[str]) -> Iterator[Cells]:
-    """Yield the first value and those that are another in strong letters."""
+    """Yield the first value in strong letters, and the others in strong letters where they differ from it."""
     first, *others = values
     yield Strong(first)
     yield from (Quiet(value) if value == first else Strong(value) for value in others)
@@ -223,7 +223,7 @@ def _same(differing: Sequence[str], layouts: Sequence[Layout]) -> Iterator[str]:
     yield from shared_chips(layouts)
 
 
-# ------------------------------------------------------------------ how they did
+# ------------------------------------------------------------------ results
 def _figures(found: LayoutComparison, of: Sequence[Contender]) -> Section:
     every = [one.figures for one in found.items]
     reached = [None if one.source == "predicted" else Spread.within(one.mfu, _half(one)) for one in every]
@@ -269,7 +269,7 @@ def _called(one: Contender) -> Cells:
 
 
 def _limit_bytes(one: Contender) -> float:
-    """Return what a rank may allocate."""
+    """Return the number of bytes that a rank of this layout may allocate."""
     return float(one.job.cluster.accelerator.memory_bytes)
 
 
@@ -286,7 +286,7 @@ def _reached(figures: Figures) -> Iterator[Cells]:
 
 
 def _rest(found: LayoutComparison, one: ComparedLayout) -> Iterator[Cells]:
-    """Yield a layout beside the fastest: by how much it is slower, which is the gain seen from the other side."""
+    """Yield the cells of a layout: how much slower than the fastest it is, its step time, rate and memory."""
     figures, beside = one.figures, one.beside
     if beside is None:
         yield "the fastest"
@@ -306,7 +306,7 @@ def _rest(found: LayoutComparison, one: ComparedLayout) -> Iterator[Cells]:
 
 
 def _why_not(one: Contender) -> str:
-    """Return why a layout has no figures of its own but predicted ones; empty where it ran, or nobody tried."""
+    """Return why a layout has only predicted figures; empty if it ran or no trial tried it."""
     trial = one.trial
     if trial is None or trial.reached is not None:
         return ""
@@ -323,7 +323,7 @@ def _too_large(figures: Figures, limit_bytes: float) -> str:
 
 
 def _notes(notes: Sequence[Note]) -> Section:
-    """Return how flags were read."""
+    """Return a section that says how command-line flags were interpreted."""
     items = [(Strong(str(note.kind)), Words(note.setting), Quiet(note.detail)) for note in notes]
     return Section(title="How your flags were read", blocks=(Lines(items=items),), id="notes")
 
@@ -365,7 +365,10 @@ def _time(found: LayoutComparison) -> Section:
 
 
 def _shifts(found: LayoutComparison) -> Iterator[Section]:
-    """Yield the parts that shift, each beginning where the last ended; nothing where none does."""
+    """Yield a chart of the parts whose time differs, each bar starting where the last ended.
+
+    Nothing if none differs.
+    """
     if found.slowest is None or not found.is_one_job or not any(one.seconds for one in found.shifts):
         return
     before, after = found.at(found.slowest).step_s, found.at(found.fastest).step_s
@@ -410,12 +413,12 @@ def _end(letter: str, seconds: float, look: Look) -> Interval:
 
 
 def _signed(seconds: float) -> str:
-    """Return ``−15.7 s`` or ``+230 ms``."""
+    """Return a signed time in words: ``−15.7 s`` or ``+230 ms``."""
     return f"{'−' if seconds < 0 else '+'}{format_seconds(abs(seconds))}"
 
 
 def _memory(found: LayoutComparison, of: Sequence[Contender]) -> Iterator[Section]:
-    """Yield what the fullest stage of each holds; nothing where limits differ."""
+    """Yield a chart of the memory of each layout's fullest stage; nothing if the layouts have different limits."""
     limit_bytes, *others = {_limit_bytes(one) for one in of}
     if others:
         return

@@ -1,6 +1,8 @@
-"""SVG of charts, drawn in Python: no script, colours by classes of the style sheet, so that dark mode is one rule.
+"""Draws charts as SVG, without scripts.
 
-Each chart is drawn twice, for a desk and for a phone; the style sheet shows one of them.
+Colours are classes of the style sheet, so that dark mode needs no second drawing.
+
+Each chart is drawn twice, for a wide and for a narrow screen; the style sheet shows one of the two.
 """
 
 from __future__ import annotations
@@ -34,16 +36,17 @@ from autotuner.report.charts import (
 from autotuner.report.words import number as written
 
 WIDE, NARROW = 700, 350
-"""Pixels on a desk, beside another chart, and on a phone."""
+"""Widths of a chart in pixels: beside another chart on a wide screen, and on a phone."""
 
 MANY = 60
-"""Number of dots from which those without a name become one path: a thousand links are larger than a page."""
+"""Number of dots from which dots without a name are drawn as one path, since a thousand links would exceed a page's
+size."""
 
 _DENSE = 300
-"""Number of dots in one path from which each is fainter."""
+"""Number of dots in one path from which each dot is drawn fainter."""
 
 LETTER = 6.4
-"""Pixels of a letter at 12 px, about."""
+"""Approximate width of a letter in pixels at a font size of 12 px."""
 
 _DOT_CLASSES = {
     "measured": ("m-dot", 3.4),
@@ -64,7 +67,7 @@ _END_CLASSES = {
     "best_predicted": "p-dot win",
     "simulated": "m-dot simulated",
 }
-"""Dots of intervals; any other is one that was measured."""
+"""CSS classes of the dots of intervals by look; every other look is that of a measured value."""
 
 _LINE_CLASSES = {
     "event": "event",
@@ -227,7 +230,7 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
-        """Return where a value lies; outside of the axis, too."""
+        """Return the position of a value in pixels; values outside the axis get positions outside it."""
         low, high, at = self.axis.low, self.axis.high, value
         if self.axis.log:
             low, high, at = math.log10(low), math.log10(high), math.log10(value)
@@ -256,7 +259,7 @@ class Scale:
 
 
 def _round_step(least: float) -> float:
-    """Return the smallest of 1, 2, 2.5, 5 times a power of ten that is no less."""
+    """Return the smallest round step that is at least ``least``: 1, 2, 2.5 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(least)) if least > 0 else 0.01
     return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= least * 0.999999)
 
@@ -317,7 +320,7 @@ def draw(chart: Plot | Intervals | Stacks) -> Markup:
 
 
 class _Plot:
-    """A plot at one width: margins for ticks, a strip at the right for notes, and the marks."""
+    """A plot at one width: margins for the ticks, a strip at the right for notes, and the marks."""
 
     def __init__(self, plot: Plot, width: int) -> None:
         is_wide = width > 400
@@ -330,7 +333,7 @@ class _Plot:
 
     @property
     def drawn(self) -> Markup:
-        """The picture as markup."""
+        """Return the plot as markup."""
         shown = [mark.dots for mark in self.plot.marks if isinstance(mark, Dots | Failures)]
         has_links = any(dot.href for dots in shown for dot in dots)
         return picture(self.width, self.plot.height, self._parts(), self.plot.says, has_links=has_links)
@@ -368,7 +371,7 @@ class _Plot:
                 yield from self._stretch(mark)
 
     def _clipped(self, points: Iterable[tuple[float, float]], class_: str) -> Markup:
-        """Return a path of which nothing leaves the plot: a nested picture cuts off what lies outside."""
+        """Return a path that does not leave the plot: a nested SVG element cuts off everything outside."""
         places = [(self.x(x), self.y(y)) for x, y in points]
         drawn = path(places, class_)
         if all(self.left <= x <= self.right and self.top <= y <= self.floor for x, y in places):
@@ -398,7 +401,10 @@ class _Plot:
                 yield linked(dot, "circle", cx=x, cy=y, r=radius, class_=class_)
 
     def _cloud(self, dots: Sequence[Dot]) -> Markup:
-        """Return all dots as one path, whose round caps are the dots; a script finds each by its place."""
+        """Return all dots as a single path whose round line ends are the dots.
+
+        A script finds the dot of a trial by its position in the path.
+        """
         moves = "".join("M{} {}h0".format(*map(short, self._at(dot.x, dot.y))) for dot in dots)
         look = "p-cloud" if dots[0].look == "predicted" else "m-cloud"
         look += " simulated" * dots[0].is_simulated + " dense" * (len(dots) > _DENSE)
@@ -407,7 +413,7 @@ class _Plot:
 
     def _failures(self, dots: Sequence[Dot], past: float | None) -> Iterator[Markup]:
         crosses = [(dot, *self._at(dot.x, dot.y)) for dot in dots]
-        if past is not None:  # layouts that were predicted to fit would hide each other on one line
+        if past is not None:  # on one line, these layouts would hide each other
             least = self.x(past) + 6
             crosses = [(dot, min(max(x, least + 4 * ((dot.key or 0) % 4)), self.right), y) for dot, x, y in crosses]
         strokes = [f"M{short(x - 3.2)} {short(y - 3.2)}l6.4 6.4m-6.4 0l6.4-6.4" for _, x, y in crosses]
@@ -449,7 +455,7 @@ class _Plot:
             yield text(self.right + 8, self.y.clamped(note.y) + 5 + 15 * note.lines_below, note.words, look)
 
     def _names(self) -> Iterator[Markup]:
-        """Yield the names of dots, the first ones first, as far as none covers another."""
+        """Yield the names of dots in their order; a name that would cover an earlier one is left out."""
         taken: list[tuple[float, float, float]] = []
         said: set[str] = set()
         marks = [mark for mark in self.plot.marks if isinstance(mark, Dots)]
@@ -469,7 +475,7 @@ class _Plot:
                 )
 
     def _line_names(self) -> Iterator[Markup]:
-        """Yield the names of lines above their left ends, moved up where they would cover each other."""
+        """Yield the names of lines above their left ends, moved up where names would overlap."""
         named = [mark for mark in self.plot.marks if isinstance(mark, Line) and mark.label]
         room = math.inf
         for at, name in sorted(((self.y(mark.points[0][1]), mark.label) for mark in named), reverse=True):
@@ -546,11 +552,11 @@ _ON_LOOK = {
 }
 _HATCHED = ("idle", "allowance")
 _LEAST_HATCHED = 5.0
-"""Pixels of a hatched part, so that seconds beside weeks are seen."""
+"""Minimum width in pixels of a hatched part, so that seconds stay visible beside weeks."""
 
 
 class _Stacks:
-    """Bars made of parts, at one width."""
+    """A chart of bars made of parts, at one width."""
 
     def __init__(self, chart: Stacks, width: int) -> None:
         self.chart, self.width, self.is_narrow = chart, width, width < 500
@@ -574,7 +580,7 @@ class _Stacks:
 
     @property
     def drawn(self) -> Markup:
-        """The picture as markup."""
+        """Return the chart as markup."""
         return picture(self.width, self.height, self._parts(), self.chart.says)
 
     def _parts(self) -> Iterator[Markup]:
@@ -604,7 +610,7 @@ class _Stacks:
             yield text(self.left - 12, middle, stack.name, strong, "end")
         ends = list(accumulate((block.value for block in stack.blocks), initial=0.0))
         placed = list(zip(stack.blocks, ends, ends[1:], strict=False))
-        for block, start, end in sorted(placed, key=lambda one: one[0].look in _HATCHED):  # which may be widened
+        for block, start, end in sorted(placed, key=lambda one: one[0].look in _HATCHED):  # idle parts may be widened
             if block.value > 0:
                 yield from self._block(stack, block, self.x(start), self.x(end), y)
         yield from self._told(stack, y, middle, strong)
@@ -627,7 +633,10 @@ class _Stacks:
                 yield text(left + 8, y + self.thick / 2 + 4, words, look)
 
     def _told(self, stack: Stack, y: float, middle: float, strong: str) -> Iterator[Markup]:
-        """Yield what stands at the end of a row; the label of a mark never reaches into it."""
+        """Yield the mark of a measured value, the other total, and the text at the end of a row.
+
+        The label of the mark never overlaps the text.
+        """
         if stack.mark is not None:
             at, label = self.x(stack.mark), written(stack.mark, self.chart.unit)
             yield line(at, y - 4, at, y + self.thick + 4, "mark")
@@ -643,7 +652,7 @@ class _Stacks:
             yield text(x, middle, stack.told, f"halo {strong}".strip())
 
     def _whole(self, whole: Spread, y: float, *, is_predicted: bool) -> Iterator[Markup]:
-        """Yield a band above what is predicted, or a whisker below what was measured."""
+        """Yield another total with its interval: a band above a predicted bar, or a whisker below a measured one."""
         low, at, high = map(self.x.clamped, (whole.low, whole.value, whole.high))
         if not is_predicted:
             yield line(low, y + self.thick + 8, high, y + self.thick + 8, "m-line")
@@ -653,7 +662,7 @@ class _Stacks:
             yield circle(at, y - 8, 3.4, "p-dot")
 
     def _joints(self, above: Stack, below: Stack, y: float) -> Iterator[Markup]:
-        """Yield lines from the end of each part to its end in the next bar."""
+        """Yield lines from the end of each part to the end of the same part in the next bar."""
         bottom, top = y + self.thick, y + self.apart
         yield line(self.x(0.0), bottom, self.x(0.0), top, "axis")
         ends = [list(accumulate(block.value for block in stack.blocks)) for stack in (above, below)]

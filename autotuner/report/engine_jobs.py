@@ -9,7 +9,7 @@ from autotuner.core.trial import EngineJob, EngineJobPhase, Waiting
 from autotuner.core.units import format_duration
 
 _LEAST_S = 1.0
-"""Shortest duration that is worth mentioning, in seconds."""
+"""Shortest duration in seconds that is mentioned."""
 
 
 def engine_job_in_words(job: EngineJob, now: float) -> str:
@@ -54,7 +54,7 @@ def waiting_in_words(waiting: Waiting, jobs: Sequence[EngineJob], now: float) ->
 
 
 def _if_any(seconds: float) -> str:
-    """Return the time in words, unless it is too short to be asked about."""
+    """Return the time in words; empty if it is too short to matter."""
     return format_duration(seconds) if seconds >= _LEAST_S else ""
 
 

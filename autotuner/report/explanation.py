@@ -1,4 +1,4 @@
-"""The reports of explanations: why a layout is as fast as it is, and what measured layouts teach."""
+"""The reports of explanations: why a layout is as fast as it is, and what measured layouts show about the options."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ from autotuner.search.results.pairs import MeasuredRules, PairEffect
 from autotuner.search.space.moves import Alternative, BatchWay
 
 _BESIDE_PANEL = 896
-"""Pixels of a picture beside the controls of a page."""
+"""Width in pixels of a picture beside the controls of a page."""
 
 _SURE = 0.9
-"""Chance to fit from which no warning is shown."""
+"""Chance to fit in memory from which no warning is shown."""
 
 _MOST_BARS = 32
-"""Ranges of lengths."""
+"""Maximum number of bars for ranges of sequence lengths."""
 
 LinkTo = Callable[[Layout, str], Link]
-"""A function that links a page to a layout, with the given words."""
+"""Function that returns a link to the page of a layout, with the given text."""
 
 
 def explanation_report(
@@ -133,7 +133,7 @@ def _gained(found: PairEffect) -> str:
     return f"{median} in the median of {found.num_pairs} pairs ({spread}), faster in {found.num_faster} of them"
 
 
-# ------------------------------------------------------------------ what a trial measured
+# ------------------------------------------------------------------ measurements of a trial
 def _measured(ran: Measurement) -> Section:
     word: Source = ran.source
     step = measured(ran.step_time_s, "s", ran.step_time_interval_s, source=word)
@@ -211,7 +211,7 @@ def _memory(explanation: Explanation) -> Section:
 
 
 def _network(explanation: Explanation) -> Iterator[Section]:
-    """Links that are not healthy or limit a group, and what NCCL would take by itself."""
+    """Yield a section on links that are degraded or limit a group, and on what NCCL would choose by itself."""
     said = [*map(crossed_in_words, explanation.links), *map(route_in_words, explanation.routes)]
     nccl = [*map(nccl_in_words, explanation.nccl)]
     if said or nccl:
@@ -292,7 +292,7 @@ def _cells_of_way(way: BatchWay, link_to: LinkTo | None) -> tuple[Cells, ...]:
 
 
 def _lengths(lengths: LengthDistribution) -> Plot:
-    """Return the share of sequences by their length, in ranges that are as wide as each other."""
+    """Return a chart of the share of sequences by their length, in ranges of equal width."""
     count = min(_MOST_BARS, lengths.longest)
     shares, total = [0.0] * count, sum(lengths.weights)
     for length, weight in zip(lengths.lengths, lengths.weights, strict=True):
@@ -414,7 +414,7 @@ def _rate(bytes_per_s: float) -> str:
 
 
 def _bits(bytes_per_s: float, *, short: bool = False) -> str:
-    """Return a bandwidth in bits: ``400 Gbit/s``, or ``400G`` beside an axis that names the unit."""
+    """Return a bandwidth in bits per second: ``400 Gbit/s``, or ``400G`` beside an axis that names the unit."""
     words = _rate(bytes_per_s).replace(",", "")
     return words.removesuffix("bit/s").replace(" ", "") if short else words
 
@@ -423,7 +423,7 @@ def _look(way: BandwidthWay, curve: BandwidthCurve) -> Look:
     return "own" if way.name == curve.own else "lossy" if way.is_lossy else "way"
 
 
-# ------------------------------------------------------------------ what would help
+# ------------------------------------------------------------------ improvements
 def _changes(explanation: Explanation, link_to: LinkTo | None) -> Section:
     found = (*explanation.helpful, *explanation.too_large)
     itself = [] if link_to else [Column("layout", is_number=False, may_wrap=True)]

@@ -41,15 +41,15 @@ from autotuner.search.explain.communication import routes
 from autotuner.search.space.moves import arrange, with_choice
 
 _MOST_STAGES = 8
-"""Stages that stand side by side; of more, the fullest and some on the way are shown."""
+"""Largest number of stages shown side by side; of more, the fullest one and some others are shown."""
 
 _FEW_STAGES = 4
-"""Largest number of stages whose table has room for the source of each part."""
+"""Largest number of stages whose table has room for a column with the source of each part."""
 
 _SURE = 0.9
 
 _BESIDE_PANEL = 896
-"""Pixels of a picture beside the controls of a page."""
+"""Width in pixels of a picture beside the controls of a page."""
 
 
 def explore_report(answer: WhatIf, job: Job, link_to: LinkTo) -> Report:
@@ -109,7 +109,7 @@ def _broken(answer: WhatIf, job: Job, link_to: LinkTo) -> Section:
 
 
 def _rule(reason: Reason, layout: Layout, job: Job, link_to: LinkTo) -> Cells:
-    """Return a rule with its way out."""
+    """Return a broken rule with a link to the nearest legal layout."""
     if reason.rule == "world-size":
         return Strong("degrees"), f": {reason.message}"
     subject = reason.field if reason.is_of_job else OPTIONS[reason.field].label
@@ -154,7 +154,10 @@ def _bars(shown: Mapping[str, Memory], limit_bytes: float) -> Stacks:
 
 
 def _table(shown: Mapping[str, Memory], sources: Mapping[str, str], limit_bytes: float) -> Iterator[Block]:
-    """Yield the parts of each stage, and where they come from, beside them where there is room."""
+    """Yield a table of the parts of each stage's memory.
+
+    Their sources stand beside them if there is room, else below.
+    """
     has_room = len(shown) <= _FEW_STAGES
     columns = [Column("part", is_number=False), *map(Column, shown)]
     rows: list[list[Cells]] = [[Swatch(part, part), *_sizes(shown, part)] for part in sources]
@@ -174,7 +177,7 @@ def _sizes(shown: Mapping[str, Memory], part: str) -> Iterator[Quantity]:
 
 
 def _shown(stages: Sequence[Memory]) -> Sequence[int]:
-    """Return all stages, or of many the first ones, the fullest, some between and the last."""
+    """Return the indices of the stages to show: all of them, or the first, the last, the fullest and some between."""
     count = len(stages)
     if count <= _MOST_STAGES:
         return range(count)

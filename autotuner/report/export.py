@@ -1,4 +1,4 @@
-"""The reports of exports and imports: a layout in a trainer's words, and a trainer's configuration as a layout."""
+"""The reports of exports and imports: a layout as a trainer's configuration, and a configuration as a layout."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def flags_section(export: Export) -> Section:
 
 
 def _codes(export: Export) -> Iterator[Code]:
-    """Return variables with arguments, and each file."""
+    """Yield the command line of the export, and each of its files."""
     if export.command_line:
         yield Code(export.command_line, name="arguments" if export.files else "")
     yield from (Code(file.text, name=file.name) for file in export.files)
@@ -94,7 +94,7 @@ def _job(read: Imported) -> str:
 
 
 def _notes(read: Imported) -> Iterator[tuple[str, str, str]]:
-    """Return one row for all settings with an equal note."""
+    """Yield one row for each note; settings with the same note share a row."""
     for kind in _KINDS:
         settings: dict[str, list[str]] = {}
         for note in read.notes:

@@ -1,4 +1,4 @@
-"""The report of a search over everything: sweeps, trials by their number, and trials of such layouts."""
+"""The report of a search over all sweeps: sweeps that match, trials with a number, and trials with similar layouts."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ class Finding:
     """The result of a search: sweeps, trials with a certain number, and trials with certain layouts."""
 
     number: int | None
-    """Number of the trials that were searched for; None for a search by words."""
+    """Trial number that was searched for; None for a search by words."""
     text: str
-    """Words of sweeps that were asked for."""
+    """Words that sweeps were searched for."""
     sweeps: Sequence[SweepOverview]
     num_sweeps: int
-    """Number of sweeps that match; the newest of them are listed."""
+    """Number of sweeps that match; only the newest of them are listed."""
     numbered: Sequence[tuple[Trial, SweepOverview]]
-    """Trials of the number that was asked for, of the newest sweeps that match."""
+    """Trials with the requested number, from the newest sweeps that match."""
     alike: Sequence[tuple[Trial, SweepOverview]]
-    """The fastest trials whose layouts have all that was asked of one."""
+    """The fastest trials whose layouts have all the choices that were searched for."""
     is_cut: bool
-    """True if there may be more of these."""
+    """True if more such trials may exist than are listed."""
 
 
 def finding_report(asked: str, found: Finding | None) -> Report:
@@ -94,7 +94,7 @@ def _sweep(one: SweepOverview) -> Cells:
 
 
 def _trials(found: Sequence[tuple[Trial, SweepOverview]]) -> Iterator[Block]:
-    """Yield the trials; what all their layouts have stands once above them on a page, beside their degrees."""
+    """Yield a table of the trials; choices that all their layouts share are said once above it."""
     shared = shared_chips(trial.layout for trial, _ in found)
     if shared:
         yield Lines(items=(f"All of them: {', '.join(shared)}",), is_quiet=True)
@@ -121,7 +121,7 @@ def _trials(found: Sequence[tuple[Trial, SweepOverview]]) -> Iterator[Block]:
 
 
 def _reached(trial: Trial) -> Cells:
-    """Return what a trial reached; of one that has no rank, its state."""
+    """Return what a trial reached; for a trial without a rank, its state."""
     reached = trial.reached if trial.is_ranked else None
     if reached is None:
         return State(trial.state)

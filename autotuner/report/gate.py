@@ -1,4 +1,4 @@
-"""The reports of performance gates: all of them, one that was measured or predicted, and what they are held to."""
+"""The reports of performance gates: the list, a measured gate, a predicted gate, and the baselines."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _NONE = (
 _NEW = "this change"
 
 
-# ------------------------------------------------------------------ all of them
+# ------------------------------------------------------------------ the list of gates
 def gates_report(
     gates: Sequence[GateRun],
     total: int,
@@ -138,7 +138,7 @@ def _baselines(baselines: Sequence[Baseline]) -> Table:
     return Table(columns=columns, rows=rows, caption="One for each name and job.", if_empty=none)
 
 
-# ------------------------------------------------------------------ measured
+# ------------------------------------------------------------------ a measured gate
 def gate_report(gate: GateRun, server: str = "", *, has_buttons: bool = False) -> Report:
     """Return the report of one gate: its outcome, its runs compared with the baseline, and changes of the environment.
 
@@ -252,7 +252,7 @@ def _cells_of_group(name: str, group: RunGroup, source: Source) -> tuple[Cells, 
 
 
 def _reached(groups: Sequence[RunGroup], source: Source) -> Cells:
-    """Return the means over all runs, and how many they are."""
+    """Return the mean MFU and rate over all runs, and the number of runs."""
     weights = [len(group.rates) for group in groups]
     mfu = fmean((group.mfu for group in groups), weights=weights)
     rate = fmean(rate for group in groups for rate in group.rates)
@@ -291,7 +291,7 @@ def _source_of(groups: Iterable[RunGroup]) -> Source:
     return "simulated" if any("simulated" in group.environment for group in groups) else "measured"
 
 
-# ------------------------------------------------------------------ predicted
+# ------------------------------------------------------------------ a predicted gate
 def predicted_gate_report(gate: PredictedGate, job: Job) -> Report:
     """Return the report of a gate that only predicts: the predictions, and whether the change may be merged.
 

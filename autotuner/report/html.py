@@ -1,4 +1,4 @@
-"""Reports as HTML: one function for each kind of block and of cell. Everything that a caller wrote is escaped."""
+"""Reports as HTML: one function for each kind of block and of cell. All text is escaped."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class Html:
     def _figures(self, figures: Sequence[Figure]) -> Markup:
         is_large = any(one.is_first for one in figures)
         shown = (self._figure(one, is_large=is_large) for one in figures)
-        is_small = all(isinstance(one.value, str) for one in figures)  # words need no large letters
+        is_small = all(isinstance(one.value, str) for one in figures)  # words are not shown in large letters
         look = "facts trial-figures" if is_large else "facts small" if is_small else "facts"
         return element("dl", *shown, class_=look)
 
@@ -209,11 +209,11 @@ class Html:
         whole = element("table", *caption, head, body, class_=look)
         name = table.name or ("" if section and section.title else table.caption or "Table")
         named = {"aria_label": name} if name or not section else {"aria_labelledby": section.key}
-        role = "region" if name else "group"  # two landmarks of one name would say the same
+        role = "region" if name else "group"  # two landmarks must not have the same name
         return element("div", whole, class_="scroll", role=role, **named, tabindex="0")
 
     def _heads(self, columns: Sequence[Column]) -> Iterator[Markup]:
-        """Yield the row of heads, below a row of the heads of groups where there are some."""
+        """Yield the row of column heads, below a row with the heads of groups if there are groups."""
         if not any(one.group for one in columns):
             yield element("tr", *map(self._head, columns))
             return
@@ -250,7 +250,7 @@ class Html:
             look = " ".join(filter(None, (_look(column), source, "one" if is_one else ""))) or None
             if place or column.look:
                 is_hidden = column.is_drawn or column.is_minor or table.is_compact or column.look in ("rank", "choices")
-                label = "" if is_hidden else with_unit(column)  # a phone has no heads
+                label = "" if is_hidden else with_unit(column)  # on a phone, tables have no heads
                 shown.append(element("td", inside, class_=look, data_label=label or None))
             else:
                 shown.append(element("th", inside, scope="row", class_=look))
@@ -260,7 +260,7 @@ class Html:
         return element("tr", *shown, class_=mark, data_trial=None if trial is None else str(trial))
 
     def _choices_of(self, cells: Cells) -> Markup:
-        """Return chips behind each other."""
+        """Return the cells as chips, one after the other."""
         return element("span", _joined([self.cell(one) for one in _every(cells)], " "), class_="chips")
 
     def _matrix(self, matrix: Matrix, section: Section) -> Markup:
@@ -355,7 +355,7 @@ class Html:
         query = urlencode(link.query, safe=",:")
         return f"{self._root}/{path}{'?' * bool(query)}{query}{'#' * bool(link.part)}{link.part}"
 
-    # ------------------------------------------------------------------ the same, otherwise
+    # ------------------------------------------------------------------ plain text of cells
     def _choices(self, choices: Choices) -> Markup:
         links = (self._choice(link, is_chosen=is_chosen) for link, is_chosen in choices.links)
         return element("ul", *links, class_="formats", aria_label=choices.name)
@@ -373,7 +373,7 @@ class Html:
 
     # ------------------------------------------------------------------ days
     def _calendar(self, calendar: Calendar) -> Markup:
-        """Return days as weeks, Monday first."""
+        """Return the days of a calendar as weeks that start on Monday."""
         by_day = {datetime.fromtimestamp(at, UTC).date(): (word, link) for at, word, link in calendar.days}
         if not by_day:
             return Markup()
@@ -420,7 +420,7 @@ def _day(day: date) -> str:
 
 
 def _prose(text: str) -> Markup:
-    """Return a statement in which `` `words` `` are set as code."""
+    """Return a statement in which words between back ticks are set as code."""
     parts = (element("code", one) if place % 2 else escape(one) for place, one in enumerate(text.split("`")))
     return Markup().join(parts)
 
@@ -441,7 +441,7 @@ def _every(cells: Cells) -> tuple[Cell, ...]:
 
 
 def _joined(parts: Sequence[Markup], between: str) -> Markup:
-    """Return parts with something between them, but no space before a mark of punctuation."""
+    """Return the parts with a separator between them, but with no space before a punctuation mark."""
     joined = Markup()
     for part in parts:
         is_mark = between == " " and part.striptags()[:1] in (",", ";", ":", ".")

@@ -1,4 +1,4 @@
-"""Reports of a job's phases, and of its layers of communication."""
+"""The reports of a job's phases and of its layers of communication."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ _WAY = (Column("way", is_number=False, may_wrap=True), *map(Column, ("switches",
 
 
 def _courses(plan: PhasesPlan) -> Table:
-    """The best course, each phase in its own fastest layout, and those that stay in one."""
+    """Return a table of the best course, of each phase's fastest layout, and of courses with one layout."""
     rows = [("best", plan.best), ("each phase its own fastest", plan.greedy)]
     rows += [(f"stay in {one.choices[0].label}", one) for one in plan.statics]
     return Table(columns=_WAY, rows=[_course(name, one, plan.best.total_s) for name, one in rows])
@@ -141,11 +141,11 @@ def _course(name: str, course: Course, best_s: float) -> tuple[Cells, ...]:
 
 
 _LOOKS = ("forward", "weight", "optimizer", "communication")
-"""Fills of the phases, by turns: neighbours differ in both schemes."""
+"""Fills of the phases in turn; neighbours differ in light and in dark mode."""
 
 
 def _course_bars(plan: PhasesPlan) -> Stacks:
-    """The ways on one axis of time: a block for each phase, hatched where layouts change."""
+    """Return the courses as bars on one axis of time: a block for each phase, hatched where the layout is switched."""
     shown = [("best", plan.best)]
     shown += [("each fastest", plan.greedy)] if plan.greedy != plan.best else []
     staying = zip(("staying", "staying, 2nd"), plan.statics, strict=False)
@@ -192,7 +192,7 @@ def layers_report(found: SweepLayers, job: str = "", *, is_of_sweep: bool = Fals
 
 
 def _layers(title: str, report: LayerReport, value: str, counted_as: str) -> Section:
-    """Return a table with its picture; measurements are ink, and predictions are pencil."""
+    """Return a section with a table and a chart of the layers."""
     is_measured = counted_as == "trials"
     source: Source = "measured" if is_measured else "predicted"
     is_share = all(gain.value <= 1 for gain in report.gains)
@@ -220,14 +220,14 @@ def _layers(title: str, report: LayerReport, value: str, counted_as: str) -> Sec
 
 
 def _total(report: LayerReport) -> str:
-    """Describe the gain of all layers together."""
+    """Return a sentence on the gain of all layers together."""
     if not any(gain.changes for gain in report.gains):
         return "All together give nothing over strategy alone."
     return f"All together give {percent(report.total_gain)} more than strategy alone."
 
 
 def _layer_bars(report: LayerReport, *, is_measured: bool) -> Stacks:
-    """A bar for each layer: what the best reaches beside strategies alone, and what the layer adds."""
+    """Return a bar for each layer: the best layout so far relative to strategies alone, and what the layer adds."""
     first, before, rows = report.gains[0].value, 0.0, []
     for place, gain in enumerate(report.gains):
         reached = gain.value / first

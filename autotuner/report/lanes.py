@@ -1,7 +1,7 @@
-"""A step as lanes of blocks: what each rank does when, measured in thick blocks and predicted in thin ones.
+"""A step as one lane of blocks per rank: what the rank does when; measured blocks are thick, predicted ones thin.
 
-What repeats is folded at a zigzag; the scale is the same on both sides of it. Predicted blocks behind a fold are drawn
-from its end on, like the measured.
+Repeated stretches are folded at a zigzag; the scale is the same on both sides of it. Predicted blocks behind a fold
+start at its end, like the measured ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from autotuner.report.drawing import Scale, element, line, path, picture, stroke
 # Blocks of a kind are one path, so that hundreds of them weigh little.
 
 LEFT = 104.0
-"""Pixels beside lanes, for what each is."""
+"""Pixels to the left of the lanes, for their names."""
 
 KIND_CLASSES = {
     BlockKind.FORWARD: "forward",
@@ -35,7 +35,7 @@ KIND_CLASSES = {
     BlockKind.SYNC: "communication",
     BlockKind.OPTIMIZER: "optimizer",
 }
-"""Classes of the style sheet."""
+"""CSS class of each kind of block."""
 
 KIND_WORDS = {
     BlockKind.FORWARD: "forward",
@@ -49,13 +49,13 @@ KIND_WORDS = {
 """Words for each kind of block."""
 
 _NARROWEST = 0.35
-"""Pixels of the thinnest block."""
+"""Smallest width of a block in pixels."""
 
 _NARROWEST_GAP = 1.5
-"""Idle time of fewer pixels is left white: a hair between two blocks."""
+"""Idle time narrower than this number of pixels stays white, since it would look like a hair between two blocks."""
 
 _FILLS = {BlockKind.FORWARD: "on-forward", BlockKind.WEIGHT: "on-weight"}
-"""Classes of words on a block; on-backward on all others."""
+"""CSS class of the words on a block; on all other kinds it is ``on-backward``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,10 +165,10 @@ def _gaps(placed: Sequence[Placed], stretch: Stretch, edge: float) -> Iterator[t
     yield from zip(edges[::2], edges[1::2], strict=True)
 
 
-# The part of a picture's axis that is looked at.
+# The part of a picture's axis that is shown.
 
 _WINDOW_NARROWEST = 0.002
-"""Share of an axis below which looking closer shows single lines."""
+"""Smallest share of the axis that can be shown; closer views show only single lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,11 +246,11 @@ def between(low: float, high: float, start: float, end: float) -> Scale:
 
 
 WIDE = 1296
-"""Pixels of a whole page."""
+"""Width of a whole page in pixels."""
 
 _RIGHT, _TOP, _BOTTOM = 12.0, 26.0, 26.0
 _FOLD_GAP = 16.0
-"""Pixels that a fold takes."""
+"""Width of a fold in pixels."""
 
 _FEW_LANES = 6
 """Largest number of lanes that are drawn tall, with their idle time closely hatched."""
@@ -262,12 +262,12 @@ class Lanes(Drawing):
 
     main: StepTimeline
     thin: StepTimeline | None
-    """Predicted blocks under those of ``main``, on the same axis; None: none."""
+    """Predicted blocks below those of ``main``, on the same axis; None: no such blocks."""
     window: Window = WHOLE
     is_measured: bool
-    """``main`` was measured."""
+    """True if ``main`` was measured."""
     wide: int = WIDE
-    """Pixels."""
+    """Width of the picture in pixels."""
 
     @property
     def look(self) -> str:
@@ -298,10 +298,10 @@ class Lanes(Drawing):
         return picture(self.wide, lanes.height, parts, says)
 
 
-# ---------------------------------------------------------------- where things lie
+# ---------------------------------------------------------------- positions
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Axis:
-    """The stretches of both steps; each begins where the longer of the two before has ended."""
+    """The stretches of both steps on one axis; each begins where the longer of the two stretches before has ended."""
 
     of_main: tuple[Stretch, ...]
     of_thin: tuple[Stretch, ...]
@@ -326,7 +326,7 @@ class _Axis:
 
 
 def _shown(timeline: StepTimeline) -> list[tuple[float, float]]:
-    """The stretches between folds, in seconds."""
+    """Return the stretches between folds, as start and end in seconds."""
     edges = [0.0, *(edge for fold in timeline.folds for edge in (fold.start_s, fold.end_s)), timeline.step_s]
     return list(zip(edges[::2], edges[1::2], strict=True))
 
@@ -350,7 +350,7 @@ class _Rows:
 
     @property
     def hatch(self) -> float:
-        """Pixels between strokes."""
+        """Return the pixels between the strokes of the hatching."""
         return 6.0 if self.num_lanes <= _FEW_LANES else 12.0
 
     def y(self, number: int) -> float:
@@ -365,7 +365,7 @@ class _Rows:
         return self.bottom + _BOTTOM
 
 
-# ---------------------------------------------------------------- what is drawn there
+# ---------------------------------------------------------------- marks
 def _ticks(axis: _Axis, main: StepTimeline, lanes: _Rows) -> Iterator[Markup]:
     right = axis.right
     unit, factor = _unit(main.step_s)

@@ -1,4 +1,4 @@
-"""A layout as engineers read it: degrees as columns, every other choice as a chip."""
+"""A layout for engineers: degrees as columns, every other choice as a chip."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SCHEDULES = {
 }
 
 _FEWER = {"first_stage_less_layers": "first stage −{}", "last_stage_less_layers": "last stage −{}"}
-"""Layers that a stage has fewer than an even split gives it, in as few letters as tell it."""
+"""Short words for the layers that a stage has less than an even split would give it."""
 
 _SAID_APART = ("micro_batch_size", "pipeline_schedule", "shard_level", *_FEWER)
 
@@ -143,7 +143,7 @@ _AT_ZERO = {
     "first_stage_less_layers": "a first stage like the others",
     "last_stage_less_layers": "a last stage like the others",
 }
-"""Choices at 0, where a phrase of nothing would read oddly."""
+"""Words for these options at 0, for which their usual phrase would read oddly."""
 
 
 def choice_in_words(name: str, value: Value) -> str:

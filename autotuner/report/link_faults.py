@@ -1,4 +1,4 @@
-"""Links of a sweep that are slow or fail: a table, and a fault trace as a picture, a lane for each link."""
+"""Slow and failing links of a sweep: a table, and the fault trace as a picture with one lane for each link."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _pieces(trace: FaultTrace, link: LinkEnds) -> Iterator[tuple[LinkHealth, int
 
 
 def _piece(health: LinkHealth, left: float, right: float, y: float) -> Iterator[Markup]:
-    """A box; of a dead link hatched, so that it is told apart without its colour."""
+    """Draw one fault as a box; the box of a dead link is hatched, so that it can be recognised without its colour."""
     if health.is_dead:
         yield hatched(left, y, right - left, _LANE, "dead-link")
     else:

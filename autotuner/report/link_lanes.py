@@ -1,7 +1,7 @@
-"""The picture of one step several times on one axis of time: with nominal links, with a slow one, and as measured.
+"""A picture of one step several times on one axis of time: with nominal links, with a slow link, and as measured.
 
-What passes the slow hop is a slanted line from the rank that sends to the rank that receives; what is waited for stands
-out. The axis is straight, without folds, so that a longer step is as much wider.
+A message over the slow hop is a slanted line from the sender to the receiver, and waits for it stand out. The axis has
+no folds, so that a longer step is wider by the same factor.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BETWEEN = 14.0
 """Pixels between two steps."""
 
 _MOST_LANES = 12
-"""Maximum number of lanes. Of a deeper pipeline, the ranks around the slow hops and both ends are drawn."""
+"""Maximum number of lanes. Of a deeper pipeline, only the ranks around the slow hops and at both ends are drawn."""
 
 _TALL_LANES = 6
 """Largest number of lanes that are drawn tall."""
@@ -44,7 +44,7 @@ class LinkLanes(Drawing):
     found: LinkTimelines
     window: Window = WHOLE
     wide: int = WIDE
-    """Pixels."""
+    """Width of the picture in pixels."""
 
     @property
     def look(self) -> str:
@@ -71,16 +71,16 @@ class LinkLanes(Drawing):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Group:
-    """One step of the picture."""
+    """One drawing of the step in the picture."""
 
     name: str
     timeline: StepTimeline
     is_measured: bool = False
     marked: Sequence[SlowHop] = ()
-    """Slow hops, where they are slow in this step."""
+    """The hops that are slow in this drawing."""
     messages: Sequence[Message] = ()
     healthy_s: float | None = None
-    """End of the step with nominal links; None in the nominal step itself."""
+    """End of the step with nominal links in seconds; None in the drawing with nominal links."""
 
 
 def _groups(found: LinkTimelines) -> Iterator[_Group]:
@@ -109,14 +109,14 @@ def _when(found: LinkTimelines) -> str:
     return f"links from step {found.stretch.first_step} of the trace on"
 
 
-# ---------------------------------------------------------------- where things lie
+# ---------------------------------------------------------------- positions
 @dataclass(frozen=True, slots=True)
 class _Axis:
     scale: Scale
     right: float
 
     def stretches(self, timeline: StepTimeline) -> tuple[Stretch, ...]:
-        """Return the parts of a step that are shown between its folds."""
+        """Return the parts of a step between its folds."""
         edges = [0.0, *(edge for fold in timeline.folds for edge in (fold.start_s, fold.end_s)), timeline.step_s]
         return tuple(
             Stretch(start_s=a, end_s=b, scale=between(a, b, self.scale(a), self.scale(b)))
@@ -130,7 +130,7 @@ class _Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rows:
-    """Lanes of one step, from its top: ``tops`` by pipeline rank."""
+    """The lanes of one drawing of the step; ``tops`` is the top of each lane by pipeline rank."""
 
     tops: dict[int, float]
     tall: float
@@ -143,13 +143,13 @@ class _Rows:
         slow = {hop.ranks for hop in hops}
         tops, y = {}, _HEAD
         for rank, behind in pairwise((*ranks, None)):
-            assert rank is not None  # the last of the pairs alone has nothing behind it
+            assert rank is not None  # only the last pair has no second rank
             tops[rank] = y
             y += tall + (wide_gap if (rank, behind) in slow else gap)
         return cls(tops=tops, tall=tall, height=y - gap)
 
     def between(self, hop: SlowHop) -> float | None:
-        """The middle between both ranks of a hop; None where they are no neighbours in the picture."""
+        """Return the middle between both ranks of a hop; None if they are not neighbours in the picture."""
         first, second = hop.ranks
         if first not in self.tops or second not in self.tops or second != first + 1:
             return None
@@ -165,7 +165,7 @@ def _ranks_shown(found: LinkTimelines) -> list[int]:
     return sorted([rank for rank in wanted if rank in set(ranks)][:_MOST_LANES])
 
 
-# ---------------------------------------------------------------- what is drawn there
+# ---------------------------------------------------------------- marks
 def _ticks(axis: _Axis, bottom: float) -> Iterator[Markup]:
     _, unit = divisor(axis.scale.axis)
     for value, label in axis.scale.ticks(max(2, int((axis.scale.end - axis.scale.start) / 90))):
@@ -219,7 +219,7 @@ def _hop(hop: SlowHop, axis: _Axis, rows: _Rows, top: float) -> Iterator[Markup]
 
 
 def _slants(messages: Sequence[Message], axis: _Axis, rows: _Rows, top: float) -> Iterator[Markup]:
-    """Draw the messages, those in time first, so that late ones lie above them."""
+    """Draw the messages, late ones last, so that they lie above messages that are in time."""
     for message in sorted(messages, key=lambda one: one.is_late):
         if message.from_rank not in rows.tops or message.to_rank not in rows.tops:
             continue

@@ -1,4 +1,4 @@
-"""Links in words: their faults, and the findings of a running pipeline about them."""
+"""Links in words: their faults, and what a running pipeline reports about them."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def _parts(one: DeviceProfile) -> Iterator[Section]:
 
 
 def _core(one: DeviceProfile) -> Table:
-    """Return the time that a core spends on each micro-batch beside its products."""
+    """Return a table of the time that a core spends on each micro-batch outside matrix products."""
     assert one.core is not None, "the device is a CPU"
     parts = [("layer", one.core.layer), ("both ends of the model", one.core.ends)]
     parts += [(f"more, {_split(part)}", part.layer) for part in one.core.split]

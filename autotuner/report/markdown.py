@@ -23,10 +23,11 @@ from autotuner.report.terminal import every, line_of, text_of
 from autotuner.report.words import has_wide_interval, plain, sentence, with_group
 
 _MARKS = re.compile(r"([\\`*_{}\[\]<>#|~&!])")
-"""Characters that Markdown or the HTML in it would read as more than themselves."""
+"""Characters that have a meaning in Markdown or in HTML, and so must be escaped."""
 
 _REFERENCES = re.compile(r"([@#])(?=\w)")
-"""``@name`` and ``#1``, which GitHub and GitLab link after Markdown was read, and so behind a backslash, too."""
+"""``@name`` and ``#1``: GitHub and GitLab turn them into links after they read the Markdown, even behind a
+backslash."""
 
 _SIGNS = {
     **dict.fromkeys(("passed", "baseline_set"), "✅ "),
@@ -35,7 +36,7 @@ _SIGNS = {
     "failed": "❌ ",
     "running": "⏳ ",
 }
-"""Signs before a headline, which show the outcomes of many gates at a glance."""
+"""Signs before a headline, so that the outcomes of many gates can be seen at a glance."""
 
 
 def markdown(report: Report) -> str:
@@ -117,4 +118,4 @@ def _line(cells: Cells) -> str:
 
 def _plain(text: str) -> str:
     marked = _MARKS.sub(r"\\\1", " ".join(text.split()))
-    return _REFERENCES.sub(r"\1&#8203;", marked)  # a space without width: nobody is mentioned
+    return _REFERENCES.sub(r"\1&#8203;", marked)  # a space without width prevents the link

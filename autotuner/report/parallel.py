@@ -1,6 +1,6 @@
-"""Parallel coordinates: a line per trial through all its choices, with the scales that a brush reads.
+"""Parallel coordinates: one line per trial through all its choices, with scales that a brush script reads.
 
-A brush needs nothing but the picture: every axis says its scale (``data-low`` .. ``data-high`` from ``data-bottom`` to
+The brush needs only the picture: every axis states its scale (``data-low`` .. ``data-high`` from ``data-bottom`` to
 ``data-top``), and ``data-trials`` lists the trials of a path in the order of its pieces.
 """
 
@@ -31,8 +31,8 @@ from autotuner.report.drawing import (
 
 _WIDTH, _HEIGHT, _TOP, _BOTTOM, _LEFT, _RIGHT = 1296, 300, 50, 278, 84, 56
 _INSET, _SPREAD, _SHEETS, _CURVED, _LETTERS = 14, 16.0, 20, 200, 17
-"""Pixels beyond the last choice; over which lines through one choice are spread; paths that many lines share; lines up
-to which each is a curve; letters of a line of an axis's name."""
+"""Pixels beyond the last choice; pixels over which the lines through one choice are spread; number of paths that the
+lines share; largest number of lines that are drawn as curves; letters in one line of an axis's name."""
 
 
 def brushes(chart: Parallel) -> list[tuple[str, str, Sequence[str]]]:
@@ -58,7 +58,7 @@ class _Drawn:
         self.columns = [_Column.of(axis, _LEFT + apart * place) for place, axis in enumerate(chart.axes)]
 
     def parts(self) -> Iterator[Markup]:
-        """Yield lines from the slowest to the best, which is painted last, then the axes."""
+        """Yield the lines, the best last so that it lies on top, then the axes."""
         *others, best = sorted(range(len(self.dots)), key=lambda place: -self.dots[place].y)
         if len(others) > MANY:
             size, look = -(-len(others) // _SHEETS), "par dense" if len(others) > _CURVED else "par"
@@ -85,7 +85,7 @@ class _Drawn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Column:
-    """An axis in its place, and where each trial crosses it."""
+    """A drawn axis at its place, with the position at which each trial crosses it."""
 
     x: float
     crossed: Sequence[float]
@@ -99,7 +99,7 @@ class _Column:
                 last = max(1, len(axis.words) - 1)
                 y = Scale(Axis(title="", low=0.0, high=last), _BOTTOM - _INSET, _TOP + _INSET)
                 crossed = [y(code) for code in axis.codes]
-                gap = (_BOTTOM - _TOP - 2 * _INSET) / last  # lines are spread as far as the next choice leaves room
+                gap = (_BOTTOM - _TOP - 2 * _INSET) / last  # lines must not reach the next choice
                 marks = [text(x - 9, y(at) + 4, word, "halo ink-text", "end") for at, word in enumerate(axis.words)]
                 told = {"data_words": "|".join(axis.words), "data_low": "0", "data_high": str(last)}
                 drawn = _axis(axis.name, axis.label, x, y, marks, told)

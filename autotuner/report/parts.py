@@ -1,4 +1,4 @@
-"""Parts of a step and of a rank's memory in words: what they are called, what limits them, where they come from."""
+"""Parts of a step and of a rank's memory in words: their names, their limits and their sources."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ PART_WORDS: Mapping[str, str] = {
 """Words for each part of ``StepTime`` and ``Memory``, and for each factor of a calibration."""
 
 _WORTHWHILE = 0.01
-"""Share of the step from which on a part that moves, or recomputation, is worth saying."""
+"""Smallest share of the step that is mentioned for a part that changes, or for recomputation."""
 
 
 # ------------------------------------------------------------------ parts of a step
@@ -103,7 +103,7 @@ def part_limit(part: StepPart, step: StepParts, layout: Layout) -> str:
 
 
 def _kinds_of_work(predicted: StepTime, limit: Limit, layout: Layout) -> str:
-    """Return what computation is made of, the largest kind with its limit."""
+    """Return what the computation consists of, the largest kind first with its limit."""
     seconds = {name: float(getattr(predicted, name)) for name in COMPUTED}
     falling = sorted((name for name in COMPUTED if seconds[name] > 0), key=lambda name: -seconds[name])
     kinds = ", ".join(f"{PART_WORDS[name]} {percent(seconds[name] / sum(seconds.values()))}" for name in falling)
@@ -148,7 +148,7 @@ def moved_in_words(before: StepTime, after: StepTime) -> str:
     return " and ".join(texts) or "changes little"
 
 
-# ------------------------------------------------------------------ what limits them
+# ------------------------------------------------------------------ limits of parts
 def limit_in_words(limit: Limit, layout: Layout) -> str:
     """Describe what limits a part of a step, as a sentence without a full stop."""
     return _LIMITS[limit.part](limit, layout)
@@ -192,7 +192,7 @@ def _offload(limit: Limit, layout: Layout) -> str:
 
 
 def _over(limit: Limit) -> str:
-    """Return the slowest link inside the groups of an axis, and what limits them on a described network."""
+    """Return the slowest link inside the groups of an axis, and the part of a described network that limits it."""
     return limit.link if limit.link == limit.limiting_link else f"{limit.link}, limited by {limit.limiting_link}"
 
 
@@ -240,7 +240,7 @@ _SENT: Mapping[GradientSync, Callable[[Layout], str]] = {
     GradientSync.STRIDING: lambda x: f"one momentum element of {x.sync_sparsity}",
     GradientSync.DILOCO: lambda x: f"parameters, every {x.sync_period} steps,",
 }
-"""The data that each lossy exchange sends."""
+"""Words for the data that each lossy gradient exchange sends."""
 
 
 def _bubble(limit: Limit, layout: Layout) -> str:
@@ -314,7 +314,7 @@ def _states(layout: Layout, job: Job) -> str:
 
 
 def _remembers(layout: Layout, job: Job) -> tuple[str, str]:
-    """The optimizer, and what it and the exchange between replicas keep of each weight."""
+    """Return the name of the optimizer, and the values that it and the gradient exchange store for each weight."""
     if follows_signs(layout):
         return "sign descent", "an fp32 momentum"
     moments = f"two {job.workload.optimizer_state_precision} moments"

@@ -1,4 +1,4 @@
-"""The report of a plan: the cluster to take, those beside it, what more would buy, what to try first."""
+"""The report of a plan: the cluster to choose, the alternatives, the value of more time or money, and pilot sweeps."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from autotuner.search.planning.request import ChangePrices, Failures, Goal, Plan
 _S_PER_HOUR, _S_PER_DAY = 3600.0, 86_400.0
 
 MOST_ROWS = 12
-"""Clusters that a table shows beside those on the front."""
+"""Number of clusters in the table; clusters on the Pareto front are always shown."""
 
 _UNLIKELY = 0.05
-"""A chance that is called so."""
+"""Chance below which an outcome is called unlikely."""
 
 
 def plan_report(run: PlanRun, limit: int = MOST_ROWS) -> Report:
@@ -103,7 +103,7 @@ def _answer(request: PlanRequest, plan: Plan) -> Iterator[Cells]:
 
 
 _CLEAR = 0.5
-"""A cluster with a lower chance to be the best choice is likelier not to be it."""
+"""Chance to be the best choice from which a cluster is recommended without reservation."""
 
 
 def advice_in_words(cluster: str, chance_best: float) -> str:
@@ -139,11 +139,11 @@ def _deadline(seconds: float) -> str:
 
 # ------------------------------------------------------------------ clusters beside each other
 _STEPS = (1, 2, 5)
-"""Round values within a decade."""
+"""Factors of the round values in each power of ten."""
 
 
 def _front(candidates: Sequence[Candidate], goal: Goal) -> Iterator[Section]:
-    """Time against cost, both axes logarithmic; nothing where one cluster alone is compared, or none has a price."""
+    """Yield a chart of time against cost with logarithmic axes; nothing if fewer than two clusters have a price."""
     priced = [one for one in candidates if one.predicted.cost.median > 0]
     if len(priced) < 2:
         return
@@ -197,7 +197,7 @@ def _dot(one: Candidate, *, is_first: bool, is_named: bool) -> Dot:
 
 
 def _stroke(one: Candidate) -> Iterator[tuple[float, float]]:
-    """Yield both ends of the 80 % interval."""
+    """Yield both ends of the 80 % interval of a cluster's time and cost."""
     time_s, cost = one.predicted.time_s, one.predicted.cost
     factor = time_s.high / time_s.median
     yield time_s.median / factor, cost.median / factor
@@ -216,7 +216,7 @@ def _round_dollars(low: float, high: float) -> Iterator[tuple[float, str]]:
 
 
 def _candidates(plan: Plan, limit: int, *, has_limits: bool) -> Table:
-    """The front, and beside it what comes next by expected loss, up to so many rows."""
+    """Return a table of the first ``limit`` clusters by expected loss, and of all clusters on the Pareto front."""
     shown = (one for place, one in enumerate(plan.contenders) if place < limit or one.is_on_front)
     keeps = [Column("keeps limits")] if has_limits else []
     days = Scale(factor=_S_PER_DAY, unit="days", decimals=2)
@@ -265,7 +265,7 @@ def _notes(plan: Plan, limit: int) -> Lines:
     return Lines(items=(*notes, *([f"{'; '.join(said)}."] if said else [])), is_quiet=True)
 
 
-# ------------------------------------------------------------------ what else money buys
+# ------------------------------------------------------------------ effects of more time or money
 _UPGRADE = (
     Column("change", is_number=False),
     *map(Column, ("time\nsaved", "costs\nmore", "MFU,\npoints", "points per\n$1,000/h", "time per\n$1,000")),
@@ -273,7 +273,7 @@ _UPGRADE = (
 )
 
 _NOTHING = 0.005
-"""Threshold in hours, dollars and points below which a difference is a rounding error of a sum."""
+"""Hours, dollars or points below which a difference is only a rounding error."""
 
 
 def _upgrades(upgrades: Sequence[Upgrade]) -> Table:
@@ -319,7 +319,7 @@ _PILOT = (
 
 
 def _pilots(pilots: Sequence[PilotSweep]) -> Section:
-    """The small sweeps to run first, or why there are none."""
+    """Return a section on the small pilot sweeps to run first, or on why none is worth it."""
     note = "Small sweeps that make the choice better by more than they cost, each once those before it were run."
     none = "No small sweep is worth its cost: whatever it said, the choice would hardly change."
     table = Table(
@@ -342,7 +342,7 @@ def _cells_of_pilot(one: PilotSweep) -> tuple[Cells, ...]:
     )
 
 
-# ------------------------------------------------------------------ what it rests on
+# ------------------------------------------------------------------ basis of the plan
 _PRICE = (
     Column("accelerator", is_number=False),
     Column("per hour"),

@@ -39,20 +39,20 @@ _PARTS = {
     "bubble": ("bubble_s",),
     "optimizer": ("optimizer_s",),
 }
-"""Short words for the parts of a step: computation, exposed communication by axis, idle time, optimizer."""
+"""Short names for groups of a step's parts: computation, exposed communication by axis, idle time, optimizer."""
 
 _LEAST_SHARE = 0.01
-"""Share of a step below which a part is not named."""
+"""Smallest share of a step from which a part is named."""
 
 _MOST_NAMED = 5
-"""Options that one line names; ``explain`` has them all."""
+"""Maximum number of options that a line names; ``explain`` shows all of them."""
 
 _NOT_EQUIVALENT: Mapping[str, str] = {
     "precision": "multiplies in fewer bits",
     "gradient_sync": "exchanges less than the whole gradients",
     "gradient_clip": "clips gradients before they are whole",
 }
-"""Effect of each option that may make a layout not numerically equivalent."""
+"""Effect of each option that can make a layout not numerically equivalent."""
 
 _STEP, _MEMORY, _FITS = Column("step"), Column("memory"), Column("fits")
 _PARTS_OF_STEP = Column("time goes to", is_number=False, may_wrap=True)
@@ -137,7 +137,7 @@ def _fit(one: PredictedLayout) -> Quantity:
 
 
 def _shares(one: PredictedLayout) -> str:
-    """``compute 76 %, tp 23 %``: what takes 1 % of the step or more, in the order of the parts."""
+    """Return the parts that take at least 1 % of the step, in their order: ``compute 76 %, tp 23 %``."""
     parts: StepTime = one.prediction.step_time
     shares = {
         word: sum(getattr(parts, name) for name in names) / one.prediction.step_time_s for word, names in _PARTS.items()
@@ -160,7 +160,7 @@ def _notes(found: PredictionTable, objective: Objective | None) -> Lines:
 
 
 def _beyond(found: PredictionTable) -> Iterator[str]:
-    """Yield notes that no row shows: options that are not numerically equivalent, and unsearched options."""
+    """Yield notes on options that are not numerically equivalent, and on options that were not searched."""
     marks = []
     if changing := [one.layout for one in found.items if one.changes_mathematics]:
         how = [said for name, said in _NOT_EQUIVALENT.items() if any(_changes(name, layout) for layout in changing)]
@@ -185,7 +185,7 @@ def _changes(name: str, layout: Layout) -> bool:
 
 
 def _today(found: PredictionTable) -> Iterator[str]:
-    """Yield the gain of the best layouts over the one that runs today, or why that cannot run here."""
+    """Yield the gain of the best layouts over the present layout, or the reason why that cannot run here."""
     current = found.current
     if current is None:
         return
@@ -215,9 +215,9 @@ def _reason(reason: Reason) -> str:
     return f"{reason.field}: {reason.message}{nearest}"
 
 
-# ------------------------------------------------------------------ in its place
+# ------------------------------------------------------------------ instead of the table
 def _missing(shortfall: Shortfall) -> Iterator[str]:
-    """Yield lines on the missing memory, on the changes that would help, and on the smallest cluster that fits."""
+    """Yield lines on the missing memory, on changes that would help, and on the smallest cluster that fits."""
     nearest = shortfall.nearest.label
     yield f"nothing fits: the nearest layout lacks {format_bytes(shortfall.missing_bytes)} ({nearest})"
     yield from map(_remedy, shortfall.remedies)
@@ -250,7 +250,7 @@ def _remedy(remedy: Remedy) -> str:
 
 
 def _met(one: PredictedLayout) -> str:
-    """A layout with what it is predicted to reach: ``fsdp8 mb1 offload (104 ktoken/s ± 11 %, fits 97 %)``."""
+    """Return a layout with its predicted rate and its fit: ``fsdp8 mb1 offload (104 ktoken/s ± 11 %, fits 97 %)``."""
     rate = with_interval(one.prediction.tokens_per_s, one.prediction.relative_error, _token_rate)
     return f"{one.label} ({rate}, fits {likely(one.prediction.fit_probability)})"
 

@@ -1,6 +1,6 @@
-"""The groups of a rank: ranks on the nodes of a cluster, those lit that it communicates with, and what it sends.
+"""The communication groups of a rank: a picture that lights the ranks it communicates with, and a table of its traffic.
 
-Each rank is a link that lights its own.
+Each rank is a link to the same page for that rank.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ GROUP_CLASSES = {
     "data": "optimizer",
     "expert": "other",
 }
-"""Colours of lit ranks, those of parts of a step; expert ranks lie among those of the other groups and are told in the
-table alone."""
+"""CSS class by group of the ranks that communicate with this one. Expert groups lie inside the other groups, so only
+the table shows them."""
 
 MOST_NODES = 16
-"""Nodes that a picture shows: of more, the first of those that hold a rank of the groups."""
+"""Maximum number of nodes in the picture; of more, the first nodes with a rank of the groups are shown."""
 
 _BRIGHT = ("communication", "optimizer")
 _LIT = ("tensor", "context", "pipeline", "data")
@@ -44,7 +44,7 @@ class RankGrid(Drawing):
 
     groups: RankGroups
     address: Callable[[int], str]
-    """A function that returns the address of the same page for another rank."""
+    """Function that returns the address of this page for another rank."""
 
     @property
     def look(self) -> str:
@@ -81,18 +81,18 @@ def shown_nodes(groups: RankGroups) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Grid:
-    """The grid of nodes and of the ranks within them."""
+    """The positions of nodes, and of ranks inside the nodes."""
 
     columns: int
-    """Nodes beside each other; pipeline ranks, where each has whole nodes."""
+    """Number of nodes side by side; if pipeline ranks have whole nodes, the number of pipeline ranks."""
     by_stage: bool
-    """Columns are pipeline ranks."""
+    """True if each column is a pipeline rank."""
     across: int
-    """Ranks beside each other in a node."""
+    """Number of ranks side by side in a node."""
     down: int
-    """Rows of ranks in a node."""
+    """Number of rows of ranks in a node."""
     num_nodes: int
-    """Shown."""
+    """Number of nodes shown."""
 
     @classmethod
     def of(cls, groups: RankGroups, nodes: Sequence[int]) -> _Grid:
@@ -135,7 +135,7 @@ class _Grid:
         return self.top + self.rows * (self.node_height + _BETWEEN) - _BETWEEN + 4
 
     def place(self, number: int) -> tuple[float, float]:
-        """Upper left corner of a node; those of a pipeline rank lie under each other."""
+        """Return the upper left corner of a node; nodes of the same pipeline rank stand below each other."""
         if self.by_stage:
             column, row = divmod(number, self.rows)
         else:
@@ -152,7 +152,10 @@ def _stages(grid: _Grid, groups: RankGroups) -> Iterator[Markup]:
 
 
 def _lit(groups: RankGroups) -> dict[int, str]:
-    """Class by rank; where a rank shares several groups with this one, that of the innermost."""
+    """Return the CSS class of each rank that communicates with this one.
+
+    A rank that shares several groups with it gets the class of the innermost group.
+    """
     found: dict[int, str] = {}
     for group in groups.groups:
         if group.axis in _LIT:
@@ -188,7 +191,7 @@ def _ranks(
 
 # ------------------------------------------------------------------ the section
 _MANY = 8
-"""Ranks of a group that are told one by one; of more, the first and the last."""
+"""Largest number of ranks of a group that are all listed; of more, only the first and the last are."""
 
 
 def ranks_section(groups: RankGroups, address: Callable[[int], str]) -> Section:
@@ -239,7 +242,7 @@ def _row(group: RankGroup, groups: RankGroups) -> tuple[Cells, ...]:
 
 
 def _ranks_in_words(ranks: Sequence[int]) -> str:
-    """Return ``20 21 22 23``, or ``0 64 … 448`` with how many there are."""
+    """Return ranks as text: ``20 21 22 23``, or ``0 64 … 448`` with their number."""
     if len(ranks) <= _MANY:
         return " ".join(map(str, ranks))
     return f"{ranks[0]} {ranks[1]} … {ranks[-1]} ({len(ranks)})"

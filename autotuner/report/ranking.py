@@ -1,7 +1,7 @@
-"""The ranking of a sweep: its trials, the best first, or layouts that no trial tried, as a table that sorts.
+"""The ranking of a sweep as a sortable table: its trials, the best first, or layouts that no trial has tried.
 
-A page shows some rows of it, with pictures and the degrees of layouts as columns; a terminal and Markdown show all of
-them, with layouts in words.
+A page shows some rows, with pictures and with the degrees of layouts as columns. A terminal and Markdown show all rows,
+with layouts in words.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ from autotuner.search.results.trial_table import COLUMNS, TableRow
 from autotuner.search.results.trial_table import Column as Data
 
 PAGE_SIZE = 50
-"""Rows on a page."""
+"""Number of rows on a page."""
 
 _DEGREES = ("tp", "pp", "dp", "cp", "ep", "mb")
 _MAIN = ("value", "robust_mfu", "mfu")
-"""Columns that the table is about."""
+"""Main columns of the table."""
 
 _MINOR = ("price_per_million_tokens", "time_to_loss_s")
-"""Columns that a phone and a narrow terminal leave out, unless somebody chose them."""
+"""Columns that a phone and a narrow terminal leave out, unless the user chose them."""
 
 _TOLD = ("step_time_s", "probability_best")
-"""Columns that a page leaves out by default: it shows rates, and marks ties."""
+"""Columns that a page leaves out by default, because it shows rates and marks ties."""
 
 _WITH_INTERVAL = ("robust_mfu", "predicted_robust_mfu", "mfu", "predicted_mfu", "step_time_s", "predicted_step_time_s")
-"""The interval of a rate would be that of the MFU again."""
+"""Columns with an interval. Rates have none, because it would equal the relative interval of the MFU."""
 
 _DRAWN = (("mfu", "predicted_mfu"), ("peak_bytes", "predicted_peak_bytes"))
-"""Columns of which the first that is shown has a picture beside it."""
+"""Groups of columns; the first shown column of each group has a picture beside it."""
 
 _IF_KNOWN = ("ep", "cp", *_MINOR, "mfu", "peak_bytes", "rank", "trial", "probability_best")
-"""Columns that are left out, unless somebody chose them, where they say the same of all rows or nothing."""
+"""Columns that are left out, unless the user chose them, if all rows have the same value or none."""
 
 _UNITS: Mapping[str, Unit] = {"share": "share", "s": "s", "bytes": "bytes", "per_s": "tokens/s", "dollars": "$"}
 _CHANCES = ("fit_probability", "probability_best")
@@ -74,7 +74,7 @@ _COUNTED = {
     Metric.SIMPLICITY: "complexity",
     Metric.ROBUSTNESS: "robustness",
 }
-"""The column that says a metric; MFU has one in every ranking."""
+"""Column that shows a metric; MFU is not listed because every ranking has it."""
 
 _SORTS = ("mfu", "predicted_mfu", "tokens_per_s", "peak_bytes", "price_per_million_tokens", "probability_best")
 
@@ -86,11 +86,11 @@ class Asked:
     query: TableQuery = field(default_factory=TableQuery)
     are_columns_chosen: bool = False
     is_untried: bool = False
-    """True if the page shows layouts that no trial tried."""
+    """True if the page shows layouts that no trial has tried."""
     page: int | None = None
     """Number of the page, from 1; a number past the last page means the last page. None: all rows."""
     address: Link = field(default_factory=lambda: Link("", "sweeps"))
-    """The page, with all that it was asked for."""
+    """Address of the page with all its parameters."""
 
     def to(self, **changes: str | int) -> Link:
         """Return a link to the same page with some query parameters replaced; an empty text removes a parameter."""
@@ -108,23 +108,23 @@ class Ranking:
     glyphs: Sequence[tuple[Glyph, str]]
     """Each kind of mark with its meaning."""
     shared: Sequence[str]
-    """Choices that all rows shown have, to be said once."""
+    """Choices that all shown rows share; they are said once above the table."""
     first: int
-    """Place of the first row shown, from 1."""
+    """Position of the first shown row, counted from 1."""
     total: int
-    """Rows that meet the conditions."""
+    """Number of rows that meet the filters."""
     num_rows: int
-    """Rows without conditions."""
+    """Number of rows without filters."""
     columns: Sequence[tuple[Data, bool, bool]]
-    """Every column, with flags: it is shown; it is shown by default."""
+    """Every column with two flags: whether it is shown, and whether it is shown by default."""
     sorts: Sequence[tuple[str, str, bool]]
-    """Orders to choose from: what an address says, words, whether it is this one."""
+    """Orders to choose from, each with its value in the address, its words, and whether it is the present order."""
     filters: Sequence[tuple[str, Link, int]]
-    """Each condition, the page without it, and the number of rows of that page."""
+    """The filters, each with a link to the page without it and the number of rows of that page."""
     previous: Link | None
     next: Link | None
     other: Link | None
-    """The rows of the other kind; None where there are none."""
+    """Link to the other kind of rows (tried or untried layouts); None if there are none."""
 
 
 def ranking_report(request: SweepRequest, rows: Sequence[TableRow], source: Source) -> Report:
@@ -195,9 +195,9 @@ def value_unit(objective: Objective) -> Unit:
 def _usual(request: SweepRequest, rows: Sequence[TableRow], *, is_untried: bool) -> list[Data]:
     """Return the columns that are shown by default.
 
-    Where more than speed counts, the value stands first, and rate and price make room for what counts. Under a fault
-    trace the robust MFU stands before the healthy one. The time to a loss stands behind the MFU where something was
-    ranked that is not numerically equivalent.
+    If the objective is not speed alone, its value comes first, and the columns of its parts replace rate and price.
+    With a fault trace, the robust MFU comes before the MFU without faults. If a ranked layout is not numerically
+    equivalent, the time to a loss follows the MFU.
     """
     objective = request.objective
     counted = [_COUNTED[metric] for metric in objective.metrics if metric in _COUNTED]
@@ -223,7 +223,7 @@ def _says_something(one: Data, rows: Sequence[TableRow]) -> bool:
 
 
 def _sorts(query: TableQuery, request: SweepRequest) -> Iterator[tuple[str, str, bool]]:
-    """Yield the orders that a list offers: a figure with its best end first, a degree with its least."""
+    """Yield the orders that a list offers; figures have their best end first, degrees their lowest."""
     value = () if request.objective.is_speed else ("value",)
     robust = ("robust_mfu", "predicted_robust_mfu") if request.fault_trace is not None else ()
     for one in (COLUMNS[name] for name in (*value, *robust, *_SORTS, *_DEGREES, "trial")):
@@ -241,7 +241,10 @@ def _filters(asked: Asked, rows: Sequence[TableRow]) -> Iterator[tuple[str, Link
 
 # ---------------------------------------------------------------- the table
 class _Rows:
-    """The table of some rows: all rows share the digits of a column, those shown share the axes of pictures."""
+    """The table of the shown rows.
+
+    All rows of the ranking share the digits of a column; shown rows share picture axes.
+    """
 
     def __init__(
         self,
@@ -270,12 +273,12 @@ class _Rows:
 
     @property
     def limit(self) -> str:
-        """Memory limit of a rank, if pictures show it; else empty."""
+        """Return the memory limit of a rank if pictures show it; else empty."""
         return number(self._limit_bytes, "bytes") if len(self._drawn) > 1 else ""
 
     @property
     def table(self) -> Table:
-        """The table; its heads sort."""
+        """Return the table; its column heads are links that sort it."""
         fields = [*self._fields()]
         is_closer = [Column("", look="trial", is_action=True)] * (self._explored is not None and self._asked.is_untried)
         ranks = [row.rank for row in self._shown]
@@ -294,7 +297,7 @@ class _Rows:
         )
 
     def _fields(self) -> Iterator[tuple[Column, Callable[[TableRow], Cells]]]:
-        """Yield the rank and the degrees, the layout in chips and in words, then all else with its pictures."""
+        """Yield each column of the table with the function that makes its cells."""
         first = [one for one in self._columns if one.name in ("rank", *_DEGREES)]
         for one in first:
             yield self._head(one), lambda row, one=one: self._cell(one, row)  # type: ignore[misc]
@@ -398,7 +401,7 @@ def _remarks_of(trial: Trial) -> Iterator[Chip]:
 
 
 def _source(one: Data, row: TableRow) -> Source | None:
-    """Return what a figure is called; None of what is no result, such as a share of padding."""
+    """Return the source of a figure; None for figures that are no result, such as the share of padding."""
     if one.name.startswith("predicted") or (row.trial is None and one.name != "price_per_million_tokens"):
         return "predicted"
     return row.source if one.unit in ("share", "s", "per_s", "value") else None
@@ -420,7 +423,7 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-# ---------------------------------------------------------------- what it says
+# ---------------------------------------------------------------- notes
 _CAPTIONS: Mapping[str, str] = {
     "predicted": "Predicted, never tried; ± is the 80 % interval.",
     "estimated": "Estimated from trials on fewer ranks, never measured at this size; ± is the 80 % interval, of what "
@@ -454,7 +457,7 @@ def _glyphs(shown: Sequence[TableRow], source: Source, limit: str, *, is_untried
 
 
 def _notes(shown: Sequence[TableRow], rows: Sequence[TableRow]) -> Iterator[str]:
-    """Yield what a reader should know about how the numbers came about."""
+    """Yield notes on how the numbers were obtained."""
     found = [ran for row in rows if row.trial is not None and (ran := row.trial.ran_measurement) is not None]
     yield from _of_measurements(found)
     num_ungated = sum(not row.layout.is_equivalent and row.trial.gate is None for row in rows if row.trial is not None)

@@ -1,4 +1,4 @@
-"""A report: what one result says to people, once, for terminals, pages and Markdown.
+"""A report: the content of one result, described once for terminals, pages and Markdown.
 
 A report holds values with their units, not text: a renderer writes ``Quantity(0.413, "share")`` as ``41.3 %``. One
 function for each type of result makes its report, and ``terminal``, ``html`` and ``markdown`` render it.
@@ -26,16 +26,16 @@ class Quantity:
     """A number with its unit, its interval, and its source (measured, simulated, estimated or predicted)."""
 
     value: float | None
-    """Value in the base unit: seconds, bytes, 0..1. None: not known, written as a dash."""
+    """Value in the base unit (seconds, bytes, or 0..1 for a share). None: unknown, written as a dash."""
     unit: Unit
     low: float | None = None
     high: float | None = None
-    """Ends of the interval; None: not known."""
+    """``low`` and ``high`` are the ends of the interval; None: not known."""
     source: Source | None = None
     is_exact: bool = False
-    """Write every digit that a comparison needs: ``1,004 tokens/s``."""
+    """True if all digits that a comparison needs are written: ``1,004 tokens/s``."""
     beside: str = ""
-    """Words behind the number and its interval, in small letters: ``of 85.5 GB``."""
+    """Words after the number and its interval, in small letters: ``of 85.5 GB``."""
 
 
 def measured(
@@ -92,7 +92,7 @@ class State:
 
     word: str
     look: str = ""
-    """The state in whose colours it is shown; empty: its own."""
+    """State whose colours are used; empty: those of this state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +102,17 @@ class Link:
     words: str
     kind: str
     id: str = ""
-    """Id of the object; empty: the link leads to all of the kind."""
+    """Id of the object; empty: the link leads to the list of this kind of object."""
     key: str = ""
-    """Id of the link itself, by which a page finds the focus again after it is drawn anew."""
+    """Id of the link element, by which a page restores the focus after it was drawn again."""
     query: Mapping[str, str | int] = field(default_factory=dict)
     """Query parameters of the page: ``{"state": "dead"}``."""
     part: str = ""
-    """Key of the section that it leads to; empty: the page."""
+    """Key of the section to which the link leads; empty: the whole page."""
     says: str = ""
-    """Text for a pointer."""
+    """Text of the tooltip."""
     swaps: str = ""
-    """Piece of the page that a script replaces where it is followed; empty: it leads to a page."""
+    """Id of the part of the page that a script replaces when the link is followed; empty: the link opens a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class Button:
     path: str
     """Path that the button posts to: ``tokens/k3v7q2mxn5/revoke``."""
     says: str
-    """Text for screen readers, whose users do not see the row."""
+    """Text for screen readers, whose users do not see the row of the button."""
 
 
 Cell: TypeAlias = (
@@ -191,7 +191,7 @@ Cell: TypeAlias = (
     | None
 )
 Cells: TypeAlias = Cell | tuple[Cell, ...]
-"""A cell, or several, which stand under each other on a page and beside each other in a terminal."""
+"""One cell, or several cells, which stand below each other on a page and side by side in a terminal."""
 
 
 # ------------------------------------------------------------------ blocks
@@ -202,7 +202,7 @@ class Figure:
     name: str
     value: Cells
     is_first: bool = False
-    """The figure that matters most; a page shows it large, and those beside it larger than others."""
+    """True for the most important figure; a page shows it large, and the figures beside it larger than usual."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,29 +212,30 @@ class Column:
     name: str
     """Head of the column."""
     is_number: bool = True
-    """Set flush right."""
+    """True if the column is aligned to the right."""
     may_wrap: bool = False
-    """Gives way where there is little room; a number is never cut."""
+    """True if the column may become narrower when space is short; numbers are never cut."""
     is_minor: bool = False
     """True for a column that a phone leaves out."""
     scale: Scale | None = None
-    """Unit, which the head names, and number of digits of all numbers of the column; None: each number has its own."""
+    """Unit and number of digits of all numbers in the column, shown in the head; None: each number has its own."""
     group: str = ""
-    """Head above this column and its neighbours of the same group; a table with groups is as wide as its cells."""
+    """Head above this column and its neighbours in the same group; a table with groups is only as wide as its cells."""
     is_long: bool = False
-    """A page leaves it out, since it would leave no room for the others."""
+    """True if a page leaves the column out, because it would leave no room for the others."""
     is_drawn: bool = False
     """True if the cells are pictures of a neighbour's numbers; a terminal leaves them out."""
     sort: Link | None = None
     """Link to the same page sorted by this column; None: the column cannot be sorted."""
     order: Literal["", "ascending", "descending"] = ""
-    """Order of the table by this column at present."""
+    """Present order of the table by this column; empty if it is sorted by another one."""
     axis: RangeAxis | None = None
-    """Axis that the column's pictures share; its marks stand in the head."""
+    """Axis that the pictures of the column share; the head shows its marks."""
     is_action: bool = False
     """True if the cells are buttons; a terminal leaves them out."""
     look: Literal["", "main", "rank", "trial", "degree", "choices"] = ""
-    """Degrees and choices are parts of a layout, which a terminal writes in words; the main columns stand out."""
+    """Role of the column: main columns stand out; degrees and choices are parts of a layout, which a terminal shows as
+    text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,15 +250,14 @@ class Table:
     name: str = ""
     """Name of the table's content for screen readers; empty: the title of its section."""
     is_compact: bool = False
-    """True for low rows, which remain rows on a phone. A row whose first cell is ``Strong`` is the sum of the
-    others."""
+    """True if rows are low, also on a phone. A row whose first cell is ``Strong`` is the sum of the others."""
     look: Literal["", "ranking", "untried"] = ""
     trials: Sequence[int | None] = ()
-    """Number of the trial of each row, by which a brush finds it."""
+    """Trial number of each row, by which a brush finds the row."""
     best_row: int | None = None
-    """The row that stands out."""
+    """Index of the row that stands out; None: no row does."""
     source: Source | None = None
-    """Source of the numbers that the caption names, so that the cells do not repeat it."""
+    """Source of all numbers, which the caption names, so that the cells do not repeat it."""
 
     @property
     def told(self) -> Sequence[tuple[int, Column]]:
@@ -274,10 +274,10 @@ class Lines:
     """Statements, each on its own line; quiet ones explain the block above them."""
 
     items: Sequence[Cells]
-    """Cells of one statement stand behind each other."""
+    """The statements; the cells of one statement stand one after the other."""
     is_quiet: bool = False
     is_list: bool = True
-    """Statements are items of a list; else paragraphs."""
+    """True if the statements are items of a list; else they are paragraphs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,9 +286,9 @@ class Code:
 
     text: str
     name: str = ""
-    """Name of the file, or what else it is; empty: it needs none."""
+    """Name of the file, or a title for the text; empty: no name is shown."""
     id: str = ""
-    """Id of a text that is read rather than copied, such as a log."""
+    """Id of a text that people read but do not copy, such as a log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +299,7 @@ class Notice:
     look: Literal["", "good", "warn", "bad"] = ""
     title: str = ""
     more: Sequence[Cells] = ()
-    """Further statements, each on a line of its own."""
+    """Further statements, each on its own line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,7 +307,7 @@ class Folded:
     """Blocks that a page hides until a reader opens them; a terminal shows them below their summary."""
 
     summary: Cells
-    """Cells stand behind each other."""
+    """Text that stays visible; its cells stand one after the other."""
     blocks: Sequence[Block]
     id: str = ""
     is_open: bool = False
@@ -318,9 +318,9 @@ class Calendar:
     """A word for each day, such as the verdicts of nightly runs; a page draws weeks, and a terminal leaves it out."""
 
     days: Sequence[tuple[float, str, Link | None]]
-    """Days in epoch seconds, each with its word and its link."""
+    """Days as epoch seconds, each with a word and a link."""
     words: Sequence[str]
-    """All possible words, for the key."""
+    """All words that a day can have, for the key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,9 +328,9 @@ class Matrix:
     """A table with a cell for each pair of ends of links (nodes or accelerators, numbered from 0)."""
 
     cells: Sequence[Sequence[Cell]]
-    """Rows of as many cells."""
+    """Rows of cells; all rows have the same length."""
     bad: Collection[tuple[int, int]] = ()
-    """Rows and columns of the cells that are not as they should be."""
+    """Row and column of each cell that shows a problem."""
     caption: str = ""
 
 
@@ -341,7 +341,7 @@ class Choices:
     name: str
     """Name of the choice."""
     links: Sequence[tuple[Link, bool]]
-    """Links to the filters, each with True for the present one."""
+    """Links to the possible filters, each with True if it is the present one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,7 +370,7 @@ class Pager:
 
 
 Picture = Calendar | Matrix | Chart | Choices | Pager
-"""Blocks that terminals and Markdown leave out; the numbers of pictures stand beside them as text, too."""
+"""Blocks that terminals and Markdown leave out, because the numbers of pictures also stand beside them as text."""
 
 Block: TypeAlias = "Sequence[Figure] | Table | Lines | Code | Notice | Folded | Picture"
 
@@ -382,15 +382,15 @@ class Section:
     title: str = ""
     blocks: Sequence[Block]
     note: str = ""
-    """Information that a reader needs to understand the blocks; it stands below the title."""
+    """Text below the title that a reader needs in order to understand the blocks."""
     id: str = ""
-    """Id of its heading on a page; empty: made of the title."""
+    """Id of the heading on a page; empty: derived from the title."""
     glyphs: Sequence[tuple[Glyph, str]] = ()
     """Each kind of mark in the section's pictures with its meaning."""
     is_silent: bool = False
-    """True if the title is for screen readers alone."""
+    """True if only screen readers get the title."""
     is_half: bool = False
-    """True if the section stands beside the half section before or after it, if a page has room."""
+    """True if the section stands side by side with its neighbour when a page has room."""
 
     @property
     def key(self) -> str:
@@ -405,9 +405,9 @@ class Report:
     headline: str
     state: State | None = None
     facts: Sequence[Cell] = ()
-    """A line of facts below the headline."""
+    """Facts that are shown on one line below the headline."""
     sections: Sequence[Section]
 
     def __getitem__(self, key: str) -> Section | None:
-        """Return a section by its key; None where the report has none, since there is nothing to say."""
+        """Return the section with this key; None if the report has no such section."""
         return next((one for one in self.sections if one.key == key), None)

@@ -1,4 +1,4 @@
-"""The reports of retunes: all of them, one with its trend and its runs, and how a run ended."""
+"""The reports of scheduled retunings: the list, one with its trend and its runs, and how a run ended."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ _TRIGGERS = {
 """Reasons why a run began."""
 
 _MOST_POINTS = 90
-"""Runs that the trend shows: a quarter of nights."""
+"""Maximum number of runs in the trend: three months of nightly runs."""
 
 _NIGHTS_S = 13 * 7 * 86_400.0
-"""Period that the calendar shows before the newest run, in seconds."""
+"""Seconds that the calendar shows before the newest run: 13 weeks."""
 
 _MOST_LABELS = 6
 _FEWEST_PLACES = 6
-"""A few runs stand beside each other as those of many nights would, not far apart."""
+"""Minimum number of places on the axis, so that a few runs do not stand far apart."""
 
 _VERDICTS = ("unchanged", "better_found", "regression", "could_not_run", "skipped")
 
 
-# ------------------------------------------------------------------ all of them
+# ------------------------------------------------------------------ the list of retunings
 def retunes_report(retunes: Sequence[Retune], server: str = "") -> Report:
     """Return the report of all retunes by name: when each is due, its layout in use, and how its last run ended.
 
@@ -106,7 +106,7 @@ def _cells_of(retune: Retune) -> tuple[Cells, ...]:
     )
 
 
-# ------------------------------------------------------------------ one of them
+# ------------------------------------------------------------------ one retuning
 def retune_report(
     retune: Retune,
     runs: Sequence[RetuneRun] | None = None,
@@ -211,7 +211,7 @@ def _said(run: RetuneRun, time_zone: str) -> Iterator[str]:
 
 # ------------------------------------------------------------------ its trend
 def _chart(points: Sequence[TrendPoint], source: Source) -> Plot:
-    """Return what the layout in use reached run by run, over the band in which noise alone lies."""
+    """Return a chart of the present layout's rate run by run, above the band within which changes are only noise."""
     shown = list(enumerate(points[-_MOST_POINTS:], 1))
     known = ((one.lowest, one.highest, one.band_low, one.band_high) for _, one in shown)
     ends = [rate for rates in known for rate in rates if rate]
@@ -257,7 +257,7 @@ def _dot(place: int, one: TrendPoint, source: Source) -> Dot:
 
 
 def _labels(points: Sequence[tuple[int, TrendPoint]]) -> tuple[tuple[float, str], ...]:
-    """Return the days of some runs, or their times where all are of one day; the newest run has one."""
+    """Return labels with the day of some runs, always of the newest; with their time if all runs are of one day."""
     every = math.ceil(len(points) / _MOST_LABELS)
     moments = [(place, datetime.fromtimestamp(one.at, UTC)) for place, one in points]
     is_one_day = len({moment.date() for _, moment in moments}) == 1

@@ -1,4 +1,4 @@
-"""Numbers of one column: one unit and one number of digits for all of them."""
+"""Numbers of one column, written with the same unit and the same number of digits."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Scale:
     """The unit and the number of digits that all numbers of a column share."""
 
     factor: float
-    """Value of one unit in the base unit."""
+    """Value of one unit, in the base unit."""
     unit: str
-    """Name of the unit in the head of the column: ``ms``."""
+    """Name of the unit for the head of the column: ``ms``."""
     decimals: int
-    """Digits behind the point."""
+    """Number of digits after the decimal point."""
 
     @classmethod
     def around(cls, unit: str, values: Iterable[float | None], *, are_parts: bool = False) -> Scale:
@@ -48,7 +48,10 @@ class Scale:
         return cls(factor=factor, unit=name, decimals=digits)
 
     def __call__(self, value: float, *, is_signed: bool = False) -> str:
-        """Return a number without its unit: ``42.10``, or ``+0.48``; one that rounds to nothing has no sign."""
+        """Return a number without its unit: ``42.10``, or ``+0.48`` with a sign.
+
+        A number that rounds to zero gets no sign.
+        """
         digits = f"{abs(value) / self.factor:,.{self.decimals}f}"
         if not any(digit in "123456789" for digit in digits):
             return digits

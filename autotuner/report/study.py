@@ -1,4 +1,4 @@
-"""The reports of optimizer studies: all of them, and one with its curves, its front and its candidates."""
+"""The reports of optimizer studies: the list, and one study with its loss curves, Pareto front and candidates."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ _MOST_POINTS = 160
 """Maximum number of points of a curve; a picture has no room for more."""
 
 _WIDE, _HIGH = 632, 270
-"""Pixels of a picture; two stand side by side."""
+"""Width and height of a picture in pixels; two pictures stand side by side."""
 
 
-# ------------------------------------------------------------------ all of them
+# ------------------------------------------------------------------ the list of studies
 def studies_report(studies: Sequence[StudyRun], total: int, server: str = "", pager: Pager | None = None) -> Report:
     """Return the report of optimizer studies, newest first.
 
@@ -91,7 +91,7 @@ def _cells_of(study: StudyRun) -> Iterator[Cells]:
     yield (Moment(study.created_at), Quiet(f"by {study.created_by}")) if study.created_by else Moment(study.created_at)
 
 
-# ------------------------------------------------------------------ one of them
+# ------------------------------------------------------------------ one study
 def study_report(study: StudyRun, *, has_buttons: bool = False) -> Report:
     """Return the report of one optimizer study: its state, best settings, loss curves, Pareto front and candidates.
 
@@ -131,7 +131,7 @@ def candidate_line(trial: OptimizerTrial) -> str:
 
 
 def _ended(trial: OptimizerTrial) -> str:
-    """Return how a candidate ended, or what it waits for; empty where there is nothing to say."""
+    """Return how a candidate ended, or why it waits; empty if neither applies."""
     if trial.reached is not None:
         return f"at the target after {trial.reached.num_steps} steps"
     if trial.pruned is not None:
@@ -286,7 +286,7 @@ def _cells_of_trial(trial: OptimizerTrial, study: StudyRun, *, is_priced: bool) 
 
 # ------------------------------------------------------------------ its pictures
 def _curves(study: StudyRun) -> Plot | None:
-    """Return the losses over the time that candidates trained; None where no candidate has two losses."""
+    """Return a chart of the losses over training time; None if no candidate has two losses."""
     window, target = study.request.window_sequences, study.request.target_loss
     known = [(trial, trial.curve.smoothed(window)) for trial in study.trials]
     drawn = [(trial, losses) for trial, losses in known if len(losses) > 1 and trial.curve.step_time_s > 0]
@@ -316,14 +316,17 @@ def _look(trial: OptimizerTrial, study: StudyRun) -> Look:
 
 
 def _thinned(trial: OptimizerTrial, losses: Sequence[float]) -> list[tuple[float, float]]:
-    """Return seconds and losses, no more than a picture shows; the last one always."""
+    """Return pairs of seconds and losses, thinned to what a picture can show; the last pair is always kept."""
     every = -(-len(losses) // _MOST_POINTS)
     numbers = [*range(0, len(losses) - 1, every), len(losses) - 1]
     return [((number + 1) * trial.curve.step_time_s, losses[number]) for number in numbers]
 
 
 def _front(study: StudyRun) -> Plot | None:
-    """Return time against accelerator-hours of those at the target; None of fewer than two: one is no comparison."""
+    """Return a chart of time against accelerator-hours for the candidates that reached the target.
+
+    None for less than two.
+    """
     pairs = [(trial, trial.reached) for trial in study.trials if trial.reached is not None]
     if len(pairs) < 2:
         return None
@@ -336,7 +339,7 @@ def _front(study: StudyRun) -> Plot | None:
             name=str(trial.number) if trial.number in study.front else "",
             said=f"{trial.number}: {trial.candidate}",
         )
-        for trial, reached in sorted(pairs, key=lambda pair: pair[0].number in study.front)  # above what is behind it
+        for trial, reached in sorted(pairs, key=lambda pair: pair[0].number in study.front)  # the best lie on top
     ]
     return Plot(
         says=f"Time against accelerator-hours to the target of {len(pairs)} candidates",

@@ -1,6 +1,6 @@
-"""The report of what the trials of a sweep show: how the best was found, what mattered, and if predictions were right.
+"""The report of a sweep's trials: how the best was found, which options mattered, and how good predictions were.
 
-Each chart stands in a section of its own, beside the numbers that it draws.
+Each chart has its own section, beside the numbers that it shows.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def _calibration(points: Sequence[TrialPoint], source: Source, accuracy: Accurac
 
 
 def _errors(found: Accuracy) -> Iterator[str]:
-    """Yield how many intervals held, and by how much predictions were off; nothing before the first trial."""
+    """Yield how many intervals held and by how much predictions were wrong; nothing before the first trial."""
     if found.median_error is None or found.bias is None:
         return
     if found.num_intervals:

@@ -1,4 +1,4 @@
-"""The reports of what a sweep answers: the layout to train with, and the layouts that no other beats in everything."""
+"""The reports of a sweep's answer: the layout to train with, and the Pareto front of layouts."""
 
 from __future__ import annotations
 
@@ -55,16 +55,17 @@ from autotuner.search.results.trial_table import TableRow
 
 _NUM_RIVALS = 4
 _NUM_BEHIND = 5
-"""Trials behind the front that a report names; the JSON has all."""
+"""Number of trials behind the Pareto front that a report names; the JSON has all."""
 
 _NUM_NAMED = 3
-"""Choices that a sentence names before it counts them."""
+"""Largest number of choices that a sentence names; of more, it only gives the number."""
 
 _LONGEST_CHANGE = 60
-"""Letters of a change between two layouts; instead of a longer one, the other layout is named in short."""
+"""Maximum number of characters of a change between two layouts. If it is longer, the other layout's short name is
+shown."""
 
 _APART = 0.03
-"""Prediction and measurement of a gain are said side by side where they differ by more: 3 points of throughput."""
+"""Difference between the predicted and the measured gain, as a share, above which both are mentioned."""
 
 
 # ------------------------------------------------------------------ the layout to train with
@@ -99,7 +100,7 @@ def answer_report(
 
 
 def _headline(found: Answer, request: SweepRequest) -> str:
-    """Return the layout, its speed, and the first layout that it beats or is tied with."""
+    """Return the best layout, its speed, and the first layout that it beats or is tied with."""
     best, trace = found.best, request.fault_trace
     noun = "MFU" if best.healthy_mfu is None or trace is None else f"MFU {under_trace(trace, best.healthy_mfu)}"
     source = estimate_in_words(best.estimate) if best.estimate else best.source
@@ -181,7 +182,7 @@ def _beside_speed(
 
 
 def _chances(found: Answer) -> Shares:
-    """Return how likely the best, the first of those that are tied with it, and all others are the best."""
+    """Return the chances to be the best: of the best layout, of the first two tied with it, and of all others."""
     ties = found.ties[:2]
     rest = max(0.0, 1 - found.probability_best - sum(tie.probability_best for tie in ties))
     told = [f"rank 1 {100 * found.probability_best:.0f} %"]
@@ -214,7 +215,7 @@ def _of_ranked(found: Answer) -> Iterator[str]:
 
 
 def _tie(tie: Rival, best: Layout) -> str:
-    """Return its rank and what differs; of much only how many choices."""
+    """Return the rank of a tied layout and how it differs; if many choices differ, only their number."""
     change = changes_in_words(difference(best, tie.layout))
     num_changes = change.count(" → ")
     change = change if num_changes <= _NUM_NAMED else f"{num_changes} choices differ"
@@ -229,7 +230,7 @@ def _of_space(found: Answer, request: SweepRequest, prospects: Prospects) -> Ite
         yield gain_in_words(prospects.expected_gain, raised)
 
 
-# ------------------------------------------------------------------ what it beats, and why
+# ------------------------------------------------------------------ rivals and reasons
 def _rivals(found: Answer, sweep_id: str) -> Table:
     columns = (Column("gain"), Column("over", is_number=False, may_wrap=True))
     rows = [(_gain(one, found.best.source), _rival(one, found.best, sweep_id)) for one in found.rivals[:_NUM_RIVALS]]
@@ -248,7 +249,7 @@ def _rival(one: Rival, best: Reached, sweep_id: str) -> Cells:
 
 
 def _name(one: Rival) -> str:
-    """Return what a rival is: ``what runs today``, ``rank 2``, ``rank 4, the best with a different tp or pp``."""
+    """Return the words for a rival: ``what runs today``, ``rank 2``, ``rank 4, the best with a different tp or pp``."""
     if not one.lacks:
         return _place(one)
     choices = [AXES[name].label for name in one.lacks]
@@ -271,7 +272,7 @@ def _why(why: Why | None, request: SweepRequest, sweep_id: str) -> Lines:
 
 
 def _reasons(why: Why, request: SweepRequest, than: str) -> Iterator[str]:
-    """Yield what the gain comes from, and what the predictions of both say where it is something else."""
+    """Yield where the gain comes from, and the predicted gain if it is a different one."""
     gain = why.rival.gain
     if why.faulty_step_s is not None:
         mine, theirs = map(format_seconds, why.faulty_step_s)
@@ -319,7 +320,7 @@ METRIC_UNITS: Mapping[Metric, Unit] = {
     Metric.TOKENS_PER_DOLLAR: "tokens/$",
     Metric.TOKENS_PER_KG_CO2: "tokens/kg CO2",
 }
-"""Units of metrics; simplicity has none."""
+"""Units of metrics; simplicity has no unit."""
 
 
 def front_report(found: SweepFront, source: Source | None = None, *, sweep_id: str) -> Report:
@@ -402,7 +403,10 @@ def _behind(found: SweepFront) -> Iterator[str]:
 
 
 def _weighed(profile: Sequence[Weight]) -> str:
-    """Return what a profile weighs: ``MFU x2, simplicity x1``; one metric alone has no weight."""
+    """Return the weights of a profile in words: ``MFU x2, simplicity x1``.
+
+    A single metric is named without a weight.
+    """
     if len(profile) == 1:
         return profile[0].metric.noun
     return ", ".join(f"{one.metric.noun} x{one.weight:g}" for one in profile)

@@ -1,6 +1,6 @@
-"""Charts of a sweep, as values: best so far, fronts, predicted against measured, all choices, what choices did.
+"""Charts of a sweep: best so far, Pareto fronts, predicted against measured, all choices, and effects of choices.
 
-The functions take trials that ended, as ``trial_points`` makes them.
+The functions take ended trials in the form that ``trial_points`` returns.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from autotuner.search.results.sensitivity import Choices
 from autotuner.search.results.sweep_front import Behind, FrontPoint, SweepFront
 
 _MOST_BEYOND = 1.35
-"""The band of the first trials may reach far; this much above the best is shown of it."""
+"""Factor of the best value up to which the band of the first trials is shown; such a band may reach far higher."""
 
 _MOST_AXES = 8
-"""Maximum number of axes of choices; more stand too close for their words."""
+"""Maximum number of axes for choices; more axes would leave no room for their words."""
 
 _FIRST = ("tp", "pp", "dp", "cp", "mb", "sharding", "recompute")
-"""Choices that everybody asks about; others are shown if they explain much."""
+"""Choices that are always shown, because everybody asks about them; others are shown if they explain much."""
 
 _FEWEST_PAIRS = 3
-"""Pairs from which on an effect of one sign is no chance."""
+"""Number of pairs from which an effect with the same sign in all pairs is not taken for chance."""
 
 _HEALTHY = Objective()
 
@@ -63,23 +63,24 @@ class TrialPoint:
     number: int
     layout: Layout
     name: str
-    """Layout in short: ``tp4 pp2 dp8 mb1``."""
+    """Layout in its short form: ``tp4 pp2 dp8 mb1``."""
     href: str
     """Address of the trial's page."""
     predicted: Spread
-    """MFU with its 80 % interval; robust MFU under a fault trace."""
+    """Predicted MFU with its 80 % interval; with a fault trace, the robust MFU."""
     predicted_bytes: float
     reached: Spread | None
     """Measured, simulated or estimated MFU; None without a result."""
     is_simulated: bool
     """True if nothing ran; the result is then drawn in amber."""
     peak_bytes: float | None
-    """Peak bytes of the fullest rank; None if nobody measured it."""
+    """Peak bytes of the fullest rank; None if they were not measured."""
     failure: str
-    """Reason why the trial has no result; empty if it has one, or was ended on purpose."""
+    """Reason why the trial has no result; empty if it has one or was ended on purpose."""
     is_out_of_memory: bool
     expected_gain: float | None
-    """Share by which it was expected to beat the best so far when it was chosen; None where it was not recorded."""
+    """Share by which the trial was expected to beat the best so far when it was chosen; None if this was not
+    recorded."""
     is_incumbent: bool
     """True if the layout is in use today."""
 
@@ -147,7 +148,7 @@ def _point(
         peak_bytes=None if reached is None else reached.highest_peak_bytes,
         failure=_failure(trial),
         is_out_of_memory=trial.failure is not None and trial.failure.kind is FailureKind.OOM,
-        expected_gain=None if objective.front else trial.expected_gain,  # of a front it is no height of the chart
+        expected_gain=None if objective.front else trial.expected_gain,  # none for a Pareto front
         is_incumbent=trial.layout == incumbent,
     )
 
@@ -224,7 +225,7 @@ def best_so_far(trials: Sequence[TrialPoint], remaining_gain: float | None = Non
     upper: list[tuple[float, float, float]] = []
     top = most * min(_MOST_BEYOND, 1 + max(gain or 0.0 for gain in gains))
     axis = Axis.around([*values, top], "MFU", unit="share", floor=0.0)
-    axis = replace(axis, low=max(0.0, axis.low - 0.06 * (axis.high - axis.low)))  # failures stand below the worst
+    axis = replace(axis, low=max(0.0, axis.low - 0.06 * (axis.high - axis.low)))  # room for failures below the worst
     for position, (trial, gain) in enumerate(zip(trials, gains, strict=True), 1):
         if trial.failure:
             fails.append(_dot(trial, position, axis.low + 0.03 * (axis.high - axis.low), trial.failure))
@@ -398,12 +399,12 @@ def _metric_front(trials: Mapping[int, TrialPoint], found: SweepFront, column: i
 
 
 def _falling(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return stairs below points of which each has more of the one and less of the other than the point before it."""
+    """Return the steps of a front on which one value rises while the other falls."""
     return stairs(points[::-1])[::-1]
 
 
 def _metric_axis(metric: Metric, values: Sequence[float]) -> tuple[Axis, float]:
-    """Return the axis of a metric, and what its values are divided by on it."""
+    """Return the axis of a metric, and the divisor of its values on this axis."""
     if metric in (Metric.MFU, Metric.ROBUSTNESS):
         return Axis.around(values, metric.noun, unit="share", margin=0.08, floor=0.0), 1.0
     if metric is Metric.TOKENS_PER_S:
@@ -463,7 +464,7 @@ def agreement(trials: Sequence[TrialPoint], kind: str = "measured") -> Plot | No
 
 
 def _within(axis: Axis, factor: float) -> Band:
-    """Return what lies within a factor of the diagonal of a chart with this axis on both sides."""
+    """Return the band around the diagonal of a chart whose values differ by less than ``factor``."""
     low, high = axis.low, axis.high
     at_low, at_high = min(low * factor, high), max(high / factor, low)
     return Band(
@@ -504,7 +505,7 @@ def change_of(found: PairEffect) -> str:
 
 
 def _look(found: PairEffect) -> Look:
-    """Return a look that marks effects on which all pairs agree, if they are more than a chance."""
+    """Return the look of an effect: best or limit if all pairs agree and are no chance, else soft."""
     if found.num_pairs < _FEWEST_PAIRS:
         return "soft"
     if (found.least_gain or 0.0) > 0:

@@ -1,4 +1,4 @@
-"""The list of sweeps, and what needs attention: what the first page says."""
+"""The content of the first page: the list of sweeps, and everything that needs attention."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class ListPage:
 
     sweeps: Sequence[SweepOverview]
     total: int
-    """Number of sweeps that match, on all pages."""
+    """Number of sweeps that match the filters, on all pages."""
     first: int
-    """Number of the first of these."""
+    """Position of the first listed sweep among them."""
     sorts: Mapping[str, tuple[Link, Literal["", "ascending", "descending"]]]
     """Link to the list in the order of each column, and its present order."""
     without: Sequence[Link]
-    """The list without each filter, and all sweeps; none where nothing filters."""
+    """Links to the list without each of its filters, and without any; empty if no filter is set."""
     pager: Pager
 
     @property
@@ -97,7 +97,7 @@ _COLUMNS = (
 
 
 def _sorting(column: Column, listed: ListPage) -> Column:
-    """Return a column whose head leads to the list in its order."""
+    """Return the column with a head that links to the list sorted by it."""
     if column.name not in listed.sorts:
         return column
     link, order = listed.sorts[column.name]
@@ -137,7 +137,7 @@ def _state(sweep: SweepOverview) -> Cells:
 
 
 def _best(sweep: SweepOverview) -> Quantity:
-    """Return the best MFU; an estimate has no interval of the same kind."""
+    """Return the best MFU; an estimate is shown without an interval, since its interval has another meaning."""
     mfu, error, source = sweep.best_mfu, sweep.best_relative_error, sweep.best_source
     if mfu is None or source == "estimated":
         return replace(measured(mfu, "share", source=source), beside="estimated" if mfu is not None else "")
@@ -193,7 +193,7 @@ _WORDS: Mapping[TroubleKind, tuple[str, str, str]] = {
     TroubleKind.CHECK_FAILED: ("failed", "check failed", "See the cluster"),
     TroubleKind.DELIVERIES_DEAD: ("failed", "not delivered", "See the deliveries"),
 }
-"""State, words and what a click says of each kind."""
+"""State, words and text of the link for each kind of incident."""
 
 _NUM_SHOWN = 6
 

@@ -1,4 +1,4 @@
-"""The report of a sweep before it is asked for: the best by prediction, how many fit, and why the others fall out."""
+"""The preview of a sweep before it is created: the best predicted layouts, and why others are left out."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from autotuner.search.ranking import PredictedLayout
 from autotuner.search.suggestions import Shortfall
 
 _NUM_SHOWN = 6
-"""Number of rules that are named one by one; the others rarely matter, and are counted together."""
+"""Number of rules that are named one by one; the others rarely matter, so they are counted together."""
 
 _STRIP = 400
-"""Pixels of a fault trace beside the form."""
+"""Width in pixels of a fault trace beside the form."""
 
 
 def sweep_preview_report(request: SweepRequest, found: SweepPreview, *, looks_on: bool = False) -> Report:
@@ -142,7 +142,7 @@ def _outfall(found: SweepPreview, limit: str) -> Table:
 
 
 def _outfalls(found: SweepPreview, limit: str) -> Iterator[tuple[Cells, int]]:
-    """Yield why layouts fall out, the most frequent reasons alone, with how many do."""
+    """Yield the most frequent reasons why layouts are left out, each with the number of layouts."""
     num_too_large = (found.predicted.num_legal or 0) - (found.predicted.num_fitting or 0)
     if num_too_large:
         yield f"memory: need more than {limit}", num_too_large

@@ -1,4 +1,4 @@
-"""The report of how a sweep stands: its trials by state, its ranking, what it compares, and what has no rank."""
+"""The report of a sweep's state: its trials by state, its ranking, its comparison, and trials without a rank."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _headline(sweep: SweepStanding, now: float) -> Iterator[str]:
     state = "waiting" if sweep.waiting else sweep.state
     yield f"{sweep.id} {model_in_words(sweep.model_size)} {_where(sweep)}{trainer}{by}: {state}"
     yield f"trials: {', '.join(counts)}" if counts else "no trials yet"
-    if sweep.stop_reason is StopReason.COMPARED:  # what was compared has a section of its own
+    if sweep.stop_reason is StopReason.COMPARED:  # the comparison has its own section
         yield sweep.stop_reason
     elif sweep.stop_detail:
         yield f"ended ({plain(sweep.stop_reason)}): {sweep.stop_detail}"
@@ -74,26 +74,26 @@ def _headline(sweep: SweepStanding, now: float) -> Iterator[str]:
 
 
 def _where(sweep: SweepStanding) -> str:
-    """Return the cluster of the job, and that of its trials where these are smaller; with the engine that runs them."""
+    """Return the cluster of the job, the smaller cluster of its trials if there is one, and the engine."""
     cluster = sweep.request.trial_cluster or sweep.request.job.cluster
     tried = f"{cluster.name} {engine_in_words(cluster.engine, cluster.queue)}".rstrip()
     return f"for {sweep.cluster}, tried on {tried}" if sweep.trial_cluster else f"on {tried}"
 
 
 def _run_again(trials: Sequence[Trial], objective: Objective) -> dict[str, str]:
-    """Return what trials reached that ran another again because somebody wanted it, by id."""
+    """Return, by trial id, the results of trials that ran again because a user wanted it."""
     complete = (one for one in trials if one.repeats is not None and one.state is TrialState.COMPLETE)
     return {one.id: f"trial {one.repeats} again: {reached_beside_predicted(one, objective)}" for one in complete}
 
 
 def _under_way(trials: Sequence[Trial], now: float) -> dict[str, str]:
-    """Return, by trial, the reason why it waits or the state of the engine job that runs it."""
+    """Return, by trial id, why a trial waits or the state of its engine job."""
     started = (one for one in trials if one.waiting or (one.state is TrialState.RUNNING and one.jobs))
     return {one.id: stands(one, now) for one in started}
 
 
 def _is_shown(trial: Trial) -> bool:
-    """Return whether the ranking has it, or it repeats one of these and is told with what it is compared with."""
+    """Return True if the ranking shows the trial, or the comparison shows it as a repeat."""
     return trial.state is TrialState.COMPLETE and not unranked_in_words(trial)
 
 

@@ -1,4 +1,4 @@
-"""The trials of a sweep beside its ranking: those under way, those that ended without a rank, those that ran again."""
+"""The trials of a sweep outside its ranking: running trials, trials that ended without a rank, and repeats."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # the sampler imports Optuna, which no explanation of a layou
     from autotuner.search.sampler.propose import LongShot, MemoryBelief
 
 _MOST_FAILURES = 20
-"""Trials of a cause that are listed with their logs."""
+"""Maximum number of trials with the same cause of failure that are listed with their logs."""
 
 _MOST_UNRANKED = 50
 
@@ -128,7 +128,7 @@ def ended(groups: Sequence[FailureGroup], trials: Sequence[Trial], sweep_id: str
 
 
 def _ended_otherwise(trial: Trial) -> bool:
-    """Return whether it ended without a rank, and neither died nor repeats another that it is compared with."""
+    """Return True if the trial ended without a rank, did not fail, and repeats no other trial."""
     return trial.state.finished and not trial.is_ranked and trial.failure is None and not is_repeat(trial)
 
 
@@ -214,7 +214,7 @@ def _that_ran(out: WayOut) -> str:
 
 
 def _more_memory(group: FailureGroup) -> str:
-    """Return what to do where nothing ran, with what the layout lacks that needs least."""
+    """Return advice for a sweep in which everything ran out of memory, with the least amount that a layout lacked."""
     found, most = group.decisive, "let more be recomputed or sharded, or use more ranks"
     lacks = (found.least or 0.0) - (found.limit or 0.0) if found else 0.0
     if lacks <= 0:
@@ -223,7 +223,7 @@ def _more_memory(group: FailureGroup) -> str:
 
 
 def _more_time(group: FailureGroup) -> str:
-    """Return a longer limit where the steps need it; else something hangs."""
+    """Return advice on trials that timed out: a longer limit if their steps need it; else something hangs."""
     if group.way_out.timeout_s is not None:
         return f"set the timeout_s of trials to {group.way_out.timeout_s:,.0f}, or take fewer steps"
     if group.decisive is None or group.decisive.most is None:

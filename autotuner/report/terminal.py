@@ -1,4 +1,4 @@
-"""Reports and tables as rich prints them in a terminal."""
+"""Renders reports and tables in a terminal, with Rich."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _STATE_STYLES = {
 
 
 def _sections(sections: Sequence[Section]) -> Iterator[RenderableType]:
-    """Sections that hold more than pictures."""
+    """Yield the sections that contain more than pictures."""
     said = [one for one in sections if any(not isinstance(block, Picture) for block in one.blocks)]
     for place, section in enumerate(said):
         if place:
@@ -184,7 +184,7 @@ def _table(table: Table) -> RenderableType:
 
 
 def _texts(rows: Sequence[Sequence[Cells]], place: int, column: Column, table: Table) -> list[str]:
-    """Return the cells of a column, with one notation of intervals."""
+    """Return the cells of a column as text; all of them write intervals in the same way."""
     cells, named = [row[place] for row in rows], f"{column.name} {table.source or ''}"
     by_ends = has_wide_interval(one for those in cells for one in every(those))
     return [beside(one, by_ends=by_ends, scale=column.scale, named=named) for one in cells]
@@ -199,10 +199,10 @@ _WORDS = (
     *("phase", "way", "cluster", "sweep", "for", "change", "up to layer"),
     "a million tokens take",
 )
-"""Columns of words, of tables that give names alone; all others hold numbers."""
+"""Columns of words, in tables whose columns have only names; all other columns hold numbers."""
 
 _WRAPPED = (*("why", "source", "limited by", "time goes to", "way", "a million tokens take"),)
-"""Columns that give way where the terminal is narrow, of tables that give names alone."""
+"""Columns that may wrap in a narrow terminal, in tables whose columns have only names."""
 
 
 def _column(given: str | Column) -> Column:
@@ -229,13 +229,13 @@ class LayoutRow:
     """A row of ``LayoutTable``: a layout and the texts on it."""
 
     keys: tuple[str, ...]
-    """Names of the row's object: rank, trial."""
+    """Values that identify the row, such as rank and trial."""
     layout: str
     """Layout in words."""
     remarks: tuple[str, ...] = ()
-    """Lines below these."""
+    """Lines below the row."""
     cells: tuple[str, ...]
-    """A cell for each head of the table, of one or several lines."""
+    """One cell, with one or more lines, for each head of the table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +267,7 @@ class LayoutTable:
         table = plain_table(*self.keys)
         columns, lines = list(map(_column, self.heads)), [row.cells for row in self.rows]
         names = [column.name for column in columns]
-        if self._width([names, *lines]) > most:  # what is minor makes room, and heads are broken
+        if self._width([names, *lines]) > most:  # leave out minor columns and break the heads
             kept = [place for place, column in enumerate(columns) if not column.is_minor]
             columns, names = [columns[place] for place in kept], [names[place].replace(" ", "\n") for place in kept]
             lines = [tuple(line[place] for place in kept) if line else () for line in lines]
@@ -280,7 +280,7 @@ class LayoutTable:
         return table
 
     def _width(self, lines: Sequence[Sequence[str]]) -> int:
-        """Return the characters of a row of keys and cells, with the spaces between them."""
+        """Return the number of characters of the widest row of keys and cells, with the spaces between them."""
         keys = [[_column(one).name for one in self.keys], *(row.keys for row in self.rows)]
         widths = [*_widths([(*line, "") for line in lines]), *_widths([(*line, "") for line in keys])]
         return sum(width + 2 for width in widths)
@@ -289,13 +289,13 @@ class LayoutTable:
         return Text("\n").join([_dimmed(row.layout, self._common()), *map(Text, row.remarks)])
 
     def _common(self) -> Collection[str]:
-        """Words that all rows share; none where there is one row."""
+        """Return the words of a layout that all rows share; empty if there is one row."""
         words = [row.layout.split() for row in self.rows]
         return set(words[0]).intersection(*words[1:]) if len(words) > 1 else ()
 
 
 def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
-    """Return the width of each column but the last, which takes the rest."""
+    """Return the width of each column except the last, which takes the remaining space."""
     columns = list(zip(*lines, strict=True))[:-1]
     return [max(cell_len(line) for cell in column for line in cell.splitlines() or [""]) for column in columns]
 
@@ -306,7 +306,7 @@ def _dimmed(layout: str, common: Collection[str]) -> Text:
 
 
 def _cells(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> RenderableType:
-    """The cells of one row, as wide as those of the others."""
+    """Return the cells of one row, with the widths that all rows share."""
     row = Grid.grid(padding=(0, 2, 0, 0))
     for column, width in zip(columns, [*widths, None], strict=True):
         like = plain_table(column).columns[0]

@@ -1,4 +1,4 @@
-"""A step as lanes of blocks, measured and predicted, and a step with nominal links beside one with slow links."""
+"""A step as lanes of blocks: measured beside predicted, and with nominal links beside slow links."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _PARTS = (
     *(("forward_s", "forward"), ("backward_s", "backward"), ("weight_s", "weight gradient"), ("send_s", "send")),
     *(("sync_s", "gradient sync"), ("optimizer_s", "optimizer"), ("idle_s", "idle")),
 )
-"""Fields of a lane's seconds, and what a table calls them."""
+"""Names of a lane's time fields, each with its name in the table."""
 
 _APART = 0.001
-"""Share of a step below which two steps take as long."""
+"""Relative difference below which two steps count as equally long."""
 
 _LEAST_IDLE = 1e-4
 """Share of the step below which a wait is not shown."""
 
 _LEAST_ADDED = 5e-4
-"""Share of a step below which a difference is none."""
+"""Share of a step below which a difference is not shown."""
 
 _FEW_ROWS = 4
-"""A table of so many rows is open at first."""
+"""Largest number of rows of a table that is open at first."""
 
 
 def timeline_section(
@@ -83,7 +83,7 @@ def _key(main: StepTimeline, thin: StepTimeline | None) -> Sequence[tuple[Glyph,
 
 
 def _colours(lanes: Iterable[RankTimeline]) -> Iterator[tuple[Glyph, str]]:
-    """Yield every colour that blocks of the lanes have, with the words for all that has it."""
+    """Yield every colour of the blocks in these lanes, with the words for the kinds of blocks that have it."""
     kinds = {block.kind for lane in lanes for block in lane.blocks}
     words: dict[str, list[str]] = {}
     for kind in filter(kinds.__contains__, BlockKind):
@@ -117,7 +117,7 @@ def _caption(
 
 
 def _seconds(main: StepTimeline, thin: StepTimeline | None, *, is_measured: bool) -> Table:
-    """Return the seconds of each lane by part."""
+    """Return a table of the seconds of each lane by part."""
     lanes = [(rank, is_measured) for rank in main.ranks] + [(rank, False) for rank in (thin.ranks if thin else ())]
     parts = [(field, name) for field, name in _PARTS if any(getattr(lane.seconds, field) for lane, _ in lanes)]
     several = len({one.pipeline_rank for one in main.ranks}) > 1
@@ -198,7 +198,7 @@ def cost_in_words(found: LinkTimelines) -> Iterator[str]:
 def _link_table(
     found: LinkTimelines, healthy: StepTimeline, slow: StepTimeline, steps: Sequence[StepTimeline]
 ) -> Table:
-    """Return the steps and their parts, means of the lanes, and what the links add."""
+    """Return a table of the steps and their parts, as means over the lanes, and of the time that slow links add."""
     parts = [(field, name) for field, name in _PARTS if any(_mean_s(step, field) for step in steps)]
     fields = [field for field, _ in parts]
     rows: list[Sequence[Cells]] = [

@@ -1,4 +1,4 @@
-"""Networks and wirings in sentences: what joins whom, and what a group of accelerators has of it."""
+"""Networks and wirings in sentences: what is connected to what, and which part of it a group of accelerators uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autotuner.core.units import format_rate, format_seconds
 from autotuner.report.words import ranges
 
 _MOST_PORTS = 4
-"""Ports that are named with the accelerators that they are near to."""
+"""Maximum number of ports that are named with the accelerators near them."""
 
 _IN_WORDS = {
     "pcie_switch": "PCIe switches alone",
@@ -109,7 +109,10 @@ def _between(cluster: Cluster) -> Iterator[str]:
 
 
 def _neighbours(lengths: Sequence[int]) -> int:
-    """Along a dimension of two nodes both ways lead to the same one."""
+    """Return the number of neighbours of a node in a torus.
+
+    In a dimension of two nodes, both directions reach the same one.
+    """
     return sum(2 if length > 2 else 1 for length in lengths)
 
 

@@ -68,7 +68,7 @@ from autotuner.search.results.reached import standings
 from autotuner.search.space.moves import Alternative
 
 _TIGHT = 0.95
-"""Share of the limit from which on a peak is close to it."""
+"""Share of the memory limit from which a peak counts as close to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +78,14 @@ class TrialResult:
     trial: Trial
     sweep: Sweep
     times: Sequence[RankedTime]
-    """Times by which the sweep is ranked, the best first."""
+    """Times of the ranked trials of the sweep, the best first."""
     parts: TrialParts | None
-    """Parts of the trial; None if a rule that is younger than the trial forbids its layout. The explanation is then
-    None too."""
+    """Parts of the trial; None if a rule that was added later forbids its layout. Then the explanation is None too."""
     explanation: Explanation | None
     failure: FailureGroup | None
-    """Trials of its sweep that died of the same cause; None if it did not die."""
+    """Trials of the sweep that failed for the same reason; None if the trial did not fail."""
     now: float
-    """Epoch seconds."""
+    """Present time in epoch seconds."""
 
     @property
     def source(self) -> Source:
@@ -140,7 +139,7 @@ def _facts(result: TrialResult) -> Iterator[Cell]:
         yield from ("· trained by", Strong(request.trainer.name), f"({request.trainer.format.value})")
 
 
-# ------------------------------------------------------------------ how it did
+# ------------------------------------------------------------------ result
 def _standing(result: TrialResult) -> Section:
     trial = result.trial
     head: list[Cell] = [State(trial.state)]
@@ -157,7 +156,10 @@ def _standing(result: TrialResult) -> Section:
 
 
 def _place(result: TrialResult, rank: int) -> str:
-    """Return what the ranking cannot tell apart; empty where it is sure."""
+    """Return how sure the trial's rank is: its chance to be the fastest, or a tie with the first.
+
+    Empty if it is certain.
+    """
     standing = standings(result.times)[result.trial.id]
     chance = standing.probability_best
     words = f"{percent(chance)} likely the fastest" if chance < 0.995 else ""
@@ -254,7 +256,7 @@ def _sources(result: TrialResult) -> Iterator[Cell]:
 
 # ------------------------------------------------------------------ its figures
 def _figures(result: TrialResult) -> Iterator[Figure]:
-    """Yield what it reached beside what was predicted; the prediction alone where nothing was reached."""
+    """Yield the figures that the trial reached beside the predicted ones; only the predicted ones without a result."""
     trial = result.trial
     limit = f"of {format_bytes(result.parts.limit_bytes)}" if result.parts and not result.parts.is_small else ""
     if trial.measurement is not None:
@@ -315,7 +317,7 @@ def _predicted_step(prediction: Prediction) -> Quantity:
 
 
 def _own_peak(trial: Trial, mfu: float, utilization: float | None, source: Source) -> Iterator[Figure]:
-    """Yield the share of its own precision's peak, where that is not the one behind MFU."""
+    """Yield the utilization of the precision's own peak, if MFU refers to another peak."""
     if has_own_peak(mfu, utilization):
         own = Quantity(value=utilization, unit="share", source=source)
         yield Figure(f"of its {plain(trial.layout.precision)} peak", own)
@@ -394,7 +396,7 @@ def _proxy(result: TrialResult) -> Section:
 
 
 def _known_from(trial: Trial, estimate: TrialEstimate) -> Table:
-    """Return the parts of the step at full size, the longest first, and from where each is known."""
+    """Return a table of the parts of the full-size step, the longest first, with the source of each."""
     step_time, whole = trial.prediction.step_time, estimate.full_size
     shares = {one.name: getattr(step_time, one.name) / step_time.total_s for one in fields(step_time)}
     rows = [

@@ -1,4 +1,4 @@
-"""Facts of a trial in words: what it measured, how well that is known, what it takes, and why it has no rank."""
+"""Facts of a trial in words: its measurement, how exact it is, what it costs, and why it has no rank."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autotuner.report.links import event_sentence
 from autotuner.report.words import gate_in_words, percent
 
 EMULATED = "emulated, not ranked"
-"""Note beside a trial whose hardware lacks the number format."""
+"""Note beside a trial on hardware that lacks the number format, so that software emulated it."""
 
 
 def footprint_in_words(footprint: Footprint | None, tokens_per_s: float) -> str:
@@ -164,7 +164,7 @@ def _beside_time(measured: Measurement) -> Iterator[tuple[str, str]]:
 
 
 def _steps(measured: Measurement) -> str:
-    """An older record does not say how long it warmed up."""
+    """Return the numbers of measured steps and of warm-up steps; older records do not have the latter."""
     if measured.num_warmup_steps is None:
         return f"{measured.num_steps} measured"
     return f"{measured.num_steps} {measured.source} after {measured.num_warmup_steps} to warm up"

@@ -54,10 +54,10 @@ from autotuner.search.explain.explanation import Explanation, StagePeak, TrialPa
 from autotuner.search.explain.step_parts import StepPart, StepParts
 
 _MOST_STEPS = 400
-"""Steps drawn; of more, every n-th is: a picture has no more columns of pixels than that."""
+"""Maximum number of steps drawn, since a picture has no more columns of pixels; of more steps, every n-th is drawn."""
 
 MEMORY_PARTS = tuple(one.name.removesuffix("_bytes") for one in fields(Memory) if one.name.endswith("_bytes"))
-"""Names of the parts of memory, as classes of the style sheet."""
+"""Names of the parts of memory, which are CSS classes too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,7 @@ def _numbers(part: StepPart | StepParts, step: StepParts, source: Source, most_s
 
 
 def _difference_s(part: StepPart | StepParts) -> float | None:
-    """Return measured less predicted; a part that no law explains was predicted to take nothing."""
+    """Return the measured minus the predicted time of a part; a part without a prediction counts as predicted 0."""
     return None if part.measured_s is None else part.measured_s - (part.predicted_s or 0.0)
 
 
@@ -341,7 +341,7 @@ def _says(steps: Sequence[StepReport], median: Spread | None, events: Sequence[L
 
 
 def _median(steps: Sequence[StepReport], median: Spread, x: Axis) -> Iterator[Mark]:
-    """Yield the interval as a band over the steps that count, and the median through it."""
+    """Yield a band for the interval over the measured steps, and a line for their median."""
     counting = [one.step + 1 for one in steps if not one.is_warmup and not one.is_under_trace]
     ends = (min(counting) - 0.5, max(counting) + 0.5) if counting else (x.low, x.high)
     yield Band(upper=[(end, median.high) for end in ends], lower=[(end, median.low) for end in ends])
@@ -352,7 +352,7 @@ def _median(steps: Sequence[StepReport], median: Spread, x: Axis) -> Iterator[Ma
 
 
 def _under_trace(steps: Sequence[StepReport], robust: RobustMeasurement) -> Iterator[Mark]:
-    """Yield the stretches of the trace in which some link is not healthy, and the mean over all of it."""
+    """Yield the stretches of the fault trace with a degraded link, and a line for the mean over the whole trace."""
     first = next((one.step + 1 for one in steps if one.is_under_trace), None)
     if first is None:
         return
@@ -368,7 +368,7 @@ def _under_trace(steps: Sequence[StepReport], robust: RobustMeasurement) -> Iter
 
 
 def _events(events: Sequence[LinkEvent], x: Axis) -> Iterator[Mark]:
-    """Yield a rule at each step of an event; the table below says what happened."""
+    """Yield a line at each step with an event; the table below the chart describes the events."""
     steps = sorted({event.step + 1.0 for event in events})
     yield from (Rule(at=at, along="x", look="event") for at in steps if x.low <= at <= x.high)
 
@@ -400,7 +400,7 @@ def loss_curves(gate: GateResult) -> Plot | None:
 
 
 def _finite(curve: Sequence[float]) -> Sequence[float]:
-    """Return the curve up to the first loss that is not a number."""
+    """Return the curve up to the first loss that is NaN or infinite."""
     return curve[: next((place for place, loss in enumerate(curve) if not math.isfinite(loss)), len(curve))]
 
 

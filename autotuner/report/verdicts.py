@@ -1,4 +1,4 @@
-"""Verdicts in words: what runs say of a layout beside its baseline, of retunes and of performance gates."""
+"""Verdicts in words: how runs compare with their baseline, and the outcomes of retunings and performance gates."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from autotuner.search.upkeep.gate_prediction import PredictedChange, PredictedGa
 from autotuner.search.upkeep.retune import is_faster, is_open
 
 _WORTH_SAYING = 0.01
-"""Share of the step below which a part has not moved."""
+"""Share of the step below which the change of a part is not mentioned."""
 
 _MOST_CHANGES = 4
-"""Differences of environments that a sentence names; the record has them all."""
+"""Maximum number of differences between environments in a sentence; the record has all of them."""
 
 
 # ------------------------------------------------------------------ comparisons
@@ -54,7 +54,7 @@ def comparison_in_words(found: Comparison) -> str:
     runs = f"{counted(found.num_candidate, 'run')} beside {found.num_reference}"
     scatter = f"{runs} that scatter by {_share(found.noise)}"
     undecided = ", which does not decide it" if found.decision is Decision.UNDECIDED else ""
-    near, far = sorted((found.low, found.high), key=abs)  # of ends on one side of no change the nearer comes first
+    near, far = sorted((found.low, found.high), key=abs)  # if both have the same sign, the nearer to zero comes first
     both_sides = f"{_change(found.low)} to {_change(found.high)}"
     interval = both_sides if found.low < 0 < found.high else f"{100 * abs(near):.1f} to {_share(far)}"
     return f"{_change(found.change)} (95 % interval {interval}), by {scatter}{undecided}"
@@ -124,13 +124,13 @@ def _gained(comparison: Comparison) -> str:
 
 
 def _changed(comparison: Comparison) -> str:
-    """Return a change that may be none: ``+0.3 % ± 0.8``."""
+    """Return a change that may be zero, with half the width of its interval: ``+0.3 % ± 0.8``."""
     percents = round(100 * comparison.change, 1) + 0.0  # which is no -0.0
     return _with_half_width(f"{percents:+.1f}".replace("-", "−"), comparison)
 
 
 def _reached(runs: RunGroup) -> str:
-    """Return the result of a session: ``12.3 ktoken/s (31.4 % MFU)``."""
+    """Return the mean rate and MFU of a group of runs: ``12.3 ktoken/s (31.4 % MFU)``."""
     return f"{_rate(runs)} ({100 * runs.mfu:.1f} % MFU)"
 
 
@@ -270,7 +270,10 @@ def _not_measured(sweep: Sweep, found: ChallengeFindings) -> str:
 def _lost(
     request: RetuneRequest, challenge: Challenge, outcome: RetuneOutcome, runs: RunGroup, against: Comparison
 ) -> str:
-    """Return what was lost, without MFU: on cores its peak is measured too, and what slows products lowers both."""
+    """Return how much the incumbent lost, as a rate and not as MFU.
+
+    On CPU cores, the peak is measured too, so that a slower machine lowers both the rate and the peak.
+    """
     lost = _with_half_width(f"{-100 * against.change:.1f}", against)
     since = moment(challenge.baseline[-1].at, request.time_zone)
     fallen = f"{_rate(runs)} instead of {_rate(runs, 1 + against.change)}"
@@ -283,7 +286,10 @@ def _since_last(challenge: Challenge, outcome: RetuneOutcome) -> str:
 
 
 def _beside(challenge: Challenge, comparison: Comparison) -> str:
-    """Return what was compared: ``6 measurements beside 24 of 8 runs before, which scatter by 0.4 %``."""
+    """Return the numbers of compared measurements and their noise.
+
+    For example ``6 measurements beside 24 of 8 runs before, which scatter by 0.4 %``.
+    """
     num_earlier = len(challenge.baseline)
     earlier = "the run before" if num_earlier == 1 else f"{num_earlier} runs before"
     noise = f"which scatter by {100 * comparison.noise:.1f} %"

@@ -1,4 +1,4 @@
-"""Numbers, times and jobs as people read them: the same words in terminals, on pages and in Markdown."""
+"""Numbers, times and jobs as people read them; terminals, pages and Markdown use the same words."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def with_group(column: Column) -> str:
 
 
 _WIDE = 0.3
-"""Half-width of a multiplicative interval above which its two sides differ too much to share a number."""
+"""Half-width of a multiplicative interval from which both ends are written, because its two sides differ too much."""
 
 
 def is_wide(relative_error: float | None) -> bool:
@@ -223,7 +223,7 @@ _WRITTEN: Mapping[Unit, Callable[[float], str]] = {
     "points": lambda value: f"{value:+.3g}".replace("-", "−") if value else "0",
     "bytes": format_bytes,
 }
-"""Functions that write a number, by unit."""
+"""Function that writes a number, for each unit."""
 
 
 def has_wide_interval(cells: Iterable[Cells]) -> bool:
@@ -391,7 +391,7 @@ def gate_in_words(outcome: GateOutcome) -> str:
 
 
 _LEAST_GAIN = 1e-4
-"""Smaller expected gains are not written out."""
+"""Smallest expected gain that is shown as a number."""
 
 
 def gain_in_words(share: float, raised: str) -> str:
