@@ -1,4 +1,4 @@
-"""Tells the autotuner how fast a training loop of one's own runs, in three lines of that loop.
+"""Reports the steps of your own training loop to the autotuner, with three lines in that loop.
 
     import autotuner_report
 
@@ -7,11 +7,11 @@
         ...                                          # one optimizer step
         report.step(loss=loss, tokens=num_tokens)    # on every rank
 
-Where the autotuner did not start the process, nothing is measured or written, so the lines may stay. Nothing that goes
-wrong here reaches the loop: reporting ends, with one line on standard error.
+If the autotuner did not start the process, nothing is measured or written, so the lines may stay in your code. An error
+in this module never reaches the loop: reporting ends, with one line on standard error.
 
-It needs the standard library alone, from Python 3.8 on. Where the package is not installed, copy this file beside the
-training script.
+The module needs Python 3.8 or newer and only the standard library. If the package is not installed, copy this file to
+the folder of the training script.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ import time
 from typing import Any
 
 REPORT_DIR = "AUTOTUNER_REPORT_DIR"
-"""Variable that names the directory of the reports, a file of JSON lines per rank."""
+"""Environment variable with the directory of the reports, which has one file of JSON lines per rank."""
 
 SPEC = "AUTOTUNER_SPEC"
-"""Variable that holds what is to be trained, as JSON."""
+"""Environment variable with the specification of the trial as JSON."""
 
 _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
-"""Environment variables in which torchrun, Open MPI, MPICH and Slurm number their processes."""
+"""Environment variables in which torchrun, Open MPI, MPICH and Slurm give the rank of a process."""
 
 
 def start(rank: int | None = None) -> Reporter:
@@ -95,7 +95,7 @@ class Reporter:
             return
         try:
             self._report(loss, tokens, step_time_s, num_steps)
-        except Exception as error:  # whatever it is: training goes on
+        except Exception as error:  # any error: training continues
             self._directory = None
             self._warn(f"reporting ends before step {self._num_steps}: {error!r}")
 
@@ -115,7 +115,7 @@ class Reporter:
             "peak_bytes": _peak_bytes(),
             **({"environment": _environment()} if is_first else {}),
         }
-        self._append((json.dumps(line) + "\n").encode())  # a loss that is no number stands there as NaN
+        self._append((json.dumps(line) + "\n").encode())  # a NaN loss is written as NaN
 
     def _since_last_s(self) -> float:
         cuda = _cuda()
@@ -126,7 +126,7 @@ class Reporter:
         return since_last_s
 
     def _append(self, line: bytes) -> None:
-        """Write it in one call, so that what was reported outlives the process."""
+        """Write a line in a single call, so that it is kept even if the process dies right after."""
         if self._file is None:
             path = os.path.join(str(self._directory), f"rank-{self._known_rank()}.jsonl")
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -150,7 +150,7 @@ class Reporter:
     def _warn(self, message: str) -> None:
         if not self._has_warned:
             self._has_warned = True
-            with contextlib.suppress(OSError, ValueError, AttributeError):  # it may be full, closed or not there
+            with contextlib.suppress(OSError, ValueError, AttributeError):  # it may be full, closed or missing
                 sys.stderr.write(f"autotuner_report: {message}\n")
 
 
@@ -162,20 +162,20 @@ def _rank() -> int:
 
 
 def _cuda() -> Any:
-    """The CUDA module of torch, if this process computes with it; nothing is imported or initialised to find out."""
+    """Return torch's CUDA module if this process already uses it, else None; nothing is imported or initialised."""
     torch = sys.modules.get("torch")
     return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
 
 
 def _environment() -> dict[str, str]:
-    """Versions of Python and of what this process has imported, and what its device is called, as far as they tell."""
+    """Return the versions of Python and of imported packages, and the name of the device, as far as they are known."""
     packages = {"torch": "torch", "transformer-engine": "transformer_engine", "flash-attn": "flash_attn"}
     known = {name: getattr(sys.modules.get(package), "__version__", None) for name, package in packages.items()}
     facts = {"python": sys.version.split()[0]}
     facts.update({name: str(version) for name, version in known.items() if version is not None})
     cuda = _cuda()
     if cuda is not None:
-        with contextlib.suppress(Exception):  # a build for other devices than NVIDIA's may have other names for these
+        with contextlib.suppress(Exception):  # builds for other devices may name these differently
             facts["device"] = str(cuda.get_device_name())
             facts["cuda"] = str(sys.modules["torch"].version.cuda)
             facts["nccl"] = ".".join(map(str, cuda.nccl.version()))
@@ -183,7 +183,10 @@ def _environment() -> dict[str, str]:
 
 
 def _peak_bytes() -> int | None:
-    """Most that tensors took on the CUDA device, or this process of the machine's memory; None where nothing tells."""
+    """Return the peak memory in bytes: of tensors on the CUDA device, else of this process.
+
+    None if neither is known.
+    """
     cuda = _cuda()
     if cuda is not None:
         return int(cuda.max_memory_allocated())

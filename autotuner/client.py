@@ -1,7 +1,7 @@
-"""The product in one call, for notebooks and scripts: ``autotuner.predict(...)`` and the functions beside it.
+"""The product as Python functions for notebooks and scripts: ``autotuner.predict(...)`` and its neighbours.
 
-Each function takes the fields of its REST body by name, and the command's argument where that differs. Without
-``connect`` the answer is computed in this process; a sweep then runs its trials on this machine.
+Each function takes the fields of its REST body by name, and the argument of its command where that differs. Without
+``connect``, the answer is computed in this process, and a sweep runs its trials on this machine.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _STYLE = (
     ".autotuner td,.autotuner th{text-align:left;vertical-align:top;min-width:4em}"
     ".autotuner td span{margin-right:.4em}.autotuner p,.autotuner li{max-width:60em}"
 )
-"""Style of answers in a notebook, where no page has a style sheet."""
+"""Style sheet for answers in a notebook, where no page provides one."""
 
 
 @dataclass(frozen=True)
@@ -384,7 +384,7 @@ class Client:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave the block; every question opens and closes a connection of its own."""
+        """Leave the block; there is nothing to close, since each question uses its own connection."""
 
     def _ask(self, request: Any, own: Callable[[Autotuner], T], remote: Callable[[Remote], T]) -> T:
         from autotuner.cli.connect import ask
@@ -414,7 +414,7 @@ def _job(model: object, cluster: object, global_batch_size: int, seq_len: int) -
 
 
 def _read(cls: type[T], given: Mapping[str, object]) -> T:
-    """Return the request of fields that are values, JSON or words."""
+    """Return the request that the given fields describe; a field may be a value, JSON or words."""
     return documents.read(cls, documents.write(given))
 
 

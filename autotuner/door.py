@@ -1,7 +1,8 @@
 """The door: every question that the product answers, with one method for each.
 
-The command line calls it in its own process, and the service answers REST and pages with it. A question that stores
-nothing uses no database, and importing this module imports none: SQLAlchemy comes with the store, when it is needed.
+The command line calls it in its own process, and the service uses it for REST and pages. A question that stores nothing
+needs no database, and importing this module imports none: SQLAlchemy is imported together with the store, when it is
+needed.
 """
 
 from __future__ import annotations
@@ -68,11 +69,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_WORLD_SIZE = 2**20
-"""Most accelerators of a cluster, several times the largest cluster that exists, so that a typing error cannot keep the
-service busy."""
+"""Largest number of accelerators of a cluster: several times the largest existing cluster. The limit keeps a typing
+error from making the service compute for long."""
 
 PROFILE = "profile:"
-"""Prefix of the name of a profile, where the name of a cluster is expected."""
+"""Prefix that marks the name of a profile where a cluster is expected."""
 
 
 class NoNames:
@@ -97,16 +98,16 @@ class Autotuner:
     """
 
     stored_names: StoredNames | None = field(default_factory=NoNames)
-    """Names that replace those of the store; None: the store's."""
+    """Stored models, clusters and profiles to use instead of the store's; None: those of the store."""
     open_store: Callable[[], Store] = _no_store
     """Function that opens the store. It is called once, when the store is first needed; a prediction needs none."""
     asides: Asides = field(default_factory=Inline)
     """Executor of computations that may take long."""
     _made: dict[str, Any] = field(default_factory=dict, init=False)
-    _making: threading.RLock = field(default_factory=threading.RLock, init=False)  # one thing is made of another
+    _making: threading.RLock = field(default_factory=threading.RLock, init=False)  # reentrant
 
     def _once(self, name: str, make: Callable[[], T]) -> T:
-        """Return the object of that name, and make it on the first call."""
+        """Return the object with this name; the first call makes it."""
         with self._making:
             if name not in self._made:
                 self._made[name] = make()
@@ -162,7 +163,7 @@ class Autotuner:
         return stored if measured is None else profiled(stored, measured)
 
     def _would_measure(self, request: Any) -> bool:
-        """Return True if the request names this machine, whose cores neither a profile nor a run measured."""
+        """Return True if the request names this machine and neither a profile nor a run has measured its cores."""
         if not any(cls is Cluster and name == LOCAL for cls, name in names_in(request)):
             return False
         from autotuner.launch.this_machine import has_to_measure  # noqa: PLC0415  # only where this machine is asked about
@@ -170,7 +171,7 @@ class Autotuner:
         return has_to_measure() and self._own_profile() is None
 
     def _own_profile(self) -> DeviceProfile | None:
-        """Return the profile of this machine under its usual name, if it was taken on this host."""
+        """Return the profile of this machine under its usual name, if it was taken on this host; else None."""
         from autotuner.host.facts import is_this_host  # noqa: PLC0415  # most predictions are of no measured machine
 
         try:
@@ -254,7 +255,7 @@ class Autotuner:
             runs.append(MeasuredRuns(job=own, layouts=layouts, step_time_s=seconds))
         return self.asides.ask(calibrated, job, runs) if runs else job
 
-    # ------------------------------------------------------------------ what is stored of a request: it names nothing
+    # ------------------------------------------------------------------ requests to store, with all names resolved
     def sweep(self, request: SweepCreate, check: Callable[[SweepRequest], None] = lambda sweep: None) -> SweepRequest:
         """Return the resolved sweep request. Its trials run the built-in decoder, or the trainer that it names.
 
@@ -342,7 +343,7 @@ class Autotuner:
 
         return extended(OptimizerStudyRequest, request, job=self.resolve(request).job(Stack()))
 
-    # ------------------------------------------------------------------ questions that nothing has to run for
+    # ------------------------------------------------------------------ questions that need no trial
     def predict(self, request: PredictionRequest) -> PredictionTable:
         """Predict the layout that the request names, or find the best layouts of its search space by prediction.
 
@@ -507,7 +508,7 @@ def is_this_machine(name: str) -> bool:
 
 
 def _profiled_machine(profile: DeviceProfile) -> Cluster:
-    """Return this machine by a profile, with the peaks that a measurement would give."""
+    """Return this machine as a cluster, with the peaks of a stored profile in place of a measurement."""
     return profiled(_this_machine(is_measured=False), profile)
 
 

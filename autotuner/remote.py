@@ -1,4 +1,4 @@
-"""A client of a running service: the whole REST API as methods, with the names of the OpenAPI operations.
+"""A client of a running service: the whole REST API as methods, named like the OpenAPI operations.
 
 docs/reference/rest.md describes the operations.
 """
@@ -93,7 +93,8 @@ T = TypeVar("T")
 R = TypeVar("R", bound=Run)
 
 _TIMEOUT_S = 60.0
-"""Timeout of a request. A sweep on ``local`` makes the service measure its cores before it answers."""
+"""Timeout of a request in seconds. It is long, because a sweep on ``local`` makes the service measure its cores
+first."""
 
 _AGAIN_S = 1.0
 """Seconds before an interrupted stream of events is opened again."""
@@ -161,7 +162,7 @@ class ServerEvent:
     kind: str
     """Kind of the event, such as ``trial.finished``; docs/reference/events.md lists the kinds."""
     data: dict[str, Any]
-    """Time ``at`` in epoch seconds, and further facts of the event."""
+    """Time ``at`` in epoch seconds, and further facts about the event."""
 
     @property
     def is_last(self) -> bool:
@@ -212,7 +213,8 @@ class Remote:
 
     def __init__(self, url: str, *, token: str | None = None, http: httpx.Client | None = None) -> None:
         self.url: str | None = url.rstrip("/")
-        """Address of the service and its pages; None if it runs in this process, which no browser reaches."""
+        """Address of the service and its pages; None if the service runs in this process, where no browser reaches
+        it."""
         self._http = http or httpx.Client(timeout=_TIMEOUT_S)
         self._http.base_url = httpx.URL(url)
         if token is not None:
@@ -483,7 +485,7 @@ class Remote:
         """
         return self._get(f"/sweeps/{sweep_id}/front", SweepFront, metrics=metrics, profile=profile)
 
-    # ---------------------------------------------------------------- predictions and what explains them
+    # ---------------------------------------------------------------- predictions and explanations
     def predict(self, body: PredictionRequest) -> PredictionTable:
         """Predict one layout, or the best layouts of a search space, without running anything."""
         return self._post("/predictions", PredictionTable, body)
@@ -535,7 +537,7 @@ class Remote:
         """Return the calibrations (corrections of predictions) by stored trials, for each hardware and software."""
         return self._get("/calibrations", Listed[Lesson], cluster=cluster)
 
-    # ---------------------------------------------------------------- trainers' words
+    # ---------------------------------------------------------------- configurations of trainers
     def list_formats(self) -> Listed[Format]:
         """Return the export formats, in which a layout can be written for a trainer."""
         return self._get("/exports/formats", Listed[Format])
@@ -715,7 +717,7 @@ class Remote:
         """Return the links of a cluster, as its description gives them and as they were measured."""
         return self._get(f"/clusters/{name}/links", ClusterLinks)
 
-    # ---------------------------------------------------------------- who may call
+    # ---------------------------------------------------------------- access
     def read_caller(self) -> CallerUsage:
         """Return the caller as which the service recognises this client, with its scope and quota."""
         return self._get("/caller", CallerUsage)
@@ -736,7 +738,7 @@ class Remote:
         """Return changes and refused requests with their callers, newest first."""
         return self._get("/audit", Listed[AuditEntry], caller=caller, limit=limit, offset=offset)
 
-    # ---------------------------------------------------------------- what the service knows and is
+    # ---------------------------------------------------------------- the service itself
     def compare_layouts(self, body: ComparisonRequest) -> LayoutComparison:
         """Compare layouts: return the faster one, how certain that is, and the parts that differ."""
         return self._post("/comparisons", LayoutComparison, body)

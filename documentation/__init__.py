@@ -1,1 +1,1 @@
-"""The machinery of the documentation: the site, its generated pages and the count of its words."""
+"""The tools for the documentation: the site, its generated pages, and the count of its words."""

@@ -1,4 +1,4 @@
-"""An extension of Griffe, which reads docstrings for the Python reference."""
+"""An extension of Griffe, which reads docstrings for the pages of the Python API."""
 
 from __future__ import annotations
 

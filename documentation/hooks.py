@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: a menu by folders, links that leave ``docs/``, and scripts as files."""
+"""Hooks for MkDocs: a menu made from folders, links to files outside ``docs/``, and scripts as separate files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def _pages(docs: Path, folder: str) -> list[str]:
-    """Return the folder's pages, its index first."""
+    """Return the pages of a folder, its index first."""
     order = REFERENCE if folder == "reference" else ("index",)
     rank = {f"{name}.md": place for place, name in enumerate(order)}
     pages = sorted((docs / folder).glob("*.md"), key=lambda page: (rank.get(page.name, len(rank)), page.name))
@@ -35,10 +35,10 @@ def _pages(docs: Path, folder: str) -> list[str]:
 
 
 _BOOSTS = {"tutorials": 2.0, "how-to": 2.0, "explanation": 1.0, "reference": 1.5, "decisions": 0.3}
-"""Weights of pages in the search: somebody who searches wants to do something first, and then to look it up."""
+"""Weights of pages in the search, by folder: most readers first want to do something, and then to look something up."""
 
 _MINOR = ("reference/rest", "reference/commands", "reference/python", "reference/recipes", "reference/compatibility")
-"""Beginnings of pages with hundreds of headings or rows, which would hide others in the search."""
+"""Prefixes of pages with hundreds of headings or rows, which would hide other pages in the search results."""
 
 
 def _boost(uri: str) -> float:
@@ -75,11 +75,11 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, **_: An
 
 
 _BLOCK = re.compile(r"\s*([*-] |\d+\. |\|)")
-"""The beginning of an item of a list or of a row of a table."""
+"""Pattern of the start of a list item or of a table row."""
 
 
 def _with_blank_lines(markdown: str) -> str:
-    """Put a blank line before each list and table: Python-Markdown asks for it, and repository hosts do not."""
+    """Put a blank line before each list and table, because Python-Markdown needs it and the pages on GitHub omit it."""
     lines: list[str] = []
     fenced = False
     for line in markdown.splitlines():

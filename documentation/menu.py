@@ -1,4 +1,4 @@
-"""The menu of the site: its sections, and the order of the pages of the reference."""
+"""The menu of the site: its sections, and the order of the reference pages."""
 
 SECTIONS = {
     "tutorials": "Tutorials",
@@ -7,17 +7,19 @@ SECTIONS = {
     "explanation": "Explanation",
     "decisions": "Decisions",
 }
-"""Folders of docs/ in the order of the menu. A page elsewhere is in no menu, which fails a strict build."""
+"""Folders of docs/ in the order of the menu. A page in another folder is in no menu, which makes a strict build
+fail."""
 
 REFERENCE = (
     *("index", "commands", "exit-codes", "settings", "registrations", "layouts", "rest", "rest-objects", "events"),
     *("python", "python-training", "python-costmodel", "python-core", "descriptions", "models", "model-types"),
     *("accelerators", "networks", "stacks", "exports", "compatibility", "recipes", "accuracy"),
 )
-"""Pages of the reference. The last four and ``model-types`` have commands of their own, which take minutes."""
+"""Pages of the reference. The last four and ``model-types`` are written by commands of their own, which take
+minutes."""
 
 WIDE = (
     *("layouts", "settings", "descriptions", "models", "model-types", "accelerators"),
     *("exports", "compatibility", "recipes"),
 )
-"""Pages of the reference whose tables take the place of the list of headings."""
+"""Reference pages with wide tables, which use the space of the list of headings."""

@@ -1,6 +1,6 @@
-"""Counts the words that people wrote: ``python -m documentation.words`` prints them for each folder of docs/.
+"""Counts the words that people wrote: ``python -m documentation.words`` prints the count for each folder of docs/.
 
-Pages of ``docs/reference`` are generated from the code and are not counted, nor are examples and pictures.
+Pages of ``docs/reference`` are left out because they are generated; so are examples and pictures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command line; ``main`` puts its commands together."""
+"""The command line; ``main`` assembles its commands."""
 
 from autotuner.cli.main import main
 

@@ -1,4 +1,4 @@
-"""``autotuner backtest``: predictions beside measured runs."""
+"""``autotuner backtest``: compares predictions with measured runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def backtest(
 
 
 def _print(document: dict[str, Any], report: Report, *, as_json: bool) -> None:
-    """Print JSON, or the report in 120 columns: some names of sheets are longer."""
+    """Print JSON, or the report with a width of 120 columns, because names of sheets are long."""
     from rich.constrain import Constrain
 
     from autotuner.cli.console import console, print_json
@@ -69,7 +69,7 @@ def _print(document: dict[str, Any], report: Report, *, as_json: bool) -> None:
 
 
 def _judge_slow_links(table: IterationTable, calibrate: int, *, as_json: bool) -> None:
-    """Print how far predicted iterations over slow links are from those of the table."""
+    """Print how much the predicted times of iterations over slow links differ from those of the table."""
     from autotuner.backtests.slow_links import judge_iterations
     from autotuner.core.errors import InvalidInput
     from autotuner.report.backtest import slow_links_report

@@ -1,4 +1,4 @@
-"""``autotuner cluster``: clusters under names of their own, the engine that each runs on, and what it reaches."""
+"""``autotuner cluster``: stores clusters by name, with their engines, and checks what they reach."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def show_(name: _Name, server: Server = None, as_json: Json = False) -> None:
     from autotuner.report.cluster import cluster_report
 
     with connect(server) as service:
-        links = service.list_links(name)  # first: it knows stored clusters alone
+        links = service.list_links(name)  # first, because only stored clusters have links
         found, check = service.read_cluster(name), _last_check(service, name)
     answer = {"cluster": found, "links": links, "check": check}
     report = cluster_report(found, found.accelerator, links, [check] if check else [], server=server or "")
@@ -243,7 +243,7 @@ def check(
 
 
 def _with_topology(service: Remote, document: dict[str, Any], topology: list[str]) -> dict[str, Any]:
-    """The cluster's description with a network that the catalog names, and with what files say."""
+    """Return the cluster's description with a network from the catalog and a topology from files."""
     files = [each for each in topology if isfile(each)]
     for name in topology:
         if name not in files:
@@ -261,6 +261,6 @@ def _last_check(service: Remote, name: str) -> CheckRun | None:
 
 
 def _running(service: Remote, name: str) -> CheckRun | None:
-    """The check of that cluster that is not finished."""
+    """Return the unfinished check of this cluster, or None."""
     last = _last_check(service, name)
     return None if last is None or last.state.is_finished else last

@@ -1,4 +1,4 @@
-"""Connections: a command asks the door in this process, a service in this process, or one that runs already."""
+"""Connections: a command uses the door in its own process, a service in its own process, or a running service."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 _TIMEOUT_S = 60.0
-"""A sweep on ``local`` makes the service measure its cores before it answers."""
+"""Timeout of a request; a sweep on ``local`` makes the service measure its cores before it answers."""
 
 _POLL_S = 0.5
 _RESTART_S = 60.0
-"""Seconds for which a service may be away before the command gives up."""
+"""Seconds for which a service may be unreachable before the command gives up."""
 
 _PAGE_SIZE = 500
 
 _TOKEN = "AUTOTUNER_TOKEN"
-"""Variable with what a service that asks is shown; no option, since other users of a machine see those."""
+"""Environment variable with the token for a service. It is not an option, because other users of a machine can see the
+options of processes."""
 
 
 # ---------------------------------------------------------------- questions
@@ -197,7 +198,7 @@ def connect(
 
 
 def _authorization(given: str | None) -> dict[str, str]:
-    """The header that shows the caller's token; none where they have none."""
+    """Return the header with the caller's token; empty without a token."""
     token = (os.environ.get(_TOKEN, "") if given is None else given).strip()
     if not token.isascii() or not token.isprintable():
         raise InvalidInput(_TOKEN, "…", "must be a token as `autotuner token add` printed it")
@@ -259,7 +260,7 @@ def planned(
 
 
 class _Page(Protocol[T_co]):
-    """A part of a list."""
+    """One page of a list."""
 
     @property
     def items(self) -> Sequence[T_co]: ...

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _UNBOUNDED_COLUMNS = 10_000
 
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Characters that tell a terminal what to do, or turn the order of letters around."""
+"""Characters that control a terminal or reverse the order of letters."""
 
 
 class PlainConsole(Console):

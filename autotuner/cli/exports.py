@@ -1,4 +1,4 @@
-"""``autotuner import`` and ``export``: what runs today, and a layout, in the words of a trainer."""
+"""``autotuner import`` and ``export``: read a trainer's present configuration, and write a layout for a trainer."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def export(
 
 
 def _write(export: Export, folder: Path) -> list[Path]:
-    """Write the files, and the arguments as one, into a folder that is made where it is missing."""
+    """Write the files of the export, and a file with its arguments, into a folder; create the folder if needed."""
     texts = {Path(file.name).name: file.text for file in export.files}
     if export.command_line:
         texts["arguments.txt"] = export.command_line
@@ -81,7 +81,7 @@ def _write(export: Export, folder: Path) -> list[Path]:
 
 
 def _print(export: Export, written: list[Path]) -> None:
-    """Print the trainer's words on standard output, and what is to be known of them on standard error."""
+    """Print the exported configuration on standard output, and the notes about it on standard error."""
     from autotuner.report.export import export_report
     from autotuner.report.terminal import render
 
@@ -93,10 +93,10 @@ def _print(export: Export, written: list[Path]) -> None:
 
 # ---------------------------------------------------------------- import
 _SHOWN = 3
-"""Rows of the comparison; ``predict`` prints as many as one wants."""
+"""Number of rows in the comparison; ``predict`` can print more."""
 
 _JOB = {"model": "MODEL", "cluster": "CLUSTER", "global_batch_size": "SEQUENCES", "seq_len": "TOKENS"}
-"""Inputs of a prediction that name the job, and what stands for them where nobody says them."""
+"""Inputs of a prediction that describe the job, with the placeholder that is shown for a missing one."""
 
 
 def import_(
@@ -198,7 +198,7 @@ def _cluster(client: Autotuner | Remote, where: str | Mapping[str, Any]) -> Clus
 
 
 def _text(config: Sequence[str]) -> str:
-    """Return what is to be read: of standard input, of a file, or the words themselves where they are flags."""
+    """Return the configuration to read: from standard input, from a file, or the given flags themselves."""
     if config == ["-"]:
         return read_open(sys.stdin, "-", "config")
     first = config[0]
@@ -209,10 +209,10 @@ def _text(config: Sequence[str]) -> str:
 
 
 def _save(read: Imported, path: Path) -> None:
-    """Write the model of a configuration into a file.
+    """Write the model of a configuration to a file.
 
     Raises:
-        InvalidInput: The configuration has none, or the file cannot be written.
+        InvalidInput: The configuration has no model, or the file cannot be written.
     """
     if read.model is None:
         raise InvalidInput("--save-model", str(path), "the configuration has no shapes of a model")
@@ -222,7 +222,7 @@ def _save(read: Imported, path: Path) -> None:
 
 
 def _texts(read: Imported, given: Mapping[str, str]) -> dict[str, str]:
-    """Return inputs of a prediction: what the caller names replaces what the configuration says."""
+    """Return the inputs of a prediction: the caller's values replace those of the configuration."""
     name = read.model.name if read.model else ""
     is_known = name in models() and load_model(name) == read.model
     known = {
@@ -235,10 +235,10 @@ def _texts(read: Imported, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _request(read: Imported, texts: Mapping[str, str]) -> PredictionRequest:
-    """Return the request for the best that the trainer can be told, beside what runs today.
+    """Return the request for the best layouts that the trainer supports, compared with the present layout.
 
     Raises:
-        InvalidInput: Neither the configuration nor the caller says a part of the job.
+        InvalidInput: A part of the job is missing both in the configuration and in the options.
     """
     for name in ("seq_len", "global_batch_size", "model"):
         if name not in texts and not (name == "model" and read.model):
@@ -255,7 +255,7 @@ def _request(read: Imported, texts: Mapping[str, str]) -> PredictionRequest:
 
 
 def _print_comparison(read: Imported, compared: PredictionTable | None, texts: Mapping[str, str]) -> None:
-    """Print what runs today beside the best, where that was asked, and the commands that go on from here."""
+    """Print the present layout and, if requested, the best layouts beside it, with the commands to continue."""
     from autotuner.report.export import beside_best_report
     from autotuner.report.report import Lines, Report, Section
     from autotuner.report.words import cluster_in_words
@@ -271,7 +271,7 @@ def _print_comparison(read: Imported, compared: PredictionTable | None, texts: M
 
 def _next_steps(read: Imported, compared: PredictionTable | None, texts: Mapping[str, str]) -> Iterator[str]:
     said = {name: texts.get(name, word) for name, word in _JOB.items()}
-    said |= {"stack": texts["stack"]} if texts["stack"] != "torch" else {}  # the default
+    said |= {"stack": texts["stack"]} if texts["stack"] != "torch" else {}  # torch is the default
     options = " ".join(f"--{name.replace('_', '-')} {shlex.quote(text)}" for name, text in said.items())
     today = shlex.quote(read.label)
     if read.model is not None and "model" not in texts:

@@ -183,7 +183,7 @@ def profile(
 
 
 def _known(profiles: list[DeviceProfile], name: str) -> DeviceProfile | None:
-    """Return the stored profile of that name, if it describes these very devices."""
+    """Return the stored profile with this name, if it describes exactly these devices."""
     from autotuner.core.profile import describes
     from autotuner.host.facts import host_hash
     from autotuner.launch.this_machine import detect_cluster
@@ -193,7 +193,10 @@ def _known(profiles: list[DeviceProfile], name: str) -> DeviceProfile | None:
 
 
 def _taken(known: DeviceProfile | None, name: str, *, at: float, quick: bool, links: bool) -> DeviceProfile:
-    """A new profile; where only links are wanted of a machine that has one, that with its links measured again."""
+    """Return a new profile of this machine.
+
+    If only the links are wanted and the machine has a profile, only its links are measured again.
+    """
     from autotuner.core.profile import keeping_links
     from autotuner.launch.this_machine import detect_cluster, profile_of, remeasured_links
 
@@ -205,7 +208,7 @@ def _taken(known: DeviceProfile | None, name: str, *, at: float, quick: bool, li
 
 
 def _refuse_cluster(store: Store, name: str, *, links: bool) -> None:
-    """A stored cluster's name means what a check measured of it."""
+    """Raise an error if a stored cluster has this name, since only its own check may set its measurements."""
     if name in store.descriptions.names(Cluster):
         check = f"autotuner cluster check {name}" + (" --links" if links else "")
         raise InvalidInput("--name", name, f"is a stored cluster, which `{check}` measures")

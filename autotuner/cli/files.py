@@ -1,4 +1,4 @@
-"""Files that arguments name, and standard input."""
+"""Reads files that arguments name, and standard input."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from autotuner.core.codec import parse_object
 from autotuner.core.errors import InvalidInput
 
 MAX_CHARACTERS = 2_000_000
-"""Maximum size of a file in characters: a service accepts no longer body."""
+"""Maximum size of a file in characters, because a service accepts no longer body."""
 
 
 def read_text(path: str, field: str, *, errors: str = "strict") -> str:

@@ -1,4 +1,7 @@
-"""Flags: ``@flags(PlanRequest)`` gives a command an option for each input of a request; others are shared here."""
+"""Flags: ``@flags(PlanRequest)`` gives a command an option for each input of a request.
+
+Common options are defined here.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.text import Input, in_words_of, inputs_of, to_document
 
 SELDOM = "Seldom used"
-"""Panel of a command's help that holds the options that few people need."""
+"""Panel in a command's help for options that few people need."""
 
 
 # ---------------------------------------------------------------- ids
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 _TRIAL_ID = re.compile(r"sw-[A-Za-z0-9]+-\d+")
-"""Shape of a trial's id; no words of a layout match it."""
+"""Pattern of a trial's id; no layout in words matches it."""
 
 
 def stored_id(text: str, kind: str, *, otherwise: str = "") -> str:
@@ -141,7 +144,7 @@ def flags(
         kept = [one.replace(annotation=hints[one.name], kind=_KEYWORD) for one in own]
         kept += [_spelling(name, flag) for name, flag in spellings.items()]
         kept += [_keyword("as_json", Json, default=False)] if has_forms else []
-        num_usual = sum(not one.is_rare for one in others)  # rare ones are the last
+        num_usual = sum(not one.is_rare for one in others)  # rare options come last
         _sign(with_flags, [*made[:num_usual], *kept, *made[num_usual:]])
         return with_flags
 
@@ -149,7 +152,7 @@ def flags(
 
 
 def _sign(command: Any, parameters: Sequence[inspect.Parameter]) -> None:
-    """Give a command the signature that Typer reads."""
+    """Give a command the signature from which Typer reads its options."""
     command.__signature__ = inspect.Signature(parameters)
     command.__annotations__ = {one.name: one.annotation for one in parameters}
 
@@ -197,7 +200,7 @@ def _metavar(one: Input) -> str | None:
 
 
 def _text(given: str | bool | Sequence[str] | None) -> str:
-    """Return what was given as a form would send it; what stands for nothing is empty."""
+    """Return an option's value as a form would send it; empty if the option was not given."""
     match given:
         case None:
             return ""
@@ -209,7 +212,11 @@ def _text(given: str | bool | Sequence[str] | None) -> str:
 
 
 def _either(flag: str, text: str, other: str, said: str | None) -> str:
-    """Return what one of two options says that mean the same, of which one must be given."""
+    """Return the value of one of two options with the same meaning, of which exactly one must be given.
+
+    Raises:
+        InvalidInput: Both options are given, or none.
+    """
     if bool(text) == bool(said):
         raise InvalidInput(
             other, said or "nothing", f"says the same as {flag}: one of both must be given", text or None
@@ -224,7 +231,13 @@ def _refuse_beside(kind: str, texts: Mapping[str, str]) -> None:
 
 
 def _asked(request: type[R], inputs: Sequence[Input], texts: Mapping[str, str], kind: str) -> R:
-    """Return the request that the options describe; where a stored thing may stand in its place, all are options."""
+    """Return the request that the options describe.
+
+    If the id of a stored object may be given instead (``kind``), the required options are checked here.
+
+    Raises:
+        InvalidInput: A required option is missing, or a value is not allowed.
+    """
     for one in inputs if kind else ():
         if one.is_required and not texts[one.name]:
             raise InvalidInput(one.flag, None, f"is required, unless the id of a stored {kind} is given")

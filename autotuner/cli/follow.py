@@ -34,7 +34,7 @@ _POLL_S = 0.5
 _MOST_RANKED = 10
 
 _OVER = (RunState.COMPLETE, RunState.CANCELLED, RunState.FAILED, RunState.PAUSED)
-"""States in which nothing more happens until a user asks for it."""
+"""States in which nothing happens until a user requests it."""
 
 
 def follow(client: Remote, sweep_id: str, console: Console, *, after: int = 0) -> SweepStanding:
@@ -57,7 +57,7 @@ def _live(watch: _Watch, console: Console) -> SweepStanding:
             shown = [trial for trial in watch.trials.values() if trial.state is not TrialState.QUEUED]
             bar = ProgressBar(total=1.0, completed=watch.sweep.progress.fraction, width=60)
             report = sweep_report(watch.sweep, shown, time.time(), said=watch.said, most=_MOST_RANKED)
-            live.update(Group(Padding(bar), render(report)), refresh=True)  # a bar alone does not end its line
+            live.update(Group(Padding(bar), render(report)), refresh=True)  # a bar does not end its own line
             if watch.is_over:
                 return watch.sweep
             time.sleep(_POLL_S)
@@ -71,7 +71,7 @@ def _lines(watch: _Watch, url: str | None, console: Console) -> SweepStanding:
         for event in watch.look():
             for line in _lines_of(event, watch):
                 console.print(line, highlight=False, soft_wrap=True)
-        if watch.sweep.waiting and watch.sweep.waiting != waiting:  # no event tells that nobody works on it
+        if watch.sweep.waiting and watch.sweep.waiting != waiting:  # no event says that no worker has the sweep
             console.print(f"the sweep {watch.sweep.waiting.reason}", highlight=False, soft_wrap=True)
         waiting = watch.sweep.waiting
         if watch.is_over:
@@ -80,26 +80,26 @@ def _lines(watch: _Watch, url: str | None, console: Console) -> SweepStanding:
 
 
 class _Watch:
-    """A sweep as it was last looked at. A service that restarts meanwhile is waited for."""
+    """The last known state of a followed sweep. If the service restarts meanwhile, the watch waits for it."""
 
     def __init__(self, client: Remote, sweep_id: str, after: int) -> None:
         self.sweep_id = sweep_id
         self.sweep = patiently(lambda: client.read_sweep(sweep_id))
         self.trials: dict[str, Trial] = {}
         self.said: dict[str, str] = {}
-        """The last note of what runs, by trial, and what was found where a convergence gate failed."""
+        """The last note on each running trial, and the finding where a convergence gate failed."""
         self.told: set[str] = set()
-        """Trials whose end was printed."""
+        """Ids of trials whose end was printed."""
         self.is_over = False
         self._client = client
         self._last_event = after
 
     def look(self) -> list[ServerEvent]:
-        """Look again; returns what has happened since."""
+        """Read the sweep again, and return the events since the last look."""
         return patiently(self._look)
 
     def _look(self) -> list[ServerEvent]:
-        sweep = self._client.read_sweep(self.sweep_id)  # first: what a finished one had to say has happened then
+        sweep = self._client.read_sweep(self.sweep_id)  # first, so that a finished sweep's events are complete
         events = self._client.events_so_far(self.sweep_id, after=self._last_event)
         trials = whole(self._client.list_trials, self.sweep_id)
         for event in events:
@@ -114,7 +114,7 @@ class _Watch:
             case ServerEvent(kind="trial.note", data={"trial_id": trial, "note": note}):
                 self.said[trial] = note
             case ServerEvent(kind="trial.waiting" | "trial.resumed", data={"trial_id": trial}):
-                self.said.pop(trial, None)  # the trial itself tells what it waits for, and for how long
+                self.said.pop(trial, None)  # the trial itself shows why it waits
             case ServerEvent(kind="trial.link_event", data={"trial_id": trial} as data):
                 self.said[trial] = event_sentence(_link_event(data))
             case ServerEvent(kind="trial.gated", data={"trial_id": trial, "outcome": "failed", "detail": detail}):
@@ -145,14 +145,14 @@ def _lines_of(event: ServerEvent, watch: _Watch) -> Iterator[str]:
             yield f"{_head(trial, watch)} {outcome}: {event.data['detail']}"
         case "trial.finished" if (
             not trial.scaled or trial.state is not TrialState.COMPLETE
-        ):  # else it is estimated next
+        ):  # otherwise the trial is estimated next
             yield _end(trial, watch)
 
 
 def _head(trial: Trial, watch: _Watch) -> str:
     if trial.repeats is not None:
         return f"trial {trial.number + 1:>2} (again)"
-    if watch.sweep.findings:  # of its trials some repeat others, which the budget does not count
+    if watch.sweep.findings:  # repeats are not part of the budget
         return f"trial {trial.number + 1:>2}"
     return f"trial {trial.number + 1:>2}/{watch.sweep.budget.num_trials}"
 
@@ -168,7 +168,7 @@ def _link_event(data: dict[str, Any]) -> LinkEvent:
 
 
 def _said_of_job(data: dict[str, Any]) -> str:
-    """Describe the state of a job at the event; empty at its end, which the trial's line reports."""
+    """Describe the state of an engine job at an event; empty at its end, which the line of its trial reports."""
     job = documents.restore(EngineJob, {one.name: data[one.name] for one in fields(EngineJob)})
     return "" if job.phase is EngineJobPhase.ENDED else engine_job_in_words(job, data["at"])
 
@@ -203,7 +203,7 @@ def follow_check(client: Remote, check_id: str, console: Console) -> CheckRun:
 
 
 class _CheckWatch:
-    """A check whose lines are printed as they come, each of them once."""
+    """Follows a check and prints each of its lines once."""
 
     def __init__(self, client: Remote, check_id: str, console: Console) -> None:
         self._client = client
@@ -212,7 +212,7 @@ class _CheckWatch:
         self._num_printed = 0
 
     def to_its_end(self) -> CheckRun:
-        """Look again and again."""
+        """Read the check again and again until it has ended, and return it."""
         while True:
             check = self._client.read_run(CheckRun, self._check_id)
             lines = check.lines

@@ -1,4 +1,4 @@
-"""``autotuner gate`` and ``baselines``: whether a change may be merged, by what it does to MFU and memory."""
+"""``autotuner gate`` and ``baselines``: decide if a change may be merged, by its effect on MFU and memory."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def gate(
 
 
 def _write(case: GateCase, *, junit: Path | None, summary: Path | None, badge: Path | None) -> None:
-    """Write the files that paths are given for, as a CI system reads them."""
+    """Write the files for a CI system whose paths are given."""
     from autotuner.report.ci import badge_svg, junit_xml
     from autotuner.report.markdown import markdown
 
@@ -137,9 +137,9 @@ def _write(case: GateCase, *, junit: Path | None, summary: Path | None, badge: P
 
 # ---------------------------------------------------------------- measured
 def _measured(request: GateCreate, layout: str | None, server: str | None, *, quiet: bool) -> tuple[GateRun, str]:
-    """Return the gate as it ended, and where its page is; empty where no browser reaches it.
+    """Return the ended gate, and the address of the service for links; the address is empty if no browser reaches it.
 
-    A CI system that cancels its job interrupts the command, and with it the gate: nobody waits for it any more.
+    An interrupt of the command cancels the gate: after a CI system has cancelled its job, nobody waits for the gate.
     """
     from autotuner.cli.follow import follow
 
@@ -165,7 +165,7 @@ def _num_ranks(service: Remote, cluster: Cluster | str) -> int:
 
 
 def _finished(service: Remote, gate: GateRun) -> GateRun:
-    """Return the gate once the service has concluded it, which is soon after its sweep has ended."""
+    """Return the gate after the service has concluded it, which happens soon after the end of its sweep."""
     while gate.outcome is None:
         time.sleep(_POLL_S)
         gate = patiently(partial(service.read_run, GateRun, gate.id))
@@ -176,10 +176,10 @@ def _finished(service: Remote, gate: GateRun) -> GateRun:
 def _predicted(
     request: GateCreate, layout: str | None, against: str | None, stack: str, *, counts_memory: bool
 ) -> tuple[PredictedGate, Job]:
-    """Return the gate, and the job that both layouts are predicted for.
+    """Return the predicted gate, and the job for which both layouts are predicted.
 
-    Where memory cannot be counted, that of the closed forms stands, and why is noted. Stored trials do not count: every
-    machine shall come to the same verdict.
+    If the memory cannot be counted in a dry run, it is predicted, and a note says why. Stored trials are not used, so
+    that every machine comes to the same verdict.
     """
     from autotuner.core.rules.legality import reasons
     from autotuner.search.upkeep.gate_prediction import predicted_gate
@@ -199,7 +199,7 @@ def _predicted(
 
 
 def _counted(job: Job, layout: Layout) -> tuple[DryRun | None, tuple[str, ...]]:
-    """Return the dry run of a layout, or why there is none."""
+    """Return the dry run of a layout, or a note that says why there is none."""
     from autotuner.cli.questions import dry_run_of
     from autotuner.core.rules.legality import reasons
     from autotuner.launch.this_machine import dry_run
@@ -215,17 +215,17 @@ def _counted(job: Job, layout: Layout) -> tuple[DryRun | None, tuple[str, ...]]:
 
 # ---------------------------------------------------------------- layouts
 def _read(text: str, num_ranks: Callable[[], int]) -> tuple[Layout, Iterable[str]]:
-    """Return the layout of words, of JSON, of a JSON file of ours, or of a trainer's own configuration file.
+    """Read a layout from words, from JSON, from one of our JSON files, or from a trainer's configuration file.
 
     Args:
-        text: What was given.
-        num_ranks: Returns the ranks of the job, which most configurations do not say.
+        text: The argument of the command.
+        num_ranks: Returns the number of ranks of the job, which most configurations do not contain.
 
     Returns:
-        The layout, and what was assumed or changed while it was read, a sentence for each.
+        The layout, and one sentence for each value that was assumed or changed.
 
     Raises:
-        InvalidInput: It is none of these, or cannot be read.
+        InvalidInput: The text is none of these, or the file cannot be read.
     """
     if not isfile(text) or text.endswith(".json"):
         asked = documents.read(Adoption, to_document(inputs_of(Adoption), {"layout": text}, read_file=read_text))

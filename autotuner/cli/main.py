@@ -1,4 +1,4 @@
-"""The command line: its commands, and the exit codes of their errors."""
+"""The command line: assembles its commands, and turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
     "Maintain the database": dict.fromkeys(("backup", "restore", "thin"), "operate"),
 }
-"""Modules of commands, by panel of the help."""
+"""Modules of the commands, by panel of the help."""
 
 _GROUPS = {
     "token": ("operate", "Run the service"),
@@ -63,7 +63,7 @@ _GROUPS = {
     "optimizer": ("optimizer", "Once a layout is in use"),
     "retune": ("retunes", "Once a layout is in use"),
 }
-"""Module and panel of each group of commands."""
+"""Module and panel of the help for each group of commands."""
 
 
 EXIT_CODES: Mapping[int, str] = {
@@ -94,17 +94,17 @@ def _print_version(asked: bool) -> None:
 
 
 def _options(
-    version: Annotated[  # its callback prints it
+    version: Annotated[  # the callback prints the version
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
-    """Take the options that stand before a command."""
+    """Accept the options that come before a command."""
 
 
 @cache
 def _commands(only: str) -> typer.Typer:
-    """Return the command line, or of a known command that alone: what others need is not imported."""
+    """Return the command line. If ``only`` names a command, add just this one, so that no other module is imported."""
     found = typer.Typer(
         name="autotuner",
         help="Find the parallel layout that trains a transformer fastest.",
@@ -127,7 +127,7 @@ def _commands(only: str) -> typer.Typer:
 
 
 def _member(module: str, name: str) -> Any:
-    name = "import_" if name == "import" else name.replace("-", "_")  # import is a word of Python
+    name = "import_" if name == "import" else name.replace("-", "_")  # import is a keyword of Python
     return getattr(import_module(f"autotuner.cli.{module}"), name)
 
 

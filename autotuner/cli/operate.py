@@ -1,4 +1,4 @@
-"""``autotuner serve``, ``worker``, ``token``, ``webhook``, and what an operator does with the database."""
+"""``autotuner serve``, ``worker``, ``token`` and ``webhook``, and an operator's commands for the database."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def serve(
             check_start(application, host or settings.host)
             run_server(create_app(application), host or settings.host, settings.port if port is None else port)
         finally:
-            application.close()  # also where a second Ctrl-C cut the server's own shutdown short
+            application.close()  # also after a second Ctrl-C during the server's shutdown
 
 
 def worker() -> None:

@@ -1,4 +1,4 @@
-"""``autotuner optimizer``: studies of optimizers, learning rates and batches, once a layout is chosen."""
+"""``autotuner optimizer``: studies optimizers, learning rates and batch sizes for a chosen layout."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def cancel(study_id: _StudyId, server: Server = None, as_json: Json = False) -> 
 
 
 def _ended(service: Remote, study_id: str, *, quiet: bool) -> StudyRun:
-    """The study once it is finished, with a line for each candidate that ended meanwhile."""
+    """Wait until the study is finished and return it; print a line for each candidate that ends meanwhile."""
     from autotuner.report.study import candidate_line
 
     told, lines = 0, PlainConsole(stderr=True, quiet=quiet)

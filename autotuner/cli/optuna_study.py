@@ -1,4 +1,4 @@
-"""A sweep as an Optuna study in a file, for tools that read those: optuna-dashboard, its plots, a notebook."""
+"""Writes a sweep as an Optuna study to a file, for optuna-dashboard, Optuna's plots or a notebook."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def write_study(file: Path, sweep: SweepStanding, trials: Sequence[Trial]) -> in
 
 
 def _choices(layouts: Sequence[Mapping[str, Any]]) -> dict[str, CategoricalDistribution]:
-    """Fields in which layouts differ, with their values in order."""
+    """Return the fields in which the layouts differ, each with its values in order."""
     values = {name: {layout.get(name) for layout in layouts} for layout in layouts[:1] for name in layout}
     return {
         name: CategoricalDistribution(sorted(found, key=lambda value: (str(type(value)), value)))
@@ -90,5 +90,5 @@ def _trial(trial: Trial, choices: Mapping[str, CategoricalDistribution], objecti
 
 
 def _local_time(epoch_s: float) -> datetime:
-    """Return the time as Optuna keeps it: of this machine's zone, without saying so."""
+    """Return the time as Optuna stores it: local time without a time zone."""
     return datetime.fromtimestamp(epoch_s)  # optuna calls ``datetime.now()``

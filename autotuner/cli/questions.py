@@ -1,4 +1,4 @@
-"""``autotuner predict``, ``explain``, ``layers``, ``phases``, ``plan``, ``rules`` and ``dry-run``: questions."""
+"""Questions: ``autotuner predict``, ``explain``, ``layers``, ``phases``, ``plan``, ``rules`` and ``dry-run``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from autotuner.search.results.pairs import MeasuredRules
 
 NOTHING_FITS = 7
-"""Exit code where no layout fits in memory."""
+"""Exit code if no layout fits in memory."""
 
 
 @flags(PredictionRequest)
@@ -177,7 +177,7 @@ def rules(
 
 
 def _rules_of_table(path: str) -> MeasuredRules:
-    """Return what the service answers for a sweep, from the rows of a table."""
+    """Return the measured rules for the rows of a table, as the service does for a sweep."""
     from pathlib import Path
 
     from autotuner.backtests.table import read_table

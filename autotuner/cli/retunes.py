@@ -1,4 +1,4 @@
-"""``autotuner retune``: sweeps that come back by the clock and challenge the layout in use."""
+"""``autotuner retune``: sweeps that a schedule repeats to look for a better layout than the present one."""
 
 from __future__ import annotations
 
@@ -164,14 +164,17 @@ def _told(
     *,
     as_json: bool,
 ) -> None:
-    """Ask the service for a retune, and print it."""
+    """Call the service for a retuning, and print the answer."""
     from autotuner.report.retune import retune_report
 
     tell(server, ask, report_of or retune_report, as_json=as_json)
 
 
 def _concluded(service: Remote, run_id: str) -> RetuneRun:
-    """The run, once it has its outcome: its sweep is finished, and whoever runs retunes looks every few seconds."""
+    """Wait until the run of a retuning has its result, and return it.
+
+    The result comes a few seconds after the end of its sweep.
+    """
     while (run := service.read_run(RetuneRun, run_id)).result is None:
         time.sleep(0.2)
     return run

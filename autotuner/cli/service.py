@@ -1,4 +1,4 @@
-"""The service in the process of a command, and as a server of its own."""
+"""Runs the service inside a command's process, or as a server of its own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from autotuner.service.settings import Settings
 from autotuner.store.schema import migrate_if_embedded
 
 _URL = "http://localhost"
-"""Placeholder address of requests; nothing listens there."""
+"""Placeholder for the address in requests; no server listens there."""
 
 _A_DAY_S = 86_400.0
 
@@ -43,9 +43,9 @@ def service_in_process(*, num_workers: int, keep: bool, runs_checks: bool = Fals
         num_workers=num_workers,
         log_level="warning",
         starts_retunes=False,  # this process ends soon
-        login="none",  # who has the database needs no token for what lies in it
-        asides=0,  # nobody else waits
-        request_s=_A_DAY_S,  # and its user ends what takes too long
+        login="none",  # a user with access to the database needs no token
+        asides=0,  # no other caller waits
+        request_s=_A_DAY_S,  # the user ends a slow command
     )
     application = _application(settings, keep=keep)
     with terminable(), start_blocking_portal() as portal:
@@ -67,7 +67,7 @@ def _application(settings: Settings, *, keep: bool) -> App:
 
 
 class _InProcess(httpx.BaseTransport):
-    """Hands requests to an ASGI application, which runs on the event loop of another thread."""
+    """Transport that passes HTTP requests to an ASGI application on the event loop of another thread."""
 
     def __init__(self, api: FastAPI, portal: BlockingPortal) -> None:
         self._asgi = httpx.ASGITransport(api, raise_app_exceptions=False)
@@ -83,7 +83,8 @@ class _InProcess(httpx.BaseTransport):
 
 
 _GRACE_S = 3
-"""Time that open connections get when a service stops; a dashboard's event stream would stay for ever."""
+"""Seconds that open connections get when the service stops, because a dashboard's event stream would stay open for
+ever."""
 
 
 def run_server(api: FastAPI, host: str, port: int) -> None:

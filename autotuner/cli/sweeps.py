@@ -1,4 +1,4 @@
-"""``autotuner sweep`` and what follows it: ``show``, ``comment``, ``front``, ``study``, ``pause`` to ``cancel``."""
+"""``autotuner sweep`` and its follow-up commands: ``show``, ``comment``, ``front``, ``study``, ``pause`` and others."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _say(sweep: SweepStanding | Run, said: str, *, as_json: bool) -> None:
         console().print(f"{sweep.id} {said}")
 
 
-# ---------------------------------------------------------------- from its start to its ranking
+# ---------------------------------------------------------------- following a sweep
 def _start(begin: Callable[[Remote], SweepStanding], *, wait: bool, server: str | None, as_json: bool) -> None:
     with connect(server, num_workers=1 if wait else 0) as client:
         _see_through(client, begin(client), wait=wait, as_json=as_json)
@@ -152,7 +152,7 @@ def _start(begin: Callable[[Remote], SweepStanding], *, wait: bool, server: str 
 def _go_on(
     sweep_id: str, ask: Callable[[Remote], SweepStanding], *, wait: bool, server: str | None, as_json: bool
 ) -> None:
-    """Ask something of a sweep, and follow it from there."""
+    """Send a request about a sweep, and follow the sweep from there."""
     with connect(server, num_workers=1 if wait else 0) as client:
         before = client.events_so_far(sweep_id)
         after = before[-1].sequence if before else 0
@@ -160,14 +160,14 @@ def _go_on(
 
 
 def _see_through(client: Remote, sweep: SweepStanding, *, wait: bool, as_json: bool, after: int = 0) -> None:
-    """Follow a sweep to its end, or to a pause, and print what came of it; or just say that it waits.
+    """Follow a sweep until it ends or pauses, and print the result; without ``wait``, only print that it is queued.
 
     Args:
-        client: With a worker, where nobody else runs the sweep.
-        sweep: As the service shows it.
-        wait: Whether to follow it.
-        as_json: Print JSON, nothing else.
-        after: Number of the last event that is not to be told.
+        client: Client of the service; it needs a worker if no other process runs the sweep.
+        sweep: The sweep as the service shows it.
+        wait: True if the sweep is followed.
+        as_json: True if only JSON is printed.
+        after: Number of the last event that is not printed.
     """
     from autotuner.cli.follow import follow
 
@@ -178,7 +178,7 @@ def _see_through(client: Remote, sweep: SweepStanding, *, wait: bool, as_json: b
         with terminable():
             ended = follow(client, sweep.id, PlainConsole(stderr=True, quiet=as_json), after=after)
     except KeyboardInterrupt:
-        if as_json:  # a program that ends us still learns which sweep it was, and how far it came
+        if as_json:  # a program that interrupts the command still gets the sweep's id and state
             _show(client, sweep.id, as_json=True)
         raise
     _show(client, ended.id, as_json=as_json)
@@ -187,7 +187,7 @@ def _see_through(client: Remote, sweep: SweepStanding, *, wait: bool, as_json: b
     return None
 
 
-# ---------------------------------------------------------------- what came of it
+# ---------------------------------------------------------------- results
 def show(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> None:
     """Print the state and the ranking of a sweep.
 
@@ -250,7 +250,7 @@ def comment(
     """
     from autotuner.report.comments import comment_written_report
 
-    del text, tag  # which the request holds
+    del text, tag  # the request holds both
     tell(server, lambda client: client.create_comment(sweep_id, request), comment_written_report, as_json=as_json)
 
 

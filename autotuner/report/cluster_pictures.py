@@ -19,7 +19,8 @@ from autotuner.report.drawing import circle, element, for_both, line, picture, r
 from autotuner.report.words import listed
 
 # The switches above a cluster's nodes, tier by tier, or its torus; what limits a layout stands out.
-# A bar is a switch and spans the boxes below it; lines into it are links from the tier below. Of many switches and nodes the first are drawn, and the words above each row say how many there are.
+# A bar is a switch and spans the boxes below it; lines into it are links from the tier below. Of many switches and
+# nodes the first are drawn, and the words above each row say how many there are.
 
 _LABEL, _BAR, _LINKS = 18.0, 22.0, 20.0
 """Heights in pixels of a row's words, of its bars, and of the lines below the bars."""

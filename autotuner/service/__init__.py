@@ -1,1 +1,1 @@
-"""The parts that only a running service has: settings, logins, posting, and compute subprocesses."""
+"""The parts that only a running service has: settings, logins, webhooks, and subprocesses for long computations."""

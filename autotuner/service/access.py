@@ -1,4 +1,4 @@
-"""Access: secrets of tokens and sessions, an operator's tokens, and the caller of a request."""
+"""Access: the secrets of tokens and sessions, the operator's own token, and the caller of a request."""
 
 from __future__ import annotations
 
@@ -33,13 +33,12 @@ _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
 _NUM_BYTES = 32
 
 _MEMORY_KIB, _PASSES = 19_456, 2
-"""Work of one digest.
+"""Memory and number of passes of one Argon2id digest.
 
-Source: OWASP Password Storage Cheat Sheet, Argon2id: 19 MiB and 2 passes at least, for passwords that people choose.
-"""
+Source: OWASP Password Storage Cheat Sheet, Argon2id: at least 19 MiB and 2 passes for passwords that people choose."""
 
 _AT_ONCE = 2
-"""Digests under way, so that many wrong tokens at once take neither all memory nor all cores."""
+"""Maximum number of digests computed at once, so that many wrong tokens cannot use up the memory and the cores."""
 
 
 def new_token_id() -> str:
@@ -104,7 +103,8 @@ class Digests:
 
 
 _MOST = 1024
-"""Tokens that are remembered; the one that was seen longest ago is forgotten first."""
+"""Maximum number of verified tokens that are remembered; the token that was not used for the longest time is dropped
+first."""
 
 
 class Verified:
@@ -135,7 +135,7 @@ class Verified:
 
 
 FIRST_ADMIN = "admin"
-"""Name of the caller whose token the operator laid beside the service."""
+"""Name of the caller that owns the admin token from the operator's settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,9 +286,9 @@ class Proxy:
     header: str
     """Header in which the proxy names the caller."""
     networks: tuple[Network, ...]
-    """Addresses that it connects from; what others say in that header is ignored."""
+    """Addresses of the proxy; the header is ignored in requests from other addresses."""
     scope: Scope = Scope.RUN
-    """Scope of callers that the proxy names."""
+    """Scope of the callers that the proxy names."""
     admins: frozenset[str] = frozenset()
     """Names of callers with the admin scope."""
 
@@ -351,10 +351,10 @@ class Guesses:
 
 
 _SESSION_S = 12 * 3600.0
-"""A browser is let in for a day's work; then its token is wanted again."""
+"""Seconds for which a browser stays signed in: a working day. After that, it must show the token again."""
 
 _TOUCH_S = 60.0
-"""Last use is kept to the minute, so that a request seldom writes."""
+"""Resolution in seconds of the stored time of last use, so that few requests write to the database."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,11 +366,11 @@ class Shown:
     peer: str = ""
     """Address of the connected client or proxy."""
     authorization: str | None = None
-    """Header of that name."""
+    """The ``Authorization`` header."""
     session: str | None = None
-    """The secret of a session's cookie."""
+    """Secret in the session cookie."""
     names: Sequence[str] = ()
-    """Values of the header that a proxy names callers by; a request that it forwards has one."""
+    """Values of the header in which a proxy names the caller; a request from a proxy must have exactly one."""
 
 
 class Login:
@@ -449,10 +449,11 @@ class Login:
         raise NotLetIn(f"the token at_{token.id}_… of {token.name} {why}")
 
     def _recognised(self, text: str, address: str) -> Token:
-        """Return the token of that text, valid or not; callers that guess have to wait.
+        """Return the stored token with this text, whether it is still valid or not; callers that guess have to wait.
 
-        Guesses at one token do not keep another out: an address waits for the token that it guesses at, since only
-        that costs a digest, and for texts of no token, which let nobody in.
+        Guesses at one token do not lock out others: wrong guesses are counted by address and token, and an address only
+        waits for the token that it guesses at. Texts that are no stored token are counted together, since they let
+        nobody in.
         """
         parts = read_token(text)
         found = None if parts is None else self._stored(parts[0])
@@ -475,13 +476,13 @@ class Login:
     def _used(self, token: Token) -> Token:
         now = self._clock.now()
         if token.last_used_at is None or now - token.last_used_at >= _TOUCH_S:
-            with suppress(StoreUnavailable):  # who may look may still look where nothing can be written
+            with suppress(StoreUnavailable):  # callers may read even if the time of use cannot be written
                 self._store.touch_token(token.id, now=now)
         return token
 
 
 def _bearer(authorization: str | None) -> str | None:
-    """The token in a header; None where that holds something else."""
+    """Return the bearer token in an ``Authorization`` header; None if the header holds something else."""
     scheme, _, text = (authorization or "").strip().partition(" ")
     return text.strip() if scheme.lower() == "bearer" else None
 

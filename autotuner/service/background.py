@@ -1,4 +1,4 @@
-"""Background: the threads of an application that work beside its answers, until they are asked to stop."""
+"""Background: the threads of a service that work beside its requests, until they are asked to stop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from autotuner.store.sql import Store
 _log = structlog.get_logger(__name__)
 
 _THINNING_POLL_S = 3600.0
-"""Seconds between two removals of old records; retention periods are in days."""
+"""Seconds between two removals of old records; retention periods are in days, so this need not be short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +39,13 @@ class Background:
 
     settings: Settings
     open_store: Callable[[], Store]
-    """The application's store, opened unless it is."""
+    """Function that returns the application's store, and opens it on the first call."""
     launcher: Launcher
     clock: Clock
     engine_launchers: Mapping[str, EngineLauncher]
     """Launchers of the registered engines, by name."""
     webhooks: Callable[[], Webhooks]
-    """Posts what is announced."""
+    """Function that returns the sender of announcements to webhooks."""
     _shutdown: threading.Event = field(default_factory=threading.Event, init=False)
     _threads: list[threading.Thread] = field(default_factory=list, init=False)
 
@@ -75,7 +75,7 @@ class Background:
         self._start_lane(check_kind(self.open_store(), self.engine_launchers), "checks")
 
     def _start_presence(self, owner: str) -> None:
-        """Tell on a thread that the worker of that name lives, and at the end that it has stopped."""
+        """Start a thread that sends heartbeats for the worker with this name, and reports its stop at the end."""
         presence = Presence(self.open_store().health, self.clock, name=owner)
 
         def tell_until_stopped() -> None:
@@ -92,7 +92,7 @@ class Background:
         return done
 
     def _start_lane(self, kind: Kind, name: str) -> None:
-        """Run all runs of a kind on a thread: no kind waits for another."""
+        """Start a thread that carries out all runs of one kind, so that no kind waits for another."""
         self._forever(self._worker(kind, new_owner()).run_once, name)
 
     def _worker(self, kind: Kind, owner: str) -> Worker:

@@ -1,4 +1,4 @@
-"""The composition root: the one place that knows the concrete store, launcher and clock."""
+"""The composition root: the only module that knows the concrete store, launchers and clock."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ from autotuner.store.options import Page
 from autotuner.store.sql import Store, open_store
 
 Startable: TypeAlias = SweepCreate | SweepRequest | OptimizerStudyCreate | GateCreate | ClusterCheck | PlanRequest
-"""Requests that start a run which callers may read and stop."""
+"""Requests that start a run that callers can read and stop."""
 
 _UNHELD = dict.fromkeys(("gate", "retune"), "cancelled while no worker held it")
 """Reason that a run gets, by kind, when it is cancelled while no worker holds it."""
@@ -85,9 +85,9 @@ class App(Autotuner):
     engines: Mapping[str, EngineRegistration] = field(default_factory=dict)
     """Engines that an operator registered to run trials elsewhere, by name."""
     engine_launchers: Mapping[str, EngineLauncher] = field(default_factory=dict)
-    """Theirs, by the same names; ``launcher`` is made of these."""
+    """Launchers of the registered engines, by name; ``launcher`` combines them."""
     poster: Poster = field(default_factory=Poster)
-    """Posts what is announced."""
+    """Sends announcements to the URLs of webhooks."""
 
     # ------------------------------------------------------------------ names
     def save(self, described: Described, caller: Caller) -> Described:
@@ -342,8 +342,8 @@ class App(Autotuner):
             raise InvalidInput("cluster", cluster.name, f"cannot be tried here: {said}", LOCAL)
 
     def _ask_gate(self, request: MfuGateRequest, caller: Caller) -> GateRun:
-        """Queue the sweep of a gate, or finish the gate by what an earlier one of the same content measured."""
-        baseline_of(self.store, request, caller)  # so that who may not set it hears of that before anything is computed
+        """Queue the sweep of a gate, or finish the gate with the result of an earlier gate with the same content."""
+        baseline_of(self.store, request, caller)  # refuse callers without the right before any work
         self.require_runnable(gate_sweep(request, None))
         software = {"autotuner": version("parallelism-autotuner"), **software_of_this_machine()}
         return ask_gate(self.store, request, software, now=self.clock.now(), caller=caller)
@@ -392,7 +392,7 @@ class App(Autotuner):
         """Stop all background work, and close the launcher and the store."""
         self.rest()
         self.launcher.close()
-        Autotuner.close(self)  # a class with slots is made twice, so ``super()`` knows the wrong one
+        Autotuner.close(self)  # a slotted dataclass is created twice, so ``super()`` fails
 
     @property
     def background(self) -> Background:
@@ -411,7 +411,7 @@ class App(Autotuner):
 
 
 def _is_catalogued(described: TransformerSpec | Cluster | DeviceProfile) -> bool:
-    """Return whether a name is a model's of the catalog, or begins with an accelerator of it, with whatever count."""
+    """Return True if the name belongs to a model of the catalog, or starts with the name of one of its accelerators."""
     if not isinstance(described, Cluster):
         return described.name.lower() in models()
     try:

@@ -1,4 +1,4 @@
-"""Compute subprocesses: a limited number at once, with limits of time and memory, shared fairly by turns."""
+"""Subprocesses for long computations: a limited number at once, with limits of time and memory, shared fairly."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def asker() -> str:
 class _State(Enum):
     WAITING = "waiting"
     RUNNING = "running"
-    DROPPED = "dropped"  # for a caller who has fewer
+    DROPPED = "dropped"  # dropped in favour of a caller with fewer requests
 
 
 @dataclass(slots=True, eq=False)
@@ -77,7 +77,7 @@ class Turns:
         self._changed = threading.Condition()
         self._waiting: list[_Turn] = []
         self._running: list[_Turn] = []
-        self._served: list[str] = []  # callers who are here, the one served last at the end
+        self._served: list[str] = []  # present callers; the one that was served last is at the end
 
     def callers(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the callers of the computations that run, and of those that wait.
@@ -123,7 +123,7 @@ class Turns:
         self._waiting.append(turn)
 
     def _begin(self) -> None:
-        """Give the free places to waiting callers."""
+        """Give the free places to waiting callers, in the order of ``_precedence``."""
         while len(self._running) < self._num_at_once:
             is_full = sum(each.is_search for each in self._running) >= self._num_searches
             able = [each for each in self._waiting if not (each.is_search and is_full)]
@@ -138,7 +138,10 @@ class Turns:
             self._changed.notify_all()
 
     def _precedence(self, turn: _Turn) -> tuple[int, int]:
-        """Return the order of callers; of one caller, who asked first is first in the list."""
+        """Return the sort key of a waiting caller: callers with fewer running computations come first.
+
+        Among equals, the caller that was served longest ago comes first; one caller's requests keep their order.
+        """
         num_running = sum(each.caller == turn.caller for each in self._running)
         return num_running, self._served.index(turn.caller) if turn.caller in self._served else -1
 
@@ -160,15 +163,14 @@ Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 
 _MAX_WAITING = 16
-"""Maximum number of waiting callers: each holds a thread of the service, which has 40. Further callers should come
-back."""
+"""Maximum number of waiting callers. Each of them holds one of the service's 40 threads, so further callers are asked
+to come back later."""
 
 _LATE_S = 20.0
-"""Time that importing, forking and sending may take beside the computation."""
+"""Extra seconds for importing, forking and sending, beside the time limit of the computation."""
 
 _PRELOADED = ["__main__", "autotuner.service.preload"]
-"""Modules imported before the fork. Without the first, each compute subprocess would import the service's main
-program."""
+"""Modules imported before the fork. Without ``__main__``, each subprocess would import the service's main program."""
 
 Outcome = Literal["answered", "raised", "out_of_memory", "broken"]
 
@@ -179,7 +181,7 @@ class Limits:
 
     seconds: float
     memory_bytes: int
-    """Memory beyond that of a process before it begins."""
+    """Bytes that the computation may use beyond the memory that its process has at the start."""
 
 
 class AsidePool:
@@ -232,7 +234,7 @@ class AsidePool:
             with self._mutex:
                 process.start()
                 self._running.add(process)
-            theirs.close()  # so that its end is the end of the pipe
+            theirs.close()  # so that the pipe ends with that process
             outcome, value = self._received(ours, process)
         finally:
             self._end(process)
@@ -280,7 +282,7 @@ def _compute(
     args: tuple[object, ...],
     kwargs: dict[str, Any],
 ) -> None:
-    """Answer one question and end; where the time is over or the memory is gone, the process is."""
+    """Compute one answer, send it, and end the process; the limits of time and memory end it earlier."""
     gc.disable()  # the process ends with its answer
     sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # until the process ends
     threading.Thread(target=_end_with_service, daemon=True).start()
@@ -305,7 +307,10 @@ def _outcome(
 
 
 def _limit_memory(num_bytes: int) -> None:
-    """Refuse this process more than so many bytes beyond those that it has; where the kernel cannot say, nothing."""
+    """Limit the memory of this process to what it has now plus ``num_bytes``.
+
+    Do nothing if the kernel does not tell its size.
+    """
     sizes = Path("/proc/self/statm")
     if sizes.exists():
         has_bytes = int(sizes.read_text().split()[0]) * resource.getpagesize()
@@ -314,7 +319,7 @@ def _limit_memory(num_bytes: int) -> None:
 
 
 def _end_with_service() -> None:
-    """End this process once the service is gone; code that never lets go of the interpreter ends by its timer."""
+    """End this process when the service has ended; code that never releases the interpreter is ended by its timer."""
     service = multiprocessing.parent_process()
     assert service is not None, "the service started it"
     service.join()

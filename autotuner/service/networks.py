@@ -1,4 +1,4 @@
-"""Networks as an operator names them in a setting."""
+"""Networks of IP addresses that an operator lists in a setting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 _LONGEST = 100
-"""Number of characters of an illegal network that its error repeats."""
+"""Number of characters of an invalid network that the error message repeats."""
 
 
 def read_networks(text: str, setting: str) -> tuple[Network, ...]:

@@ -1,4 +1,4 @@
-"""The service's logs and traces: one line per event on standard error, JSON unless a person is watching, and spans."""
+"""The service's logs and traces: spans, and one line per event on standard error (JSON, except in a terminal)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def configure_logs(level: str) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # as it is when a line is written
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # the standard error at the time of writing
     )
 
 
@@ -43,7 +43,7 @@ def silence_optuna() -> None:
 
 
 def _name_trace(_: object, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A step of the log that adds which trace a line belongs to, where there is one."""
+    """Add the ids of the current trace and span to a log line, if there is a current span."""
     span = trace.get_current_span().get_span_context()
     if span.is_valid:
         line.update(trace_id=format(span.trace_id, "032x"), span_id=format(span.span_id, "016x"))
@@ -70,7 +70,9 @@ def exporting(telemetry: Literal["none", "otlp"]) -> Iterator[None]:
     except ImportError as error:
         rule = f"needs the extra `telemetry` of this package, such as pip installs ({error})"
         raise InvalidInput("AUTOTUNER_TELEMETRY", telemetry, rule, "none") from error
-    named = Resource.create({"service.name": "autotuner"}).merge(OTELResourceDetector().detect())  # theirs comes first
+    named = Resource.create({"service.name": "autotuner"}).merge(
+        OTELResourceDetector().detect()
+    )  # the environment wins
     provider = TracerProvider(resource=named)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     with traced_by(provider):

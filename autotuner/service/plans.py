@@ -1,4 +1,4 @@
-"""Plans: queued as durable runs, and computed by the processes of the service that are asked for them."""
+"""Plans: stored as durable runs, and computed by the service process that receives the request."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from autotuner.search.planning.request import PlanRequest
 from autotuner.store.runs import RunStore
 
 _MOST_COMPUTING = 4
-"""Plans at once, since each has the service compute two pieces at a time; the others wait in the store."""
+"""Maximum number of plans computed at once, since each plan computes two pieces at a time; further plans wait in the
+store."""
 
 _LOOK_S = 0.5
-"""Seconds between looks at a plan that another process computes."""
+"""Seconds between two looks at a plan that another process computes."""
 
 _log = structlog.get_logger(__name__)
 
@@ -54,7 +55,7 @@ class Plans:
             InvalidInput: There are no clusters to compare, or too many.
             NotFound: The catalog has no accelerator with a given name.
         """
-        offers(request)  # what cannot be compared is refused at once, not to whoever reads the plan
+        offers(request)  # refuse a request without comparable clusters now, and not when the plan is read
         now = self._clock.now()
         new = NewRun(id=plan_id_of(request), kind="plan", request=request, progress=PlanProgress())
         run, is_new = self._store.add(new, now=now)
@@ -100,21 +101,21 @@ class Plans:
     def _get(self, plan_id: str) -> PlanRun:
         try:
             run = self._store.get(PlanRun, plan_id)
-        except Unreadable:  # of another release
+        except Unreadable:  # another release wrote it
             raise NotFound("plan", plan_id) from None
         if run.problem is not None:
             raise run.problem.as_error()
         return run
 
     def _look(self) -> None:
-        """Start an idle worker on the waiting plans, until none waits."""
+        """Start an idle worker for the waiting plans, again and again until none waits."""
         with self._ended:
             if not self._idle and self._num_workers < _MOST_COMPUTING:
                 self._idle.append(self._worker())
                 self._num_workers += 1
             if self._idle and not self._shutdown.is_set():
                 worker = self._idle.pop()
-                work = carried(lambda: self._work(worker))  # as a part of the share of who asks
+                work = carried(lambda: self._work(worker))  # counted as the caller's computation
                 thread = threading.Thread(target=work, name="autotuner-plan", daemon=True)
                 self._threads.add(thread)
                 thread.start()
@@ -135,7 +136,7 @@ class Plans:
                 self._tell()
         except StoreUnavailable as error:
             _log.warning("plan.store_unavailable", error=str(error))
-        except Exception:  # whoever reads the plan next has it computed anew
+        except Exception:  # the next reader has the plan computed again
             _log.exception("plan.error")
         finally:
             with self._ended:

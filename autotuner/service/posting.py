@@ -1,7 +1,7 @@
 """Posting: sends a body once, within limits, to a URL that a user chose.
 
-A URL that somebody gave to the service is posted to from inside its network; it must not lead to what listens there. So
-posts go to addresses of the public internet, and to networks that the operator allows.
+The service sends from inside its network, so a URL that a user chose must not reach the hosts there. Therefore it only
+posts to addresses of the public internet, and to networks that the operator allows.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from autotuner.runs.delivery import POST_S
 from autotuner.service.networks import Address, Network, is_held, read_address, unmapped
 
 WEBHOOK_ALLOW = "AUTOTUNER_WEBHOOK_ALLOW"
-"""The setting by which an operator allows more."""
+"""Setting by which an operator allows further networks."""
 
 _SPECIAL = tuple(
     ip_network(text)
     for text in (
-        "168.63.129.16/32",  # answers virtual machines of Azure, whose documentation says so
+        "168.63.129.16/32",  # services for virtual machines of Azure, by its documentation
         "192.0.0.0/24",  # IETF protocol assignments, RFC 6890; metadata of Oracle's cloud
         "192.88.99.0/24",  # 6to4 relays, deprecated by RFC 7526
         "3fff::/20",  # documentation, RFC 9637
     )
 )
-"""Counted as public by their number, or by this Python, and none of the public internet."""
+"""Networks that are not part of the public internet, although their numbers or this Python version say so."""
 
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
-"""Range of IPv6 that IANA assigns, RFC 4291 section 2.4."""
+"""Range of IPv6 addresses that IANA assigns (RFC 4291, section 2.4)."""
 
 _NAT64 = IPv6Network("64:ff9b::/96")
-"""IPv4 addresses as a network without IPv4 names them, RFC 6052."""
+"""IPv6 addresses by which a network without IPv4 reaches IPv4 addresses (RFC 6052)."""
 
 
 def refusal(address: str, allowed: Sequence[Network]) -> str | None:
@@ -69,7 +69,7 @@ def is_public(address: Address) -> bool:
 
 
 def _plain(address: Address) -> Address:
-    """The IPv4 address that an IPv6 address stands for, where it stands for one."""
+    """Return the IPv4 address inside an IPv6 address that carries one; else return the address itself."""
     if isinstance(address, IPv6Address) and address in _NAT64:
         return IPv4Address(int(address) & 0xFFFF_FFFF)
     return unmapped(address)
@@ -87,10 +87,10 @@ def _kind(address: Address) -> str:
 
 
 Resolver = Callable[[str, int], Sequence[str]]
-"""The addresses of a host and port; ``OSError`` where there are none."""
+"""Function that returns the addresses of a host and port; it raises ``OSError`` if there are none."""
 
 _LONGEST = 2000
-"""Characters of a URL; no receiver needs more."""
+"""Maximum number of characters of a URL; no receiver needs more."""
 
 _MAX_PORT = 2**16 - 1
 
@@ -106,7 +106,7 @@ class Destination:
     url: httpx.URL
     """URL as the caller gave it."""
     addresses: tuple[str, ...]
-    """Addresses of the URL's host, all of which are allowed; connections are made to these, and the name is not looked
+    """Addresses of the URL's host, all of which are allowed. Connections go to these addresses; the name is not looked
     up again."""
     is_public: bool
     """True if all addresses belong to the public internet."""
@@ -170,7 +170,7 @@ def system_resolver(host: str, port: int) -> Sequence[str]:
 def _parsed(url: str) -> httpx.URL:
     try:
         parsed = httpx.URL(url)
-        host = parsed.host if parsed.netloc else ""  # both fail for what only looks like a host's name or address
+        host = parsed.host if parsed.netloc else ""  # both fail for a text that only looks like a host
     except (httpx.InvalidURL, UnicodeError) as error:
         raise InvalidInput("url", url, f"must be a URL ({error})", "https://hooks.example.com/autotuner") from error
     if parsed.scheme not in ("https", "http") or not host or len(url) > _LONGEST:
@@ -182,14 +182,14 @@ def _parsed(url: str) -> httpx.URL:
 
 
 def _require_port(url: httpx.URL) -> None:
-    """Return if the port exists, or the URL names none."""
+    """Raise an error if the URL names a port that does not exist."""
     if url.port is not None and not 1 <= url.port <= _MAX_PORT:
         usual = port(url.copy_with(port=None))
         raise InvalidInput("url", origin(str(url)), f"must have a port from 1 to {_MAX_PORT}", usual)
 
 
 def _why_refused(url: httpx.URL, addresses: Sequence[str], allowed: Sequence[Network]) -> str | None:
-    """Return why a host is refused: one refused address is enough, since a host with both kinds is not trusted."""
+    """Return why a host is refused, or None. A single refused address is enough."""
     if whys := [why for address in addresses if (why := refusal(address, allowed))]:
         return whys[0]
     if url.scheme == "http" and not all(is_allowed(ip_address(address), allowed) for address in addresses):
@@ -198,10 +198,10 @@ def _why_refused(url: httpx.URL, addresses: Sequence[str], allowed: Sequence[Net
 
 
 _MOST_BYTES = 2048
-"""Read of an answer; the rest is never asked for."""
+"""Maximum number of bytes that are read of an answer; the rest is never requested."""
 
 _LOOK_S = 0.1
-"""Seconds between two checks if a post is still wanted."""
+"""Seconds between two checks whether a post is still wanted."""
 
 _SHOWN = 200
 """Number of characters kept of a public receiver's answer."""
@@ -247,7 +247,7 @@ class Poster:
             there = destination(url, self._allowed, self._resolve)
         except Refused as refused:
             return WebhookAnswer(status=None, detail=f"not posted: {refused}")
-        with start_blocking_portal() as portal:  # a thread with a loop: the caller's own may have one
+        with start_blocking_portal() as portal:  # a thread with its own event loop
             return portal.call(self._post_unless, there, body, headers, stop or Event())
 
     async def _post_unless(
@@ -297,7 +297,7 @@ async def _cancel_on(stop: Flag, scope: anyio.CancelScope) -> None:
 async def _post(
     client: httpx.AsyncClient, there: Destination, address: str, body: bytes, headers: Mapping[str, str]
 ) -> WebhookAnswer:
-    """Post to that address, with the host name of the URL in the header ``Host`` and for the certificate."""
+    """Post to this address, with the URL's host name in the ``Host`` header and in the check of the certificate."""
     request = client.build_request(
         "POST",
         there.url.copy_with(host=address),
@@ -329,7 +329,10 @@ async def _first_bytes(response: httpx.Response) -> bytes:
 
 
 def _answer(response: httpx.Response, said: bytes) -> WebhookAnswer:
-    """Return the status and a line of the answer; of a receiver inside the operator's networks, ``said`` is empty."""
+    """Return the status and one line of the answer.
+
+    For a receiver inside the operator's networks, ``said`` is empty.
+    """
     text = _one_line(said.decode("utf-8", "replace"))
     status = f"HTTP {response.status_code} {_phrase(response.status_code)}".rstrip()
     wait = response.headers.get("Retry-After", "")

@@ -1,4 +1,7 @@
-"""Modules that every compute subprocess needs; only the fork server imports them, so that the forks share them."""
+"""Imports the modules that every compute subprocess needs.
+
+Only the fork server imports this, and its forks share them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from autotuner.search.preview import Question, best_of_space
 
 
 def _read_tables() -> None:
-    """Give answers of each sort, so that every table that these need is read."""
+    """Compute one answer of each kind, so that every table that such answers need is read before the fork."""
     workload = Workload(seq_len=2048, global_batch_size=8)
     job = Job(model=load_model("llama-3-8b"), cluster=load_cluster("h100:8"), workload=workload)
     best = best_of_space(Question(job=job, axes={"precision": (Precision.BF16,)}, limit=1))

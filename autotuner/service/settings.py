@@ -1,4 +1,4 @@
-"""Settings of the service, read from the environment once; the only place that reads it."""
+"""Settings of the service, read once from the environment; no other module reads the environment."""
 
 from __future__ import annotations
 
@@ -200,10 +200,10 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _read_database_url(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Read the database URL from the file, which wins over every other source.
+        """Read the database URL from the file, which has priority over all other sources.
 
         Raises:
-            StoreUnavailable: It cannot be read.
+            StoreUnavailable: The file cannot be read.
         """
         path = given.get("database_url_file")
         if not path:

@@ -1,4 +1,4 @@
-"""Webhooks: announcements as JSON for programs or as messages for Slack, signed, and the webhooks that they go to."""
+"""Webhooks: sends announcements as signed JSON or as messages for Slack, and stores where to send them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def iso_time(epoch_s: float) -> str:
 
 
 def _document(announcement: Announcement, public_url: str | None) -> dict[str, Any]:
-    """Type, time and data, as the Standard Webhooks specification recommends."""
+    """Return the type, the time and the data of an announcement, as the Standard Webhooks specification recommends."""
     return {
         "type": announcement.kind.value,
         "timestamp": iso_time(announcement.at),
@@ -84,7 +84,7 @@ def _document(announcement: Announcement, public_url: str | None) -> dict[str, A
 
 
 def _slack(announcement: Announcement, public_url: str | None) -> dict[str, Any]:
-    """An incoming webhook's message: title and text, then the facts side by side."""
+    """Return an announcement as a Slack message: title and text, then the facts side by side."""
     title, url = _escaped(announcement.title), link(announcement, public_url)
     head = f"*<{url}|{title}>*" if url else f"*{title}*"
     blocks: list[dict[str, Any]] = [_section(text=_mrkdwn(f"{head}\n{_escaped(announcement.text)}", _MOST_TEXT))]
@@ -129,7 +129,7 @@ def _label(name: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Slack's three control characters as text."""
+    """Return the text with Slack's three control characters escaped."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -182,10 +182,10 @@ def signed_headers(secret: str, message_id: str, at: float, body: bytes) -> dict
 
 
 def _key(secret: str) -> bytes:
-    """The bytes of a key; none where it has not the form."""
+    """Return the bytes of a key; empty if the secret does not have the required form."""
     try:
         return base64.b64decode(secret.removeprefix(_PREFIX), validate=True) if secret.startswith(_PREFIX) else b""
-    except ValueError:  # of base64, or of text beyond ASCII
+    except ValueError:  # from invalid base64 or from text beyond ASCII
         return b""
 
 
@@ -197,9 +197,9 @@ class Webhooks:
     poster: Poster
     clock: Clock
     allowed: tuple[Network, ...] = ()
-    """Networks that may be posted to beside the public internet."""
+    """Networks to which webhooks may post, beside the public internet."""
     public_url: str | None = None
-    """Public address of the service, for links."""
+    """Public address of the service, for links in messages; None: messages have no links."""
 
     def add(self, asked: WebhookCreate, created_by: str = "") -> Webhook:
         """Store a new webhook and return it, with a new secret if the request has none.
@@ -256,7 +256,7 @@ class Webhooks:
             facts={"webhook": name},
         )
         answer = self.post(webhook, told)
-        assert answer is not None  # nobody stops it
+        assert answer is not None  # no stop can be requested here
         return answer
 
     def post(self, webhook: Webhook, announcement: Announcement, stop: Flag | None = None) -> WebhookAnswer | None:
@@ -268,5 +268,5 @@ class Webhooks:
         headers = signed_headers(webhook.secret, announcement.id, self.clock.now(), body)
         try:
             return self.poster.post(webhook.url, body, headers, stop)
-        except InvalidInput as error:  # a URL that an older release took
+        except InvalidInput as error:  # an older release accepted this URL
             return WebhookAnswer(status=None, detail=f"not posted: {error.rule}")

@@ -1,4 +1,4 @@
-"""Accelerators, models, training software and networks of the catalog: the reports that commands print."""
+"""Pages of the catalog's accelerators, models, training software and networks, made from the reports of commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands, their options and their exit codes, from the command line itself."""
+"""Pages of commands, their options and their exit codes, made from the command line itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields of descriptions: everything that people write down of a model and of a cluster."""
+"""The page of the fields with which people describe a model or a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds of events, of announcements and of runs."""
+"""The page of the kinds of events, announcements and runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formats of exports: what each one cannot say, shown by layouts that break its rules."""
+"""The page of export formats: what each one cannot express, shown by layouts that break its rules."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Limit:
     rule: Rule
     job: Job
     example: Layout | None
-    """An example layout; None if none was found."""
+    """A layout that breaks the rule; None if none was found."""
 
     @property
     def row(self) -> str:
@@ -100,7 +100,7 @@ def exports_page() -> str:
 
 
 def _leader(target: Target, targets: Sequence[Target]) -> Target:
-    """The first format with the same rules."""
+    """Return the first format with the same rules."""
     return next(one for one in targets if one.rules == target.rules)
 
 
@@ -141,7 +141,10 @@ def _limit(rule: Rule, jobs: tuple[Job, ...]) -> Limit:
 
 
 def _layouts(field: str) -> Iterator[Layout]:
-    """Plain layouts with each value of a field; a rule of the job has none, and is asked of the plain ones."""
+    """Yield layouts with each value of a field.
+
+    For a rule about the job instead of a field, yield only the plain layouts.
+    """
     for plain in (*_PLAIN, *(one | other for one, other in combinations(_PLAIN, 2))):
         layout = Layout(**plain)
         for value in _values(field) if field in OPTIONS else ():
@@ -160,7 +163,7 @@ def _values(field: str) -> tuple[Any, ...]:
 
 
 def _jobs() -> Iterator[Job]:
-    """Dense and sparse models, on GPUs and on cores, on software that compiles and on one that does not."""
+    """Yield jobs with dense and sparse models, on GPUs and on CPU cores, with and without a compiler."""
     for model, cluster, stack, moments in _JOBS:
         yield Job(
             model=load_model(model),

@@ -1,4 +1,4 @@
-"""The picture of the house: the rooms of the product and the imports between them, read from the code."""
+"""The picture of the product's packages ("rooms") and the imports between them, drawn from the code."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from html import escape
 import grimp
 
 Rooms = Mapping[str, frozenset[str]]
-"""The rooms that each room imports."""
+"""The rooms that each room imports, by name."""
 
 _BOX = (112, 34)
 _GAP = (20, 44)
 _PASSED = 8
-"""Width of the place where an arrow passes a row."""
+"""Width of the gap through which an arrow passes a row."""
 
 _MARGIN = 16
 _STYLE = (
@@ -35,7 +35,7 @@ def rooms() -> Rooms:
     graph = grimp.build_graph("autotuner", exclude_type_checking_imports=True, cache_dir=None)
     names = {
         name for name in graph.find_children("autotuner") if name != "autotuner.migrations"
-    }  # run by Alembic alone
+    }  # only Alembic runs them
     for name in names:
         if graph.find_children(name):
             graph.squash_module(name)
@@ -99,7 +99,7 @@ def house_picture() -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Stop:
-    """A room in a row, or the place where an arrow from a room to a deeper one passes the row."""
+    """A room in a row, or the gap through which an arrow to a lower room passes the row."""
 
     room: str
     target: str = ""
@@ -107,7 +107,7 @@ class _Stop:
 
 
 def _rows(imported: Rooms, level: Mapping[str, int]) -> Sequence[Sequence[_Stop]]:
-    """Return the rows from the highest to the lowest; below each other stands what belongs together."""
+    """Return the rows from the highest to the lowest, ordered so that connected rooms stand below each other."""
     rows: list[list[_Stop]] = []
     for floor in range(max(level.values()), -1, -1):
         row = [_Stop(room) for room in imported if level[room] == floor]
@@ -119,7 +119,10 @@ def _rows(imported: Rooms, level: Mapping[str, int]) -> Sequence[Sequence[_Stop]
 
 
 def _mean_place(stop: _Stop, above: Mapping[_Stop, int], imported: Rooms) -> float:
-    """Return where the arrows to a stop come from in the row above it; a room that nothing imports stands last."""
+    """Return the mean position of the arrows from the row above to a stop.
+
+    1.0, the end of the row, if there are none.
+    """
     num_above = len(above)
     found = [place / num_above for other, place in above.items() if _leads(other, stop, imported)]
     return sum(found) / len(found) if found else 1.0

@@ -1,4 +1,4 @@
-"""Options of a layout, from their declarations in ``autotuner.core.layout``."""
+"""The page of a layout's options, made from their declarations in ``autotuner.core.layout``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pieces of Markdown that every generated page is made of."""
+"""Functions for the pieces of Markdown that all generated pages share."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from documentation.reference.settings import settings_page
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
 HOUSE = FOLDER.parent / "images" / "house.svg"
-"""The picture on the page for contributors."""
+"""File of the picture on the page for contributors."""
 
 
 def _given(text: str) -> str:
@@ -48,7 +48,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "python": python_page,
     **{name: partial(_given, text) for name, text in package_pages().items()},
 }
-"""Pages that are generated in seconds, by the names of their files."""
+"""Functions that generate pages within seconds, by the names of their files."""
 
 
 def write_pages(folder: Path = FOLDER) -> None:

@@ -1,4 +1,4 @@
-"""Pages of the Python API: the modules of each package. Their docstrings are read when the site is built."""
+"""Pages of the Python API: a list of modules for each package, whose docstrings are read when the site is built."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CORE = (
     *("trial", "study", "objective", "run", "errors", "units"),
 )
 _MODULES = {"autotuner.core": [f"autotuner.core.{name}" for name in _CORE]}
-"""Packages of which a program needs some modules only."""
+"""Packages of which only some modules are documented, because a program needs no others."""
 
 _DOORS = ("autotuner.door", "autotuner.remote", "autotuner.catalog.hardware", "autotuner.catalog.models")
 

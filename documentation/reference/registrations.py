@@ -1,4 +1,4 @@
-"""Keys of the files in which an operator registers engines and trainers."""
+"""The page of the keys in the files by which an operator registers engines and trainers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ trainer. Every engine has the key `kind` and the keys of its kind beside those o
 """
 
 _AUTOMATIC = {"python": "the service's own"}
-"""Default of a path that depends on the machine which generates the page."""
+"""Words for defaults that depend on the machine that generates the page."""
 
 
 def registrations_page() -> str:

@@ -1,4 +1,4 @@
-"""The REST API from its OpenAPI document: operations, objects and errors."""
+"""The pages of the REST API, made from its OpenAPI document: operations, objects and errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ bytes, `_flop` is floating-point operations.
 
 
 _MAX_EXAMPLE = 900
-"""Characters of a body that is shown; longer ones are in the OpenAPI document."""
+"""Maximum number of characters of an example body; longer bodies are only in the OpenAPI document."""
 
 
 @cache
@@ -177,7 +177,7 @@ _NAMES = {"integer": "whole number", "number": "number", "string": "text", "bool
 
 
 def _kind(schema: dict[str, Any], *, here: bool = False) -> str:
-    """Return a JSON schema in words; an object that has a name is a link."""
+    """Return a JSON schema in words; a named object becomes a link."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}]({'' if here else 'rest-objects.md'}#{name.lower()})"

@@ -1,4 +1,4 @@
-"""Settings of the service: environment variables, with their defaults."""
+"""The page of the service's settings: environment variables with their defaults."""
 
 from __future__ import annotations
 
