@@ -1,1 +1,1 @@
-"""REST service and dashboard over the application that bootstrap builds."""
+"""The REST service and the dashboard, on top of the application that ``autotuner.service.build`` makes."""

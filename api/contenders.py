@@ -1,4 +1,4 @@
-"""The words that a comparison is asked about: trials, sweeps, layouts in words, and a trainer's own flags."""
+"""Reads the candidates of a comparison: trials, sweeps, layouts in words, and a trainer's command-line flags."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Compared:
 
     asked: tuple[Contender, ...]
     problems: tuple[tuple[str, AutotunerError], ...]
-    """Words that cannot be compared, each with the reason."""
+    """Words that cannot be compared, each with the error that says why."""
 
 
 def asked_about(app: App, of: Sequence[str], flags: str = "") -> Compared:
@@ -62,7 +62,7 @@ def asked_about(app: App, of: Sequence[str], flags: str = "") -> Compared:
 
 
 class _Reader:
-    """Reads one word after the other; a layout in words is one of the job that came before it."""
+    """Reads one word after the other; a layout in words belongs to the job of the candidate before it."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -73,8 +73,8 @@ class _Reader:
         """Return the candidate that a word names.
 
         Raises:
-            InvalidInput: It names nothing that can be compared.
-            NotFound: Nothing is stored under that id.
+            InvalidInput: The word names nothing that can be compared.
+            NotFound: Nothing is stored under this id.
         """
         if word.startswith("/explore"):
             return self._explored(word)
@@ -83,7 +83,7 @@ class _Reader:
         return self._in_words(word, before)
 
     def imported(self, flags: str, before: Sequence[Contender]) -> Contender:
-        """The layout of a trainer's configuration, in the job that came before it."""
+        """Return the layout of a trainer's flags as a candidate, for the job of the candidate before it."""
         job = _job_before(before, "your flags")
         told = self._app.asides.ask(read, flags, None, job.cluster.world_size)
         return replace(self._predicted(told.layout, job, "your flags", self._link(before[0])), notes=told.notes)
@@ -132,7 +132,7 @@ class _Reader:
         return self._predicted(Layout.parse(word), job, "a layout", self._link(before[0]))
 
     def _link(self, of: Contender) -> Permalink:
-        """The job of what came before, by the names of its parts."""
+        """Return a link to the job of an earlier candidate."""
         if of.trial is not None:
             return Permalink.of_sweep(self._sweeps[of.trial.sweep_id])
         return Permalink.of_query(of.explored)

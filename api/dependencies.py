@@ -1,7 +1,8 @@
-"""The parameters of routes: the application, a page, a filter, an id.
+"""Shared parameters of routes: the application, a page, a filter, an id.
 
-A route that only reads asks the application's store; what takes more than one port, or decides, is a method of ``App``.
-What waits for nothing is a coroutine: functions take a thread each, which others wait for, a probe of the service too.
+A route that only reads uses the application's store. A route that decides or needs several ports calls a method of
+``App``. Routes that never wait are coroutines: other functions occupy one of a few threads each, and even a health
+probe would wait for those.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ T = TypeVar("T")
 
 
 def _state(name: str) -> Any:
-    """Return the dependency that gives a route what the service keeps under that name."""
+    """Return a dependency for the object that the service keeps under this name."""
 
     async def kept(request: Request) -> Any:
         return getattr(request.app.state, name)
@@ -51,12 +52,12 @@ LiveEventsOf = Annotated[LiveEvents, _state("live_events")]
 
 async def _caller(request: Request) -> Caller:
     caller = caller_in(request.scope)
-    assert caller is not None  # who calls is asked before any route but those that are open
+    assert caller is not None  # callers are identified before every route that is not open
     return caller
 
 
 CallerOf = Annotated[Caller, Depends(_caller)]
-"""The sender of the request; everybody is ``NOBODY_ASKED`` if the service has no login."""
+"""The caller of the request; it is ``NOBODY_ASKED`` for everybody if the service has no login."""
 
 
 async def _page(
@@ -108,7 +109,7 @@ SweepFilterOf = Annotated[SweepFilter, filter_of(SweepFilter)]
 
 
 _ASCENDING = frozenset({SweepColumn.NAME, SweepColumn.STATE, SweepColumn.OWNER, SweepColumn.CLUSTER})
-"""Texts begin with A unless asked otherwise, numbers and dates with the greatest."""
+"""Columns of text, which are sorted from A by default; numbers and dates start with the greatest."""
 
 
 async def _sweep_order(
@@ -139,4 +140,4 @@ def _own_retune(app: AppOf, name: Name, caller: CallerOf) -> Retune:
 
 
 OwnRetuneOf = Annotated[Retune, Depends(_own_retune)]
-"""A retune that a route changes, once it is clear that the caller may."""
+"""A scheduled retuning for a route that changes it; the caller's right was checked before."""

@@ -46,9 +46,9 @@ class Problem:
     """A problem document (RFC 9457)."""
 
     type: str
-    """Stable name of the kind of problem, to branch on."""
+    """Stable name of the kind of problem, for programs."""
     title: str
-    """The kind of problem, for people."""
+    """Name of the kind of problem, for people."""
     status: int
     """The HTTP status."""
     detail: str
@@ -56,12 +56,12 @@ class Problem:
     instance: str
     """Path of the request."""
     field: str | None = None
-    """Field of the first of ``errors``; value, rule and nearest are of that error, too."""
+    """Field of the first of ``errors``; ``value``, ``rule`` and ``nearest`` belong to this error too."""
     value: object = None
     rule: str | None = None
     nearest: object = None
     errors: tuple[Violation, ...] = ()
-    """Every rule that was broken, of many the first 50; empty where the problem is no broken rule."""
+    """All broken rules, at most the first 50; empty if the problem is not a broken rule."""
 
 
 class CrossSite(AutotunerError):
@@ -91,7 +91,7 @@ PROBLEM_KINDS: Mapping[type[Exception], tuple[str, HTTPStatus]] = {
     BodyTooLarge: ("content-too-large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     BodyTooSlow: ("request-timeout", HTTPStatus.REQUEST_TIMEOUT),
 }
-"""Problems that errors of ours become; the error of a subclass becomes that of its base."""
+"""Problem types for our errors; an error of a subclass gets the problem of its base class."""
 
 
 def add_error_handlers(api: FastAPI) -> None:
@@ -128,7 +128,7 @@ def answer_error(request: Request, error: Exception) -> Response:
 
 
 def _said_of_database(request: Request, detail: str) -> str:
-    """Return the driver's error for an admin, else a general text, because the error names hosts and users."""
+    """Return the driver's message for an admin, else a general text, since the message names hosts and users."""
     structlog.get_logger("api").error("store unavailable", detail=detail)
     caller = caller_in(request.scope)
     if caller is not None and caller.scope.covers(Scope.ADMIN):
@@ -143,7 +143,7 @@ def _on_request_validation_error(request: Request, error: Exception) -> Response
         where = "; ".join(f"{item['ctx']['error']} at character {item['loc'][-1]}" for item in found)
         return answer_problem(request, "malformed-json", HTTPStatus.BAD_REQUEST, f"the body is no JSON: {where}")
     body = getattr(request.scope["route"], "body_field", None)
-    placed = [{**item, "loc": item["loc"][1:]} for item in found]  # without where it was sent
+    placed = [{**item, "loc": item["loc"][1:]} for item in found]  # without the part of the request
     wrong = complaints(placed, body.field_info.annotation if body else None, whole="body")
     return _invalid(request, tuple(map(violation, wrong)), len(found))
 
@@ -151,7 +151,7 @@ def _on_request_validation_error(request: Request, error: Exception) -> Response
 def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status, headers, detail = HTTPStatus(error.status_code), error.headers, str(error.detail)
-    if status is HTTPStatus.BAD_REQUEST:  # FastAPI, of a body that the JSON parser gave up on
+    if status is HTTPStatus.BAD_REQUEST:  # FastAPI raises this for a body that is not JSON
         return answer_problem(request, "malformed-json", status, "the body is no JSON, or nested too deep")
     if status is HTTPStatus.NOT_FOUND:
         detail = f"nothing is served at {request.url.path}"
@@ -162,7 +162,7 @@ def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 def _allowed_methods(request: Request) -> list[str]:
-    """The documented methods of the path; the router knows only the first route that matches."""
+    """Return all documented methods of the path, because the router only knows those of the first matching route."""
     for template, operations in request.app.openapi()["paths"].items():
         if compile_path(template)[0].fullmatch(request.url.path):
             return sorted(method.upper() for method in operations)
@@ -214,5 +214,5 @@ def answer_problem(
         return page(request, "error.html", status=status.value, problem=problem)
     content = json.dumps(
         to_plain(problem), separators=(",", ":")
-    )  # in ASCII: what was sent may be no text that can be encoded
+    )  # in ASCII, because the sent text may not be encodable
     return Response(content, status.value, headers, media_type=PROBLEM_MEDIA_TYPE)

@@ -1,4 +1,4 @@
-"""The events of sweeps: live, with one query of the store for all readers, and as feeds."""
+"""The events of sweeps: live streams that share one query of the store, and feeds."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from autotuner.store.runs import Identity
     from autotuner.store.sql import Store
 
-# Events of sweeps as they happen: asked of the store once per sweep, however many read along.
+# Live events of sweeps: one query of the store per sweep, however many readers it has.
 
 _POLL_S = 0.3
-"""Slow enough to cost a database nothing, fast enough to look live."""
+"""Seconds between two queries: long enough to cost a database nothing, short enough to look live."""
 
 _LAST = "sweep.finished"
-"""Kind of the last event of a sweep, unless it is opened again."""
+"""Kind of the last event of a sweep, unless the sweep is opened again."""
 
 _KEPT = 2000
-"""Events of a sweep that are kept for its readers; who is further behind reads them from the store."""
+"""Number of events of a sweep kept in memory for its readers; readers that are further behind read from the store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,43 +51,43 @@ class Told:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Tail:
-    """The newest events of one sweep, followed while there are readers."""
+    """The newest events of one sweep, which are read from the store while it has readers."""
 
     behind: int = 0
-    """Sequence behind which every event is kept."""
+    """Sequence number after which every event is kept in memory."""
     kept: deque[Told] = field(default_factory=lambda: deque(maxlen=_KEPT))
     num_readers: int = 0
     is_read: bool = False
-    """The store was asked for events."""
+    """True if the store was asked for events at least once."""
     is_over: bool = False
-    """The sweep is finished, and its last event is kept; or it can no longer be followed."""
+    """True if the sweep is finished and its last event is kept, or if it can no longer be followed."""
     error: Exception | None = None
     """Error that stopped the reader from following the sweep."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Wakes the readers; each change has one of its own."""
+    """Event that wakes the readers; each change has an event of its own."""
 
     @property
     def newest(self) -> int:
-        """Sequence of the last event that is known."""
+        """Return the sequence number of the newest known event."""
         return self.kept[-1].sequence if self.kept else self.behind
 
     @property
     def may_be_over(self) -> bool:
-        """Return whether the newest event says that a sweep is finished, which may have been opened again since.
+        """Return True if the newest event says that the sweep is finished; it may have been opened again since.
 
-        Of other runs there are no events.
+        It is also True for other kinds of runs, which have no events.
         """
         return self.is_read and (not self.kept or self.kept[-1].message.event == _LAST)
 
     def add(self, events: Sequence[Event]) -> None:
-        """Keep more events, and forget the oldest that there is no room for."""
+        """Keep more events, and drop the oldest ones beyond the limit."""
         for event in events:
             if len(self.kept) == _KEPT:
                 self.behind = self.kept[0].sequence
             self.kept.append(Told.of(event))
 
     def wake(self) -> None:
-        """Wake every reader, so that it looks again."""
+        """Wake every reader, so that it looks for new events."""
         self.changed.set()
         self.changed = asyncio.Event()
 
@@ -117,7 +117,7 @@ class LiveEvents:
             asked = asyncio.create_task(asyncio.to_thread(lambda: self._open_store().runs.identify(run_id)))
             asked.add_done_callback(lambda _: self._asked.pop(run_id))
             self._asked[run_id] = asked
-        await asyncio.shield(self._asked[run_id])  # who leaves does not take the answer from the others
+        await asyncio.shield(self._asked[run_id])  # a reader that leaves must not cancel the query of the others
 
     async def read(self, run_id: str, *, after: int, wait: bool) -> AsyncIterator[Told]:
         """Yield the events of a sweep whose sequence number is larger than ``after``.
@@ -160,7 +160,7 @@ class LiveEvents:
 
     @contextmanager
     def _followed(self, run_id: str) -> Iterator[_Tail]:
-        """The sweep's tail, which is followed until its last reader leaves."""
+        """Yield the shared tail of the sweep's events, which is followed until its last reader leaves."""
         tail = self._tails.get(run_id)
         if tail is None or tail.is_over:
             tail = self._tails[run_id] = _Tail()
@@ -177,7 +177,7 @@ class LiveEvents:
             while tail.num_readers and not tail.is_over:
                 if not await self._look(run_id, tail):
                     await asyncio.sleep(_POLL_S)
-        except Exception as error:  # for the readers, each of which tells its own caller
+        except Exception as error:  # each reader reports it to its own caller
             tail.error = error
         finally:
             tail.is_over = True
@@ -186,8 +186,8 @@ class LiveEvents:
             tail.wake()
 
     async def _look(self, run_id: str, tail: _Tail) -> bool:
-        """Ask for new events; false if there were none."""
-        # Asked before the events are read: what a finished sweep had to say is then all among them.
+        """Ask the store for new events; return False if there are none."""
+        # Read the state before the events, so that the events of a finished sweep are complete.
         is_over = tail.may_be_over and (
             await asyncio.to_thread(lambda: self._open_store().runs.identify(run_id).state.is_finished)
         )
@@ -215,13 +215,13 @@ class Feed:
 
     announcements: Sequence[Announcement]
     home: str
-    """Address of the service for a browser."""
+    """Address of the service's first page."""
     url: str
-    """Address of this page."""
+    """Address of this page of the feed."""
     next_url: str | None
-    """Address of the page of older announcements; None on the last page."""
+    """Address of the page with older announcements; None on the last page."""
     now: float
-    """Epoch seconds, for a feed in which nothing was announced yet."""
+    """Present time in epoch seconds, for a feed without announcements."""
 
     def as_json(self) -> str:
         """Return the feed as a JSON Feed, version 1.1 (jsonfeed.org/version/1.1)."""

@@ -1,4 +1,4 @@
-"""create_app: the REST service and the dashboard over one application."""
+"""create_app: creates the REST service and the dashboard for one application."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def create_app(app: App | None = None) -> FastAPI:
 
 
 _SHARING = 10
-"""Callers of one address, behind a translating router or a proxy that is not named, who send all they may."""
+"""Number of callers at their full rate that one address may have, such as behind NAT or an unlisted proxy."""
 
 
 def _add_edge(api: FastAPI, settings: Settings, metrics: Metrics) -> None:
@@ -146,7 +146,7 @@ def _add_edge(api: FastAPI, settings: Settings, metrics: Metrics) -> None:
         api.add_middleware(Rates, rate_of=partial(rate_of_address, per_minute=per_minute, believed=believed))
     api.add_middleware(Deadlines, seconds=settings.request_s)
     api.add_middleware(Hosts, allowed=allowed_hosts(settings.hosts, settings.public_url))
-    api.add_middleware(AuditLog, believed=believed)  # around what refuses callers, so that it hears of that
+    api.add_middleware(AuditLog, believed=believed)  # outside the login, to record its refusals
     api.add_middleware(RequestLog, requests=metrics.requests)
 
 

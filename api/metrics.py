@@ -1,4 +1,4 @@
-"""Metrics: all that one service tells Prometheus of its requests, its event loop and its store."""
+"""Metrics for Prometheus: the requests, the event loop and the store of one service."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from autotuner.store.health import Gauges
     from autotuner.store.sql import Store
 
-# How late the event loop is: what everybody waits for while something keeps it.
+# The delay of the event loop, for which every request waits.
 
 _EVERY_S = 0.25
 
@@ -102,11 +102,11 @@ class Requests:
             self.seconds.labels(route).observe(seconds)
 
     def _route(self, scope: Scope) -> str:
-        """The path of the route as it is declared; one word for all that no route has."""
+        """Return the declared path of the request's route; requests without a route share one word."""
         route, path = scope.get("route"), str(scope["path"])
         if route is None:
             return "/static" if path.startswith("/static/") else "none"
-        # A route that was included does not know below what.
+        # An included route does not know its router's prefix.
         return f"{self._prefix}{route.path}" if path.startswith(f"{self._prefix}/") else str(route.path)
 
 
@@ -170,7 +170,7 @@ def _gauge(name: str, what: str, value: float) -> GaugeMetricFamily:
 
 def _by_state(name: str, what: str, states: type[State], counts: Mapping[State, int]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(f"autotuner_{name}", what, labels=["state"])
-    for state in states:  # those without any too: a line that begins late looks like a jump
+    for state in states:  # also states without sweeps, because a line that begins late looks like a jump
         family.add_metric([state.value], counts.get(state, 0))
     return family
 

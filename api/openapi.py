@@ -1,4 +1,4 @@
-"""The OpenAPI document: what docstrings say of fields, an example of every operation, a problem of every refusal."""
+"""The OpenAPI document: descriptions from docstrings, an example of every operation, a problem for every refusal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from autotuner.core.value import derived_of
 # Code generators make a class of each component; of objects that lie inside others many make nothing.
 
 _IN_SHORT = " in short"
-"""Suffix of the titles of such objects."""
+"""Suffix in the titles of these objects."""
 
 _MAX_BYTES = 2**63 - 1
 
@@ -83,7 +83,7 @@ STATUS_MEANINGS = {
     429: "The caller takes as much as they may; `detail` says how much that is, and `Retry-After` when more is free.",
     503: "The database is out of reach or not migrated, or there was no answer in time, or too many wait for one.",
 }
-"""The meaning of each status of a refusal."""
+"""Meaning of each status code of a refusal."""
 
 
 def problems(*statuses: int) -> Responses:
@@ -140,9 +140,9 @@ def _document(api: FastAPI) -> dict[str, Any]:
 
 
 def _with_plain_names(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the document with ``RetuneList`` in the place of ``Listed_Retune_``: generators make classes of names.
+    """Return the document with readable names, such as ``RetuneList`` for ``Listed_Retune_``, for code generators.
 
-    ``StepTime__Number_``, a step time of whatever numbers, is ``StepTime``, whose numbers are floats.
+    ``StepTime__Number_`` becomes ``StepTime``, whose numbers are floats.
     """
     text = re.sub(r"\b(\w+?)__Number_(_Index_)?(?=\")", r"\1", json.dumps(document))
     text = re.sub(r"\bListed_(\w+?)_(?=\")", r"\1List", text)
@@ -156,9 +156,9 @@ def _with_plain_names(document: dict[str, Any]) -> dict[str, Any]:
     return named
 
 
-# ---------------------------------------------------------------- what docstrings say
+# ---------------------------------------------------------------- docstrings
 def _described(api: FastAPI) -> set[type[Any]]:
-    """Return every dataclass of the requests and answers, and those in their fields."""
+    """Return all dataclasses of requests and answers, including those in their fields."""
     routes = list(_api_routes(api.routes))
     bodies = [route.body_field.field_info.annotation for route in routes if route.body_field]
     found: set[type[Any]] = set()
@@ -172,7 +172,7 @@ def _described(api: FastAPI) -> set[type[Any]]:
 
 
 def _api_routes(routes: Iterable[BaseRoute]) -> Iterator[APIRoute]:
-    """Yield the routes, those of included routers, too: FastAPI wraps each included router in a route of its own."""
+    """Yield all API routes, including those of routers that FastAPI wraps in a route of their own."""
     for route in routes:
         if isinstance(route, APIRoute):
             yield route
@@ -210,7 +210,7 @@ def _default(field: Field[Any]) -> object:
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
-# ---------------------------------------------------------------- who may call
+# ---------------------------------------------------------------- credentials
 _SCHEMES = {
     "token": {"type": "http", "scheme": "bearer", "description": "A token, as `autotuner token add` prints it."},
     "session": {
@@ -223,20 +223,20 @@ _SCHEMES = {
 
 
 def _secure(document: dict[str, Any], *, asks: bool) -> None:
-    """Say of every operation what a caller must show, or may where the service does not ask."""
+    """Declare for every operation which credentials a caller must send, or may send if the service has no login."""
     document["components"]["securitySchemes"] = _SCHEMES
     for operations in document["paths"].values():
         for method, operation in operations.items():
             security = operation.setdefault("security", security_of(Scope.READ if method == "get" else Scope.RUN))
             if security and not asks:
                 operation["security"] = [{}, *security]
-            for status in () if security else ("401", "403"):  # nobody is refused where everybody is let in
+            for status in () if security else ("401", "403"):  # open operations refuse nobody
                 operation["responses"].pop(status, None)
 
 
 # ---------------------------------------------------------------- examples
 EXAMPLES = Path(__file__).parent / "examples.json"
-"""Recorded of one real run, by ``make golden``."""
+"""Example bodies, which ``make golden`` records in one real run."""
 
 
 @cache
@@ -247,7 +247,7 @@ def examples() -> Mapping[str, Mapping[str, Any]]:
 
 
 def _exemplify(operation: dict[str, Any]) -> None:
-    """Add an example of the body and of every success."""
+    """Add examples of the request body and of every successful answer."""
     example = examples().get(operation["operationId"], {})
     successes = [answer for status, answer in operation["responses"].items() if status < "400"]
     for part, parts in (("body", [operation.get("requestBody", {})]), ("answer", successes)):

@@ -1,1 +1,1 @@
-"""Pages for people: rendered on the server, kept live by one small script."""
+"""Pages for people: rendered on the server, and kept up to date by one small script."""

@@ -1,4 +1,4 @@
-"""The request of a form without a page: with curl, in Python and on the command line."""
+"""Shows the request of a form in other forms: for curl, in Python and on the command line."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ def _command(texts: Mapping[str, str], document: Mapping[str, Any], service: str
 
 
 def _flags(texts: Mapping[str, str], document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the flag of each text; one flag says the settings of trials that have none of their own."""
+    """Yield the command-line flag for each text of the form.
+
+    Settings of trials that have no flag of their own are joined in ``--trial``.
+    """
     inputs = inputs_of(SweepCreate)
     for one in inputs:
         if one.is_flag and one.name in texts:

@@ -1,4 +1,4 @@
-"""Pages of questions: a form whose address is the question, and beside it the report of the answer."""
+"""Pages that answer a question: a form whose address contains the question, beside the report of the answer."""
 
 from __future__ import annotations
 
@@ -34,20 +34,21 @@ class Question(Generic[R, A]):
     lead: str
     """Text below the title that explains the form."""
     topic: str
-    """Title of the inputs that have no topic of their own."""
+    """Title of the group of inputs that name no group."""
     button: str
     request: type[R]
     """Request type of the form, which has an input for each field."""
     ask: Callable[[App, R], A]
-    """Function that returns the answer, or the known part of one that is still computed."""
+    """Function that returns the answer; if it is still being computed, the part that is known."""
     report: Callable[[R, A], Report]
-    """Says what an answer means."""
+    """Function that makes the report of an answer."""
     usual: Mapping[str, str]
-    """Texts of inputs before anybody types."""
+    """Texts in the inputs before the user types anything, by name of the input."""
     progress: Callable[[A], tuple[int, int] | None] = lambda answer: None
-    """Pieces of work that are done and known, of an answer that is still computed."""
+    """Function that returns the numbers of finished and of known pieces of work while the answer is still being
+    computed."""
     nothing_asked: str = ""
-    """Text of a page whose form nobody has sent yet; empty: the page answers the defaults."""
+    """Text of the page before its form was sent; empty: the page answers with the default inputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +56,12 @@ class Asked:
     """A form as it was sent: its texts, the errors in them, and the answer."""
 
     texts: Mapping[str, str]
-    """Texts by the name of the input."""
+    """Text of each input, by its name."""
     errors: Mapping[str, str] = field(default_factory=dict)
     """Errors by the name of the input; errors about no input are under the empty name."""
     report: Report | None = None
     progress: tuple[int, int] | None = None
-    """Pieces of work that are done and known; None where nothing is computed."""
+    """Numbers of finished and of known pieces of work; None if nothing is being computed."""
 
 
 def question_page(http: Request, app: App, question: Question[R, A], part: str | None) -> Response:
@@ -99,7 +100,7 @@ def group_inputs(inputs: Iterable[Input], title: Callable[[Input], str]) -> dict
 
 
 def _answered(app: App, question: Question[R, A], inputs: tuple[Input, ...], query: Mapping[str, str]) -> Asked:
-    """Answer what an address asks; what it leaves out is as usual, as far as it must be said."""
+    """Answer the question in an address; inputs that the address leaves out have their usual texts."""
     is_asked = any(name != "part" for name in query)
     texts = {one.name: _text(one, query, question.usual, is_asked=is_asked) for one in inputs}
     if question.nothing_asked and not is_asked:
@@ -175,17 +176,17 @@ def errors_of(
 
 
 def _inside(field: str, about: Input | None, name: str) -> str:
-    """Return the part of a field's path that the name of the input beside which it stands does not say."""
+    """Return the rest of a field's path, below the input beside which its error is shown."""
     path = ".".join(about.path) if about else name
     return field[len(path) :].strip(".") if field.startswith(f"{path}.") or not path else ""
 
 
 _PARTS_OF_CLUSTERS = ("accelerator", "link", "profile")
-"""Descriptions that a cluster refers to by name."""
+"""Names of the descriptions to which a cluster refers by name."""
 
 
 def _near(error: InvalidInput, about: Input | None) -> object:
-    """Return the nearest legal value, as people type it where it is that of the input itself."""
+    """Return the nearest legal value, written as in the input if the error is about the whole input."""
     is_number = isinstance(error.nearest, (int, float)) and not isinstance(error.nearest, bool)
     is_whole = about is not None and error.field == ".".join(about.path) and not about.is_list
     return to_text(error.nearest, about) if about and is_number and is_whole else error.nearest

@@ -1,4 +1,4 @@
-"""The dashboard as a part of the service: every page, and the files that pages load."""
+"""Adds the dashboard to the service: every page, and the files that pages load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns a template and typed values into a page, and puts the one style sheet of all pages together."""
+"""Renders a template with typed values as a page, and joins the style sheets of all pages."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from autotuner.report.report import Report
 _SHEETS = Path(__file__).parent / "css"
 
 _ORDER = ("tokens", "base", "charts", "answer", "trial", "explore", "home", "new", "sweep", "narrow")
-"""Order of the style sheets, in which later sheets win: elements before components, components before pages, narrow
-screens last."""
+"""Order of the style sheets. Later ones take precedence: elements, then components, then pages, then rules for narrow
+screens."""
 
 
 @cache
@@ -109,7 +109,7 @@ def service_of(request: Request) -> str:
 
 
 def _around(request: Request) -> dict[str, Any]:
-    """Return the values that every page shows: the path of the service, the caller, and the token of their forms."""
+    """Return the values that every page needs: the path of the service, the caller, and the token for forms."""
     caller = caller_in(request.scope)
     return {
         "html": Html(request.scope.get("root_path", ""), csrf_in(request.scope) or ""),
@@ -123,7 +123,7 @@ def _around(request: Request) -> dict[str, Any]:
 
 
 def _place(request: Request) -> str:
-    """Path of the place, among those that every page links, that a page belongs to."""
+    """Return the path of the menu entry to which the page belongs."""
     first = request.url.path.removeprefix(request.scope.get("root_path", "")).strip("/").partition("/")[0]
     return "/" if first in ("sweeps", "trials") else f"/{first}"
 

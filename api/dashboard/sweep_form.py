@@ -1,7 +1,7 @@
-"""The form that asks for a sweep: an input for each field of the request, but for what several elements say together.
+"""The form for a new sweep: an input for each field of the request, and groups of inputs for compound fields.
 
-Models and clusters come from several places, each axis of the space is set in one of three ways, and a fault trace may
-last longer than its lines say. Nothing that was typed is lost, legal or not.
+Models and clusters come from several sources, each axis of the space is set in one of three ways, and a fault trace may
+last longer than its lines say. The form keeps everything that the user typed, whether it is legal or not.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from autotuner.service.build import App
 INPUTS = inputs_of(SweepCreate, has_all=True)
 
 BY_NAME, DESCRIBED, CATALOG, STORED = "name", "described", "catalog", "stored"
-"""Sources of a model or a cluster, beside ``local``."""
+"""Sources of a model or of a cluster, beside ``local``."""
 
 STEPS = "fault_steps"
-"""The input of how long a fault trace lasts, where its lines do not say it by themselves."""
+"""Name of the input for the length of a fault trace, which its lines may leave open."""
 
 _OF_SWEEP = "sweep:"
 
@@ -48,7 +48,7 @@ _Values = Mapping[str, tuple[str, ...]]
 
 # ---------------------------------------------------------------- axes of the space
 SUITS, EVERY, CHOSEN = "suits", "all", "chosen"
-"""States of an axis: it is left out, every value is named, or only chosen values are."""
+"""Ways to set an axis: leave it out, name every value, or name only chosen values."""
 
 _LETTERS = {
     "tensor_parallel_degree": "tp",
@@ -65,9 +65,9 @@ class Axis:
 
     option: OptionSpec
     values: Mapping[str, str]
-    """Words by value as a form sends it, of a switch or a choice; empty for a number."""
+    """Words for each value of a switch or a choice, by the value that a form sends; empty for a number."""
     is_usual: bool
-    """True for options that people choose often."""
+    """True if the option is one that people often choose."""
 
     @property
     def path(self) -> str:
@@ -146,10 +146,10 @@ def _axis(name: str) -> Axis:
 _NAMES = [each.name for each in fields(SearchSpace)]  # type: ignore[arg-type]  # a dataclass at run time
 
 AXES: Mapping[str, Axis] = {name: _axis(name) for name in (*_USUAL, *(each for each in _NAMES if each not in _USUAL))}
-"""Every axis by its field, those that people choose often first."""
+"""Every axis by its field; axes that people often choose come first."""
 
 OWN = (STEPS, *(axis.path for axis in AXES.values()))
-"""Names of elements that say a part of a field."""
+"""Names of form elements that hold only a part of a field."""
 
 
 # ---------------------------------------------------------------- the form
@@ -158,7 +158,7 @@ class Form:
     """The form for a sweep: the text of each of its elements."""
 
     values: _Values
-    """Values by name of the element; checkboxes of one name have several."""
+    """Values by the name of the form element; checkboxes with the same name have several values."""
 
     @classmethod
     def of_pairs(cls, pairs: Iterable[tuple[str, str]]) -> Self:
@@ -203,7 +203,7 @@ class Form:
             workload=job.workload,
             link_health=links,
             space={},
-            objective=replace(request.objective, under_faults=False),  # as every trace has it
+            objective=replace(request.objective, under_faults=False),  # a trace sets this itself
             trainer=None if request.trainer is None else request.trainer.name,
             trial_cluster=None if few is None else _name_of(few, app.cluster),
         )
@@ -310,7 +310,7 @@ class Form:
             raise InvalidInput(STEPS, error.value, error.rule, error.nearest) from error
 
 
-# ---------------------------------------------------------------- where models and clusters come from
+# ---------------------------------------------------------------- sources of models and clusters
 def _model(text: str) -> dict[str, tuple[str, ...]]:
     if text.startswith("{"):
         return {"model.from": (DESCRIBED,), "model.document": (text,), "model": ("",)}
@@ -329,7 +329,7 @@ def _cluster(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def _is_known(find: Callable[[str], object], name: str, thing: object = None) -> bool:
-    """Return whether a name leads to something; with a thing, to that one."""
+    """Return True if the name is known; if ``thing`` is given, True only if the name means this thing."""
     try:
         return find(name) == thing or thing is None
     except AutotunerError:
@@ -337,14 +337,14 @@ def _is_known(find: Callable[[str], object], name: str, thing: object = None) ->
 
 
 def _name_of(thing: TransformerSpec | Cluster, find: Callable[[str], object]) -> str:
-    """Return the name of a thing, where that still means the same; else the thing as JSON."""
-    is_this_machine = isinstance(thing, Cluster) and thing.name == LOCAL  # whatever that is now
+    """Return the name of a model or cluster if the name still means the same; else the whole description as JSON."""
+    is_this_machine = isinstance(thing, Cluster) and thing.name == LOCAL  # however the machine looks now
     is_named = is_this_machine or _is_known(find, thing.name, thing)
     return thing.name if is_named else json.dumps(without_defaults(thing), indent=1)
 
 
 def _healthy(cluster: Cluster, app: App) -> tuple[Cluster, tuple[LinkHealth, ...]]:
-    """Return the cluster as its name says it, and what of its links that does not know."""
+    """Return the cluster as its name describes it, and the states of links that this description does not contain."""
     named = replace(cluster, link_health=())
     knows = cluster.name != LOCAL and _is_known(app.cluster, cluster.name, cluster)
     if not knows and (cluster.name == LOCAL or _is_known(app.cluster, cluster.name, named)):

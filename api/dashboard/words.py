@@ -1,4 +1,4 @@
-"""Template filters: numbers with their units, layouts in words. What is unknown reads as a dash."""
+"""Filters for templates: numbers with their units, and layouts in words. Unknown values become a dash."""
 
 from __future__ import annotations
 

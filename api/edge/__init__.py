@@ -1,1 +1,1 @@
-"""The layers around every request before it reaches a route, each a class of its own."""
+"""The layers that every request passes before it reaches a route, one class for each."""

@@ -1,4 +1,4 @@
-"""Authentication of a request before it is let in, and the scope that each route needs."""
+"""Identifies the caller of a request, and checks the scope that each route needs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from autotuner.service.compute import asked_by
 from autotuner.service.networks import Network, is_within, read_networks
 from autotuner.service.settings import Settings
 
-# Entrance: what a service that asks who calls looks at, and whom it asks.
+# Entrance: the login of a service, and the proxies that it trusts.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +47,11 @@ class Entrance:
 
     login: Login
     header: str | None = None
-    """Header in which a proxy names callers; None without a proxy."""
+    """Header in which a proxy names the caller; None without such a proxy."""
     believed: tuple[Network, ...] = ()
-    """Networks of proxies."""
+    """Networks of the proxies whose headers are trusted."""
     is_public_https: bool = False
-    """True if people reach the service by https, as its operator says."""
+    """True if the operator says that people reach the service by https."""
 
     def shown_by(self, scope: Connection) -> Shown:
         """Return the credentials that a request carries: a token, a session cookie, or the name that a proxy gives."""
@@ -72,7 +72,7 @@ class Entrance:
         return self.is_public_https or (forwarded or scope["scheme"]) == "https"
 
 
-# Changes that a browser asks for by its session come from our own pages: these know what another site's do not.
+# Protection against CSRF: a change by a browser's session must come from our own pages, which know a secret token.
 
 _FORM = "application/x-www-form-urlencoded"
 
@@ -114,13 +114,13 @@ async def _field(request: Request) -> str:
     return given if isinstance(given, str) else ""
 
 
-# Finds out who calls before a request is let in.
+# Identifies the caller before a request reaches a route.
 
 _OPEN = (*PROBES, "/login")
-"""Paths that everybody may call: probes, and where one gets in."""
+"""Paths that everybody may call: health probes and the login."""
 
 _OPEN_BELOW = "/static/"
-"""Paths that are open to everybody: style sheets are no secret, and the login page needs them."""
+"""Path prefix that everybody may read: style sheets are no secret, and the login page needs them."""
 
 
 class Callers:
@@ -143,7 +143,7 @@ class Callers:
             return await self._app(scope, receive, send)
 
     async def _refuse(self, scope: Connection) -> Response | None:
-        """Return the refusal of an unknown caller; None if the caller is known, or need not be."""
+        """Return the refusal for an unknown caller; None if the caller is known or the path is open."""
         if self._entrance is None:
             set_caller(scope, NOBODY_ASKED)
             return None
@@ -165,13 +165,13 @@ def is_open(path: str) -> bool:
 
 
 def _refusal(request: Request, error: AutotunerError) -> Response:
-    """A problem; to a browser that opens a page, the way to the login."""
+    """Return a problem document; redirect a browser that opens a page to the login."""
     is_whole_page = request.method == "GET" and wants_page(request) and "part" not in request.query_params
     if not isinstance(error, NotLetIn) or not is_whole_page:
         return answer_error(request, error)
     login = f"{request.scope.get('root_path', '')}/login?next={quote(_wanted(request), safe='')}"
     if request.headers.get("sec-fetch-site") == "cross-site":
-        # A browser keeps its cookie back on the way from another site, and shows it when a page of ours leads on.
+        # A browser sends no cookie with a link from another site, but sends it when our own page redirects.
         return page(request, "arriving.html", status=HTTPStatus.UNAUTHORIZED, login=login)
     return RedirectResponse(login, HTTPStatus.SEE_OTHER, headers={"Cache-Control": "no-store"})
 
@@ -273,4 +273,4 @@ async def check_scope(request: Request) -> None:
 
 
 CHECKS = (Depends(check_scope), Depends(check_csrf))
-"""Dependencies of every router: the caller may do this, and no page of another site makes them do it."""
+"""Dependencies of every router: the caller has the right, and the request does not come from a page of another site."""

@@ -1,4 +1,4 @@
-"""The caller of a request, found once, before the request is let in, and the address it came from."""
+"""The caller of a request and the address it came from, found once before the request reaches a route."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from autotuner.service.networks import Network, is_within, read_address
 # The caller of a request, in its state: found once, before the request is let in.
 
 SESSION_COOKIE = "autotuner_session"
-"""Cookie of a browser that has logged in."""
+"""Name of the cookie of a browser that has logged in."""
 
 LOOKING = ("GET", "HEAD", "OPTIONS")
-"""Methods that change nothing."""
+"""HTTP methods that change nothing."""
 
 PROBES = ("/api/v1/health", "/api/v1/ready")
 """Paths for monitoring; they reveal nothing and change nothing."""

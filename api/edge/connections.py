@@ -1,7 +1,7 @@
-"""Connections of the server, each with bounds on what a client may leave half done.
+"""Connections of the server, with limits on requests that a client does not finish.
 
-What a client says of a request (its head), what it leaves unread and what it holds open are bounded here, below the
-application, which hears of a request only when its head is whole. A body is bounded by ``api.edge.limits``.
+This module limits the head of a request, the answer that a client leaves unread, and the number of open connections.
+The application below hears of a request only when its head is complete. ``api.edge.limits`` limits bodies.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ class Bounds:
     """Limits on the time and size of what one client may leave unfinished on a connection."""
 
     head_s: float = 10.0
-    """Time from the first byte of a request, or from the opening of a connection, until its head is complete."""
+    """Seconds from the first byte of a request, or from the opening of a connection, until its head must be
+    complete."""
     head_bytes: int = 32_768
     """Maximum size of a request's target and header fields."""
     linger_s: float = 2.0
-    """Time for reading the rest of an unwanted body, so that the client reads the answer to it."""
+    """Seconds for reading the rest of an unwanted body, so that the client can read the answer."""
     unread_s: float = 30.0
-    """A client that reads nothing of an answer for so long is cut off."""
+    """Seconds after which a client that reads nothing of an answer is disconnected."""
     connections: int = 800
-    """Maximum number of open connections; one address may have half of them. A new connection replaces the one of its
-    address that has waited longest for its head."""
+    """Maximum number of open connections; one address may have half of them. A new connection replaces the connection
+    of the same address that has been sending its head for the longest time."""
 
 
 def server_config(api: ASGIApp, bounds: Bounds | None = None, **more: Any) -> uvicorn.Config:
@@ -60,7 +61,7 @@ def server_config(api: ASGIApp, bounds: Bounds | None = None, **more: Any) -> uv
 
 
 class _HeadTooLarge(Exception):
-    """The head of a request is larger than the bound; uvicorn's parser ends the request for it."""
+    """Raised when the head of a request exceeds the limit; uvicorn's parser then ends the request."""
 
 
 class _BoundedConnection(HttpToolsProtocol):
@@ -94,7 +95,10 @@ class _BoundedConnection(HttpToolsProtocol):
         return len(self.connections) > self._bounds.connections or num_here > max(1, self._bounds.connections // 2)
 
     def _has_made_room(self) -> bool:
-        """Close the oldest connection of this address that has sent no whole head, which a client sends at once."""
+        """Close the oldest connection of this address whose head is incomplete; return False if there is none.
+
+        Normal clients send the whole head at once.
+        """
         headless = [one for one in self._of_this_address() if one._head.is_running and not one.transport.is_closing()]
         if not headless:
             return False
@@ -139,7 +143,7 @@ class _BoundedConnection(HttpToolsProtocol):
             raise _HeadTooLarge
 
     def _count_unfinished(self, num_bytes: int) -> None:
-        """A field that does not end is told by the parser only at its end."""
+        """Count the bytes of a header field that has not ended, because the parser reports a field only at its end."""
         self._head_bytes += num_bytes
         if self._head_bytes > self._bounds.head_bytes and not self.transport.is_closing():
             self.send_400_response("")
@@ -159,7 +163,7 @@ class _BoundedConnection(HttpToolsProtocol):
         else:
             self._answer(HTTPStatus.BAD_REQUEST, "this is no HTTP request")
 
-    # ------------------------------------------------------------------ the rest of a body, the rest of an answer
+    # ------------------------------------------------------------------ unread bodies and answers
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._is_between = True
@@ -179,7 +183,7 @@ class _BoundedConnection(HttpToolsProtocol):
         self._unread.stop()
 
     def _answer(self, status: HTTPStatus, detail: str) -> None:
-        """Answer in place of the application, and close."""
+        """Send an answer in place of the application, and close the connection."""
         if self.transport.is_closing():
             return
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
@@ -188,7 +192,7 @@ class _BoundedConnection(HttpToolsProtocol):
 
 
 class _Timer:
-    """A call later, which may be cancelled."""
+    """A delayed function call that can be cancelled."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -200,7 +204,7 @@ class _Timer:
         return self._handle is not None
 
     def start(self, delay_s: float, then: Callable[[], None]) -> None:
-        """Call ``then`` after that time, unless a call is awaited already."""
+        """Call ``then`` after this delay, unless a call is already scheduled."""
         if self._handle is None:
             self._handle = self._loop.call_later(delay_s, then)
 
@@ -212,7 +216,7 @@ class _Timer:
 
 
 def _problem(status: HTTPStatus, detail: str) -> bytes:
-    """A whole answer with a problem document."""
+    """Return a complete HTTP answer with a problem document."""
     title = status.phrase.capitalize()
     kind = f"urn:autotuner:problem:{status.phrase.lower().replace(' ', '-')}"
     document = {"type": kind, "title": title, "status": status.value, "detail": detail}

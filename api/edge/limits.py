@@ -1,4 +1,4 @@
-"""Limits of requests: how many, for how long, with which bodies, by which names of the service; how many streams."""
+"""Limits of requests: their rate, duration, body and host name, and the number of open event streams."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from autotuner.core.access import Caller
 from autotuner.core.errors import AutotunerError, InvalidInput, QuotaExceeded, TooOften
 from autotuner.service.networks import Network, household
 
-# How many requests a minute: of each caller, and of each address before it is known who calls.
+# Requests per minute: of each caller, and of each address before its caller is known.
 #
 # Counted in this process's memory, in sliding windows.
 
@@ -38,9 +38,9 @@ class Rate:
     """A limit on the number of requests of one caller or one address per minute."""
 
     key: str
-    """Tells them apart from others."""
+    """Key that identifies the caller or the address."""
     whose: str
-    """Names them to themselves."""
+    """Name of the caller or the address in the message to it."""
     per_minute: int
 
 
@@ -69,7 +69,7 @@ class Rates:
         return await answer_error(Request(scope), TooOften(detail, wait_s))(scope, receive, send)
 
     async def _take(self, rate: Rate) -> int | None:
-        """Count one more; seconds to wait where that would be too many, and nothing is counted."""
+        """Count one request; if it exceeds the limit, do not count it and return the seconds to wait."""
         from limits import RateLimitItemPerMinute  # noqa: PLC0415
 
         limit = RateLimitItemPerMinute(rate.per_minute)
@@ -106,7 +106,7 @@ def rate_of_caller(scope: Scope, *, per_minute: int) -> Rate | None:
     return Rate(key=caller.token_id or caller.name, whose=caller.name, per_minute=per_minute)
 
 
-# How long a request may take until its answer begins.
+# The time that a request may take until its answer begins.
 
 
 class Deadlines:
@@ -142,10 +142,10 @@ class Deadlines:
 
 
 class _Told:
-    """The messages of a route to its client, until its time is over.
+    """Passes the messages of a route to the client, until the request's time is over.
 
     Attributes:
-        is_late: True if the client was told otherwise.
+        is_late: True if the client got another answer because the time was over.
     """
 
     def __init__(self, send: Send) -> None:
@@ -173,13 +173,13 @@ def _log_end(route: asyncio.Future[None]) -> None:
 # together.
 
 MAX_DEPTH = 32
-"""The deepest description of ours has 7 levels; a ``config.json`` of a model family rarely more."""
+"""Maximum nesting of a body. Our deepest description has 7 levels, and a ``config.json`` of a model rarely has more."""
 
 MAX_MEMBERS = 10_000
 """Maximum number of members of a list or an object."""
 
 MAX_FIELD_NAME = 200
-"""Characters of the name of a field."""
+"""Maximum number of characters of a field's name."""
 
 
 def check_shape(body: bytes) -> None:
@@ -202,7 +202,7 @@ def check_shape(body: bytes) -> None:
 
 
 def _members(field: str, value: object) -> Iterator[tuple[str, object]]:
-    """Yield what a list or an object holds, each with its field."""
+    """Yield the members of a list or an object, each with its field; a list's members keep the field of the list."""
     match value:
         case list() | dict() if len(value) > MAX_MEMBERS:
             raise InvalidInput(field, value, f"must have {MAX_MEMBERS} members or fewer, not {len(value)}", MAX_MEMBERS)
@@ -246,12 +246,12 @@ class Bodies:
         body = _Body(Headers(scope=scope), receive, max_bytes=self._max_bytes, seconds=self._seconds)
         try:
             await self._app(scope, body.receive, send)
-        except BodyRefused as refused:  # read outside of any route
+        except BodyRefused as refused:  # the body was read outside of any route
             await answer_refused(Request(scope), refused)(scope, receive, send)
 
 
 class _Body:
-    """The body of one request, as a single message."""
+    """The body of one request, which the route receives as a single message."""
 
     def __init__(self, headers: Headers, receive: Receive, *, max_bytes: int, seconds: float) -> None:
         self._headers = headers
@@ -261,10 +261,10 @@ class _Body:
         self._is_read = False
 
     async def receive(self) -> Message:
-        """The whole body first; then what the server has to say of the connection.
+        """Return the whole body first, and then the server's messages about the connection.
 
         Raises:
-            BodyRefused: It breaks a bound.
+            BodyRefused: The body exceeds a limit.
         """
         if self._is_read:
             return await self._receive()
@@ -298,11 +298,11 @@ class _Body:
             raise BodyRefused(BodyTooLarge(f"a body may have {self._max_bytes} bytes; this one has more"))
 
 
-# How many streams of events are open: each holds a connection for as long as a sweep runs.
+# The number of open event streams: each of them holds a connection for as long as a sweep runs.
 
 _WAIT_S = 10
-"""Seconds after which a reader who came too late should try again: streams end with their sweeps, or when pages
-close."""
+"""Seconds after which a client should try again if too many streams are open; streams end with their sweeps, or when
+pages close."""
 
 
 class OpenStreams:
@@ -340,13 +340,13 @@ class OpenStreams:
                 del self._open[caller.name]
 
 
-# Which names the service is reached by, and which pages may change something.
+# Host names of the service, and the pages that may send changes.
 #
 # A page of another site can send requests to a service that only its reader's browser reaches. It cannot choose their
 # ``Host``, unless its own name is made to lead here (DNS rebinding); and its browser says which site it is of.
 
 _OWN = ("localhost", "*.localhost")
-"""Names that always mean the machine that asks."""
+"""Host names that always mean the client's own machine."""
 
 
 _OTHER_SITE = "a page of another site asked for a change; only this service's own pages and programs may"
@@ -376,7 +376,7 @@ class Hosts:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["path"] in PROBES:  # whatever watches the service asks by whatever name that uses
+        if scope["path"] in PROBES:  # monitoring may use any name of the service
             return await self._app(scope, receive, send)
         headers, request = Headers(scope=scope), Request(scope)
         if not self._is_known(headers.getlist("host")):
@@ -396,14 +396,14 @@ class Hosts:
 
 
 def _is_of_another_site(headers: Headers) -> bool:
-    """Return True if a browser says that the request comes from another site; other programs say nothing."""
+    """Return True if the browser says that another site caused the request; other programs send no such header."""
     origins = headers.getlist("origin")
     same = all(_place(origin) == headers["host"].lower() for origin in origins)
     return not same or headers.get("sec-fetch-site", "same-origin") in ("cross-site", "same-site")
 
 
 def _place(origin: str) -> str | None:
-    """Return host and port of an origin; None for an illegal one."""
+    """Return the host and the port of an origin; None if the origin is not valid."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:
@@ -411,7 +411,7 @@ def _place(origin: str) -> str | None:
 
 
 def _name(host: str) -> str | None:
-    """Return the host without its port; None if the text is no host."""
+    """Return the host without its port; None if the text is not a host."""
     try:
         parts = urlsplit(f"//{host}")
         return None if parts.path or parts.username is not None else (parts.hostname or "").rstrip(".") or None

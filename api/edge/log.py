@@ -1,4 +1,4 @@
-"""The layer that tells of every request: headers to its browser, a line in the log, an entry in the audit log."""
+"""Layers that record requests: headers for the browser, a line in the log, and an entry in the audit log."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
-"""Content-Security-Policy of a page: everything it uses is its own, as files; what a caller wrote into a name can load
-and run nothing."""
+"""Content-Security-Policy of pages: a page may only load our own files, so that a script inside a stored name cannot
+run."""
 
 _DATA_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
-"""Policy of answers that are no pages: a browser that opens one as a page runs nothing of it."""
+"""Content-Security-Policy of other answers: a browser that opens one as a page runs nothing in it."""
 
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -50,7 +50,7 @@ _HEADERS = {
 _A_YEAR_S = 31_536_000
 
 _EMBEDDED = ("image/",)
-"""Badges are shown on pages of other sites."""
+"""Content types that pages of other sites may embed, for badges."""
 
 
 def _secure(headers: MutableHeaders, scope: Scope) -> None:
@@ -124,12 +124,12 @@ def _request_id(headers: Headers) -> str:
     return given if _SAFE_ID.fullmatch(given) and without_tokens(given) == given else uuid.uuid4().hex
 
 
-# Refusals: those of the last minute, so that whoever knocks again and again does not fill the audit log.
+# Refusals of the last minute, so that repeated attempts do not fill the audit log.
 
 _MINUTE_S = 60.0
 
 _MOST = 600
-"""Refusals that one process records in a minute, whoever knocks; the request log has all of them."""
+"""Maximum number of refusals that one process adds to the audit log per minute; the request log has all of them."""
 
 
 class Refusals:
@@ -158,11 +158,11 @@ class Refusals:
             return True
 
 
-# The audit log: who changed something, and who was refused.
+# The audit log: changes and refusals, with their callers.
 
 _REFUSED = (401, 403, 429)
 _LONGEST = 200
-"""Characters of a path that are kept."""
+"""Maximum number of characters kept of a path."""
 
 
 class AuditLog:
@@ -199,7 +199,7 @@ class AuditLog:
             raise
 
     async def _record(self, scope: Scope, status: int) -> None:
-        route = scope.get("route")  # none where it was refused before
+        route = scope.get("route")  # none if the request was refused before routing
         if not (_has_changed(scope, route, status) or status in _REFUSED):
             return
         app = cast("App", scope["app"].state.autotuner)
@@ -209,12 +209,12 @@ class AuditLog:
             return
         try:
             await run_in_threadpool(lambda: app.store.access.record(entry))
-        except AutotunerError:  # what was done is done; the log has it in this line at least
+        except AutotunerError:  # the change is made; at least the log has it
             structlog.get_logger("api").exception("audit.lost", action=entry.action, caller=entry.caller, status=status)
 
 
 def _has_changed(scope: Scope, route: object | None, status: int) -> bool:
-    """Return True if the request may have changed something; our own failures count, since they may have."""
+    """Return True if the request may have changed something; an error of our own code counts, since it may have."""
     if scope["method"] in LOOKING or route is None or needed(route, scope["method"]) is Allowed.READ:
         return False
     return status < 400 or status >= 500

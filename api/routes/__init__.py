@@ -1,1 +1,1 @@
-"""Routes, one module per noun."""
+"""The routes, one module for each kind of object."""

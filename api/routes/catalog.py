@@ -1,4 +1,4 @@
-"""The catalog behind predictions: hardware, models, training software, networks, and later additions."""
+"""The catalog behind predictions, and models, clusters and measurements that users add to it."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def remove_cluster(app: AppOf, caller: CallerOf, name: Name) -> Document[Cluster
 
 
 def _published(config: HuggingFaceConfig, name: str) -> TransformerSpec:
-    """The model of a ``config.json``, held to the bounds of our own fields."""
+    """Return the model of a ``config.json``, checked against the limits of our own fields."""
     model = from_config(config.model_dump(), name)
     try:
         return _MODEL.validate_python(asdict(model))
@@ -201,7 +201,7 @@ def read_topology(app: AppOf, body: Document[TopologyRequest]) -> Document[Topol
     `network` and `wiring` of the answer are fields of a cluster; where one was given, `cluster` has both, with links as
     the files say them, and can be sent to `PUT /clusters/{name}`.
     """
-    files = [app.asides.ask(read_file, file) for file in body.files]  # a long one takes seconds
+    files = [app.asides.ask(read_file, file) for file in body.files]  # a long file takes seconds
     given = app.resolve(body).cluster
     return TopologyReading.of(files, None if given is None else resolved(given))
 

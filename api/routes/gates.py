@@ -1,4 +1,4 @@
-"""Performance regression gates of changes, as CI requests and reads them, and their baselines."""
+"""Performance regression gates of changes, which CI systems create and read, and their baselines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ router = APIRouter(tags=["gates"])
 _Key = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Of the job, as the list of baselines has it.")]
 
 _NEWEST = 20
-"""Gates that are looked through for the last one of a branch."""
+"""Number of newest gates in which the last one of a branch is searched."""
 
 
 def _content(media_type: str) -> dict[str, Any]:

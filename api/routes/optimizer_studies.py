@@ -1,4 +1,4 @@
-"""Optimizer studies: asked for here, and read as every run is."""
+"""Creates and lists optimizer studies; ``runs`` reads, stops and follows them."""
 
 from __future__ import annotations
 

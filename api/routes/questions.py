@@ -1,4 +1,4 @@
-"""Questions that nothing has to run for: predictions, plans, phases, explanations, comparisons, exports."""
+"""Questions that need no trial: predictions, plans, phases, explanations, comparisons, exports."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def explain_trial(app: AppOf, trial_id: TrialId) -> Document[Explanation]:
 
 
 def _trial(app: App, trial_id: str) -> tuple[Trial, SweepRequest]:
-    """Return a trial and the request of its sweep, with what is known by now of its cluster."""
+    """Return a trial and the request of its sweep, updated with what is known about its cluster now."""
     trial = app.store.get_trial(trial_id)
     return trial, app.informed(app.store.get_sweep(trial.sweep_id)).request
 

@@ -122,7 +122,7 @@ _MOST_ROWS = 10_000
 _LONGEST = 2000
 
 RowsOf = Literal["ranked", "untried"]
-"""Rows of a table: trials with a rank, or the best layouts by prediction that no trial tried."""
+"""Rows of a table: trials with a rank, or the best predicted layouts that no trial has tried."""
 
 
 async def _query(

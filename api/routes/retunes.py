@@ -1,4 +1,4 @@
-"""Retunes: sweeps that come back by the clock and challenge the layout in use; and what their runs found."""
+"""Scheduled retunings: sweeps that a schedule repeats to challenge the present layout, and their results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autotuner.store.options import Page
 router = APIRouter(tags=["retunes"])
 
 _MOST_POINTS = 500
-"""Runs that a trend goes back; a year of nights."""
+"""Maximum number of runs in a trend: more than a year of nightly runs."""
 
 
 @router.post("/retunes", status_code=201, responses=problems(400, 404, 409, 422))

@@ -1,4 +1,4 @@
-"""Runs: sweeps, gates, runs of retunes, studies, checks and plans, all read, stopped and followed in the same way."""
+"""Durable runs: sweeps, gates, retune runs, studies, checks and plans, all read, stopped and followed alike."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from autotuner.service.build import App
 router = APIRouter(prefix="/runs", tags=["runs"])
 
 AnyRun: TypeAlias = SweepRun | GateRun | RetuneRun | StudyRun | CheckRun | PlanRun
-"""A run of a kind that is listed."""
+"""A durable run of a kind that callers can list."""
 
 
 @value
@@ -76,7 +76,7 @@ def new_run(kind: type[R], request: Request, response: Response, started: tuple[
 
 
 def _shown(run: R) -> R:
-    """Return a run without its lease: which process works on it is nothing for callers."""
+    """Return the run without its lease, since callers need not know which process works on it."""
     return replace(run, lease=None)
 
 
@@ -148,7 +148,7 @@ def resume_run(app: AppOf, caller: CallerOf, run_id: RunId) -> Document[AnyRun]:
     return _read(app, run_id)
 
 
-# ---------------------------------------------------------------- what happens to a run, live
+# ---------------------------------------------------------------- live events of a run
 _STREAM: dict[str, Any] = {"content": {"text/event-stream": {}}}
 
 _LastEventId = Annotated[
@@ -164,7 +164,7 @@ async def _open_stream(request: Request, live: LiveEventsOf, run_id: RunId, call
 
 
 _OpenStream = Annotated[None, Depends(_open_stream)]
-"""Held until the stream ends."""
+"""Place among the open streams, which is held until the stream ends."""
 
 
 @router.get("/{run_id}/events", response_class=EventSourceResponse, responses={200: _STREAM, **problems(404, 422)})

@@ -250,6 +250,6 @@ def _feed(request: Request, app: App, page: Page, route: str) -> Feed:
 
 
 def _with(path: str, limit: int, offset: int) -> str:
-    """The address of a page; the first has the plain one where nobody asked for another length."""
+    """Return the address of a page of the feed; the first page with the default length has no query."""
     asked = {"limit": limit, "offset": offset}
     return path if asked == {"limit": 50, "offset": 0} else f"{path}?limit={limit}&offset={offset}"

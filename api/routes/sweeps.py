@@ -1,4 +1,4 @@
-"""Sweeps: create, list, read and change; what all runs share is in `runs`."""
+"""Sweeps: creates, lists, reads and changes them; ``runs`` has the operations that all runs share."""
 
 from __future__ import annotations
 

@@ -345,7 +345,7 @@ class ChoiceAxis:
     words: Sequence[str]
     """Names of the choices on the axis, the lowest first."""
     codes: Sequence[int]
-    """For each trial, the index of its choice in ``words``."""
+    """Index in ``words`` of each trial's choice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,1 +1,1 @@
-"""The pages, a module per place: what each shows, and the templates that show it."""
+"""The pages, one module for each part of the dashboard: the values that each page shows, and its templates."""

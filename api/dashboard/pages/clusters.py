@@ -1,4 +1,4 @@
-"""The pages of clusters: all that are stored, and one with its links and its checks."""
+"""The pages of clusters: the list of stored ones, and one cluster with its links and checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page that sets two to four layouts side by side: trials, sweeps by their best, explored ones, one's own flags."""
+"""The page that compares two to four layouts: of trials, the best of sweeps, explored ones, or a user's own flags."""
 
 from __future__ import annotations
 
@@ -71,12 +71,15 @@ def _page(request: Request, app: App, of: Sequence[str], flags: str = "") -> Res
 
 
 def _address(of: Sequence[str]) -> str:
-    """Return the address of the page that compares these, below the service's address."""
+    """Return the address of the page that compares these candidates, relative to the service."""
     return f"/compare?{urlencode([('of', one) for one in of])}"
 
 
 def _without(of: Sequence[str]) -> dict[str, str]:
-    """Return the address of the page without each, by its letter; of two none can go."""
+    """Return, by letter, the address of the page without each candidate.
+
+    Empty for two candidates, which must both stay.
+    """
     without = {
         letter: _address([one for one in of if one is not out]) for letter, out in zip(LETTERS, of, strict=False)
     }
@@ -84,13 +87,13 @@ def _without(of: Sequence[str]) -> dict[str, str]:
 
 
 def _sweeps(app: App) -> list[SweepOverview]:
-    """The newest that measured something."""
+    """Return the newest sweeps that measured something."""
     found, _ = app.store.list_overviews(now=app.clock.now(), page=Page(limit=3 * _NUM_OFFERED))
     return [sweep for sweep in found if sweep.best_trial_id][:_NUM_OFFERED]
 
 
 def _of_one_model(sweeps: Sequence[SweepOverview]) -> tuple[str, ...]:
-    """Return the ids of the newest two sweeps of one model; empty where no two share theirs."""
+    """Return the ids of the newest two sweeps of the same model; empty if there are none."""
     for newer in sweeps:
         for older in sweeps:
             if older is not newer and older.model == newer.model:
@@ -99,6 +102,6 @@ def _of_one_model(sweeps: Sequence[SweepOverview]) -> tuple[str, ...]:
 
 
 def _trials(app: App, beside: Trial) -> list[Trial]:
-    """Return the best of a trial's sweep, but for itself."""
+    """Return the best trials of a trial's sweep, without the trial itself."""
     ranked, _ = app.store.ranking(beside.sweep_id, page=Page(limit=_NUM_OFFERED + 1))
     return [trial for trial in ranked if trial.id != beside.id][:_NUM_OFFERED]

@@ -15,10 +15,11 @@ from autotuner.api.edge.log import PAGE_POLICY
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 _POLICY = PAGE_POLICY.replace("img-src 'self'", "img-src 'self' data:")
-"""The theme's style sheet holds its icons as data. Everything else of the site is a file, as on other pages."""
+"""Security policy of the site: the theme's style sheet embeds its icons as data; everything else is a file, as on other
+pages."""
 
 _HEADERS = {"Content-Security-Policy": _POLICY, "Cache-Control": "private, no-cache"}
-"""Browsers keep files of the site, and ask each time whether they are still the same."""
+"""Response headers: browsers may cache files of the site, but ask each time if they have changed."""
 
 
 @router.get("/docs")

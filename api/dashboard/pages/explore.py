@@ -46,7 +46,7 @@ _Part = Annotated[Literal["explore", "timeline", "bandwidth"] | None, Query()]
 _Zoom = Annotated[str | None, Query(max_length=32)]
 
 _BESIDE_PANEL = 896
-"""Pixels of a picture beside the controls."""
+"""Width in pixels of a picture beside the controls."""
 
 _INPUTS = (
     "model",
@@ -58,7 +58,7 @@ _INPUTS = (
     "stack",
     "optimizer_state_precision",
 )
-"""Inputs of the job, which say beside themselves what is wrong with them."""
+"""Inputs of the job; their errors are shown beside them."""
 
 
 @router.get("/explore")
@@ -102,7 +102,7 @@ def explore_page(request: Request, app: AppOf, part: _Part = None, zoom: _Zoom =
 
 
 def _timeline(app: App, layout: Layout, job: Job, request: Request, link: Permalink, zoom: str | None) -> Zoomed | None:
-    """The predicted step; where links are not healthy, beside the same with healthy ones."""
+    """Return the timeline of the predicted step; with degraded links, beside the step with nominal links."""
     root, window = request.scope.get("root_path", ""), Window.parse(zoom)
 
     def address(to: Window) -> str:
@@ -119,7 +119,7 @@ def _timeline(app: App, layout: Layout, job: Job, request: Request, link: Permal
 
 
 def _job(app: App, asked: Asked) -> tuple[Job, Asked]:
-    """The job that is asked about; where an input is wrong, one to show the controls of, and what is wrong."""
+    """Return the requested job; if an input is wrong, a default job for the controls, with the error."""
     try:
         return asked.link.job(app), asked
     except InvalidInput as error:
@@ -132,7 +132,7 @@ def _job(app: App, asked: Asked) -> tuple[Job, Asked]:
 
 
 def _input(field: str) -> str:
-    """The input for a field of the job."""
+    """Return the name of the input for a field of the job."""
     if field.startswith("link_health"):
         return "link_health"
     last = field.rpartition(".")[2]
@@ -140,7 +140,10 @@ def _input(field: str) -> str:
 
 
 def _best(app: App, asked: Asked, job: Job) -> Layout:
-    """The best predicted layout that keeps the mathematics; a plain one where another is named, or none can run."""
+    """Return the best predicted layout that is numerically equivalent.
+
+    Return the plain layout if the address names a layout, if an input is wrong, or if no layout can run.
+    """
     if asked.base is not None or asked.errors:
         return Layout()
     changing = OPTIONS["precision"].not_equivalent
@@ -156,7 +159,7 @@ def _best(app: App, asked: Asked, job: Job) -> Layout:
 
 
 def _answered(answer: WhatIf, job: Job, asked: Asked, link: Permalink) -> dict[str, Any]:
-    """Return the answer as the template shows it; only the controls if inputs are wrong."""
+    """Return the values for the template: the controls, and the report unless an input is wrong."""
 
     def link_to(layout: Layout, words: str) -> Link:
         return Link(words, "explore", query=link.with_layout(layout).asked)
@@ -166,7 +169,7 @@ def _answered(answer: WhatIf, job: Job, asked: Asked, link: Permalink) -> dict[s
 
 
 def _around(app: App, link: Permalink, job: Job) -> dict[str, Any]:
-    """Names to choose from, and the job in numbers."""
+    """Return the names of models, clusters and stacks to choose from, and the job in numbers."""
     hardware, _, network = link.cluster.partition("@")
     accelerator, _, count = hardware.partition(":")
     is_counted = _canonical(accelerator) in accelerators()
@@ -187,7 +190,7 @@ def _around(app: App, link: Permalink, job: Job) -> dict[str, Any]:
 
 
 def _canonical(accelerator: str) -> str:
-    """``h100-sxm`` for ``h100``; what no catalog knows as it is."""
+    """Return the catalog's name of an accelerator (``h100-sxm`` for ``h100``), or the given name if it is unknown."""
     try:
         return load_accelerator(accelerator).name
     except AutotunerError:

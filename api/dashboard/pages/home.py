@@ -1,4 +1,4 @@
-"""The first page, with all sweeps and what needs attention, and the page of a search over everything."""
+"""The first page, with all sweeps and everything that needs attention, and the page of a search over all sweeps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ router = APIRouter(include_in_schema=False, default_response_class=Response)
 _SWEEPS_PER_PAGE = 50
 
 _Number = Annotated[int, Query(ge=1, le=MAX_INTEGER // _SWEEPS_PER_PAGE)]
-"""Number of a page; larger ones would begin behind more sweeps than a database can count."""
+"""Number of a page. Its maximum keeps the offset of the page within the integers of a database."""
 
 _Part = Annotated[Literal["live"] | None, Query()]
 
@@ -54,7 +54,7 @@ class Asked:
 
     @property
     def _filters(self) -> dict[str, str]:
-        """The texts of what filters, by name in the query."""
+        """Return the texts of the active filters, by query parameter."""
         said = {query_name(SweepFilter, each.name): getattr(self.where, each.name) for each in fields(SweepFilter)}
         return {name: text for name, value in said.items() if (text := str(value or "").strip())}
 
@@ -93,7 +93,10 @@ class Asked:
         )
 
     def _sort(self, column: str, by: SweepColumn) -> tuple[Link, Literal["", "ascending", "descending"]]:
-        """Return the list in the order of a column, the other way round where it is in that already."""
+        """Return a link to the list sorted by a column, and the present direction.
+
+        If the list is already sorted by this column, the link reverses the order.
+        """
         is_sorted = by is self.order.column
         order = SweepOrder(column=by, is_descending=by not in _TEXTS)
         if is_sorted:
@@ -113,7 +116,7 @@ _SORTS: Mapping[str, SweepColumn] = {
     "cluster": SweepColumn.CLUSTER,
     "when": SweepColumn.CREATED,
 }
-"""Order of the list by column of its report."""
+"""Order of the list for each column of its report."""
 
 _TEXTS = (SweepColumn.NAME, SweepColumn.STATE, SweepColumn.OWNER, SweepColumn.CLUSTER)
 

@@ -1,4 +1,4 @@
-"""The page for logging in, and the way out; forms that work without a script."""
+"""The pages for logging in and out; their forms work without a script."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from autotuner.core.errors import NotLetIn, TooOften
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 _FORM_COOKIE = "autotuner_login"
-"""Cookie whose value stands in the form too: another site can send a form here, and neither knows nor sets that."""
+"""Name of a cookie whose value the login form repeats. Another site can send this form, but it neither knows nor sets
+the value."""
 
 _FORM_S = 3600
 
 _HOME = "/"
 
 _LONGEST = 2000
-"""Characters of a path that is gone on to; servers and browsers take little more."""
+"""Maximum number of characters of a path to open after the login; servers and browsers accept little more."""
 
 _STATUSES = {
     NotLetIn: HTTPStatus.UNAUTHORIZED,
@@ -49,7 +50,7 @@ async def login_page(request: Request, wanted: Annotated[str, Query(alias="next"
 @router.post("/login", openapi_extra=OPEN)
 async def log_in(
     request: Request,
-    token: Annotated[str, Form()] = "",  # however long: an error would show it
+    token: Annotated[str, Form()] = "",  # without a maximum length, since an error would show the token
     csrf: Annotated[str, Form()] = "",
     wanted: Annotated[str, Form(alias="next")] = _HOME,
 ) -> Response:
@@ -112,7 +113,7 @@ def _go_on(request: Request, wanted: str) -> Response:
 
 
 def _local(path: str) -> str:
-    """The path, where it is one of this service; else its first page: a link may lead here and on to anywhere."""
+    """Return the path if it belongs to this service, else the first page: a link might lead to another site."""
     is_local = (
         len(path) <= _LONGEST
         and path.startswith("/")
@@ -125,7 +126,7 @@ def _local(path: str) -> str:
 
 def _keep(request: Request, answer: Response, name: str, value: str, seconds: int) -> None:
     entrance = _entrance(request)
-    assert entrance is not None  # without one there is nothing to keep
+    assert entrance is not None  # without an entrance, there is no session
     is_https = entrance.is_https(request.scope)
     answer.set_cookie(
         name, value, max_age=seconds, path=_path(request), secure=is_https, httponly=True, samesite="strict"

@@ -1,4 +1,4 @@
-"""The page that asks for a sweep: a form that says at once what the sweep would search, and starts it."""
+"""The page for a new sweep: a form that shows at once what the sweep would search, and starts it."""
 
 from __future__ import annotations
 
@@ -38,43 +38,43 @@ from autotuner.service.build import App
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 _Part = Annotated[Literal["answer", "remedies"] | None, Query()]
-"""The form with the answer at once, or with what would help where nothing fits."""
+"""Part of the page: the form with a quick answer, or with the remedies if no layout fits."""
 
 _STACK = Stack().name
-"""Software that our own decoder runs."""
+"""Software stack that our own decoder uses."""
 
 _ONCE = "once"
-"""Input with what a page's form has for itself, so that sending it twice starts one sweep."""
+"""Hidden input with a random value for each form, so that sending a form twice starts one sweep."""
 
 _NOT_SEARCHED = frozenset({"budget", "trial", "seed", "name", "objective", "max_parallel_trials"})
-"""Fields that change nothing of what a sweep searches, but for the memory that its trials may use."""
+"""Fields that do not change which layouts a sweep searches, except for the memory limit of its trials."""
 
 _REFUSALS = (InvalidInput, NotFound, TooCostly, Busy)
 
 _LABELS = {one.name: one.label for one in INPUTS} | {one.path: one.option.label for one in AXES.values()}
 
 
-# ---------------------------------------------------------------- what comes of a form
+# ---------------------------------------------------------------- reading a form
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Checked:
-    """The answer to a form: its request, or its errors."""
+    """The result of reading a form: its request, or its errors."""
 
     form: Form
     document: Mapping[str, Any] = field(default_factory=dict)
     """Body of ``POST /sweeps``; empty if a text cannot be read."""
     errors: Mapping[str, str] = field(default_factory=dict)
-    """Errors by the name of the input; errors about no input are under the empty name."""
+    """Errors by the name of the input; errors about no single input have the empty name."""
     request: SweepRequest | None = None
     """The request; None if something is wrong."""
     shown: SweepRequest | None = None
-    """Request of the preview: the whole one, or without wrong parts that change no search."""
+    """Request of the preview: the whole request, or the request without wrong parts that do not change the search."""
     report: Report | None = None
-    """Report of the preview; None if something else is wrong, or the answer would take too long."""
+    """Report of the preview; None if the form has errors, or if the answer would take too long."""
     is_whole: bool = True
     """True if the report is complete; False while parts of it are still computed."""
 
     def refused(self, error: AutotunerError) -> _Checked:
-        """Return it with one more thing that is wrong."""
+        """Return a copy with one more error."""
         return replace(self, errors={**errors_of(INPUTS, error, others=OWN), **self.errors})
 
 
@@ -91,7 +91,7 @@ def _read(form: Form, app: App) -> _Checked:
 
 
 def _search_without(form: Form, app: App, error: AutotunerError) -> SweepRequest | None:
-    """Return the sweep without what is wrong, where that changes nothing of what would be searched."""
+    """Return the request without the wrong fields, if these do not change the search; else None."""
     wrong = {one.field.partition(".")[0] for one in error.complaints} if isinstance(error, InvalidInput) else {""}
     if not wrong <= _NOT_SEARCHED:
         return None
@@ -102,7 +102,10 @@ def _search_without(form: Form, app: App, error: AutotunerError) -> SweepRequest
 
 
 def _check(form: Form, app: App, *, is_whole: bool = True) -> _Checked:
-    """Return what comes of the form, without starting anything; what would help may be left for later."""
+    """Return the request or the errors of a form with a preview; nothing is started.
+
+    With ``is_whole`` False, remedies for a job that does not fit are left for a later request.
+    """
     found = _read(form, app)
     if found.shown is None:
         return found
@@ -142,7 +145,7 @@ def new_sweep_page(request: Request, app: AppOf, caller: CallerOf, clone: str | 
 
 
 def _first(request: Request, app: App, clone: str | None) -> tuple[Form, tuple[str, ...]]:
-    """Return what the form shows first, and what to know of it."""
+    """Return the form as it is first shown, and notes about it."""
     if clone is not None:
         original = app.store.get_sweep(clone).request
         return Form.of_request(original, app), _clone_notes(original)
@@ -160,7 +163,7 @@ def _first(request: Request, app: App, clone: str | None) -> tuple[Form, tuple[s
 
 
 def _place_trials(form: Form, app: App) -> tuple[Form, tuple[str, ...]]:
-    """Choose simulated trials where this machine cannot run them and the address says nothing of it."""
+    """Choose simulated trials if this machine cannot run real ones and the address does not choose."""
     if form.text("cluster.from") != CATALOG or form.text("cluster.engine"):
         return form, ()
     asked = _read(form, app).request
@@ -174,7 +177,7 @@ def _place_trials(form: Form, app: App) -> tuple[Form, tuple[str, ...]]:
 
 
 def _layout_note(words: str, request: SweepRequest) -> str:
-    """Return whether a trial can run the layout that somebody comes from, whose values the space holds."""
+    """Return a note that says if a trial can run the layout from which the user came; the space contains its values."""
     if broken := reasons(Layout.parse(words), request.job, trial_rules(request.trainer)):
         return f"No trial can run the layout you come from, {words}: {broken[0].message}. The space holds its values."
     return f"The space holds the layout you come from, {words}."
@@ -212,7 +215,7 @@ def start_new_sweep(request: Request, app: AppOf, caller: CallerOf, form: _Given
 
 
 def _key(form: Form, document: Mapping[str, Any]) -> str:
-    """Return the same for a form that is sent twice, and another once something in it changed."""
+    """Return an idempotency key: the same for a form that is sent twice, another one if a value was changed."""
     text = form.text(_ONCE) + json.dumps(document, sort_keys=True)
     return f"form-{hashlib.sha256(text.encode('utf-8', 'backslashreplace')).hexdigest()}"
 
@@ -258,7 +261,7 @@ def _page(
 
 
 def _engines(app: App) -> Mapping[str, str]:
-    """Return where trials of a catalog cluster may run, in words."""
+    """Return the engines on which trials of a catalog cluster may run, with a description in words."""
     offered = {LOCAL: "this machine"}
     for name, registered in app.engines.items():
         queues = registered.settings.queues or ("",)
@@ -267,7 +270,7 @@ def _engines(app: App) -> Mapping[str, str]:
 
 
 def _job_facts(request: SweepRequest) -> tuple[str, str]:
-    """Return what model and cluster are, in a line each."""
+    """Return a line about the model and a line about the cluster."""
     model, cluster = request.job.model, request.job.cluster
     experts = f", {model.experts.num_experts} experts" if model.experts else ""
     shape = f"{model.num_layers} layers, hidden {model.hidden_size}, {model.num_kv_heads} kv heads{experts}"

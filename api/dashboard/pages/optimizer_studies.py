@@ -1,4 +1,4 @@
-"""The pages of optimizer studies: all of them, and one with its curves, its front and its candidates."""
+"""The pages of optimizer studies: the list, and one study with its curves, its Pareto front and its candidates."""
 
 from __future__ import annotations
 

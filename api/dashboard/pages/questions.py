@@ -1,4 +1,4 @@
-"""The pages of questions that nothing has to run for. Their addresses are the questions."""
+"""The pages of questions that need no trial. Their addresses contain the questions."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ def phases_page(request: Request, app: AppOf, part: _Part = None) -> Response:
 # Plans: which cluster to take for a training run.
 
 _FIRST_WAIT_S = 0.3
-"""Plans that were computed before are shown at once; others say how far they are."""
+"""Seconds to wait for a plan. A plan that was computed before is shown at once; else the page shows the progress."""
 
 
 def _planned(app: App, request: PlanRequest) -> PlanRun:
-    """Return the plan as far as it is computed."""
+    """Return the plan, or the part of it that is computed so far."""
     run, _ = app.start(request)
     return app.plans.read(run.id, _FIRST_WAIT_S)
 

@@ -1,4 +1,4 @@
-"""The pages of one sweep: whole, or the part that a script asks for; what people change of it; its layers."""
+"""The pages of one sweep: the whole page or a part of it, the forms that change the sweep, and its layers."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from autotuner.store.options import Page
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 Part = Literal["live", "ranking", "heat", "metric_front"]
-"""Part of the page that a script replaces: everything that changes while a sweep runs, the ranking, two of its choices,
-or the Pareto front."""
+"""Parts of the page that a script replaces: everything that changes while a sweep runs, the ranking, the heat map of
+two options, and the Pareto front."""
 
 _WHOLE = "sweep/sweep.html"
 
@@ -88,7 +88,7 @@ def _look(request: Request, app: App, caller: Caller, sweep: Sweep) -> SweepLook
 # Changes of a sweep from its page: forms that work without a script, and lead back to it.
 
 _UNLIMITED = {each.name: None for each in fields(Budget) if each.default is None}
-"""Values of empty inputs, for limits that a sweep need not have."""
+"""Values that empty inputs have for limits that are optional."""
 
 
 @router.post("/sweeps/{sweep_id}/pause")
@@ -123,7 +123,10 @@ def change_budget(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf
 
 
 def _changed(request: Request, app: App, caller: Caller, sweep: Sweep, change: Callable[[], None]) -> Response:
-    """Back to the page; where the change was refused, the page that says why."""
+    """Make the change, and redirect to the page of the sweep.
+
+    If the change is refused, return the page with the reason.
+    """
     try:
         change()
     except (Conflict, InvalidInput, QuotaExceeded) as error:

@@ -44,24 +44,24 @@ _Zoom = Annotated[str | None, Query(max_length=20)]
 _Rank = Annotated[int, Query(ge=0, le=MAX_INTEGER)]
 
 _WHOLE_PAGE = 1296
-"""Pixels of a picture that has all of a desk's page."""
+"""Width in pixels of a picture that fills the page on a wide screen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LookedAt:
-    """Choices of a reader that stand in the address of a trial's page."""
+    """The reader's choices in the address of a trial's page."""
 
     format: ExportFormat | None
-    """The trainer whose words the flags are in; None: that of the sweep, or the usual one."""
+    """Trainer for which the layout is exported; None: the sweep's trainer, or the default one."""
     show: Shown
     window: Window
-    """Window of the timeline."""
+    """Window of the timeline that is shown."""
     links_window: Window
-    """Window of the steps with and without slow links."""
+    """Window of the picture with and without slow links."""
     rank: int
 
     def to(self, anchor: str, **other: object) -> str:
-        """Return the address of the same with something else looked at, in the part of that name."""
+        """Return the address of this page with other choices, at the part ``anchor``."""
         asked = {
             "format": self.format or "",
             "show": self.show,
@@ -126,7 +126,7 @@ def trial_page(
 def _result(app: App, trial: Trial, sweep: Sweep) -> TrialResult:
     request = app.informed(sweep).request
     explanation = parts = None
-    with suppress(InvalidInput):  # a rule that is younger than the trial forbids its layout
+    with suppress(InvalidInput):  # a rule that was added later forbids the layout
         parts = app.asides.ask(trial_parts, trial, request)
         explanation = explain(trial.layout, request.trial_job)
     return TrialResult(
@@ -141,7 +141,7 @@ def _result(app: App, trial: Trial, sweep: Sweep) -> TrialResult:
 
 
 def _failure(app: App, trial: Trial, sweep: Sweep) -> FailureGroup | None:
-    """Return the trial's failure beside the trials of its sweep that ran."""
+    """Return the trial's failure together with failures of the same cause in its sweep; None if it did not fail."""
     if trial.failure is None:
         return None
     others = app.kept_trials.of(sweep.id).trials
@@ -150,9 +150,9 @@ def _failure(app: App, trial: Trial, sweep: Sweep) -> FailureGroup | None:
 
 
 def _export(sweep: Sweep, trial: Trial, wanted: ExportFormat | None) -> Export | None:
-    """The layout in the words asked for, else in those of the sweep's own trainer.
+    """Return the layout exported for the requested trainer, else for the sweep's own trainer.
 
-    None where a rule that is younger than the layout forbids it.
+    None if a rule that was added after the trial forbids the layout.
     """
     request, layout = sweep.request, trial.layout
     chosen = wanted or (request.trainer.format if request.trainer else ExportFormat.TORCHTITAN)
@@ -166,12 +166,12 @@ def _export(sweep: Sweep, trial: Trial, wanted: ExportFormat | None) -> Export |
         return None
 
 
-# ------------------------------------------------------------------ pictures that somebody looks into
+# ------------------------------------------------------------------ pictures that can be zoomed
 def _timeline(app: App, trial: Trial, looked_at: _LookedAt) -> Zoomed | None:
-    """The timeline of what ran, as it is looked at.
+    """Return the timeline of the layout that ran, in the window of the address.
 
     Raises:
-        InvalidInput: A rule that is younger than the trial forbids its layout.
+        InvalidInput: A rule that was added after the trial forbids its layout.
     """
     request = app.informed(app.store.get_sweep(trial.sweep_id)).request
     found = app.asides.ask(trial_timelines, trial, request)
@@ -185,7 +185,7 @@ def _links(app: App, trial: Trial, looked_at: _LookedAt) -> Zoomed | None:
     """Return the steps with nominal links beside those with slow ones; None if no link is known to be slow.
 
     Raises:
-        InvalidInput: A rule that is younger than the trial forbids its layout.
+        InvalidInput: A rule that was added after the trial forbids its layout.
     """
     request = app.informed(app.store.get_sweep(trial.sweep_id)).request
     if request.fault_trace is None and not request.runs_on.link_health:
@@ -196,10 +196,10 @@ def _links(app: App, trial: Trial, looked_at: _LookedAt) -> Zoomed | None:
 
 
 def _ranks(app: App, trial: Trial, looked_at: _LookedAt) -> Zoomed:
-    """The groups of the rank that is looked at, or of the last where there is no such rank.
+    """Return the communication groups of the chosen rank; of the last rank if the number is too high.
 
     Raises:
-        InvalidInput: A rule that is younger than the trial forbids its layout.
+        InvalidInput: A rule that was added after the trial forbids its layout.
     """
     request = app.informed(app.store.get_sweep(trial.sweep_id)).request
     rank = min(looked_at.rank, trial.ran.world_size - 1)
@@ -208,7 +208,10 @@ def _ranks(app: App, trial: Trial, looked_at: _LookedAt) -> Zoomed:
 
 
 def _bandwidth(app: App, trial: Trial) -> Section | None:
-    """The bandwidth curve of its layout; None on a single node, or where a younger rule forbids it."""
+    """Return the bandwidth curve of the trial's layout.
+
+    None on a single node, or if a rule that was added after the trial forbids the layout.
+    """
     request = app.informed(app.store.get_sweep(trial.sweep_id)).request
     try:
         curve = app.asides.ask(bandwidth_curve, trial.layout, request.job)

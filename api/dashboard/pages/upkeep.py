@@ -1,4 +1,4 @@
-"""The pages of retunes and of performance regression gates: all of them, and one with what it measured."""
+"""The pages of scheduled retunings and of performance regression gates: the lists, and one of each with its results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from autotuner.store.options import Page
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 _RUNS_READ = 120
-"""Enough for the trend, where some nights measured nothing."""
+"""Number of runs that are read: enough for the trend, although some runs measured nothing."""
 
 _Part = Annotated[Literal["live"] | None, Query()]
 

@@ -1,1 +1,1 @@
-"""Typed values that the templates of one page show, where core and search do not have them."""
+"""Typed values for the templates of single pages that neither ``core`` nor ``search`` defines."""

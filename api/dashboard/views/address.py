@@ -1,4 +1,4 @@
-"""Addresses of pages: the choices in a query, and a layout of a job as a link."""
+"""Addresses of pages: the reader's choices in the query, and links to a layout of a job."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from autotuner.service.build import App
 # Addresses of a page that keeps what somebody chose in its query: sort, filter, columns, page.
 
 _OF_PARTS = ("part",)
-"""Names of query parameters that ask for a part of a page; links leave them out."""
+"""Query parameters that request a part of a page; links leave them out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +78,11 @@ def _query(items: Iterable[tuple[str, str]]) -> str:
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
 
 _OF_SWEEP = "sweep:"
-"""Prefix of a sweep's id in place of a model's or a cluster's name: it names that of the sweep."""
+"""Prefix of a sweep's id in place of a name; it means the model or the cluster of this sweep."""
 
 _LONGEST_TEXT = 1000
-"""Characters of lengths in an address: browsers and proxies cut addresses of many thousands."""
+"""Maximum number of characters of sequence lengths in an address, since browsers and proxies cut very long
+addresses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +90,7 @@ class Permalink:
     """A job, described by the names of its model and cluster and by a few numbers, with a layout of it."""
 
     model: str
-    """Name of a stored or catalog model, or ``sweep:ID`` for that of a sweep."""
+    """Name of a stored or catalog model, or ``sweep:ID`` for the model of a sweep."""
     cluster: str
     """Name of a stored cluster, an accelerator and a count, ``local``, or ``sweep:ID``."""
     seq_len: int
@@ -97,13 +98,13 @@ class Permalink:
     layout: Layout | None = None
     """The layout; None: the best by prediction, if one is needed."""
     stack: str = "torch"
-    """Software that would run it."""
+    """Name of the software stack for which predictions are made."""
     optimizer_state_precision: str = "fp32"
     """Precision of AdamW's moments."""
     link_health: str = ""
-    """Links that are not as the cluster says, in lines parted by ``|``: ``2_3; 0.06|0_1; dead``."""
+    """Links whose state differs from the cluster's description, separated by ``|``: ``2_3; 0.06|0_1; dead``."""
     lengths: str = ""
-    """Lengths of the sequences, if they differ: ``1-128:6, 512:3``, or ``sweep:ID`` for those of that sweep."""
+    """Lengths of the sequences, if they differ: ``1-128:6, 512:3``, or ``sweep:ID`` for the lengths of that sweep."""
 
     @classmethod
     def of_sweep(cls, sweep: Sweep, layout: Layout | None = None) -> Self:
@@ -218,7 +219,7 @@ class Permalink:
 
 
 DEFAULT = Permalink(model="llama-3-70b", cluster="h100:64", seq_len=8192, global_batch_size=1024)
-"""Job of a page whose address names none: one that everybody knows."""
+"""Job of a page whose address names no job: a well-known model and cluster."""
 
 
 def whole_number(field: str, given: str | int) -> int:
@@ -239,7 +240,11 @@ def whole_number(field: str, given: str | int) -> int:
 
 
 def _require_name(kind: str, given: str) -> None:
-    """Return if something could be stored under that name: not all that people type can be asked of a database."""
+    """Raise an error unless the text could be a stored name, because a database cannot look up every text.
+
+    Raises:
+        NotFound: The text cannot be a name.
+    """
     if not _NAME.fullmatch(given):
         raise NotFound(kind, given[:40])
 

@@ -1,4 +1,4 @@
-"""Two choices of a sweep at a time, as its page shows them."""
+"""A heat map of two options of a sweep, for the sweep's page."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class HeatCell:
     """One cell of the heat map of two options: the result of one pair of their values."""
 
     class_: str
-    """Class of its shade: ``h0`` the lowest, ``h4`` the best, ``hx`` without a result."""
+    """CSS class of the cell's shade: ``h0`` for the lowest result, ``h4`` for the best, ``hx`` without a result."""
     said: str
-    """Best MFU in percent; what came of it where nothing has a rank."""
+    """Best MFU in percent; without a ranked trial, the state of the trials."""
     href: str
-    """The trial that is shown; empty where none was tried."""
+    """Address of the trial that is shown; empty if no trial has this pair of values."""
     words: str
     """Description of the cell for readers who do not see the shade."""
 

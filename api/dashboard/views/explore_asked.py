@@ -15,7 +15,7 @@ from autotuner.core.option import Kind
 from autotuner.search.space.moves import with_choice
 
 ALL_RANKS = "all"
-"""Value of the shard degree that stands for as many as there are, however many that will be."""
+"""Value of the shard degree that means all remaining ranks, whatever their number."""
 
 _SHARDS = "data_parallel_shard_degree"
 _SWITCH = {"on": 1, "off": 0}
@@ -30,11 +30,11 @@ class Asked:
     errors: Mapping[str, str] = field(default_factory=dict)
     """Errors by input."""
     link: Permalink
-    """The job that the inputs name; with ``DEFAULT``'s in the place of what is wrong."""
+    """The job that the inputs describe; wrong inputs are replaced by those of ``DEFAULT``."""
     base: Layout | None = None
-    """Layout that the address names; None: the best that is predicted."""
+    """Layout in the address; None: the best predicted layout."""
     changes: Mapping[str, int] = field(default_factory=dict)
-    """Options that single inputs say, over those of ``base``."""
+    """Values of options that single inputs set, in place of those of ``base``."""
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Self:
@@ -95,7 +95,7 @@ def _link(query: Mapping[str, str], errors: dict[str, str]) -> Permalink:
 
 
 def _links(query: Mapping[str, str], errors: dict[str, str]) -> str:
-    """Links that are not healthy, as an address has them; none where a line says no link."""
+    """Return the links that are not nominal in the form of an address; empty, with an error, if a line is wrong."""
     try:
         return "|".join(written_links(read_links(query.get("link_health", ""))).splitlines())
     except InvalidInput as error:
@@ -116,7 +116,7 @@ def _lengths(query: Mapping[str, str], errors: dict[str, str]) -> str:
 
 
 def _cluster(query: Mapping[str, str], errors: dict[str, str]) -> str:
-    """Accelerator and count as the form sends them, or the name that a permalink has."""
+    """Return the cluster's name from accelerator and count in the form, or the name in the address."""
     accelerator = query.get("accelerator", "").strip()
     if accelerator not in accelerators():
         return accelerator or query.get("cluster", "").strip() or DEFAULT.cluster
@@ -151,7 +151,7 @@ def _changes(query: Mapping[str, str], errors: dict[str, str]) -> dict[str, int]
 
 
 def _value(name: str, text: str) -> int:
-    """The value of an option as its control sends it: a number, a choice's word, on or off."""
+    """Return the value of an option from the text of its control: a number, the word of a choice, on or off."""
     one = OPTIONS[name]
     if name == _SHARDS and text == ALL_RANKS:
         return 0

@@ -1,4 +1,4 @@
-"""Controls of ``/explore``: for each option the values it may take, those it may not struck through with the rule."""
+"""Controls of ``/explore``: each option with its legal values, and its illegal values struck through with the rule."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autotuner.report.layouts import option_value
 from autotuner.search.explain.choosable import Choosable, WhatIf
 
 _ROOM = 30
-"""Letters that stand side by side beside a label; more are a menu."""
+"""Maximum number of letters of values beside a label; longer lists become a menu."""
 
 _DEGREES = {
     "tensor_parallel_degree": "tp",
@@ -43,11 +43,11 @@ _USUAL = (
     "attention_kernel",
     "compiled",
 )
-"""Choices that most people make, in the order in which they make them; the rest is folded."""
+"""Options that most people set, in the usual order; the other options are folded."""
 
 _WORLD_SIZE = "world-size"
 _RANKS_LEFT = "beside the other degrees they do not divide the ranks there are"
-"""Text in place of a product that differs from value to value."""
+"""Text for the rule of the number of ranks, because the product in its message differs from value to value."""
 
 _SHORT = {
     "data_parallel_shard_degree": "shard over",
@@ -75,13 +75,13 @@ class Value:
     """One value of a control, which a reader can choose or which is struck out."""
 
     sent: str
-    """Value that the form sends."""
+    """Value that the form sends when this value is chosen."""
     text: str
-    """Text that people read."""
+    """Text of the value on the page."""
     is_chosen: bool
     is_legal: bool
     is_idle: bool
-    """True if the value would change nothing beside the other choices, so that it cannot be chosen."""
+    """True if the value cannot be chosen because it would change nothing together with the other choices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,14 +93,14 @@ class Control:
     label: str
     """Text before the control."""
     name: str
-    """The option in full."""
+    """Full name of the option."""
     letters: str
-    """Letters of a degree, as in a table; else empty."""
+    """Short name of a degree, as in tables; empty for other options."""
     values: tuple[Value, ...]
     is_menu: bool
-    """True if the values are too many, or too long, to stand side by side."""
+    """True if the values are shown as a menu, because they are too many or too long."""
     notes: tuple[str, ...]
-    """Reasons why values are struck out, one for each rule."""
+    """Reasons why values are struck through, one for each rule."""
 
     @classmethod
     def of(cls, field: str, choices: Sequence[Choosable], layout: Layout) -> Self:
@@ -147,7 +147,7 @@ def _value(choice: Choosable, layout: Layout) -> Value:
 
 
 def _notes(choices: Sequence[Choosable], values: Sequence[Value], letters: str) -> list[str]:
-    """Return why values are not legal: the first rule that each breaks, once for all that break it."""
+    """Return why values are illegal: the first rule that each value breaks, with all values that break it."""
     by_rule: dict[str, list[tuple[str, str]]] = {}
     for choice, value in zip(choices, values, strict=True):
         for reason in sorted(choice.reasons, key=lambda reason: reason.rule == _WORLD_SIZE)[:1]:
@@ -158,7 +158,7 @@ def _notes(choices: Sequence[Choosable], values: Sequence[Value], letters: str) 
 
 
 def _note(broken: Sequence[tuple[str, str]], letters: str) -> str:
-    """The values that break a rule, and its words for the first of them."""
+    """Return the values that break a rule, followed by the rule's message for the first of them."""
     (_, message), *_ = broken
     values = ", ".join(value for value, _ in broken)
     return f"{f'{letters} ' if letters else ''}{values}: {message}"
@@ -169,21 +169,22 @@ class Panel:
     """All controls of ``/explore`` for one layout."""
 
     degrees: tuple[Control, ...]
-    """Degrees that split ranks, in the order of the columns; without experts no expert ranks."""
+    """Degrees that split ranks, in the order of the columns; expert parallelism is only shown for a model with
+    experts."""
     usual: tuple[Control, ...]
-    """Choices that most people make."""
+    """Options that most people set."""
     rare: tuple[Control, ...]
-    """All other choices."""
+    """All other options."""
     unusual: tuple[str, ...]
-    """Rare choices that differ from the default: ``last stage less 1``."""
+    """Rare options that differ from their default, in words: ``last stage less 1``."""
     product: str
     """The degrees as a product: ``8 × 4 × 1 × 2 = 64 ranks``."""
     is_whole: bool
-    """True if the product is the number of ranks of the cluster."""
+    """True if the product equals the number of ranks of the cluster."""
     data: int
-    """Data-parallel ranks, which the other degrees leave."""
+    """Number of data-parallel ranks that remain beside the other degrees."""
     words: str
-    """The layout in short."""
+    """The layout in its short form."""
 
     @classmethod
     def of(cls, answer: WhatIf, job: Job) -> Self:
@@ -221,7 +222,7 @@ class Panel:
 
 
 def _is_asked(field: str, layout: Layout, controls: Mapping[str, Control], *, is_late: bool) -> bool:
-    """Return True if an option that depends on another one is worth a line beside it."""
+    """Return True if an option that depends on another one should be shown beside it."""
     match field:
         case "data_parallel_shard_degree":
             return layout.shard_level is not ShardLevel.NONE and len(controls[field].values) > 1

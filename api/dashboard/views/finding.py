@@ -1,4 +1,4 @@
-"""The possible meanings of the words of a search: sweeps, trials by id or number, or trials of certain layouts."""
+"""The possible meanings of a search text: sweeps, trials by id or number, or trials with certain layouts."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 _NUM_SWEEPS = 10
 _NUM_TRIALS = 20
 _LOOKED_AT = 200
-"""Trials of such degrees, the fastest first, that are looked at for what else was asked of their layouts."""
+"""Number of trials with the requested degrees, the fastest first, whose other options are compared with the search."""
 
 _APART = re.compile(r"\b(tp|pp|dp|cp|ep|mb|v|fsdp|zero|trial)[ =]+([0-9]+)\b")
-"""Pattern of one word of a layout, as people write it: ``tp 4``, ``tp=4``."""
+"""Pattern of a degree written apart from its number: ``tp 4``, ``tp=4``."""
 
 _NUMBER = re.compile(r"(?:trial|#)?([0-9]{1,9})")
 
 _COLUMNS = ("tensor_parallel_degree", "pipeline_parallel_degree", "micro_batch_size")
-"""Fields that the store finds trials by."""
+"""Fields of a layout by which the store can find trials."""
 
 _DATA = "data_parallel_degree"
-"""Name for ``dp8`` here and in the columns of a ranking: data-parallel ranks, sharded or not."""
+"""Name of the data-parallel degree (``dp8``) here and in rankings: data-parallel ranks, sharded or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +39,11 @@ class Words:
     """The words of a search, sorted by what they name: a trial's number, a layout, or a sweep."""
 
     number: int | None = None
-    """A trial's, where the search has one."""
+    """Number of a trial, if the search has one."""
     layout: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of a layout that it names; of degrees ``data_parallel_degree`` in the place of its two parts."""
+    """Fields of a layout that the search names; ``data_parallel_degree`` replaces its two parts."""
     rest: str = ""
-    """Other words of the search, which are words of sweeps."""
+    """Other words of the search, which are looked up in sweeps."""
 
     @classmethod
     def of(cls, asked: str) -> Self:
@@ -70,7 +70,7 @@ class Words:
 
 
 def _said(word: str) -> Mapping[str, Any]:
-    """The fields that a word names; nothing where it names none."""
+    """Return the fields of a layout that a word names; empty if it names none."""
     try:
         said = parse_words(word)
     except InvalidInput:

@@ -1,4 +1,4 @@
-"""The front of several metrics, as the page of a sweep shows it: chosen metrics, weights, pictures, why."""
+"""The Pareto front of several metrics on the page of a sweep: chosen metrics, weights, pictures and explanations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from autotuner.report.words import listed
 from autotuner.search.results.sweep_front import SweepFront, sweep_front
 
 _WEIGHTS = (0.5, 1.0, 2.0, 4.0)
-"""Weights that a form offers; an address may have any other."""
+"""Weights that the form offers; an address may use any other weight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +32,9 @@ class MetricChoice:
 
     metric: Metric
     is_chosen: bool
-    """True if the metric counts in the front."""
+    """True if the metric is part of the front."""
     weights: tuple[tuple[str, str, bool], ...]
-    """Weights that the form offers: value, words, and True for the present one."""
+    """Weights that the form offers: value, words, and True for the current one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +42,10 @@ class MetricFrontView:
     """The Pareto front of a sweep by several metrics, which its address names, or else its objective."""
 
     choices: tuple[MetricChoice, ...]
-    """Every metric that is known on the sweep's cluster."""
+    """Every metric that can be computed for the sweep's cluster."""
     front: SweepFront | None
     pictures: tuple[Markup, ...]
-    """The first metric against each other one."""
+    """Charts of the first metric against each of the others."""
     report: Report | None = None
     """Report of the front; None if it cannot be shown."""
     refused: str = ""
@@ -84,7 +84,7 @@ class MetricFrontView:
 
 
 def _asked(request: SweepRequest, address: Address) -> Objective:
-    """The metrics and the profile of an address, each as the sweep has it where the address says nothing."""
+    """Return the metrics and the profile of the address; those of the sweep if the address names none."""
     metrics = read_metrics(address.get("metrics"), "metrics") or request.objective.front
     profile = read_profile(address.get("profile"), "profile") or request.objective.profile
     asked = Objective(front=metrics, profile=profile)
@@ -93,7 +93,7 @@ def _asked(request: SweepRequest, address: Address) -> Objective:
 
 
 def _typed(address: Address) -> tuple[Sequence[Metric], Sequence[Weight]]:
-    """Return the readable parts of an address, so that a form keeps the choices of its user."""
+    """Return the metrics and weights of an address that can be read, so that the form keeps the user's choices."""
     metrics: Sequence[Metric] = ()
     profile: Sequence[Weight] = ()
     with suppress(InvalidInput):
@@ -112,7 +112,7 @@ def _refused(error: InvalidInput) -> str:
 
 
 _PARTS = {"objective.profile": "weights of", "objective.front": "to compare by", "metrics": "to compare by"}
-"""Words for fields in errors beside the form."""
+"""Words for the fields that errors beside the form name."""
 
 
 def _choices(request: SweepRequest, metrics: Sequence[Metric], profile: Sequence[Weight]) -> tuple[MetricChoice, ...]:

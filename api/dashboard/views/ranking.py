@@ -1,4 +1,4 @@
-"""Addresses of a sweep's page, read as questions to its ranking."""
+"""Reads the address of a sweep's page as a query of its ranking."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from autotuner.report.report import Link
 from autotuner.search.results.trial_query import TableQuery
 
 _FORM = ("where", "sort", "columns", "page")
-"""Query parameters of the form beside the ranking."""
+"""Query parameters that belong to the form beside the ranking."""
 
 
 def asked_of(address: Address, sweep_id: str, *, is_untried: bool) -> tuple[Asked, InvalidInput | None]:

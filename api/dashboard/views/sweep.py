@@ -44,7 +44,7 @@ from autotuner.search.results.trial_table import TableRow
 from autotuner.service.build import App
 
 LIMITS = inputs_of(BudgetChange)
-"""Inputs of a sweep's budget."""
+"""Inputs of the form that changes a sweep's budget."""
 
 Kind = Literal["measured", "simulated", "estimated"]
 
@@ -57,11 +57,11 @@ class SweepLook:
     caller: Caller
     sweep: Sweep
     address: Address
-    """Choices for the ranking and the pictures."""
+    """The reader's choices for the ranking and the charts."""
     root: str
-    """Path before every address of the service."""
+    """Path of the service, which precedes all addresses."""
 
-    # ---------------------------------------------------------------- what templates are given
+    # ---------------------------------------------------------------- values for templates
     def of_ranking(self) -> Mapping[str, Any]:
         """Return the values for the template of the ranking."""
         asked, problem = asked_of(self.address, self.sweep.id, is_untried=self._is_untried)
@@ -105,17 +105,17 @@ class SweepLook:
     def of_pairs(self) -> Mapping[str, Any]:
         """Return the values for the template of the heat map of two options."""
         asked = (self.address.get("down"), self.address.get("across"))
-        down, across = (name if name in AXES else "" for name in asked)  # whatever is asked, few are kept
+        down, across = (name if name in AXES else "" for name in asked)  # only known names, so that few grids are kept
         found = self._kept.once(("grid", down, across), lambda: self._grid(down, across))
         heat = HeatView.of(found, self.sweep.id, root=self.root)
         return {"heat": heat, "kind": self._kind, "asked_else": self.address.but("down", "across")}
 
     def of_front(self) -> Mapping[str, Any]:
         """Return the values for the template of the Pareto front."""
-        is_usual = not self.address.get("metrics") and not self.address.get("profile")  # all else may be asked
+        is_usual = not self.address.get("metrics") and not self.address.get("profile")  # only then
         found = self._kept.once(("metric front", self.root), self._front) if is_usual else self._front()
         told = metrics_told(self.sweep.request.job.cluster, has_trace=self.sweep.request.fault_trace is not None)
-        usual = metrics_text(metric for metric in told if metric is not Metric.TOKENS_PER_S)  # MFU says the same
+        usual = metrics_text(metric for metric in told if metric is not Metric.TOKENS_PER_S)  # MFU has the same order
         return {
             "sweep": self.sweep,
             "metric_front": found,
@@ -175,7 +175,7 @@ class SweepLook:
 
     def _of_trials(self, found: ChallengeFindings | None) -> Mapping[str, Any]:
         started = [trial for trial in self._trials if trial.state in (TrialState.RUNNING, TrialState.WAITING)]
-        started = [self.app.store.get_trial(trial.id) for trial in started]  # those that are kept have no steps
+        started = [self.app.store.get_trial(trial.id) for trial in started]  # cached trials have no steps
         queued = [trial for trial in self._trials if trial.state is TrialState.QUEUED]
         request, ran = self.sweep.request, self.sweep.request.runs_on.source
         return {
@@ -187,7 +187,7 @@ class SweepLook:
 
     @property
     def _why_not(self) -> str:
-        """Reason why the caller may not change the sweep; empty if they may."""
+        """Return why the caller may not change the sweep; empty if they may."""
         if self.caller.may_change(self.sweep.created_by):
             return ""
         owner = self.sweep.created_by
@@ -203,12 +203,12 @@ class SweepLook:
     def _untried(self) -> tuple[TableRow, ...]:
         try:
             return self.app.sweep_tables.untried(self._informed, self._kept)
-        except (TooCostly, Busy, InvalidInput):  # the page is worth more than what it could foresee
+        except (TooCostly, Busy, InvalidInput):  # the page is shown without the forecast
             return ()
 
     @property
     def _is_untried(self) -> bool:
-        """Return whether the ranking shows what is predicted: it was asked for, or nothing has a rank yet."""
+        """Return True if the ranking shows predictions: the user requested them, or no trial has a rank yet."""
         asked = self.address.get("rows")
         return asked == "untried" or (not asked and not self._ranked)
 
@@ -248,7 +248,7 @@ class SweepLook:
 
     @property
     def _choices(self) -> Choices:
-        """Return the importance of choices; empty while the service is too busy to compute it."""
+        """Return how much each option matters; empty while the service is too busy to compute it."""
         try:
             return self._kept.once(("mattered", None, None), self._mattered).choices
         except (TooCostly, Busy):
@@ -258,13 +258,16 @@ class SweepLook:
         return self.app.asides.ask(sweep_choices, self.sweep.request, self._trials)
 
     def _grid(self, down: str, across: str) -> Grid:
-        """Return the grid of the two given choices; a missing one is replaced by the most important."""
+        """Return the grid of the two given options; a missing option is replaced by the most important one."""
         first, second = two_that_matter(self._choices.importance, [trial.layout for trial in self._trials])
         row, column = (down if down in AXES else first), (across if across in AXES else second)
         return grid(self.sweep.request, self._trials, row, column)
 
     def _pictures(self, *, with_predicted: bool) -> tuple[Report, Mapping[str, Markup]]:
-        """Return what the trials show, with its sections as HTML; they are drawn once until a trial changes."""
+        """Return the report of the trials, with its sections as HTML.
+
+        They are drawn again only when a trial changes.
+        """
         cloud = self._cloud(with_predicted=with_predicted)
         return self._kept.once(("pictures", len(cloud), self.root), lambda: self._drawn(cloud))
 
@@ -285,7 +288,10 @@ class SweepLook:
 
     @property
     def _remaining_gain(self) -> float | None:
-        """Share of the best that one more trial is expected to gain; of a front it is no height of the picture."""
+        """Return the relative gain over the best that is expected of one more trial.
+
+        None if a Pareto front is searched.
+        """
         if self.sweep.prospects is None or self.sweep.request.objective.front:
             return None
         return self.sweep.prospects.expected_gain

@@ -31,12 +31,12 @@ class Zoomed:
     """A section with a picture, and the links that zoom it, move it or choose what it shows."""
 
     part: str
-    """Query parameter that requests this section alone."""
+    """Query parameter that requests only this section."""
     section: Section
     choices: tuple[Way, ...] = ()
-    """Measured, predicted, or both; empty where there is one alone."""
+    """Links for measured, predicted or both; empty if only one of them exists."""
     moves: tuple[Way, ...] = ()
-    """Links that zoom or move the window; links that lead nowhere are left out."""
+    """Links that zoom or move the window; links without an effect are left out."""
 
     @classmethod
     def of(
