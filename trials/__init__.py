@@ -1,10 +1,10 @@
 """The torch.distributed job that a sweep launches to try one layout.
 
-``process`` starts ranks: forked by a zygote, or under torchrun in ``__main__``. Each hands a ``TrialSpec`` to ``job``,
-which asks whether the layout can run here, joins the other ranks (``rank``), repeats the step and reports what they saw
-together.
+``process`` starts the ranks: a zygote forks them, or torchrun runs ``__main__``. Each rank passes a ``TrialSpec`` to
+``job``, which checks that the layout can run here, connects to the other ranks (``rank``), repeats the step and reports
+the combined measurements of all ranks.
 
-``model`` is the decoder, ``options`` what changes its layers (recomputation, offload, fp8, compilation),
-``distributed`` what splits it over ranks, ``step`` one optimizer step, ``measurement`` what is measured of it,
-``benchmarks`` what is measured without it, ``dry_run`` the same step on tensors that hold nothing.
+``model`` is the decoder. ``options`` changes its layers (recomputation, offload, fp8, compilation), and ``distributed``
+splits it over ranks. ``step`` is one optimizer step, and ``measurement`` measures it. ``benchmarks`` measures devices
+and links without a step. ``dry_run`` runs the same step on tensors without data.
 """

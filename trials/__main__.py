@@ -1,7 +1,7 @@
 """``python -m trials --spec SPEC.json --reports REPORTS.jsonl``: one rank of a trial, under torchrun or alone.
 
-Exit codes: 0, the reports end with a measurement; 1, the trial died and the reports say of what; 2, the spec cannot be
-read or cannot run on these ranks (torchrun itself ends with 1 whenever a rank ends with anything but 0).
+Exit codes: 0, the reports end with a measurement; 1, the trial failed and the reports say why; 2, the spec cannot be
+read or cannot run on these ranks (torchrun itself exits with 1 whenever a rank exits with another code than 0).
 """
 
 from __future__ import annotations

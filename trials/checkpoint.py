@@ -1,7 +1,7 @@
-"""Checkpoints of a training that any layout of the same model can go on from.
+"""Checkpoints of a training, from which any layout of the same model can continue.
 
-``torch.distributed.checkpoint`` writes each part once, whichever ranks hold copies of it, and has each rank read what
-overlaps its own parts.
+``torch.distributed.checkpoint`` writes each part once, although several ranks may have copies of it, and lets each rank
+read what overlaps its own parts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from autotuner.trials.step.optimizer import ShardedOptimizer
 
 MASTERS = "masters"
 MOMENTS = ("exp_avg", "exp_avg_sq")
-"""AdamW's states of each element, by torch's names; sign descent keeps none."""
+"""AdamW's states of each element, by torch's names; sign descent has none."""
 
 _WRAPPERS = ("module.", "_checkpoint_wrapped_module.")
 """Prefixes that DDP and recomputation add to names."""
@@ -101,7 +101,7 @@ def _values(state: dict[str, Any], kind: str, index: int) -> Tensor:
 
 
 def _step_numbers(state: dict[str, Any]) -> Iterator[Tensor]:
-    """AdamW's own count of steps, of each master."""
+    """Return AdamW's step counter of each master parameter."""
     return (of_master["step"] for of_master in state["optimizer"]["state"].values() if "step" in of_master)
 
 
@@ -141,13 +141,13 @@ class Transfer:
     """A checkpoint that was written or read: its bytes and the time it took."""
 
     num_steps: int
-    """Optimizer steps that the training had done."""
+    """Number of optimizer steps that the training had completed."""
     own_bytes: int
-    """Bytes of the checkpoint that this rank holds, including copies that others hold too."""
+    """Bytes of the checkpoint that this rank has, including parts of which other ranks have copies."""
     seconds: float
     """Seconds until every rank was done."""
     kinds: tuple[str, ...]
-    """Values of each parameter that the checkpoint holds."""
+    """Kinds of values that the checkpoint holds for each parameter."""
 
 
 class Checkpoints:
@@ -214,7 +214,11 @@ class Checkpoints:
 
     @property
     def _is_writer(self) -> bool:
-        """Replicas that train apart need not hold the same moments: the first one's are saved."""
+        """Return True if this rank saves its values.
+
+        Replicas that do not sum their gradients may have different moments, so that only those of the first replica are
+        saved.
+        """
         return self._grid.sums_over_replicas or self._grid.position("dp_replicate") == 0
 
     def _require_one_model(self, num_steps: int) -> None:
@@ -234,6 +238,6 @@ def _num_bytes(whole: dict[str, Tensor]) -> int:
 
 
 def _together() -> float:
-    """The time once every rank has come here."""
+    """Wait until every rank is here, and return the time."""
     dist.barrier()
     return time.perf_counter()

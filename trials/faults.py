@@ -1,4 +1,4 @@
-"""Links of a trial that behave as a cluster's link health and a fault trace say, between steps."""
+"""Emulates degraded links of a trial, as a cluster's link health and a fault trace describe them, between steps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class Links:
     """The links of a cluster in the states that a trial emulates, to measure how training behaves under slow links."""
 
     cluster: Cluster
-    """Cluster whose links have only assumed faults: links that were measured to be slow are slow by themselves."""
+    """Cluster with only the faults that must be emulated; links that were measured to be slow are slow by
+    themselves."""
 
     @classmethod
     def of(cls, cluster: Cluster) -> Self:
@@ -80,7 +81,7 @@ def _condition(health: LinkHealth) -> LinkCondition:
 
 
 def _worst(found: Iterable[LinkHealth | None]) -> LinkHealth | None:
-    """The dead one, else the one that is latest; its bandwidth is the least of any."""
+    """Return the worst state: a dead link, else the longest delay, with the lowest bandwidth of all."""
     known = [health for health in found if health is not None]
     if not known:
         return None
@@ -114,13 +115,13 @@ _ROUNDS = {
     "broadcast_": 1,
     "reduce_": 1,
 }
-"""Times around the ring, by operator."""
+"""Number of times that data goes around the ring, by operator."""
 
 _BETWEEN_ALL = frozenset({"alltoall_", "alltoall_base_"})
-"""Operators by which each rank sends to every other, not to its neighbour alone."""
+"""Operators in which each rank sends to every other rank, and not only to its neighbour."""
 
 _ABOVE_DEVICES = torch._C.DispatchKey.BackendSelect
-"""The dispatch key next above those of devices. Every call has it, and no collective has a kernel for it."""
+"""The dispatch key just above those of the devices. Every call has it, and no collective has a kernel for it."""
 
 
 class GroupCut(ConnectionError):
@@ -132,7 +133,7 @@ class GroupCut(ConnectionError):
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Ranks that talk, and the worst that they meet: in a ring, and between any two."""
+    """Ranks that communicate, with the worst link of their ring and the worst link between any two of them."""
 
     ranks: tuple[int, ...]
     ring: LinkHealth | None
@@ -172,10 +173,10 @@ class LateCollectives:
             self._library = _wrapped(self._hold)
 
     def _hold(self, operator: str, group_name: str, num_bytes: int) -> None:
-        """Wait as long as the group's worst link is late by.
+        """Wait for as long as the group's worst link delays this collective.
 
         Raises:
-            GroupCut: It is dead.
+            GroupCut: The link is dead.
         """
         if (group := self._late.get(group_name)) is None:
             return
@@ -210,13 +211,13 @@ def ring_hold_s(
 def _wrapped(hold: Callable[[str, str, int], None]) -> torch.library.Library:
     """Delay every collective by ``hold``, until this process ends.
 
-    The wrapper stands above the kernels of the devices and passes on to them. So the kernel runs without Python's lock,
-    as it does where nothing is wrapped. With that lock the rank would wait for ever: the kernel takes the lock of
-    gloo's queue, and a thread of gloo that holds it gives up Python objects of an earlier backward pass.
+    The wrapper lies above the kernels of the devices and calls them. Therefore the kernel runs without Python's lock,
+    as it does without a wrapper. With this lock, the rank would wait forever: the kernel waits for the lock of gloo's
+    queue, while a thread of gloo holds it and waits for Python's lock to release objects of an earlier backward pass.
     """
     library = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call]
     with warnings.catch_warnings():
-        # those of an earlier trial of this process, in their place
+        # this replaces those of an earlier trial in this process
         warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel", UserWarning)
         for name in _ROUNDS:
             library.impl(  # type: ignore[no-untyped-call]
@@ -237,18 +238,18 @@ def _held(name: str, hold: Callable[[str, str, int], None]) -> Callable[..., Any
 
 
 def _group_name(arguments: Iterable[Any]) -> str:
-    """Return the name of the process group among the arguments: the first object that is no tensor."""
+    """Return the name of the process group among the arguments: the first object that is not a tensor."""
     group = next(one for one in arguments if isinstance(one, torch.ScriptObject))
     return dist.ProcessGroup.unbox(group).group_name
 
 
 def _num_bytes(argument: Any) -> int:
-    """Count the bytes of a tensor, or of all tensors in lists of them."""
+    """Return the bytes of a tensor, or of all tensors in nested lists."""
     return sum(tensor.nbytes for tensor in _tensors([argument]))
 
 
 def _tensors(arguments: Iterable[Any]) -> Iterator[Tensor]:
-    """Yield the tensors among the arguments, and in lists of them."""
+    """Yield the tensors among the arguments, including those in lists."""
     for argument in arguments:
         if isinstance(argument, Tensor):
             yield argument
@@ -297,7 +298,7 @@ def place_on(grid: Grid) -> Place:
 
 
 def _groups(grid: Grid) -> Iterator[dist.ProcessGroup]:
-    """The tensor, data, context and expert groups of this rank, of more than one rank."""
+    """Yield the tensor, data, context and expert groups of this rank that have more than one rank."""
     layout = grid.layout
     for name in ("dp_replicate", "shard", "tp"):
         yield from _several(grid.axis(name).get_group())

@@ -44,9 +44,9 @@ def compiled(layer: nn.Module, layout: Layout, tensor_axis: DeviceMesh) -> nn.Mo
 
 
 def _decompose_collectives(tensor_axis: DeviceMesh) -> None:
-    """Let the compiler run a tensor collective under the matrix product beside it, through symmetric memory.
+    """Let the compiler split a tensor-parallel collective and run it beside its matrix product, with symmetric memory.
 
-    As torchtitan does (arXiv 2410.06511, section 2.1.3); CUDA only.
+    This follows torchtitan (arXiv 2410.06511, section 2.1.3), and works on CUDA only.
     """
     torch._inductor.config._micro_pipeline_tp = True
     symmetric_memory.enable_symm_mem_for_group(tensor_axis.get_group().group_name)
@@ -82,7 +82,7 @@ def use_fp8(layer: nn.Module, layout: Layout) -> None:
 
 @contextmanager
 def _without_warnings(*names: str) -> Iterator[None]:
-    """Loggers without warnings: torchao tries kernels of other devices, and registers a type that torch knows."""
+    """Silence the warnings of these loggers, in which torchao only reports attempts that are allowed to fail."""
     loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -97,8 +97,8 @@ def _without_warnings(*names: str) -> Iterator[None]:
 # Activation offload: what the backward pass needs waits in the host's memory.
 
 _SMALLEST_BYTES = 2**20
-"""Size below which a tensor stays: 1 MiB takes 40 us at the 25 GB/s of PCIe 4.0 x16, no less than launching its two
-copies."""
+"""Size in bytes below which a tensor is not offloaded. At the 25 GB/s of PCIe 4.0 x16, 1 MiB takes 40 us, which is no
+less than launching its two copies."""
 
 
 def offloaded(layer: nn.Module, layout: Layout, device: torch.device) -> nn.Module:
@@ -122,7 +122,7 @@ def _in_host_memory(layer: nn.Module, forward: Callable[..., Any], memory: HostM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Absent:
-    """A tensor that went to the host, and how it is put together again from what comes back."""
+    """A tensor that was moved to the host, and the function that rebuilds it from the returned values."""
 
     on_host: Tensor
     restored: Callable[[Tensor], Tensor]
@@ -150,7 +150,7 @@ class HostMemory:
             except_for: Tensors that stay on the device, with their views.
         """
         stay = {_plain(tensor).untyped_storage().data_ptr() for tensor in except_for}
-        sent: dict[Any, tuple[Tensor, _Absent]] = {}  # what several operations save goes once
+        sent: dict[Any, tuple[Tensor, _Absent]] = {}  # a tensor that several operations save is copied once
 
         def pack(tensor: Tensor) -> Tensor | _Absent:
             here = _plain(tensor)
@@ -177,13 +177,13 @@ class HostMemory:
             self._stream.wait_stream(torch.cuda.current_stream(self._device))
             with torch.cuda.stream(self._stream):
                 on_host.copy_(here, non_blocking=True)
-            here.record_stream(self._stream)  # its memory is not given away before the copy is done
+            here.record_stream(self._stream)  # the allocator must not reuse its memory before the copy is done
         return _Absent(on_host=on_host, restored=_restoring(tensor))
 
     def _fetch(self, on_host: Tensor) -> Tensor:
         if self._stream is None:
             return on_host.clone()
-        with torch.cuda.stream(self._stream):  # behind the way out, and into memory that this stream waits for
+        with torch.cuda.stream(self._stream):  # after the copy to the host, into memory that this stream waits for
             here = on_host.to(self._device, non_blocking=True)
         consumer = torch.cuda.current_stream(self._device)
         consumer.wait_stream(self._stream)
@@ -201,12 +201,12 @@ def room_on_host(tensor: Tensor, *, pinned: bool) -> Tensor:
 
 @cache
 def _copy_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return the one stream of all layers: the allocator never gives memory that one stream freed to another."""
+    """Return the one copy stream for all layers, because the allocator never reuses memory across streams."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's own
 
 
 def _plain(tensor: Tensor) -> Tensor:
-    """The values on this rank, when they are there."""
+    """Return the values on this rank as a plain tensor, after waiting for a collective that computes them."""
     here = tensor.detach()
     local = here.to_local() if isinstance(here, DTensor) else here
     waited: Tensor = local.wait() if isinstance(local, AsyncCollectiveTensor) else local
@@ -214,7 +214,7 @@ def _plain(tensor: Tensor) -> Tensor:
 
 
 def _restoring(tensor: Tensor) -> Callable[[Tensor], Tensor]:
-    """Return what turns values into what the backward pass expects: a DTensor if one was saved."""
+    """Return the function that rebuilds what the backward pass expects: a DTensor if one was saved."""
     if not isinstance(tensor, DTensor):
         return lambda local: local
     mesh, placements, shape, stride = tensor.device_mesh, tensor.placements, tensor.shape, tensor.stride()
@@ -233,7 +233,8 @@ _MATRIX_PRODUCTS = (
     _aten._scaled_mm.default,
 )
 _SCALES = (_aten.max.default, _aten.amax.default)
-"""The largest value of a tensor or row scales it to fp8: few numbers, and a pass over all values to find them."""
+"""Operations that find the largest value, by which a tensor or row is scaled to fp8. Their results are small, but
+computing them takes a pass over all values."""
 
 _ATTENTION_CORES = (
     _aten._scaled_dot_product_flash_attention.default,
@@ -255,9 +256,8 @@ _MARKS = (
     torch.ops.profiler._record_function_enter_new.default,
     torch.ops.profiler._record_function_exit._RecordFunction,
 )
-"""Operations by which FSDP reports to the profiler. torch counts them among the operations that a recomputation has to
-repeat in number, and experts that are sharded in a layer report less the second time, when their parameters are already
-there."""
+"""Operations by which FSDP marks ranges for the profiler. When a layer is recomputed, torch expects the same number of
+each operation. Sharded experts mark fewer ranges in a recomputation, because their parameters are already gathered."""
 
 _SAVED = frozenset({*_MATRIX_PRODUCTS, *_SCALES, *_ATTENTION_CORES, *_COLLECTIVES} - {None})
 
@@ -282,13 +282,14 @@ def recomputed(layer: nn.Module, layout: Layout, *, index_in_stage: int) -> nn.M
 
 
 def _policy(context: object, operation: object, *args: object, **kwargs: object) -> CheckpointPolicy:
-    """Keep what takes long to compute or another rank to tell: products of matrices, attention cores, collectives.
+    """Return the policy of selective recomputation: save what is slow to compute or needs another rank.
 
-    Norms, rotations and activations are computed again, and with the math kernel the attention core: its scores are
-    products of batches of matrices, which are short to compute and large to keep (arXiv 2205.05198, section 5).
+    Saved are matrix products, attention cores and collectives. Norms, rotations and activations are computed again;
+    with the math kernel, the attention core is too. Its scores are batched matrix products, which are quick to compute
+    and large to store (arXiv 2205.05198, section 5).
 
-    It is a function because a list of operations cannot be compiled: dynamo traces the list, and refuses the operator
-    of a region that is compiled already.
+    The policy is a function because a list of operations cannot be compiled: dynamo traces the list, and refuses the
+    operator of an already compiled region.
     """
     del context, args, kwargs
     return CheckpointPolicy.MUST_SAVE if operation in _SAVED else CheckpointPolicy.PREFER_RECOMPUTE

@@ -1,4 +1,4 @@
-"""A process of a trial: it dies with its parent, answers on its streams, and keeps standard error silent."""
+"""Helpers for processes of a trial: dying with the parent, answering on standard streams, silencing standard error."""
 
 from __future__ import annotations
 

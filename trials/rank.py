@@ -1,4 +1,4 @@
-"""A rank of a trial: its place among the others, the lines that it reports, and the kind of death of an exception."""
+"""A rank of a trial: its place among the others, its report lines, and the kind of failure of an exception."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from autotuner.core.trial import COMMUNICATION, OUT_OF_LIMITED_MEMORY, OUT_OF_ME
 from autotuner.core.trial_spec import TrialSpec
 
 _LONGEST_SILENCE_S = 120.0
-"""Seconds that no collective of a short trial waits for a peer that is alive and does not compile; NCCL's first one
-takes tens of seconds at most."""
+"""Maximum seconds for which a collective of a short trial waits for a living peer that is not compiling; NCCL's first
+collective takes tens of seconds at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +39,10 @@ class RankInfo:
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
-    """Rank among the processes of this host, of which there are ``local_world_size``."""
+    """Rank among the ``local_world_size`` processes of this host."""
     local_world_size: int = 1
     ranks_per_node: int | None = None
-    """Ranks per node of the nodes that this host emulates, if it emulates several; None: it is one node."""
+    """Number of ranks per node if this host emulates several nodes; None: it is one node."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RankInfo:

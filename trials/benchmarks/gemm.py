@@ -1,4 +1,4 @@
-"""The GEMM rate of the cores or devices that the ranks really have: the peak of an MFU without a data sheet.
+"""The GEMM rate of the cores or devices of the ranks: the peak that MFU refers to where no data sheet gives one.
 
 ``python -m autotuner.trials.benchmarks.gemm`` measures every allowed core at once and prints one JSON line:
 ``num_cores``, and the mean rate of a core in each precision, ``fp32_flop_per_s`` and ``bf16_flop_per_s``.

@@ -1,4 +1,4 @@
-"""Small programs that tell how fast a device multiplies, attends and moves memory, and how its ranks communicate."""
+"""Small benchmarks of a device (matrix products, attention, memory traffic) and of the collectives between ranks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from autotuner.trials.model.attention import BACKENDS
 _DTYPES = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16}
 
 _FIRST_WITH_FP8 = (8, 9)
-"""Compute capability of Ada, the first whose tensor cores multiply fp8."""
+"""Compute capability of Ada, the first generation whose tensor cores support fp8."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +30,13 @@ class Sizes:
     """The sizes of matrices, attention, memory traffic and messages that the microbenchmarks measure."""
 
     gemm: tuple[tuple[int, int, int], ...]
-    """Rows, columns and inner size of each product."""
+    """Rows, columns and inner size of each matrix product."""
     attention: tuple[tuple[int, int, int, int], ...]
-    """Batch, heads, head dim and sequence of each core."""
+    """Batch, heads, head dim and sequence length of each attention core."""
     traffic_bytes: tuple[int, ...]
-    """Size of one operand."""
+    """Sizes in bytes of one operand of a memory-bound operation."""
     message_bytes: tuple[int, ...]
-    """Size of the whole tensor of a collective; least and most tell latency and bandwidth."""
+    """Sizes in bytes of the whole tensor of a collective; the smallest shows the latency, the largest the bandwidth."""
 
     @classmethod
     def of(cls, device: torch.device, *, quick: bool) -> Sizes:
@@ -166,7 +166,7 @@ class Peers:
 
     group: dist.ProcessGroup
     num_nodes: int = 1
-    """Nodes that they lie on."""
+    """Number of nodes that the group's ranks are on."""
 
 
 def collective_points(bench: Bench, sizes: Sizes, peers: Iterable[Peers]) -> Iterator[CollectivePoint]:
@@ -209,7 +209,7 @@ def peers_across(num_local_ranks: int) -> list[Peers]:
 
 
 def _mine(groups: Sequence[range]) -> dist.ProcessGroup:
-    """Return this rank's group of these, all of which every rank has to create."""
+    """Create a process group for each of these groups on every rank, and return the one that this rank belongs to."""
     made: dict[range, dist.ProcessGroup] = {ranks: dist.new_group(list(ranks)) for ranks in groups}
     return next(group for ranks, group in made.items() if dist.get_rank() in ranks)
 
@@ -235,7 +235,7 @@ def _product(m: int, n: int, k: int, precision: Precision, device: torch.device)
 def _attention_s(
     bench: Bench, backend: SDPBackend, dtype: torch.dtype, shape: tuple[int, int, int, int]
 ) -> tuple[float, float]:
-    """Forward and backward; the backward is what both take less the forward."""
+    """Return the seconds of a forward and of a backward pass; the latter is the time of both minus the forward's."""
     batch, num_heads, head_dim, seq_len = shape
     size = batch, num_heads, seq_len, head_dim
     query, key, value = (torch.randn(size, device=bench.device, dtype=dtype, requires_grad=True) for _ in range(3))

@@ -1,7 +1,7 @@
-"""Links one by one: what passes between two ends while neither talks to anybody else.
+"""Measures each link by itself: the messages between two ends while no other rank communicates.
 
-Ends are nodes, for each of which its first rank speaks, or the ranks of a single node. Who lies lower in a pair asks
-and keeps the time; the other answers until it is told that nothing follows.
+The ends are nodes, each represented by its first rank, or the ranks of a single node. In each pair, the lower end sends
+first and takes the times; the other end answers until it is told that no message follows.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ _PASSES = 3
 and a degraded link is slow every time."""
 
 _OPENING = 10
-"""Budgets of small messages that long ones have: over a late link TCP opens its window from one to the next."""
+"""Long messages may take this many times the time budget of small ones, since TCP on a slow link opens its window only
+from one message to the next."""
 
 _MOST_OF_WORDS = 50
-"""A long message takes at least this part of what it takes with two words, which a late link's delay may dominate."""
+"""A long message counts as taking at least its time divided by this number. Two small messages are subtracted from it,
+and on a link with a long delay they may be nearly all of the time."""
 
 _NORMAL = 1.4826
-"""Median absolute deviations in a standard deviation of normal noise."""
+"""Ratio of the standard deviation to the median absolute deviation of normal noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,15 +38,15 @@ class PairSizes:
     """The number and size of the messages that are measured between two ends of a link."""
 
     fewest: int = 7
-    """Small messages there and back, however long they take."""
+    """Minimum number of small messages there and back, however long they take."""
     most: int = 200
-    """Small messages there and back."""
+    """Maximum number of small messages there and back."""
     budget_s: float = 0.3
-    """Seconds after which small messages end; long ones end after ten times as many."""
+    """Seconds after which no more small messages are sent; long ones may take ten times as long."""
     long_bytes: int = 2**22
     """Size of a long message."""
     most_long: int = 8
-    """Long messages each way."""
+    """Maximum number of long messages in each direction."""
 
     @classmethod
     def of(cls, device: torch.device, *, quick: bool) -> PairSizes:
@@ -72,11 +74,11 @@ def link_points(sizes: PairSizes, device: torch.device, rank_info: RankInfo) -> 
 
 
 class _Ends:
-    """The rank that speaks for each end.
+    """The rank that represents each end.
 
     Attributes:
-        num: How many ends there are.
-        own: This rank's; None where another of its node speaks.
+        num: Number of ends.
+        own: The end that this rank represents; None if another rank of its node represents it.
     """
 
     def __init__(self, rank_info: RankInfo) -> None:
@@ -86,14 +88,14 @@ class _Ends:
         self._per_end = per_end
 
     def rank(self, end: int) -> int:
-        """Return the rank that speaks for an end."""
+        """Return the rank that represents an end."""
         return end * self._per_end
 
 
 def _one_pass(sizes: PairSizes, device: torch.device, ends: _Ends) -> Iterator[LinkPoint]:
-    """Yield each round of pairs, and what this rank measured as the lower end of one."""
+    """Go through the rounds of pairs, and yield each link that this rank measured as the lower end of a pair."""
     for pairs in link_rounds(ends.num):
-        barrier(device)  # nobody of another pair still sends
+        barrier(device)  # no other pair is still sending
         for pair in pairs:
             if ends.own == pair[0]:
                 yield _Pair(sizes, device, ends.rank(pair[1])).asked(pair)
@@ -102,7 +104,7 @@ def _one_pass(sizes: PairSizes, device: torch.device, ends: _Ends) -> Iterator[L
 
 
 class _Pair:
-    """The messages between this rank and the other end."""
+    """The exchange of messages between this rank and the other end."""
 
     def __init__(self, sizes: PairSizes, device: torch.device, peer: int) -> None:
         self._sizes = sizes
@@ -112,7 +114,7 @@ class _Pair:
         self._long = torch.zeros(sizes.long_bytes // 4, device=device)
 
     def asked(self, ends: LinkEnds) -> LinkPoint:
-        """Measure the link, as its lower end."""
+        """Measure the link, as the lower end of the pair."""
         round_trips_s = self._round_trips_s()
         one_way_s = [seconds / 2 for seconds in round_trips_s]
         delay_s = median(one_way_s)
@@ -126,7 +128,7 @@ class _Pair:
         )
 
     def answer(self) -> None:
-        """Do as the lower end says."""
+        """Answer the messages of the lower end."""
         while self._hears():
             self._says(more=True)
         self._says(more=False)
@@ -138,7 +140,7 @@ class _Pair:
             self._send(self._long)
 
     def _round_trips_s(self) -> list[float]:
-        """Return those of small messages; the very first, which connects both ends, counts for nothing."""
+        """Return the round-trip times of small messages; the first message, which connects both ends, is left out."""
         self._says(more=True)
         self._hears()
         found, begun_s = list[float](), time.perf_counter()
@@ -154,7 +156,10 @@ class _Pair:
         return found
 
     def _long_messages_s(self) -> Iterator[tuple[float, float]]:
-        """Yield the times of long messages there and back, each answered by a word, while there is time."""
+        """Yield the times of a long message to the other end and of one back, until the number or the time is used up.
+
+        The receiver of a long message answers with a small one.
+        """
         begun_s = time.perf_counter()
         is_more, num_done = True, 0
         while is_more:
@@ -169,7 +174,10 @@ class _Pair:
             yield middle_s - start_s, self._seconds_since(begun_s) - middle_s
 
     def _rate(self, seconds: Sequence[float], round_trip_s: float) -> float:
-        """Return that of the quickest, without the time of two words; where that is nearly all, noise is no rate."""
+        """Return the bandwidth of the fastest long message, without the time of two small messages.
+
+        If these take nearly all of the time, a minimum is used, so that noise is not taken for a rate.
+        """
         quickest_s = min(seconds)
         return self._sizes.long_bytes / max(quickest_s - round_trip_s, quickest_s / _MOST_OF_WORDS)
 
@@ -194,7 +202,7 @@ class _Pair:
 
 
 def _best(points: Iterable[LinkPoint]) -> Iterator[LinkPoint]:
-    """Yield for every pair its least delay with the jitter beside it, and its highest rates."""
+    """Yield, for every pair, its shortest delay with the jitter of that measurement, and its highest bandwidths."""
     by_ends: dict[LinkEnds, list[LinkPoint]] = {}
     for point in points:
         by_ends.setdefault(point.ends, []).append(point)

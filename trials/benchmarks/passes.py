@@ -1,7 +1,7 @@
-"""Times of a decoder's passes where the host works more than the device, by how its layers are split and kept.
+"""Times a decoder's passes where the host takes longer than the device, by how layers are split and recomputed.
 
-The decoder is the trial job's own, wrapped by the trial job's own code, so that what Python, DTensor, FSDP and
-checkpoints cost is in it. Two depths tell a layer from the two ends of the model.
+The decoder is the trial job's own, wrapped by its own code, so that the costs of Python, DTensor, FSDP and checkpoints
+are included. Two depths separate the cost of a layer from that of the first and last parts of the model.
 
 Tensor suffixes: B sequences, S tokens of each.
 """
@@ -34,16 +34,16 @@ from autotuner.trials.rank import barrier
 
 _DEPTHS = (1, 4)
 _NUM_HEADS = 8
-"""Enough for every tensor degree that is measured."""
+"""Number of heads, which every measured tensor-parallel degree divides."""
 
 _PLAIN = Layout(precision=Precision.FP32, attention_kernel=AttentionKernel.FLASH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Size:
-    """Width of a decoder, the micro-batch that passes it, how many passes are timed together, and how much more often.
+    """The width of a decoder, the size of its micro-batch, the passes timed together, and a factor for the batches.
 
-    A core's threads wait for one another now and then, so that single passes of a few milliseconds differ.
+    Threads on a core sometimes wait for each other, so the times of single passes of a few milliseconds vary.
     """
 
     hidden_size: int
@@ -93,7 +93,7 @@ def pass_points(device: torch.device, num_ranks: int, *, num_batches: int) -> It
 
 
 def _layouts(num_ranks: int) -> Iterator[tuple[PassKind, int, Layout]]:
-    """Yield every kind with its group's ranks; the ranks outside the group are replicas."""
+    """Yield every kind of pass with the number of ranks in its group; the remaining ranks are replicas."""
     plain = replace(_PLAIN, data_parallel_replicate_degree=num_ranks)
     yield "plain", 1, plain
     yield "recompute_selective", 1, replace(plain, recompute=Recompute.SELECTIVE)
@@ -133,7 +133,7 @@ def _spec(layout: Layout, size: _Size, num_layers: int) -> TrialSpec:
 
 
 def _batches_s(spec: TrialSpec, device: torch.device, size: _Size, num_batches: int) -> Iterator[tuple[float, float]]:
-    """Mean seconds forward, loss included, and backward, of several batches of passes."""
+    """Yield, for several batches of passes, the mean seconds of a forward pass (with loss) and of a backward pass."""
     grid = Grid(spec.layout, device)
     (decoder,) = parallel_stages(spec, grid, device)
     loss_of_logits = loss_of(spec.layout, grid.axis("tp"), spec.model.vocab_size)

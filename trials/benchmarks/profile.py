@@ -1,14 +1,14 @@
-"""Measure what devices and links reach, on this machine or on the nodes of a job.
+"""Measures the rates of devices and links on this machine or on the nodes of a job.
 
 It runs as ``python -m autotuner.trials.benchmarks.profile``.
 
-Alone it reads a ``ProfileRequest`` from standard input, forks a rank for each core or device, and writes
-``Measurements`` to standard output. With ``--spec`` and ``--reports`` it is one rank of a job of several nodes, which
-appends to the reports what all of them measured.
+Alone, it reads a ``ProfileRequest`` from standard input, forks a rank for each core or device, and writes
+``Measurements`` to standard output. With ``--spec`` and ``--reports``, it is one rank of a job of several nodes, which
+adds the measurements of all ranks to the reports.
 
-All ranks measure at once, because that is how training uses them: first each its own device, then collectives among the
-ranks of a node, among ranks of one number on all nodes, whose message passes nothing but the network, and among all.
-Then ends measure the links between them one by one (``pairs``).
+All ranks measure at once, because training uses the machine in this way. First, each rank measures its own device. Then
+they measure collectives: among the ranks of a node, among the ranks with the same number on all nodes, whose messages
+only use the network, and among all ranks. Finally, the links between pairs of ends are measured one by one (``pairs``).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from autotuner.trials.rank import RankInfo, Reporter, barrier, device_of, join_p
 
 _TIMEOUT_S = 120.0
 _BUDGET_S = 0.05
-"""Time for one point: enough for dozens of calls of what takes a millisecond."""
+"""Seconds for one measured point: enough for dozens of calls that take a millisecond each."""
 _QUICK_BUDGET_S = 0.005
 _NUM_BATCHES = 3
 """Number of batches of every kind of layer, with four passes in each."""
@@ -78,7 +78,7 @@ def measure(request: ProfileRequest) -> Measurements:
         ]
         for rank in ranks:
             rank.start()
-        sender.close()  # so that ranks that die leave nobody who could still write
+        sender.close()  # so that the pipe closes when the ranks have died
         try:
             answer: Measurements = receiver.recv()
         except EOFError as error:
@@ -145,7 +145,7 @@ def _measure_devices(
     *,
     is_alone: bool,
 ) -> Measurements:
-    """Add what this rank's own device does, while the others are busy with the same, and what they do together."""
+    """Measure this rank's device while all other ranks do the same, and then the collectives among them."""
     bench = Bench(device, budget_s=_QUICK_BUDGET_S if request.quick else _BUDGET_S)
     sizes, num_local_ranks = Sizes.of(device, quick=request.quick), rank_info.local_world_size
     measured = replace(

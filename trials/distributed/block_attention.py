@@ -23,7 +23,8 @@ from autotuner.core.choices import AttentionKernel
 _aten = torch.ops.aten
 
 Rest: TypeAlias = tuple[Any, ...]
-"""Values that a kernel's backward needs from its forward: seeds of a dropout that no layer here has."""
+"""Values that a kernel's forward pass returns for its backward pass, such as the seeds of a dropout that no layer here
+uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,10 @@ def _math_backward(
     rest: Rest,
     causal: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Computes the scores again; keeping them would take Q x S numbers per head."""
+    """Return the gradients of q, k and v.
+
+    The scores are computed again; storing them would take Q x S numbers per head.
+    """
     del rest
     gradient_BHQE = gradient_BHQE.float()
     weights_BHQS = (_scores(q_BHQE, k_BKSE, causal) - log_sum_exp_BHQ[..., None]).exp()
@@ -129,8 +133,8 @@ def _flash_backward(
 
 
 _ROWS = 32
-"""The memory-efficient kernel reads the log-sum-exp in groups of so many rows, and infinity where there is no row
-(``kAlignLSE`` of aten/src/ATen/native/transformers/cuda/mem_eff_attention/kernel_forward.h)."""
+"""Number of rows in a group of the log-sum-exp that the memory-efficient kernel reads; it expects infinity for missing
+rows (``kAlignLSE`` of aten/src/ATen/native/transformers/cuda/mem_eff_attention/kernel_forward.h)."""
 
 
 def _efficient_forward(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[Tensor, Tensor, Rest]:

@@ -67,7 +67,7 @@ class ContextPart:
 
 
 WHOLE = ContextPart()
-"""The part that holds the whole of every sequence."""
+"""The part of a rank that holds every sequence as a whole."""
 
 
 # Attention to gathered keys and values (arXiv 2407.21783, section 3.3.2): one collective, and nothing overlaps it.
@@ -134,7 +134,7 @@ class _AllGatherKvAttention(torch.autograd.Function):
 
 
 def _seen(part: ContextPart, size: int) -> tuple[range, range]:
-    """Positions before the first part, and between the two parts."""
+    """Return the key positions before this rank's first part, and between its two parts."""
     first, second = part.parts
     return range(first * size), range((first + 1) * size, second * size)
 
@@ -188,7 +188,10 @@ class _RingAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient_BHSE: Tensor) -> tuple[Tensor | None, ...]:
-        """Keys and values go round once more, and what is summed up of their gradients follows them home."""
+        """Send keys and values around the ring once more.
+
+        The sums of their gradients follow and end at their own rank.
+        """
         q_BHSE, k_BKSE, v_BKSE, output_BHSE, log_sum_exp_BHS = ctx.saved_tensors
         part, group, half = ctx.part, ctx.group, q_BHSE.shape[2] // 2
         gradients = OnlineSoftmaxGradients(ctx.kernel, gradient_BHSE, q_BHSE, output_BHSE, log_sum_exp_BHS, ctx.rest)
@@ -211,7 +214,7 @@ class _RingAttention(torch.autograd.Function):
 
 
 def _to_next(tensor: Tensor, part: ContextPart, group: ProcessGroup) -> Tensor:
-    """Begin to send a tensor to the next rank; what comes back is the one of the rank before."""
+    """Start to send a tensor to the next rank; return the tensor that comes from the rank before."""
     sent, received = [0] * part.num_ranks, [0] * part.num_ranks
     sent[(part.rank + 1) % part.num_ranks] = received[(part.rank - 1) % part.num_ranks] = len(tensor)
     return start_all_to_all(tensor, sent, received, group)
@@ -235,7 +238,7 @@ def ulysses_attention(
 
 
 def _heads_for_tokens(x_BSHE: Tensor, part: ContextPart, group: ProcessGroup) -> Tensor:
-    """Turn all heads of this rank's tokens into some heads of all tokens, in the order of the sequence."""
+    """Exchange all heads of this rank's tokens for some heads of all tokens, in the order of the sequence."""
     sequences, tokens, heads, width = x_BSHE.shape
     by_rank = x_BSHE.reshape(sequences, tokens, part.num_ranks, heads // part.num_ranks, width).permute(2, 1, 0, 3, 4)
     held = _all_for_all(by_rank.flatten(0, 1), part, group)
@@ -243,7 +246,7 @@ def _heads_for_tokens(x_BSHE: Tensor, part: ContextPart, group: ProcessGroup) ->
 
 
 def _tokens_for_heads(x_BTHE: Tensor, part: ContextPart, group: ProcessGroup) -> Tensor:
-    """Turn some heads of all tokens back into all heads of this rank's."""
+    """Exchange some heads of all tokens for all heads of this rank's tokens."""
     held = _all_for_all(part.by_rank(x_BTHE.transpose(0, 1), 0), part, group)
     by_rank = held.view(part.num_ranks, -1, *held.shape[1:])
     return by_rank.permute(2, 1, 0, 3, 4).flatten(2, 3)
@@ -283,7 +286,7 @@ def context_core(core: AttentionCore, grid: Grid, device: torch.device) -> Atten
 
 
 def _of_whole_rows(attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> AttentionCore:
-    """A core for rows that are one sequence each."""
+    """Return an attention core for rows that consist of one sequence each."""
 
     def core(q_BSHE: Tensor, k_BSKE: Tensor, v_BSKE: Tensor, documents: Documents = WHOLE_ROWS, /) -> Tensor:
         assert not documents, "packing needs whole sequences, says a rule"

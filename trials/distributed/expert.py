@@ -1,8 +1,8 @@
-"""Experts over ranks: each tensor rank holds columns and rows of all, or each expert rank holds whole ones.
+"""Experts on several ranks: each tensor rank holds a part of every expert, or each expert rank holds whole experts.
 
-Whole experts lie on a group of neighbours: tensor ranks first, then context ranks, then data shards, and tokens travel
-to them and back. Ranks with the same position in different groups hold the same experts, and shard or replicate them
-among each other.
+Ranks that share the whole experts are neighbours: first tensor ranks, then context ranks, then data shards. Tokens are
+sent to their experts and back. Ranks with the same position in different groups hold the same experts, and shard or
+replicate them among each other.
 """
 
 from __future__ import annotations
@@ -138,12 +138,13 @@ def spread_experts(layer: nn.Module, grid: Grid) -> None:
 
 
 class _ExpertRanks:
-    """Sends each row to the rank of its expert and what became of it back; an ``ExpertExchange``.
+    """Sends each row to the rank of its expert and the result back; an ``ExpertExchange``.
 
-    An expert's gradient is thereby a sum over the group, each rank's loss being a mean over its own tokens; the ranks
-    with the same experts then take the mean among each other. What is wanted is the sum over all of them, divided by
-    the number of losses: ``gradient_scale`` times that mean. It scales what goes into the experts' backward pass, and
-    what comes out of it for the rows is scaled back.
+    The loss of a rank is a mean over its own tokens, so that the gradient of an expert is a sum over the ranks of the
+    group. Ranks with the same experts then average this gradient. The correct gradient is the sum over all of them
+    divided by the number of losses, which is ``gradient_scale`` times the average. Therefore the gradient that enters
+    the experts' backward pass is multiplied by this factor, and the gradient of the rows that leaves it is divided by
+    the factor again.
     """
 
     def __init__(self, group: ProcessGroup, gradient_scale: float) -> None:
@@ -151,7 +152,7 @@ class _ExpertRanks:
         self._gradient_scale = gradient_scale
 
     def __call__(self, x_AD: Tensor, counts_N: Tensor, compute: Compute) -> Tensor:
-        """Exchange rows and answers among the expert ranks, as an ``ExpertExchange`` does."""
+        """Send the rows to the ranks of their experts, compute there, and return the results in the rows' order."""
         num_ranks = self._group.size()
         each = [len(counts_N) // num_ranks] * num_ranks
         coming = all_to_all(counts_N, each, each, self._group).view(num_ranks, -1)  # of each rank, for each expert here
@@ -167,13 +168,13 @@ class _ExpertRanks:
 
 
 def _by_expert(counts: Tensor, num_rows: int) -> Tensor:
-    """The order that brings rows that came rank by rank, each rank's by expert, to the order of the experts."""
+    """Return the order that sorts received rows by expert; they arrive rank by rank, and by expert for each rank."""
     experts = torch.arange(counts.shape[1], device=counts.device).repeat(counts.shape[0])
     return experts.repeat_interleave(counts.flatten(), output_size=num_rows).argsort(stable=True)
 
 
 def _scaled(rows: Tensor, scale: float) -> Tensor:
-    """The rows themselves, whose gradients are multiplied."""
+    """Return the rows unchanged; their gradients are multiplied by ``scale``."""
     result: Tensor = _Scaled.apply(rows, scale)  # type: ignore[no-untyped-call]  # torch leaves it without types
     return result
 
@@ -207,7 +208,7 @@ def routed_plan(layout: Layout, path: str) -> dict[str, ParallelStyle]:
 
 
 class _Tokens(ParallelStyle):
-    """Brings the tokens that a module sees from one placement to another, and its answers back."""
+    """Changes the placement of a module's input tokens, and changes that of its outputs back."""
 
     def __init__(self, *, outside: Placement, inside: Placement, gradient: Placement, answers: Placement) -> None:
         super().__init__()
@@ -230,7 +231,7 @@ class _Tokens(ParallelStyle):
 
 
 class _SplitMatrices(ParallelStyle):
-    """A split of every expert's first matrices by rows of output, and of its last one by columns of input."""
+    """Splits the first matrices of every expert by rows of the output, and its last matrix by columns of the input."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         for name, parameter in list(module.named_parameters()):

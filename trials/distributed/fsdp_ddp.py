@@ -28,15 +28,18 @@ from autotuner.trials.model.experts import Experts
 
 
 class _Allocates:
-    """Takes memory where torch takes it."""
+    """Allocates memory as torch does."""
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Room for a collective's input or output."""
+        """Return an uninitialised tensor for a collective's input or output."""
         return torch.empty(*size, dtype=dtype, device=device)
 
 
 class _AllGather(_Allocates):
-    """A ``torch.distributed.fsdp`` ``AllGather``; the group that it is handed is the communicator's own."""
+    """An ``AllGather`` for ``torch.distributed.fsdp``.
+
+    The communicator uses its own group and ignores the given one.
+    """
 
     def __init__(self, shards: Communicator) -> None:
         self._shards = shards
@@ -49,7 +52,7 @@ class _AllGather(_Allocates):
 
 
 class _ReduceScatter(_Allocates):
-    """A ``torch.distributed.fsdp`` ``ReduceScatter``, of sums alone."""
+    """A ``ReduceScatter`` for ``torch.distributed.fsdp`` that only computes sums."""
 
     def __init__(self, shards: Communicator) -> None:
         self._shards = shards
@@ -126,7 +129,7 @@ def _is_hybrid(grid: Grid) -> bool:
 
 
 def _fully_shard(module: nn.Module, axis: Callable[..., DeviceMesh], shards: str, grid: Grid) -> None:
-    """Shard over an axis of that name, and sum over replicas: by FSDP itself, or by collectives of our own."""
+    """Shard a module over an axis and sum over replicas, with FSDP's collectives or with our own."""
     layout, is_own = grid.layout, grid.has_own_collectives
     mesh = axis("dp_replicate", shards) if _is_hybrid(grid) and not is_own else axis(shards)
     sharded = fully_shard(
@@ -143,7 +146,7 @@ def _fully_shard(module: nn.Module, axis: Callable[..., DeviceMesh], shards: str
 
 
 def _expert_dim(experts: Experts, mesh: DeviceMesh) -> Callable[[nn.Parameter], Shard]:
-    """Whole experts are spread over the shards where that comes out even, else each matrix is cut."""
+    """Return how parameters are sharded: whole experts per shard if they divide evenly, else parts of each matrix."""
     dim = 1 if len(experts.indices) % mesh.size(-1) else 0
     return lambda parameter: Shard(dim)
 
@@ -180,9 +183,10 @@ def replicated_or_sharded(part: nn.Module, grid: Grid) -> nn.Module:
 
 
 def _suits_ddp(part: nn.Module, layout: Layout) -> bool:
-    """DDP's reducer counts on one backward after another through one module, and sees no tie between DTensors.
+    """Return True if DistributedDataParallel (DDP) can reduce the gradients of this part.
 
-    Nor does it know copies of a parameter on tensor ranks, which are clipped alike only in buckets of their own.
+    Its reducer needs a single backward pass at a time through one module, and does not recognise tied DTensors. It also
+    does not recognise copies of a parameter on tensor ranks, which are only clipped alike in buckets of their own.
     """
     if layout.gradient_clip != GradientClip.POST or layout.pipeline_schedule not in ONE_STAGE_SCHEDULES:
         return False

@@ -29,7 +29,7 @@ class Grid:
     """
 
     def __init__(self, layout: Layout, device: torch.device, nodes: Nodes | None = None) -> None:
-        """The mesh; None for nodes: data-parallel ranks communicate as if all lay on one."""
+        """Make the mesh. Without ``nodes``, data-parallel ranks communicate as if all of them were on one node."""
         self.layout = layout
         stages, replicas = layout.pipeline_parallel_degree, layout.data_parallel_replicate_degree
         shards = layout.data_parallel_shard_degree * layout.context_parallel_degree
@@ -115,7 +115,7 @@ class Grid:
         return bool(self._communicators)
 
     def _of_own_collectives(self, nodes: Nodes) -> dict[tuple[int, ...], Communicator]:
-        """The communicators that are not torch's, by the ranks that they join; every rank makes those of all axes."""
+        """Return our own communicators, by the ranks that they connect; every rank creates those of all axes."""
         layout = self.layout
         algorithm = CollectiveAlgorithm.AUTO if self._device.type == "cuda" else layout.collective_algorithm
         if layout.collective_hierarchy == CollectiveHierarchy.FLAT and algorithm == CollectiveAlgorithm.AUTO:
@@ -129,7 +129,10 @@ class Grid:
         return found
 
     def _data_parallel_axes(self) -> list[tuple[tuple[int, ...], ...]]:
-        """Return the groups along each axis whose ranks see other tokens through the same parameters, if several do."""
+        """Return the groups of each axis along which ranks read different tokens with the same parameters.
+
+        Axes with a single rank per group are left out.
+        """
         axes = [_groups(self._mesh, name) for name in ("dp_replicate", "shard")]
         if self._replicas is not None:
             axes.append(_groups(self._replicas, "replicas"))
@@ -138,7 +141,10 @@ class Grid:
         return [groups for groups in dict.fromkeys(axes) if len(groups[0]) > 1]
 
     def _of(self, **degrees: int) -> DeviceMesh:
-        """A mesh of other axes over the same ranks; along ``pp`` they lie in the order of the job, unrotated."""
+        """Return a mesh with other axes over the same ranks.
+
+        Along ``pp``, ranks are in the order of the job, not rotated.
+        """
         unrotated = replace(self.layout, stage_rotation=0)
         ranks = torch.tensor([rank_at(unrotated, place) for place in places(unrotated)], dtype=torch.int)
         return DeviceMesh(self._device.type, ranks.view(*degrees.values()), mesh_dim_names=tuple(degrees))
@@ -179,7 +185,7 @@ def local_part(tensor: Tensor) -> Tensor:
 
 
 def _groups(mesh: DeviceMesh, name: str) -> tuple[tuple[int, ...], ...]:
-    """The ranks of every group along an axis of a whole mesh, whichever of them this rank is in."""
+    """Return the ranks of every group along an axis of a mesh, including the groups without this rank."""
     assert mesh.mesh_dim_names is not None
     axis = mesh.mesh_dim_names.index(name)
     return tuple(tuple(ranks) for ranks in mesh.mesh.movedim(axis, -1).reshape(-1, mesh.size(axis)).tolist())
@@ -198,7 +204,7 @@ def _rotated_pipeline(layout: Layout) -> dist.ProcessGroup:
 
 
 def _own_replica(layout: Layout) -> dist.ProcessGroup:
-    """The ranks that train one copy of the model together with this one."""
+    """Return the group of ranks that train one copy of the model together with this rank."""
     own = None
     for number in range(layout.data_parallel_replicate_degree):
         ranks = [rank_at(layout, place) for place in places(layout) if place.replica == number]

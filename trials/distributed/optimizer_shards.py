@@ -27,10 +27,10 @@ class OptimizerShard(Protocol):
     """A set of parameter elements that one rank updates, and the reduction of their gradients over ranks."""
 
     num_replicas: int
-    """Ranks that hold these same elements, this one included, of those that together hold one gradient
+    """Number of ranks with these same elements, including this one, among the ranks that share one gradient
     (``Grid.gradient``)."""
     is_tied: bool
-    """The shard is the tied vocabulary table, and another stage holds it as well."""
+    """True if the shard is a tied vocabulary table that is also on another stage."""
 
     def expect_backward_passes(self, num_left: int) -> None:
         """Announce that ``num_left`` backward passes of the step are still to come.
@@ -156,15 +156,15 @@ class Reduction:
     """The way in which the gradients of one rank become gradients of the global batch."""
 
     shards: Communicator | None
-    """Ranks that split the update; None: it is not split."""
+    """Ranks that split the update of the parameters; None: the update is not split."""
     replicas: Communicator | None
-    """Ranks that hold the same shard and sum its gradient; None: nobody else does."""
+    """Ranks with the same shard, which sum its gradient; None: no other rank has it."""
     num_losses: int
-    """Ranks whose losses are averaged."""
+    """Number of ranks whose losses are averaged."""
     dtype: torch.dtype
     """Format in which gradients are summed."""
     overlap: Overlap
-    """Hears of every gradient and every reduction."""
+    """Counter that is told of every gradient and every reduction."""
 
 
 class BucketShard:
@@ -320,13 +320,13 @@ def buckets(parameters: Iterable[nn.Parameter], bucket_bytes: int) -> Iterator[l
 
 
 def _cut(flat: Tensor, parts: Iterable[Tensor]) -> list[Tensor]:
-    """Consecutive pieces of a flat tensor, as large as the parts; what is left over is padding."""
+    """Return consecutive pieces of a flat tensor, with the sizes of the parts; the remainder is padding."""
     sizes = [local_part(part.detach()).numel() for part in parts]
     return list(torch.split(flat[: sum(sizes)], sizes))
 
 
 def _replaced(stage: nn.Module, parameters: Sequence[nn.Parameter], views: Sequence[Tensor]) -> list[nn.Parameter]:
-    """New parameters in the memory of ``views`` in the place of the old ones, tied ones under all their names."""
+    """Replace parameters by new ones in the memory of ``views``; tied parameters are replaced under all their names."""
     new = {old: _parameter_like(old, view) for old, view in zip(parameters, views, strict=True)}
     for module in stage.modules():
         for name, old in list(module.named_parameters(recurse=False)):
@@ -346,7 +346,7 @@ def _parameter_like(old: nn.Parameter, local: Tensor) -> nn.Parameter:
 
 
 class _Kind(NamedTuple):
-    """The facts that parameters of one bucket have in common."""
+    """The properties that all parameters of a bucket share."""
 
     num_replicas: int
     is_tied: bool
@@ -406,7 +406,7 @@ def _reduction(spec: TrialSpec, grid: Grid, overlap: Overlap) -> Reduction:
 
 
 def _parameters(stage: nn.Module, spec: TrialSpec, grid: Grid) -> Iterator[tuple[nn.Parameter, _Kind]]:
-    """Yield each parameter once, with how many ranks of its gradient hold the elements that this rank holds of it."""
+    """Yield each parameter once, with the number of ranks of its gradient that have the same elements."""
     ranks_per_stage = grid.gradient.size() // spec.layout.pipeline_parallel_degree
     elsewhere = _table_elsewhere(stage, spec)
     for parameter in stage.parameters():
@@ -416,7 +416,7 @@ def _parameters(stage: nn.Module, spec: TrialSpec, grid: Grid) -> Iterator[tuple
 
 
 def _table_elsewhere(stage: nn.Module, spec: TrialSpec) -> nn.Parameter | None:
-    """The tied table of this stage, where its other copy is on another stage."""
+    """Return the tied table of this stage if its other copy is on another stage; else None."""
     decoder = next(module for module in stage.modules() if isinstance(module, Decoder))
     if not spec.model.tied_embeddings or spec.layout.num_stages == 1:
         return None

@@ -1,7 +1,7 @@
-"""Makes a decoder parallel, layer by layer, each kind of parallelism and each option by a module of its own.
+"""Makes a decoder parallel, layer by layer; each kind of parallelism and each option has its own module.
 
-A layer exists in full on a rank only between its first values and its sharding, so a model whose shards fit never
-has to fit as a whole.
+A layer is complete on a rank only between its initialisation and its sharding, so a model whose shards fit never has to
+fit as a whole.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _parallel_stage(spec: TrialSpec, grid: Grid, device: torch.device, stage: in
 
 
 def _meta_decoder(spec: TrialSpec, grid: Grid, device: torch.device, stage: int) -> Decoder:
-    """The layers of a stage, without memory."""
+    """Return the layers of a stage on the meta device, without memory."""
     layout, seq_len = spec.layout, spec.workload.seq_len
     core = context_core(attention_core(layout.attention_kernel, seq_len=seq_len, device=device), grid, device)
     positions, experts = context_part(grid).own_positions, local_experts(grid)
@@ -71,7 +71,7 @@ def _meta_decoder(spec: TrialSpec, grid: Grid, device: torch.device, stage: int)
 def _parallel_layer(
     layer: nn.Module, spec: TrialSpec, grid: Grid, device: torch.device, *, index_in_stage: int
 ) -> nn.Module:
-    """A layer with its values, split, wrapped and sharded."""
+    """Return a layer with its values, split, wrapped and sharded."""
     layout = spec.layout
     use_fp8(layer, layout)
     spread_experts(layer, grid)

@@ -1,4 +1,4 @@
-"""A pipeline rank's stages under the one of torch's schedules that runs them."""
+"""The stages of a pipeline rank, run by one of torch's schedules."""
 
 from __future__ import annotations
 
@@ -167,21 +167,21 @@ def pipeline_schedule(
 
 
 class _LoggedStage(PipelineStage):
-    """A stage that tells of its passes; receives are waited for before them, and are no part of them."""
+    """A stage that logs its passes; receives are waited for before a pass, so they are not part of its time."""
 
     def __init__(self, log: ActionLog, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self._log = log
 
     def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **keywords: Any) -> Any:
-        """Run a forward pass."""
+        """Run and log a forward pass."""
         with self._log.running(BlockKind.FORWARD, self.stage_index, fwd_chunk_id):
             return super().forward_one_chunk(fwd_chunk_id, *arguments, **keywords)
 
     def backward_one_chunk(
         self, bwd_chunk_id: int, loss: Any = None, full_backward: bool = True, last_backward: bool = False
     ) -> None:
-        """Gradients of inputs, and of weights too where it is the whole backward."""
+        """Run and log a backward pass: gradients of inputs, and those of weights too if ``full_backward``."""
         kind = BlockKind.BACKWARD if full_backward else BlockKind.INPUT
         with self._log.running(kind, self.stage_index, bwd_chunk_id):
             super().backward_one_chunk(
@@ -189,7 +189,7 @@ class _LoggedStage(PipelineStage):
             )
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
-        """Gradients of weights."""
+        """Run and log the part of a backward pass that computes gradients of weights."""
         with self._log.running(BlockKind.WEIGHT, self.stage_index, bwd_chunk_id):
             super().backward_weight_one_chunk(bwd_chunk_id, last_backward=last_backward)
 
@@ -225,7 +225,7 @@ def _planned_stages(
 
 
 def _ends(spec: TrialSpec, grid: Grid, index: int) -> dict[str, Any]:
-    """Return a stage's arguments for its input, its output and the ranks of its pipeline."""
+    """Return a stage's constructor arguments for its input, its output and its pipeline group."""
     return {
         "input_args": _boundary(spec, grid, begins=index == 0, ends=False),
         "output_args": _boundary(spec, grid, begins=False, ends=index == spec.layout.num_stages - 1),
@@ -248,9 +248,9 @@ def _reduce_after_last_backward(
 
 
 def _boundary(spec: TrialSpec, grid: Grid, *, begins: bool, ends: bool) -> Tensor:
-    """Shape and dtype of what enters or leaves a stage, per micro-batch, context and tensor rank, without data.
+    """Return an empty tensor with the shape and dtype of a stage's input or output on this rank, per micro-batch.
 
-    A stage that is given it need not exchange shapes, which costs an extra forward and backward.
+    With it, a stage need not exchange shapes with others, which would cost an extra forward and backward pass.
     """
     layout, model = spec.layout, spec.model
     rows, tokens = layout.micro_batch_size, spec.workload.seq_len // layout.context_parallel_degree

@@ -1,4 +1,4 @@
-"""Tensor parallelism: which matrix is split how, the vocabulary table and the loss of its split logits among them."""
+"""Tensor parallelism: how each matrix is split, including the vocabulary table and the loss of split logits."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def logits_per_token(layout: Layout, vocab_size: int, rank: int) -> int:
 
 
 def _vocabulary_parallel_cross_entropy(tensor_axis: DeviceMesh, vocab_size: int) -> Loss:
-    """Cross-entropy from each rank's part of the logits, which is never gathered."""
+    """Return a cross-entropy that is computed from each rank's part of the logits, which are never gathered."""
 
     def loss(logits_BSV: Tensor, labels_BS: Tensor) -> Tensor:
         shape = torch.Size((*logits_BSV.shape[:2], vocab_size))
@@ -148,9 +148,10 @@ def _submodule(module: nn.Module, name: str) -> object:
 
 
 def _layer_plan(spec: TrialSpec) -> _Plan:
-    """Megatron's split (arXiv 1909.08053, section 3); with sequence parallelism (arXiv 2205.05198, section 4.2.2).
+    """Return Megatron's split of a layer (arXiv 1909.08053, section 3), with or without sequence parallelism.
 
-    Queries, keys and values read one prepared input, so its gradient is reduced once and not three times.
+    Sequence parallelism follows arXiv 2205.05198, section 4.2.2. Queries, keys and values share one prepared input, so
+    its gradient is reduced once instead of three times.
     """
     between = Shard(1) if spec.layout.sequence_parallel else Replicate()
     plan: _Plan = {
@@ -182,7 +183,7 @@ def _feed_forward_plan(spec: TrialSpec, path: str) -> _Plan:
 
 
 def _ends_plan(spec: TrialSpec) -> _Plan:
-    """Split both vocabulary tables by rows; the logits stay split if the loss takes them so (``loss``)."""
+    """Return the split of both vocabulary tables by rows; the logits stay split if the loss accepts split logits."""
     between = Shard(1) if spec.layout.sequence_parallel else Replicate()
     logits = Shard(-1) if splits_logits(spec.layout) else Replicate()
     plan: _Plan = {
@@ -207,7 +208,7 @@ class TiedTables:
     """
 
     def __init__(self, tied: Sequence[int], pipeline: dist.ProcessGroup) -> None:
-        """Take the indices of the tables among this rank's optimizer shards, one or two (``tied``)."""
+        """Store the indices of the tied tables (one or two) among this rank's optimizer shards."""
         self._tied = tied
         self._group = pipeline
         self._last = dist.get_world_size(pipeline) - 1
@@ -226,7 +227,7 @@ class TiedTables:
             own[0] += self._exchanged(own[0])
 
     def _exchanged(self, gradient: Tensor) -> Tensor:
-        """The gradient of the other copy, from the other end of the pipeline."""
+        """Exchange gradients with the other end of the pipeline, and return the gradient of the other copy."""
         theirs = torch.empty_like(gradient)
         end = self._last if dist.get_rank(self._group) == 0 else 0
         peer = dist.get_global_rank(self._group, end)

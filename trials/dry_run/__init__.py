@@ -1,1 +1,1 @@
-"""A dry run of one rank of any layout in one process, with tensors that hold nothing."""
+"""A dry run of one rank of any layout in a single process, with tensors that have shapes but no data."""

@@ -1,10 +1,10 @@
-"""Run a step of a trial without data, to learn what it does.
+"""Runs a step of a trial without data, to count its work and memory.
 
 ``python -m autotuner.trials.dry_run.dry_run`` reads a ``DryRunRequest`` from standard input and writes a ``DryRun`` to
 standard output.
 
-It is the trial job's own step that runs, by the modules of the trial as they are, on tensors that have shapes only. So
-nothing here knows an option.
+It runs the trial job's own step and modules, on tensors that only have shapes. Therefore this module needs no code for
+single options.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ from autotuner.trials.step.step import Step, build_step
 # there are enough to fill the pipeline and to accumulate gradients.
 
 _FEWEST_LAYERS = 4
-"""Layers of a stage: with fewer, the peak of one that holds the vocabulary may lie in the loss (torch 2.13, seen)."""
+"""Minimum number of layers of a stage. With fewer layers, the peak of a stage with the vocabulary may occur in the loss
+(observed with torch 2.13)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +61,9 @@ class Extrapolation:
 
     spec: TrialSpec
     layers: tuple[int, ...]
-    """Layers per stage to run, two numbers, or one where that is all there are."""
+    """Numbers of layers per stage to run: two, or one if the stage has no more."""
     micro_batches: tuple[int, ...]
-    """Micro-batches to run, two numbers, or one where that is all there are."""
+    """Numbers of micro-batches to run: two, or one if the job has no more."""
 
     @classmethod
     def of(cls, spec: TrialSpec, *, exact: bool) -> Extrapolation:
@@ -94,7 +95,10 @@ class Extrapolation:
 
 
 def _few_layers(spec: TrialSpec) -> tuple[int, int]:
-    """Two numbers of layers after which the patterns of recomputing and sparse layers are where the stage ends."""
+    """Return two small numbers of layers for a stage that ends like a whole one.
+
+    The patterns of recomputed and of sparse layers must be at the same point at the end of the stage.
+    """
     layout, experts = spec.layout, spec.model.experts
     fewest = _FEWEST_LAYERS + max(layout.first_stage_less_layers, layout.last_stage_less_layers)
     fewest += experts.num_dense_layers if experts else 0
@@ -104,7 +108,7 @@ def _few_layers(spec: TrialSpec) -> tuple[int, int]:
 
 
 def _few_micro_batches(spec: TrialSpec) -> tuple[int, int]:
-    """Enough for every pipeline rank to have as many in flight as it ever has, beside accumulated gradients."""
+    """Return two numbers of micro-batches with which every pipeline rank reaches its maximum in flight."""
     num_ranks = spec.layout.pipeline_parallel_degree
     if spec.layout.pipeline_schedule in ONE_STAGE_SCHEDULES:
         return num_ranks + 1, num_ranks + 2
@@ -118,7 +122,7 @@ def _two_or_all(few: tuple[int, int], whole: int) -> tuple[int, ...]:
 
 
 def _weights(sizes: Sequence[int], whole: int) -> tuple[float, ...]:
-    """Weights of a straight line's values at one or two points, in its value at another."""
+    """Return the weights of the run sizes in a straight line through their values, evaluated at the whole size."""
     if len(sizes) == 1:
         return (1.0,)
     less, more = sizes
@@ -137,7 +141,7 @@ def _smaller(spec: TrialSpec, layers: int, micro_batches: int) -> TrialSpec:
 
 
 _DEVICE = torch.device("cpu")
-"""Device of tensors without values: a torch without CUDA has no other whose operations know their results."""
+"""Device of the tensors without data: in a torch without CUDA, only the CPU's operations can compute shapes."""
 
 
 def dry_run(request: DryRunRequest, progress: Callable[[str], None] = lambda _: None) -> DryRun:
@@ -169,12 +173,12 @@ def dry_run(request: DryRunRequest, progress: Callable[[str], None] = lambda _: 
 
 
 def _in_fork(task: tuple[TrialSpec, int]) -> RankDryRun:
-    """The answer of ``run_rank`` in a process that has torch from the start and is gone afterwards."""
+    """Return the result of ``run_rank``, from a new process that has torch already imported."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_answer, args=(sender, *task))
     child.start()
-    sender.close()  # so that a child that dies leaves nobody who could still write
+    sender.close()  # so that the pipe closes when the child has died
     try:
         answer: RankDryRun | str = receiver.recv()
     except EOFError:
@@ -213,7 +217,7 @@ def run_rank(spec: TrialSpec, rank: int) -> RankDryRun:
 
 @contextmanager
 def _host_apart(spec: TrialSpec, tracker: Tracker) -> Iterator[None]:
-    """Count activations that a device offloads as held no longer; a CPU offloads them to its own memory."""
+    """Count offloaded activations as freed if the job runs on a GPU; a CPU offloads them to its own memory."""
     room = options.room_on_host
 
     def apart(tensor: Tensor, *, pinned: bool) -> Tensor:
@@ -226,10 +230,11 @@ def _host_apart(spec: TrialSpec, tracker: Tracker) -> Iterator[None]:
 
 @contextmanager
 def _fused_norms(spec: TrialSpec) -> Iterator[None]:
-    """Run a norm that is one kernel on a device as one operation; a CPU composes it and keeps what lies between.
+    """Run a normalisation as one operation if it is one kernel on a device.
 
-    CUDA has a fused RMSNorm, which saves its input and a number per token (``_fused_rms_norm`` of torch 2.13); that
-    of layer norm exists for tensors of this process and saves one number more.
+    The CPU composes it of several operations and keeps the values in between. CUDA has a fused RMSNorm, which saves its
+    input and a number per token (``_fused_rms_norm`` of torch 2.13). The layer norm that tensors of this process use
+    saves one more number per token.
     """
 
     def fused(x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
@@ -241,7 +246,7 @@ def _fused_norms(spec: TrialSpec) -> Iterator[None]:
 
 @contextmanager
 def _reduced_gradients(tracker: Tracker) -> Iterator[None]:
-    """Count as gradients what these are copied into, to be reduced and handed to the optimizer."""
+    """Count the buffers that gradients are copied into, for their reduction and for the optimizer, as gradients."""
     start_reduction, take_gradients = BucketShard.start_reduction, ShardedOptimizer.take_gradients
 
     def started(shard: BucketShard) -> None:
@@ -274,7 +279,7 @@ def _one_step(spec: TrialSpec, grid: Grid, tracker: Tracker) -> None:
 
 
 class _GradientFinder(Stopwatch):
-    """Looks for gradients at each moment that the step marks: in a backward pass those of earlier ones are there."""
+    """A stopwatch that looks for gradients at each mark of the step; a backward pass then has those of earlier ones."""
 
     def __init__(self, stages: Sequence[nn.Module], tracker: Tracker) -> None:
         super().__init__(_DEVICE)
@@ -282,13 +287,13 @@ class _GradientFinder(Stopwatch):
         self._tracker = tracker
 
     def mark(self, name: str) -> None:
-        """Note the moment, and the gradients that are there by now."""
+        """Record the moment, and label the gradients that exist by now."""
         super().mark(name)
         _name_gradients(self._stages, self._tracker)
 
 
 def _finding_gradients(step: Step, stages: Sequence[nn.Module], tracker: Tracker) -> Step:
-    """The step, looking for gradients once more when all are there."""
+    """Return a step that looks for gradients once more when all of them exist."""
 
     def passes(batch: Batch) -> Tensor:
         loss = step.passes(batch)
@@ -319,7 +324,7 @@ def _own_batch(spec: TrialSpec, grid: Grid) -> Batch:
 
 
 def _runnable(spec: TrialSpec) -> tuple[TrialSpec, tuple[str, ...]]:
-    """The job with what needs a device taken out, and what its figures leave open."""
+    """Return the job without options that need a device, and notes on what its numbers do not include."""
     layout, notes = spec.layout, list[str]()
     if layout.attention_kernel not in (AttentionKernel.MATH, AttentionKernel.FLASH):
         notes.append(f"attention {layout.attention_kernel} was run as flash, which keeps as much")
@@ -342,7 +347,7 @@ def _runnable(spec: TrialSpec) -> tuple[TrialSpec, tuple[str, ...]]:
 
 
 def _combined(answers: Sequence[RankDryRun], weights: Sequence[float]) -> RankDryRun:
-    """The weighted sum of several answers for one rank."""
+    """Return the weighted sum of several results for the same rank."""
 
     def total(values: Sequence[float]) -> float:
         return float(round(sum(weight * value for weight, value in zip(weights, values, strict=True))))

@@ -1,7 +1,7 @@
-"""A fake rank of a large job, alone in a process without a device: its tensors have shapes and no values.
+"""A fake rank of a large job, alone in a process without a device: its tensors have shapes and no data.
 
-Ranks that are not there answer every collective at once, and nothing is computed, so a rank of a 70 B model takes a few
-hundred megabytes here. What is real when the rank is entered stays real: the mesh finds its place by reading tensors.
+Collectives return at once and nothing is computed, so a rank of a 70 B model takes a few hundred megabytes here.
+Tensors that exist before the fake rank starts keep their data: the mesh finds its place by reading them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from autotuner.training import clipping
 from autotuner.training.communicator import FuturePending
 
 _NUMBER_READ = 1
-"""Number that a program reads from a tensor without values. The vote of the pipeline's stages takes 1 as a yes, it is a
-finite loss, and dividing by it is harmless."""
+"""The number that every tensor without data returns when it is read. The pipeline's stages take 1 as a yes in their
+vote, it is a finite loss, and dividing by it is harmless."""
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def answered_reducers() -> Iterator[None]:
 
 
 class _RealStaysReal(TorchDispatchMode):  # type: ignore[no-untyped-call]  # nor its making
-    """Computes with real tensors where all are real, and answers questions about values that are not there."""
+    """Computes normally with real tensors, and returns a fixed number when a tensor without data is read."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -85,7 +85,7 @@ class _RealStaysReal(TorchDispatchMode):  # type: ignore[no-untyped-call]  # nor
 
 @contextmanager
 def _addresses() -> Iterator[None]:
-    """Give tensors without values addresses nevertheless: equal ones if they share memory, else different."""
+    """Give tensors without data an address: tensors that share memory have the same one, others a different one."""
     storage_address: Callable[[UntypedStorage], int] = UntypedStorage.data_ptr
 
     def of_storage(storage: UntypedStorage) -> int:
@@ -104,9 +104,11 @@ def _addresses() -> Iterator[None]:
 
 @contextmanager
 def _held_while_sent() -> Iterator[None]:
-    """Keep sent tensors alive as long as the work that sends them, as with gloo and NCCL; a fake work holds nothing.
+    """Keep sent tensors alive as long as the work that sends them, as gloo and NCCL do.
 
-    Schedules of several stages keep these works until a step's end (``_PipelineScheduleRuntime``, torch 2.13).
+    A fake work keeps nothing alive.
+
+    Schedules of several stages keep these works until the end of a step (``_PipelineScheduleRuntime``, torch 2.13).
     """
     send: Callable[..., dist.Work] = dist.ProcessGroup.send
 

@@ -1,4 +1,4 @@
-"""Sees every operation of a rank: what it returns is held, and what it does is counted (FLOP, bytes, collectives)."""
+"""Observes every operation of a rank: records the memory of its results, and counts FLOP, bytes and collectives."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ _COLLECTIVES = {
     "send": "send",
     "recv_": "receive",
 }
-"""Collectives by their names in torch's libraries, with our names."""
+"""Our names of collectives by their names in torch's libraries."""
 
 _LIBRARIES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor")
 
 _MOVES_NOTHING = frozenset(
     {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view", "_local_scalar_dense"}
 )
-"""Operations that return memory as it is."""
+"""Operations that only return memory without reading or writing it."""
 
 
 class OpCounter:
@@ -96,9 +96,9 @@ class OpCounter:
         )
 
     def _add_collective(self, name: str, args: tuple[Any, ...], out: Any) -> None:
-        """The whole tensors are the larger side: what an all-gather gives, what a reduce-scatter takes."""
+        """Count a collective with the bytes of its whole tensors: an all-gather's output, a reduce-scatter's input."""
         kind = _COLLECTIVES.get(name)
-        if kind is not None:  # waiting for one is none
+        if kind is not None:  # a wait is not a collective
             self._calls[kind] += 1
             self._bytes[kind] += _whole_bytes(args, out)
 
@@ -122,7 +122,7 @@ def _num_bytes(tree: Any) -> int:
 
 
 def _flop(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> int:
-    """Count by torch's own formulas, and by ours where it has none."""
+    """Return the FLOP of an operation, by torch's own formulas, or by ours if torch has none."""
     packet = func._overloadpacket
     if packet in _CPU_ATTENTION:
         return _attention_flop(*_CPU_ATTENTION[packet], args)
@@ -134,14 +134,13 @@ _CPU_ATTENTION = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: (2, 0),
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: (5, 1),
 }
-"""Matrix products over all pairs of tokens, and where the queries stand among the arguments.
+"""Number of matrix products over all pairs of tokens, and the position of the queries among the arguments.
 
-The CPU's flash kernel is missing in torch's formulas; as for CUDA's, its backward computes the scores again.
-"""
+Torch's formulas lack the CPU's flash kernel. Like CUDA's, its backward pass computes the scores again."""
 
 
 def _attention_flop(num_products: int, first: int, args: tuple[Any, ...]) -> int:
-    """Full attention, causal or not, as torch counts it for the other kernels."""
+    """Return the FLOP of full attention, whether causal or not, as torch counts other kernels."""
     query_BHSE, key_BKTE = args[first], args[first + 1]
     return int(num_products * 2 * query_BHSE.numel() * key_BKTE.shape[2])
 
@@ -149,15 +148,15 @@ def _attention_flop(num_products: int, first: int, args: tuple[Any, ...]) -> int
 # The memory of a rank's tensors: every allocation and every release, and their peak.
 
 Kind = str
-"""A field of ``HeldBytes`` without its unit, or ``_ELSEWHERE``."""
+"""Name of a field of ``HeldBytes`` without its unit, or ``_ELSEWHERE``."""
 
 _ELSEWHERE = "elsewhere"
-"""Kind of a block that is not in the rank's memory."""
+"""Kind of a block outside the rank's memory."""
 
 
 @dataclass(slots=True, eq=False)
 class _Block:
-    """A storage; its kind may become known long after it was allocated."""
+    """A storage of a tensor; its kind may become known long after the allocation."""
 
     kind: Kind
     num_bytes: int
@@ -258,7 +257,7 @@ class Allocations:
 
 
 _LOCAL = (Tensor, nn.Parameter, FakeTensor)
-"""Tensors that are what they seem; others (DTensor and its like) call operations on such as these in their turn."""
+"""Types of local tensors; operations on other types, such as DTensor, call operations on local tensors in turn."""
 
 
 class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch types no mode

@@ -1,1 +1,1 @@
-"""A trial as every rank runs it: admitted, built, stepped, reported."""
+"""A trial as every rank runs it: checked, built, repeated and reported."""

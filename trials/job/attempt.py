@@ -1,4 +1,4 @@
-"""A trial from the first collective to the measurement, as every rank runs it."""
+"""Runs a trial on every rank, from the first collective to the measurement."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from autotuner.trials.rank import RankInfo, Reporter, barrier, device_of, join_p
 # Checks that a trial can run where it was started, before anything is built.
 
 _UNEQUAL = (LinkHealth(ends=(0, 1), delay_s=1.0),)
-"""A slow link, which makes the assignment of stages to links matter."""
+"""A slow link, given to a check for which the assignment of stages to links must matter."""
 
 
 def admit(spec: TrialSpec, rank_info: RankInfo) -> None:
@@ -50,9 +50,10 @@ def admit(spec: TrialSpec, rank_info: RankInfo) -> None:
 
 
 def _job(spec: TrialSpec, rank_info: RankInfo) -> Job:
-    """The ranks as a cluster; the device's rates are 1 because no rule compares them, and 0 says that there is none.
+    """Return the job with this trial's ranks as its cluster.
 
-    What a GPU and its links offer is known to whoever chose the layout for them, so here they offer all.
+    The device's rates are 1, since no rule compares them and 0 would mean that it lacks the precision. The layout was
+    chosen for a known GPU and known links, so here they support everything.
     """
     kernels = (AttentionKernel.MATH, AttentionKernel.FLASH)
     accelerator = Accelerator(
@@ -85,14 +86,15 @@ def _job(spec: TrialSpec, rank_info: RankInfo) -> Job:
 
 
 EXIT_MEASURED = 0
-"""The reports end with a measurement, or with its breakdown."""
+"""Exit code: the reports end with a measurement, or with its breakdown."""
 EXIT_FAILED = 1
-"""The trial died, or its profiled steps did; the reports say of what."""
+"""Exit code: the trial or its profiled steps failed; the reports say why."""
 EXIT_REFUSED = 2
-"""The spec cannot run on these ranks, or cannot be read; where the reports could be written, they say why."""
+"""Exit code: the spec cannot run on these ranks, or cannot be read; the reports say why if they could be written."""
 
 _RESERVE_BYTES = 4 * MIB
-"""Given back when a rank dies: to say that memory has run out takes some, and Python asks for 1 MiB at a time."""
+"""Memory that is freed when a rank fails, because reporting a lack of memory takes some: Python allocates 1 MiB at a
+time."""
 
 
 def attempt(spec_text: str, reporter: Reporter, rank_info: RankInfo, *, store: Store | None = None) -> int:
@@ -142,9 +144,9 @@ def _run(spec: TrialSpec, reporter: Reporter, rank_info: RankInfo, store: Store 
 
 
 def _peak(spec: TrialSpec, device: torch.device, rank_info: RankInfo, num_cores: int) -> Peak:
-    """The ranks' reference peaks together: as given, or measured on all of them at once.
+    """Return the summed reference peak of all ranks: the given one, or one that is measured on all of them at once.
 
-    Ranks on one core divide its rate. No data sheet gives a core's, so one that is given was measured as well.
+    Ranks that share a core share its rate. Data sheets give no peak for a core, so a given peak was measured as well.
     """
     num_nodes = rank_info.world_size // rank_info.local_world_size
     measured = f"measured GEMM rate of {num_cores * num_nodes} cores"

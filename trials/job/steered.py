@@ -1,4 +1,4 @@
-"""SteeredPipeline: a trial's pipeline, planned from what was measured and steered around what becomes slow."""
+"""SteeredPipeline: a trial's pipeline whose schedule is planned from measurements and adapts to slow links."""
 
 from __future__ import annotations
 
@@ -103,7 +103,10 @@ class SteeredPipeline:
         self._plan(pass_times(observations, tuple(delays_s)), powers(layout, tuple(most[one] for one in sorted(most))))
 
     def _known_delays_s(self) -> Sequence[float]:
-        """The delays that this pipeline's links are given, by the stage before each; one may be too late to be seen."""
+        """Return the injected delay of each link of the pipeline, by the stage before it.
+
+        Small ones may not be measurable.
+        """
         num_links, conditions = len(self._pipeline.schedule.ranks) - 1, self._pipeline.conditions
         return [conditions.between(link, link + 1).delay_s for link in range(num_links)]
 
@@ -112,7 +115,10 @@ class SteeredPipeline:
         return () if self._controller is None else self._controller.after_step(number)
 
     def _plan(self, times: PassTimes, may: Powers) -> None:
-        """The plan for the links as they are; that for healthy ones is kept for when they are."""
+        """Plan the schedule for the present links.
+
+        The plan for nominal links is kept for the time when they recover.
+        """
         healthy = replace(times, send_s=(0.0,) * len(times.send_s))
         num_micro_batches = self._pipeline.schedule.num_micro_batches
         slack, most = may.extra_slack, may.most_in_flight

@@ -1,4 +1,4 @@
-"""The steps of a trial on one rank: warming up, measured, under a fault trace, and recorded."""
+"""The steps of a trial on one rank: warm-up steps, measured steps, steps under a fault trace, and profiled steps."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _timeline(spec: TrialSpec, recordings: Sequence[RankRecording]) -> StepTimel
 
 @dataclass(slots=True, kw_only=True)
 class _Steps:
-    """Repeats a step, with the next batch each time."""
+    """Repeats a step, each time with the next batch."""
 
     spec: TrialSpec
     reporter: Reporter
@@ -119,9 +119,9 @@ class _Steps:
     watch: MemoryWatch
     pace: Pace
     faults: LinkFaults | None = None
-    """Injected faults of the links; None if no link is ever slow."""
+    """The injected faults of the links; None if no link is ever slow."""
     steered: SteeredPipeline | None = None
-    """The pipeline that is watched, and planned around slow links; None where none is."""
+    """The pipeline that observes its links and is planned around slow ones; None if the layout has no such pipeline."""
     found: tuple[LinkEvent, ...] = ()
     """Link events in the last step."""
     reports: list[StepReport] = field(default_factory=list)
@@ -129,7 +129,8 @@ class _Steps:
     phases: list[PhaseTimes] = field(default_factory=list)
     """Phase times of each measured step."""
     payload_bytes: list[int] = field(default_factory=list)
-    """Bytes of each measured step, if replicas exchange less than their gradients."""
+    """Bytes that this rank contributed to the exchange in each measured step, if replicas exchange less than their
+    gradients."""
     recorded: list[RecordedStep] = field(default_factory=list)
     """Each profiled step, on a rank that has a lane in the timeline."""
 
@@ -141,7 +142,7 @@ class _Steps:
             self.steered.begin(self._most_in_flight)
 
     def _most_in_flight(self, in_flight: int) -> int:
-        """Micro-batches that fit into this rank's memory, from what so many of them took with all else."""
+        """Return how many micro-batches fit into this rank's memory, given what ``in_flight`` of them took."""
         limit_bytes = self.spec.settings.memory_budget_bytes or self.spec.memory_bytes
         taken_bytes = self.watch.reserved_bytes
         if limit_bytes is None or taken_bytes == 0:
@@ -157,7 +158,7 @@ class _Steps:
                 self.payload_bytes.append(self.step.optimizer.exchange.payload_bytes)
 
     def replay(self) -> None:
-        """The steps of the fault trace, each on links as they are in it; those behind it find them as they were."""
+        """Run the steps of the fault trace with its faults, and restore the links afterwards."""
         trace = self.spec.fault_trace
         if trace is None or self.faults is None:
             return
@@ -168,16 +169,16 @@ class _Steps:
         self.faults.meet(())
 
     def validation_loss(self) -> float | None:
-        """The mean loss of the batches behind the last step, on which nothing is learnt; None where there are none."""
+        """Return the mean loss of the validation batches, which are not trained on; None if there are none."""
         languages, num_batches = self.spec.settings.num_languages, self.spec.settings.num_validation_batches
         turns = (number * languages // num_batches for number in range(num_batches))
         losses = [self.step.evaluate(self._batch(number, turn)) for number, turn in enumerate(turns, len(self.reports))]
         return statistics.fmean(losses) if losses else None
 
     def breakdown(self, stages: Sequence[nn.Module]) -> Breakdown:
-        """Return where steps spend their time; nobody times these, because the profiler takes part in them.
+        """Return where profiled steps spend their time; they are not timed, because the profiler slows them down.
 
-        Where replicas average their parameters every few steps, one of these is recorded too.
+        If replicas average their parameters only every few steps, a step with averaging is profiled too.
         """
         recordings: dict[int, Recording] = {}
         number, period = len(self.reports), steps_per_exchange(self.spec.layout)
@@ -192,7 +193,7 @@ class _Steps:
 
     @property
     def recording(self) -> RankRecording:
-        """The profiled steps as this rank recorded them."""
+        """Return the profiled steps that this rank recorded."""
         return RankRecording(rank=dist.get_rank(), host=host_name(), steps=tuple(self.recorded))
 
     def _timed(self, *, is_warmup: bool = False, is_under_trace: bool = False) -> None:
@@ -218,7 +219,7 @@ class _Steps:
             self.reporter.report(event)
 
     def _run(self, number: int, *, is_recorded: bool = False) -> float:
-        """Run one step from the moment all ranks are ready until the last one is done, which the loss waits for."""
+        """Run one step and return its seconds, from when all ranks are ready until the last rank is done."""
         own_batch = self._batch(number)
         barrier(self.device)
         self.step.stopwatch.mark("begin")
@@ -235,7 +236,7 @@ class _Steps:
         return loss
 
     def _batch(self, number: int, turn: int = 0) -> Batch:
-        """Return what this rank reads in a step, some turns away from its own language."""
+        """Return this rank's batch for a step; ``turn`` selects the language of another rank."""
         return batch(
             self.spec,
             step=number,
@@ -249,12 +250,12 @@ class _Steps:
         return self.step.stopwatch.between_s("begin", moment)
 
     def _has_averaged(self, number: int) -> bool:
-        """Return whether replicas averaged their parameters in this step."""
+        """Return True if replicas averaged their parameters in this step."""
         period = steps_per_exchange(self.spec.layout)
         return self.spec.layout.gradient_sync == GradientSync.DILOCO and averages_in(number, period)
 
     def _of_slowest_rank(self, step_time_s: float) -> float:
-        """The longest time of any rank, known to every rank, so that all take the same decision on what follows."""
+        """Return the longest time of any rank; every rank gets it, so that all decide alike on the next steps."""
         slowest = torch.tensor(step_time_s, dtype=torch.float64, device=self.device)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         return slowest.item()

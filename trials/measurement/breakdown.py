@@ -1,4 +1,4 @@
-"""Makes a ``Breakdown`` of recordings: where a step's time went, on a host or on a GPU."""
+"""Computes a ``Breakdown`` from recordings: how a step's time divides, on a host or on a GPU."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def joined(spans: Sequence[Span], breaks: Sequence[int]) -> list[Span]:
 
 
 def _take(free: list[tuple[int, int]], span: Span) -> int:
-    """Remove the span from the free intervals, which lie apart in order; what was removed, in nanoseconds."""
+    """Remove a span from the sorted free intervals, and return how many nanoseconds were free."""
     taken, index = 0, max(0, bisect_right(free, (span.start_ns, span.start_ns)) - 1)
     while index < len(free) and free[index][0] < span.end_ns:
         start, end = free[index]
@@ -79,7 +79,7 @@ def _take(free: list[tuple[int, int]], span: Span) -> int:
 # The moments that divide a recorded step: when it began, ran backward, had its gradients, and ended.
 
 BACKWARD = "autograd::engine::evaluate_function: "
-"""Prefix of autograd's name for a node of the graph that it runs; recomputation happens inside."""
+"""Prefix of autograd's name for a node of the graph that it runs; recomputation happens inside such nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,16 +87,17 @@ class Moments:
     """The main moments of a recorded step, in nanoseconds of the host's clock."""
 
     thread: int
-    """The one that runs the step."""
+    """Id of the thread that runs the step."""
     window: Span
     backward: tuple[Span, ...]
-    """Nodes of the graph, on whichever thread autograd ran them."""
+    """Spans of the graph's nodes, on any thread of autograd."""
     last_backward_ns: int
-    """The last backward pass is over; the optimizer's work begins, with clipping and what completes gradients."""
+    """Time at which the last backward pass ends. The optimizer's work follows, with clipping and the last
+    reductions."""
     complete_ns: int
-    """The gradients are complete."""
+    """Time at which the gradients are complete."""
     end_ns: int
-    """The parameters are updated; what follows tells every rank the loss."""
+    """Time at which the parameters are updated. After this, every rank is told the loss."""
 
     @classmethod
     def of(cls, events: Sequence[Event]) -> Moments:
@@ -137,7 +138,7 @@ _PARTS: tuple[tuple[str, Communication], ...] = (
     ("reduce", "all_reduce_s"),
     ("barrier", "all_reduce_s"),
 )
-"""Parts of a collective's name without its underscores, the longer words first."""
+"""Parts of collectives' names without underscores, each with its field of ``Breakdown``; longer words come first."""
 
 
 def communication_part(name: str) -> Communication | None:
@@ -179,7 +180,7 @@ def host_time_ns(events: Sequence[Event], *, pipelined: bool) -> Counter[str]:
 
 
 def _communication(main: Sequence[Event], moments: Moments, *, pipelined: bool) -> Iterator[Span]:
-    """Yield the main thread's calls and waits of collectives; a nameless wait is for the last one called."""
+    """Yield the main thread's calls of collectives and its waits; a wait without a name belongs to the last call."""
     latest = "all_reduce_s"
     for event in main:
         if event.name.startswith("c10d::"):
@@ -195,7 +196,7 @@ def _communication(main: Sequence[Event], moments: Moments, *, pipelined: bool) 
 
 
 def _outermost(main: Sequence[Event], moments: Moments) -> Iterator[Span]:
-    """Operations that no other operation called: the loss before the last backward pass, the optimizer after it."""
+    """Yield operations that no other called: the loss before the last backward pass, the optimizer after it."""
     until_ns = 0
     for event in main:
         if event.start_ns >= until_ns and not event.name.startswith(("trial", "PP", "Forward", "Backward")):
@@ -206,7 +207,7 @@ def _outermost(main: Sequence[Event], moments: Moments) -> Iterator[Span]:
 
 
 def _carried_out(events: Sequence[Event], moments: Moments) -> Iterator[Span]:
-    """Collectives on gloo's threads until the gradients are complete."""
+    """Yield the collectives on gloo's threads until the gradients are complete."""
     for event in events:
         part = communication_part(event.name) if event.name.startswith("gloo:") else None
         if part and event.start_ns < moments.complete_ns:
@@ -216,7 +217,7 @@ def _carried_out(events: Sequence[Event], moments: Moments) -> Iterator[Span]:
 # The breakdown of a step on a rank that computes on a GPU: by the kernels of its timeline.
 
 _CALLS = ("c10d::", "_c10d_functional::", "nccl:")
-"""Names of operations that start a collective begin so."""
+"""Prefixes of operations that start a collective."""
 
 
 def device_time_ns(host: Sequence[Event], device: Sequence[Event], *, pipelined: bool) -> Counter[str]:
@@ -248,7 +249,7 @@ def device_time_ns(host: Sequence[Event], device: Sequence[Event], *, pipelined:
 
 
 class _Origins:
-    """The operations of the host that launched kernels."""
+    """Finds the host operation that launched each kernel."""
 
     def __init__(self, host: Sequence[Event]) -> None:
         self._operations = {event.correlation: event for event in host if event.correlation}
@@ -256,28 +257,28 @@ class _Origins:
         self._nodes = _Nest([event for event in host if event.name.startswith("autograd::engine::")])
 
     def start_ns(self, kernel: Event) -> int:
-        """Return when the operation that launched it began; 0 where that is not known."""
+        """Return the start of the operation that launched the kernel; 0 if it is unknown."""
         operation = self._operations.get(kernel.correlation)
         return operation.start_ns if operation else 0
 
     def is_known(self, kernel: Event) -> bool:
-        """Return whether it is known what launched it."""
+        """Return True if the operation that launched the kernel is known."""
         return kernel.correlation in self._operations
 
     def is_backward(self, kernel: Event) -> bool:
-        """Return whether autograd's engine launched it."""
+        """Return True if autograd's engine launched the kernel."""
         operation = self._operations.get(kernel.correlation)
         return operation is not None and self._nodes.around(operation) is not None
 
     def call(self, kernel: Event) -> str | None:
-        """The name of the collective's call around the launch."""
+        """Return the name of the collective call that launched the kernel; None if there is none."""
         operation = self._operations.get(kernel.correlation)
         call = self._calls.around(operation) if operation else None
         return call.name if call else None
 
 
 class _Nest:
-    """Finds the event around another on the same thread."""
+    """Finds the event on the same thread that encloses another event."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._outermost: dict[int, list[Event]] = defaultdict(list)
@@ -287,14 +288,17 @@ class _Nest:
                 known.append(event)
 
     def around(self, event: Event) -> Event | None:
-        """The outermost one in which the event begins."""
+        """Return the outermost event during which this event begins; None if there is none."""
         known = self._outermost.get(event.thread, [])
         index = bisect_right(known, event.start_ns, key=lambda other: other.start_ns) - 1
         return known[index] if index >= 0 and event.start_ns < known[index].end_ns else None
 
 
 def _collective(kernel: Event, origins: _Origins) -> str:
-    """Name it by the call, where that is known: NCCL's kernel of an all-to-all is that of sends and receives."""
+    """Return the collective's name from its call if that is known.
+
+    NCCL has one kernel for all-to-all, sends and receives.
+    """
     return communication_part(origins.call(kernel) or "") or communication_part(kernel.name) or "all_reduce_s"
 
 
@@ -307,7 +311,7 @@ def _phase(kernel: Event, origins: _Origins, moments: Moments) -> str:
 
 
 def _with_waits(communicating: Sequence[Span]) -> Iterator[Span]:
-    """Sends and receives as the transfer at their end and the wait before it."""
+    """Split each send or receive into a wait and the transfer at its end."""
     exchanges = [span.end_ns - span.start_ns for span in communicating if span.part == "send_receive_s"]
     for span in communicating:
         if span.part != "send_receive_s":

@@ -18,11 +18,11 @@ from autotuner.trials.rank import RankInfo
 # An NVIDIA GPU as its driver sees it: versions, clocks, energy, and the mean power between two moments.
 
 LOWEST = ("sm_clock_mhz", "max_sm_clock_mhz", "memory_clock_mhz", "power_limit_mw", "pcie_width")
-"""Facts of which the lowest of all ranks is the trial's: the others wait for that one."""
+"""Facts of which the trial records the lowest of all ranks, because the other ranks wait for that one."""
 
 _HELD_BY = {0x08: "hardware slowdown", 0x20: "heat", 0x40: "heat, by hardware", 0x80: "power brake"}
-"""Reasons that hold the clocks down, by bit; idleness, power limits and settings of clients come and go with a step.
-Source: nvml.h of CUDA 12, ``nvmlClocksEventReason*``."""
+"""Reasons that hold the clocks down for long, by bit. Idleness, power limits and settings of clients are left out,
+because they change within a step. Source: nvml.h of CUDA 12, ``nvmlClocksEventReason*``."""
 
 
 class Gpu:
@@ -66,12 +66,12 @@ class Gpu:
 
 
 def _held_by(reasons: int | None) -> str | None:
-    """Return it in words; None where nothing that stays holds the clocks down, or nobody knows."""
+    """Return the lasting reasons that hold the clocks down, in words; None if there are none or they are unknown."""
     return "; ".join(words for bit, words in _HELD_BY.items() if (reasons or 0) & bit) or None
 
 
 def _first(modes: Sequence[int] | None) -> int | None:
-    """The mode in force; the second is that after the next reboot."""
+    """Return the present mode; the second one takes effect after the next reboot."""
     return modes[0] if modes else None
 
 

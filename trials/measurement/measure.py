@@ -1,4 +1,4 @@
-"""Makes a ``Measurement`` of what the ranks saw."""
+"""Computes a ``Measurement`` from the records of all ranks."""
 
 from __future__ import annotations
 
@@ -69,18 +69,19 @@ class RankRecord:
 
     host: str
     cpu: CpuTime
-    """Used during the measured steps."""
+    """CPU time during the measured steps."""
     peak_bytes: int
     reserved_bytes: int
     phases: tuple[PhaseTimes, ...]
     """Phase times of each measured step."""
     compile_s: float
     power_w: float | None
-    """Mean during the measured steps; None where nothing measures it."""
+    """Mean power in watts during the measured steps; None if it was not measured."""
     payload_bytes: tuple[int, ...] = ()
-    """Contributed to the exchange between replicas, per measured step; empty where they sum gradients."""
+    """Bytes that this rank contributed to the exchange between replicas in each measured step; empty if replicas sum
+    gradients."""
     reduced_bytes: int = 0
-    """Bytes of gradients that were reduced in the measured steps, as far as hooks see them."""
+    """Bytes of gradients that were reduced in the measured steps, as far as hooks observed them."""
     overlapped_bytes: int = 0
     """Bytes whose reduction started before the last gradient of their step was computed."""
 
@@ -130,25 +131,25 @@ def measurement(
 
 
 def _mean_power_w(ranks: Sequence[RankRecord]) -> float | None:
-    """Mean over the ranks whose accelerators tell; None where none does."""
+    """Return the mean power over the ranks that measured it; None if no rank did."""
     known = [record.power_w for record in ranks if record.power_w is not None]
     return statistics.fmean(known) if known else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measured:
-    """Numbers of the measured steps, and the period after which they repeat."""
+    """The numbers of the measured steps, and the period after which steps repeat."""
 
     steps: Sequence[int]
     period: int
 
     def mean(self, values: Sequence[float]) -> float:
-        """The mean step of one value per measured step."""
+        """Return the mean over whole periods of one value per measured step."""
         return mean_over_period(self.steps, values, self.period)
 
 
 def _overlapped_share(ranks: Sequence[RankRecord]) -> float | None:
-    """Over the bytes of all ranks; None where none heard of a reduction."""
+    """Return the overlapped share of all ranks' reduced bytes; None if no rank observed a reduction."""
     reduced_bytes = sum(record.reduced_bytes for record in ranks)
     return sum(record.overlapped_bytes for record in ranks) / reduced_bytes if reduced_bytes else None
 

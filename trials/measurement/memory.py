@@ -1,4 +1,4 @@
-"""Bytes that a rank's tensors hold and its allocator takes: a limit before the trial, the peaks after it."""
+"""The memory of a rank's tensors and of its allocator: a limit before the trial, and the peaks after it."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def lift_limit() -> bool:
 
 
 def _data_bytes() -> int:
-    """Private writable pages of this process: what RLIMIT_DATA limits (getrlimit(2))."""
+    """Return the bytes of private writable pages of this process, which RLIMIT_DATA limits (getrlimit(2))."""
     return _status_bytes("VmData")
 
 
 def _status_bytes(field: str) -> int:
-    """A size that the kernel tells of this process (proc(5))."""
+    """Return a size that the kernel reports for this process (proc(5))."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024  # the kernel's kB are KiB
@@ -109,9 +109,9 @@ class MemoryWatch:
 
 
 def _forget_highest_resident() -> None:
-    """Give back what malloc keeps of the freed, and let the kernel count the process's highest size anew.
+    """Return freed memory of malloc to the system, and reset the kernel's peak of the resident memory.
 
-    Where /proc/self/clear_refs is not to be written (proc(5)), what came before counts too.
+    If /proc/self/clear_refs cannot be written (proc(5)), the peak includes earlier memory.
     """
     ctypes.CDLL(None).malloc_trim(0)
     with contextlib.suppress(OSError):
@@ -120,11 +120,11 @@ def _forget_highest_resident() -> None:
 
 @contextlib.contextmanager
 def _hearing_all_threads() -> Iterator[None]:
-    """Make torch's count of the CPU's bytes include every block, whichever thread allocates or frees it.
+    """Make torch's count of the CPU's memory include every block, on whichever thread it is allocated or freed.
 
-    Else it hears of those of threads that are profiled, and gloo's, which are not, free some of what they sent and
-    received. The switch is a command-line flag of C10 (c10/core/CPUAllocator.cpp, torch 2.13) without a Python name. A
-    torch built with gflags does not export it: there a peak with reduced shards was seen to read up to 5 % high.
+    By default, only profiled threads are counted. The threads of gloo are not among them, but free some of the sent and
+    received tensors. The switch is a command-line flag of C10 (c10/core/CPUAllocator.cpp, torch 2.13) without a Python
+    name. A torch built with gflags does not export it; its peaks with reduced shards were up to 5 % too high.
     """
     try:
         flag = ctypes.c_bool.in_dll(ctypes.CDLL("libc10.so"), "FLAGS_caffe2_report_cpu_memory_usage")
@@ -138,7 +138,7 @@ def _hearing_all_threads() -> Iterator[None]:
 
 
 def _highest_bytes(recorded: profile) -> int:
-    """The most that was held together of what was allocated while the profiler recorded."""
+    """Return the peak of the bytes that were allocated while the profiler recorded."""
     allocations = _allocations(recorded)
     before = allocations[0].total_allocated - allocations[0].alloc_size if allocations else 0
     return max((allocation.total_allocated - before for allocation in allocations), default=0)

@@ -1,4 +1,4 @@
-"""Recording: the profiler's events of one step, operations of the host and kernels of the device."""
+"""Recording: the profiler's events of one step, which are operations of the host and kernels of the device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORWARD = "trial forward"
 """Name of a stage's forward pass in a recording."""
 
 UNNAMED_WAIT = "_c10d_functional::wait_tensor"
-"""The wait of a functional collective, which does not say of which."""
+"""Name of the wait for a functional collective; it does not say which one."""
 
 _OP_TYPES = dict(
     enumerate(
@@ -30,7 +30,8 @@ _OP_TYPES = dict(
         )
     )
 )
-"""c10d's OpType (torch/csrc/distributed/c10d/Work.hpp, 2.11 and 2.13); gloo's reduce-scatter does not say its own."""
+"""Names of c10d's OpType (torch/csrc/distributed/c10d/Work.hpp, 2.11 and 2.13); gloo's reduce-scatter does not report
+its own."""
 
 
 class Event(NamedTuple):
@@ -64,9 +65,9 @@ class Recording:
 
 
 def _correlation(event: Any) -> int:
-    """Number by which a kernel names the operation that launched it.
+    """Return the number by which a kernel refers to the operation that launched it.
 
-    0 for a call of CUDA's runtime or driver, which CUPTI numbers on its own, from 1 on as well.
+    Calls of CUDA's runtime or driver get 0, because CUPTI numbers them separately, also from 1.
     """
     is_call = event.linked_correlation_id() or event.name().startswith(("cuda", "cuLaunch", "cuMem"))
     return 0 if is_call else int(event.correlation_id())
@@ -120,7 +121,7 @@ def _forward_passes_named(stages: Sequence[nn.Module]) -> Iterator[None]:
 
 @contextmanager
 def _waits_named() -> Iterator[None]:
-    """Make every wait that Python asks for an event: the profiler sees operations only, and a wait is none."""
+    """Record every wait from Python as an event, because the profiler only sees operations."""
     work_type: Any = Work  # its methods can be replaced, which its type does not say
     wait = work_type.wait
 

@@ -24,7 +24,7 @@ from autotuner.core.timeline import (
 )
 from autotuner.training.pipelines.pipeline import PassLog
 
-# When each pass of each micro-batch began and ended on this rank, in a step that is recorded.
+# The start and the end of each pass of each micro-batch on this rank, in a recorded step.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,17 +32,18 @@ class RecordedStep:
     """The recorded passes of one rank in a step, in seconds from the moment at which all ranks began the step."""
 
     began_ns: int
-    """Moment at which all ranks began, on the clock of this rank's host."""
+    """Time at which all ranks began, on the clock of this rank's host."""
     passes: tuple[Block, ...]
     """Passes that the rank computed, in order of time."""
     complete_s: float
-    """Time at which its gradients were complete."""
+    """Seconds after the start at which the rank's gradients were complete."""
     updated_s: float
-    """Time at which its parameters were updated."""
+    """Seconds after the start at which the rank's parameters were updated."""
     done_s: float
-    """Time at which it knew that every rank was done."""
+    """Seconds after the start at which the rank knew that every rank was done."""
     averaging_s: tuple[float, ...] = ()
-    """Start and end of the averaging of parameters by replicas, a part of the update; empty if there was none."""
+    """Start and end of the averaging of parameters over replicas, which is a part of the update; empty if there was
+    none."""
 
 
 class ActionLog:
@@ -99,16 +100,16 @@ class ActionLog:
         return self._log.clock.between_s(self._begin, moment)
 
 
-# From what ranks recorded of a step to one timeline of it.
+# Combines the recordings of all ranks into one timeline of a step.
 
 _MOST_RANKS = 16
-"""Ranks of one timeline."""
+"""Maximum number of ranks in one timeline."""
 
 _ALL_RANKS = 8
 """Largest number of ranks that are all shown; of a larger job, one rank of every pipeline rank is shown."""
 
 _DIGITS = 6
-"""Number of decimals of seconds: microseconds."""
+"""Number of decimals of seconds: a resolution of microseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +118,7 @@ class RankRecording:
 
     rank: int
     host: str
-    """Name of its machine; ranks of one share a clock."""
+    """Name of the rank's machine; ranks of the same machine share a clock."""
     steps: tuple[RecordedStep, ...]
     """Recorded steps."""
 
@@ -164,7 +165,10 @@ def step_timeline(ranks: Sequence[RankRecording], layout: Layout, num_micro_batc
 
 
 def _late_s(own: RankRecording, ranks: Sequence[RankRecording], number: int) -> float:
-    """Return how much later a rank began than the first of its host; other hosts left the same barrier."""
+    """Return how many seconds later than the first rank of its host a rank began.
+
+    Hosts are not compared with each other, because all of them left the same barrier.
+    """
     first_ns = min(one.steps[number].began_ns for one in ranks if one.host == own.host)
     return (own.steps[number].began_ns - first_ns) / 1e9
 

@@ -1,1 +1,1 @@
-"""The decoder in plain PyTorch; it knows no ranks, and is handed what differs between them."""
+"""The decoder in plain PyTorch. It knows nothing of ranks; functions that differ between ranks are passed to it."""

@@ -72,10 +72,11 @@ def kernel_context(layout: Layout) -> AbstractContextManager[None]:
 
 
 class _FlexCore:
-    """FlexAttention, which skips the blocks of scores that a causal mask hides, and those between documents.
+    """FlexAttention, which skips the blocks of scores that the causal mask hides and those between documents.
 
-    It is meant to be compiled: on CUDA that makes one kernel of it. Elsewhere it runs as plain operations, forward
-    only. A selective recomputation sees the compiled kernel as one operation, which it keeps, only if it is wrapped.
+    It is meant to be compiled, which makes it a single kernel on CUDA. Elsewhere it runs as plain operations, forward
+    only. Selective recomputation keeps the result of the compiled kernel only if the kernel is wrapped as one
+    operation.
     """
 
     def __init__(self, seq_len: int, device: torch.device) -> None:
@@ -88,7 +89,7 @@ class _FlexCore:
             self._flex = _compiled_flex()
 
     def __call__(self, q_BSHE: Tensor, k_BSKE: Tensor, v_BSKE: Tensor, documents: Documents = WHOLE_ROWS, /) -> Tensor:
-        """Causal attention, as an ``AttentionCore`` does it."""
+        """Compute causal attention, as ``AttentionCore`` describes."""
         documents = documents or (q_BSHE.shape[1],)
         mask = self._mask_of_whole if documents == self._whole else self._mask(documents, self._device)
         attended_BHSE: Tensor = self._flex(

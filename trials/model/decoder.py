@@ -46,23 +46,23 @@ def norm(spec: TransformerSpec, width: int, *, fused: bool = True) -> nn.Module:
 
 
 class _ComposedRMSNorm(nn.RMSNorm):
-    """Root mean square normalisation (arXiv 1910.07467, equation 4), one elementary operation after another.
+    """Root mean square normalisation (arXiv 1910.07467, equation 4), composed of elementary operations.
 
-    It computes in fp32, as the fused kernels do inside; what it writes in between is what fusing saves.
+    It computes in fp32, like the fused kernels. It writes intermediate values to memory, which fused kernels avoid.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` with its last dim of root mean square 1, times the weight."""
+        """Return ``x``, scaled to a root mean square of 1 over its last dim, times the weight."""
         exact = x.float()
         normed = exact * torch.rsqrt(exact.pow(2).mean(-1, keepdim=True) + _EPSILON)
         return (normed * self.weight.float()).to(x.dtype)
 
 
 class _ComposedLayerNorm(nn.LayerNorm):
-    """Layer normalisation (arXiv 1607.06450, equation 4), one elementary operation after another, in fp32 as well."""
+    """Layer normalisation (arXiv 1607.06450, equation 4), composed of elementary operations in fp32."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` with its last dim of mean 0 and variance 1, times the weight, plus the bias."""
+        """Return ``x``, normalised to mean 0 and variance 1 over its last dim, times the weight, plus the bias."""
         exact = x.float()
         centred = exact - exact.mean(-1, keepdim=True)
         normed = centred * torch.rsqrt(centred.pow(2).mean(-1, keepdim=True) + _EPSILON)
@@ -72,7 +72,7 @@ class _ComposedLayerNorm(nn.LayerNorm):
 
 
 TokenPositions = Callable[[int, torch.device | None], Tensor]
-"""Function from the tokens that this rank sees of each sequence, and a device, to their positions in the sequence."""
+"""Function that returns the positions, within the sequence, of this rank's tokens, from their number and a device."""
 
 _ROTARY_BASE = 500_000.0  # Llama 3's rope_theta (arXiv 2407.21783, section 3.2)
 
@@ -222,7 +222,7 @@ class Decoder(nn.Module):
 
 
 def _feed_forward(spec: TransformerSpec, local: LocalExperts, layer: int) -> nn.Module:
-    """The block of a layer: dense, or sparse where the spec has experts there."""
+    """Return the feed-forward block of a layer: dense, or sparse if the spec has experts there."""
     if spec.experts is not None and spec.experts.is_sparse(layer):
         return SparseFeedForward(spec, spec.experts, local)
     return _dense(spec)

@@ -1,7 +1,7 @@
-"""A mixture of experts in place of a feed-forward block: each token is seen by the few experts its router chooses.
+"""A mixture of experts in place of a feed-forward block: a router chooses a few experts for each token.
 
-Dropless and deterministic: every expert takes however many tokens choose it, and nothing is summed up in an order
-that chance decides. There is no auxiliary loss: a trial trains a few steps on random tokens.
+It is dropless and deterministic: every expert processes all tokens that choose it, and the order of sums is fixed.
+There is no auxiliary loss, because a trial trains only a few steps on random tokens.
 
 Tensor suffixes: B sequences, S tokens of a sequence, T tokens, N experts, K experts that a token chooses, A the T x K
 choices, D hidden size, F expert ffn size of this rank.
@@ -110,10 +110,10 @@ def activated(gate: Tensor | None, up: Tensor) -> Tensor:
 
 
 Compute = Callable[[Tensor, Tensor], Tensor]
-"""Function from rows in the order of some experts, and each expert's number of rows, to the experts' outputs."""
+"""Function from rows sorted by expert, and each expert's number of rows, to the outputs of the experts."""
 
 ExpertExchange = Callable[[Tensor, Tensor, Compute], Tensor]
-"""Function from x_AD in the order of the experts and counts_N to out_AD; it receives the function that computes this
+"""Function from x_AD in the order of the experts and counts_N to out_AD; it calls the given function to compute this
 rank's experts."""
 
 
@@ -132,9 +132,9 @@ class LocalExperts:
     rank: int = 0
     num_ranks: int = 1
     exchange: ExpertExchange = _no_exchange
-    """Sends tokens to the ranks of their experts."""
+    """Function that sends tokens to the ranks of their experts."""
     local_part: Callable[[Tensor], Tensor] = _itself
-    """Function from a parameter to the values of it that this rank holds."""
+    """Function that returns the part of a parameter's values that this rank holds."""
 
     def indices(self, num_experts: int) -> range:
         """Return the numbers of the experts that this rank holds, which are consecutive."""
@@ -143,7 +143,7 @@ class LocalExperts:
 
 
 ALL_EXPERTS = LocalExperts()
-"""Experts of a rank that holds them all."""
+"""Setting of a rank that holds all experts."""
 
 
 class SparseFeedForward(nn.Module):
@@ -167,8 +167,8 @@ class SparseFeedForward(nn.Module):
 class _Routed(nn.Module):
     """A router and its experts, as in Mixtral (arXiv 2401.04088, section 2.1): softmax, top-k, weights that sum to 1.
 
-    A balancing bias (DeepSeek-V3, arXiv 2412.19437, section 2.1.2) takes part in the choice and not in the weights,
-    and no gradient reaches it: it stays at the zero it begins with, because nothing here moves it between steps.
+    A balancing bias (DeepSeek-V3, arXiv 2412.19437, section 2.1.2) influences the choice of experts but not their
+    weights. It gets no gradient and stays at its initial 0, because a trial does not update it between steps.
     """
 
     def __init__(self, spec: TransformerSpec, experts: MixtureOfExperts, local: LocalExperts) -> None:
@@ -179,7 +179,7 @@ class _Routed(nn.Module):
         self.experts = Experts(spec, experts, local)
 
     def forward(self, x_BSD: Tensor) -> Tensor:
-        """The experts' answers, each times its routing weight."""
+        """Return the sum of the chosen experts' outputs, each times its routing weight."""
         x_TD = x_BSD.flatten(0, 1)
         weights_TK, chosen_TK = self._route(x_TD)
         chosen_A = chosen_TK.flatten()
@@ -193,7 +193,7 @@ class _Routed(nn.Module):
         return out_TD.view_as(x_BSD)
 
     def _route(self, x_TD: Tensor) -> tuple[Tensor, Tensor]:
-        """Routing weights and indices of the chosen experts."""
+        """Return the routing weights and the indices of the chosen experts."""
         scores_TN = self.router(x_TD).float().softmax(-1)
         favoured_TN = scores_TN if self.balance is None else scores_TN + self.balance
         chosen_TK = favoured_TN.detach().topk(self.num_chosen, dim=-1).indices
@@ -228,7 +228,10 @@ class Experts(nn.Module):
         return self._exchange(x_AD, counts_N, self._compute)
 
     def _compute(self, x: Tensor, counts: Tensor) -> Tensor:
-        """Compute one expert after the other; one without rows takes part too, so that it has a gradient: zero."""
+        """Compute one expert after the other.
+
+        An expert without rows takes part too, so that it gets a gradient of zero.
+        """
         up, down = self._local_part(self.up).unbind(), self._local_part(self.down).unbind()
         gate = [None] * len(up) if self.gate is None else self._local_part(self.gate).unbind()
         rows = torch.split(x, count_on_host(counts, total=len(x)))

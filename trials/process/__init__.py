@@ -1,1 +1,1 @@
-"""Starts ranks: forked by a zygote, or under torchrun."""
+"""Starts ranks: a zygote forks them, or torchrun starts them."""

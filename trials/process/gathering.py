@@ -1,8 +1,8 @@
-"""Wait on every node of a job until all nodes are there.
+"""Waits on every node of a job until all nodes have started.
 
 Engines that start nodes one by one run ``python -m autotuner.trials.process.gathering`` before
-``autotuner.trials.process.node``, whose time limit begins when it starts: a node that waits an hour for its neighbour
-must not lose that hour. Node 0 listens; the others connect, say their number, and wait for a word.
+``autotuner.trials.process.node``. The time limit of the latter begins when it starts, and a node that waits an hour for
+its neighbour must not lose that hour. Node 0 listens. The others connect, send their number, and wait for its signal.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _RETRY_S = 0.5
 _GO = b"go"
 
 _ANSWER_S = 10.0
-"""Time that a node has after it connects to send its number."""
+"""Seconds in which a node must send its number after it has connected."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,7 +79,7 @@ def _number(connection: socket.socket) -> int | None:
 
 
 def _told_to_go(node_rank: int, address: tuple[str, int]) -> bool:
-    """Return whether node 0 was there, and said so."""
+    """Return True if node 0 answered and gave the signal to start."""
     try:
         with socket.create_connection(address, timeout=_ANSWER_S) as connection:
             connection.sendall(str(node_rank).encode())

@@ -1,11 +1,11 @@
-"""``python -m autotuner.trials.process.node``: what an engine runs once on each node of a job.
+"""``python -m autotuner.trials.process.node``: the program that an engine runs once on each node of a job.
 
-It starts the node's ranks under torchrun, or the command of a trainer, holds the time limit whoever still listens, ends
-all that it started when it is told to (SIGTERM), and tells its standard output what happens, a line at a time
-(``autotuner.core.node_line``). It needs nothing of the node but Python, torch and this package; no shared folder, no
-database, no way back to the service.
+It starts the node's ranks under torchrun, or the command of a trainer. It enforces the time limit even if nobody reads
+its output, and ends everything that it started on SIGTERM. It reports on standard output, one line per event
+(``autotuner.core.node_line``). The node only needs Python, torch and this package: no shared folder, no database, no
+connection to the service.
 
-Exit codes: 0, all ranks of this node ended well; 1, they did not, and the last line says how; 2, the task cannot be
+Exit codes: 0, all ranks of this node ended well; 1, they did not, and the last line says why; 2, the task cannot be
 read.
 """
 
@@ -48,7 +48,8 @@ from autotuner.host.cpu_time import machine_cpu_s, process_cpu_s
 from autotuner.host.facts import hardware_facts, settings_of_libraries, system_facts
 
 _TAIL_BYTES = 1 << 14
-"""Number of bytes of the end of a rank's log: its last words, its stack, and torch's C++ backtrace between them."""
+"""Number of bytes at the end of a rank's log that are read: its last lines, its stack, and torch's C++ backtrace
+between them."""
 
 
 _CHUNK_BYTES = 1 << 16
@@ -174,30 +175,30 @@ class Teller:
                 while rest:
                     rest = rest[os.write(self._descriptor, rest) :]
             except OSError:
-                return  # nobody listens any more; whoever ends the job will say so
+                return  # the output is closed; the process that ends the job reports it
 
 
 TASK = "AUTOTUNER_TASK"
-"""Variable that holds the task where no file does."""
+"""Environment variable with the task, if it is not in a file."""
 
 _ATTEMPT_ID = "AUTOTUNER_ATTEMPT_ID"
 _REPORT_DIR = "AUTOTUNER_REPORT_DIR"
 _SPEC = "AUTOTUNER_SPEC"
 
 _NEEDED_BY_ANY = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH")
-"""Variables that a trainer gets beside those that its operator named."""
+"""Variables that every trainer gets, beside those that its operator named."""
 
 _POLL_S = 0.1
 
 _LOOK_S, _LOOKS = 0.2, 50
-"""Interval of the first looks at how busy the node is, and their number; later looks come after every fiftieth of the
-time that has passed. Each look reads all of ``/proc``, and each is a line."""
+"""Seconds between the first looks at the load of the node, and their number. Later looks come after every fiftieth of
+the time that has passed, because each look reads all of ``/proc`` and writes a line."""
 
 _STACKS_S = 0.5
-"""Time that ranks get to write their stacks when the time limit is reached."""
+"""Seconds that ranks get to write their stacks when the time limit is reached."""
 
 _GRACE_S = 3.0
-"""Time that processes get to leave after SIGTERM; the supervisor needs as long again to kill the rest."""
+"""Seconds that processes get to exit after SIGTERM; the supervisor needs as long again to kill the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +247,7 @@ class _Node:
         self._told_to_end = threading.Event()
 
     def run(self) -> int:
-        """Run the node's part of the job."""
+        """Run the node's part of the job and return the exit code."""
         signal.signal(signal.SIGTERM, self._asked_to_end)
         self._teller.started()
         oom_kills = supervisor.kernel_oom_kills()
@@ -298,19 +299,22 @@ class _Node:
         )
 
     def _limit_bytes(self) -> int:
-        """Data that each process of a trainer may have; ranks of ours limit themselves."""
+        """Return the memory limit in bytes of each process of a trainer, or 0 for none.
+
+        Our own ranks limit themselves.
+        """
         spec = self._task.spec
         if spec is None or not self._task.command or spec.device != "cpu":
             return 0
         return spec.settings.memory_budget_bytes or 0
 
     def _variables(self, own: Mapping[str, str]) -> dict[str, str]:
-        """Return all variables of the ranks' processes."""
+        """Return all environment variables of the ranks' processes."""
         if not self._task.command:
             kept = dict(own)
         else:
             kept = {name: own[name] for name in (*_NEEDED_BY_ANY, *self._task.passed) if name in own}
-        kept.pop(TASK, None)  # as long as a trial is, and no rank reads it
+        kept.pop(TASK, None)  # it is as long as a trial's spec, and no rank reads it
         return {
             "OMP_NUM_THREADS": "1",
             "PYTHONUNBUFFERED": "1",
@@ -345,7 +349,7 @@ class _Node:
         return [_filled(argument, known) for argument in self._task.command]
 
     def _follow(self, process: subprocess.Popen[bytes], deadline: float) -> bool:
-        """Tell what is written until all have ended or should; whether the time was up."""
+        """Report what the ranks write until all have ended or must end; return True if the time limit was reached."""
         began_at = look_at = time.monotonic()
         while process.poll() is None and not self._told_to_end.is_set():
             self._teller.forward()
@@ -359,7 +363,7 @@ class _Node:
         return False
 
     def _ask_for_stacks(self, pid: int) -> None:
-        """Ask every rank of ours to write its Python stack to its log, which shows where a hang is."""
+        """Ask every one of our ranks to write its Python stack to its log, which shows where it hangs."""
         if self._task.command:
             return
         for rank in supervisor.descendants(pid):
@@ -368,7 +372,7 @@ class _Node:
         time.sleep(_STACKS_S)
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
-        """End what is left: the supervisor ends all below it."""
+        """End the remaining processes: the supervisor ends all processes below it."""
         if process.poll() is None:
             process.terminate()
         try:
@@ -394,7 +398,7 @@ def _filled(argument: str, known: Mapping[str, object]) -> str:
 
 
 def _module_of(pid: int) -> str:
-    """Return the module that a process runs as ``python -m``; empty if it runs none, or is gone."""
+    """Return the module that a process runs with ``python -m``; empty if it runs none or has ended."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:

@@ -1,17 +1,16 @@
 """The entry point of a job on Ray, ``python -m autotuner.trials.process.ray_driver``; it runs on the cluster itself.
 
-It waits for a placement group with a bundle on each of as many nodes as the job has, starts an actor in each bundle,
-which runs ``python -m autotuner.trials.process.node``, and passes on what these print. All that it has to say it
-prints, so that it stands in the job's log for whoever asks, then or later: lines ``#MARK {json}``, in order, of these
-shapes:
+It waits for a placement group with one bundle on each node of the job, starts an actor in each bundle,
+which runs ``python -m autotuner.trials.process.node``, and passes on what these print. It prints all its reports, so
+that they can be read from the job's log at any time. They are lines ``#MARK {json}``, in order, of these forms:
 
-* ``{"phase": "queued", "detail": WHY}``: there is no room yet, or actors are being started;
-* ``{"phase": "running"}``: from here on nodes run;
-* ``{"node": RANK, "text": TEXT}``: what a node printed, a character (Latin-1) for each byte;
-* ``{"phase": "ended" | "lost", "detail": HOW}`` last: no process of the job is left. With ``"was_stopped": true``: Ray
-  told this process to end before any node had failed.
+* ``{"phase": "queued", "detail": WHY}``: resources are not free yet, or actors are being started;
+* ``{"phase": "running"}``: the nodes run from now on;
+* ``{"node": RANK, "text": TEXT}``: output of a node, one character (Latin-1) for each byte;
+* ``{"phase": "ended" | "lost", "detail": HOW}`` last: no process of the job is left. With ``"was_stopped": true``, Ray
+  asked this process to end before any node had failed.
 
-Whoever stops the job has Ray send SIGTERM. Where this process is killed, Ray kills its actors, and these their nodes.
+To stop the job, Ray sends SIGTERM. If this process is killed, Ray kills its actors, and these kill their nodes.
 """
 
 from __future__ import annotations
@@ -35,20 +34,22 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from autotuner.trials.process import ray_node
 
 ORDER = "AUTOTUNER_RAY_ORDER"
-"""Variable with the order: JSON, deflated and in base64, since Ray writes it into other JSON again and again."""
+"""Environment variable with the order: JSON, compressed and in base64, because Ray embeds it in other JSON several
+times."""
 
 _WAIT_S = 0.1
 _PATIENCE_S = 10.0
 
 _STOP_S = 8.0
-"""Time that nodes get to end all that they started; their supervisors need less than half of it."""
+"""Seconds that nodes get to end everything that they started; their supervisors need less than half of it."""
 
 _BEREFT_S = 5.0
-"""Time that nodes get to end by themselves once one has failed: their ranks may wait for ranks that are gone."""
+"""Seconds that nodes get to end by themselves after one has failed, because their ranks may wait for ranks that are
+gone."""
 
 _OUTLAST_S = 8.0
-"""Maximum time for which a node's processes outlast its daemon: a worker of Ray looks for it once a second, the
-supervisor below it has a grace of three, and a machine may be busy."""
+"""Maximum seconds for which a node's processes outlive its Ray daemon: a worker of Ray looks for it once a second, the
+supervisor below it waits three seconds, and the machine may be busy."""
 
 _LOOKING = "Ray looks for {num_nodes} nodes with {bundle} each"
 
@@ -56,11 +57,11 @@ _WAITING = {
     "INFEASIBLE": "Ray has no {num_nodes} nodes with {bundle} each",
     "NO_RESOURCES": "no {num_nodes} nodes have {bundle} free",
 }
-"""Ray's states of a placement group that waits."""
+"""Explanations of the states in which a placement group waits, by Ray's name of the state."""
 
 
 class _Over(Exception):
-    """The job is over, in that phase."""
+    """Raised when the job is over; it carries the job's last phase."""
 
     def __init__(self, phase: str, detail: str) -> None:
         super().__init__(detail)
@@ -78,7 +79,7 @@ def main() -> int:
 
 
 class _Driver:
-    """The job, from its wait for room to its end."""
+    """The whole job, from waiting for resources to its end."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         self._mark: str = order["mark"]
@@ -97,7 +98,7 @@ class _Driver:
         signal.signal(signal.SIGTERM, self._asked_to_end)  # in the place of Ray's own, which leaves at once
 
     def run(self) -> None:
-        """Run the job from its wait for room to its end."""
+        """Run the job, from waiting for resources to its end."""
         try:
             group = self._placed()
             self._start(group)
@@ -108,7 +109,7 @@ class _Driver:
             self._end("lost", _in_a_line(error))
 
     def _placed(self) -> PlacementGroup:
-        """A bundle on each of the nodes, as soon as there is room."""
+        """Return a placement group with one bundle on each node, when resources are free."""
         group = placement_group([self._bundle] * self._num_nodes, strategy="STRICT_SPREAD")
         while not group.wait(_WAIT_S):
             self._leave_if_told()
@@ -124,7 +125,7 @@ class _Driver:
         )
 
     def _start(self, group: PlacementGroup) -> None:
-        """Start an actor in each bundle, and the node's part in each."""
+        """Start an actor in each bundle, and the node's program in each actor."""
         self._nodes = [self._actor(group, rank) for rank in range(self._num_nodes)]
         address, port = self._answers([node.place.remote() for node in self._nodes])[0]
         where = ["--master-address", address, "--master-port", str(port)]
@@ -140,14 +141,14 @@ class _Driver:
         return actor.options(scheduling_strategy=place, max_concurrency=4, **options).remote()
 
     def _answers(self, asked: list[Any]) -> list[Any]:
-        """Return the actors' answers, as soon as all have answered."""
+        """Return the actors' answers when all of them have answered."""
         while len(ray.wait(asked, num_returns=len(asked), timeout=_WAIT_S)[0]) < len(asked):
             self._leave_if_told()
         answers: list[Any] = ray.get(asked)
         return answers
 
     def _follow(self) -> None:
-        """Pass on what nodes print until all have ended, or until they would not."""
+        """Pass on the nodes' output until all nodes have ended or have failed to end in time."""
         reads = {node.read.remote(_PATIENCE_S): rank for rank, node in enumerate(self._nodes)}
         while reads:
             for read in ray.wait(list(reads), num_returns=len(reads), timeout=_WAIT_S)[0]:
@@ -163,7 +164,7 @@ class _Driver:
         raise _Over("lost", self._lost) if self._lost else _Over("ended", self._failed)
 
     def _is_running(self, rank: int, read: Any) -> bool:
-        """Pass on what a node has printed; False after the last of it."""
+        """Pass on the output of a node; return False after the last of it."""
         try:
             printed = ray.get(read)
         except RayError as error:
@@ -179,7 +180,7 @@ class _Driver:
         return code is None
 
     def _stop(self, now: float) -> None:
-        """Tell every node to end its part, once."""
+        """Ask every node to end; do so only once."""
         self._stop_at = float("inf")
         if self._give_up_at == float("inf"):
             self._give_up_at = now + _STOP_S
@@ -187,7 +188,7 @@ class _Driver:
                 node.stop.remote()
 
     def _end(self, phase: str, detail: str) -> None:
-        """Leave no process of any node, and say how the job ended."""
+        """Make sure that no process of a node is left, and report how the job ended."""
         if phase == "lost" and self._nodes:
             for node in self._nodes:
                 ray.kill(node)
@@ -204,20 +205,20 @@ class _Driver:
         self._told_to_end.set()
 
     def _say(self, **said: Any) -> None:
-        """Print where the job stands, unless that was the last that was said of it."""
+        """Print the state of the job, unless it was the last one printed."""
         if said != self._said:
             self._print(said)
         self._said = said
 
     def _print(self, document: dict[str, Any]) -> None:
-        """A line of its own, whatever else was printed before it."""
+        """Print a document on a line of its own, also if the line before was not ended."""
         rest = f"#{self._mark} {json.dumps(document)}\n".encode()
         while rest:
             rest = rest[os.write(1, rest) :]
 
 
 def _in_a_line(error: Exception) -> str:
-    """Return Ray's words for an error, without the particulars that it puts on lines of their own."""
+    """Return Ray's message for an error on one line, without the details on its other lines."""
     lines = (line.strip() for line in str(error).splitlines())
     return " ".join(line for line in lines if line and not line.partition(" ")[0].endswith(":"))
 

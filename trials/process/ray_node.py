@@ -1,4 +1,4 @@
-"""The actor of one node of a job on Ray: it starts the node's part, holds its output until it is asked, and ends it."""
+"""The actor of one node of a job on Ray: it starts the node's program, buffers its output, and ends it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 _NOT_FOR_RANKS = ("OMP_NUM_THREADS", "AUTOTUNER_RAY_ORDER")
-"""Variables that Ray sets for its workers, and ranks would take for their operator's; what only the driver reads."""
+"""Variables that Ray sets for its workers and that ranks would mistake for the operator's, and one that only the driver
+reads."""
 
 _READ_BYTES = 1 << 16
 _STDERR_BYTES = 2000
@@ -89,7 +90,7 @@ class NodeActor:
             self._changed.notify_all()
 
     def _run(self, python: str, arguments: Sequence[str], folder: Path, task: str) -> int:
-        """Run it to its end and return its exit code."""
+        """Run the node's program to its end and return its exit code."""
         (folder / "task.json").write_text(task)
         node = [python, "-m", "autotuner.trials.process.node", *arguments, "--task", str(folder / "task.json")]
         with (folder / "stderr").open("w+b") as stderr:
@@ -110,7 +111,7 @@ class NodeActor:
         return exit_code
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
-        """Hold the output until no process can print any more."""
+        """Collect the output until no process can print any more."""
         assert process.stdout is not None
         with process.stdout as printed:
             while chunk := os.read(printed.fileno(), _READ_BYTES):

@@ -1,4 +1,4 @@
-"""Tasks of a forked rank; mostly a trial."""
+"""Tasks that a forked rank can run, usually a trial."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TaskContext:
     """The folder of a task (such as a trial) on one host, and the number of this process among its ranks."""
 
     folder: Path
-    """Fresh, for this task alone, and gone when it is over."""
+    """Empty folder that is only for this task and is deleted afterwards."""
     rank_info: RankInfo
 
     def store(self) -> Store:
@@ -31,7 +31,8 @@ class TaskContext:
 
 
 Task = Callable[[TaskContext], int]
-"""Done on every rank by a process that serves for nothing else afterwards; returns its exit code."""
+"""Function that every rank runs in a process of its own, which does nothing else afterwards; it returns the exit
+code."""
 
 
 def find_task(name: str) -> Task:

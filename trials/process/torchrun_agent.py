@@ -1,7 +1,7 @@
-"""A torchrun that dies with its parent process, and writes down which ranks died.
+"""A torchrun that dies with its parent process, and records which ranks died.
 
-A launcher killed with SIGKILL cannot clean up. So the agent asks the kernel for a SIGTERM when the thread that
-started it ends, and only then becomes torchrun, which ends its ranks on SIGTERM.
+A launcher that is killed with SIGKILL cannot clean up. Therefore this program asks the kernel for a SIGTERM when the
+thread that started it ends, and only then becomes torchrun, which ends its ranks on SIGTERM.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def main() -> None:
     launcher_pid, deaths = int(sys.argv.pop(1)), Path(sys.argv.pop(1))
     die_with_parent(signal.SIGTERM)
     if launcher_pid and os.getppid() != launcher_pid:
-        sys.exit("the launcher is gone")  # it died before the kernel was asked to tell
+        sys.exit("the launcher is gone")  # it died before the request to the kernel
 
-    # torch takes a second, and nobody may be left to serve
+    # importing torch takes a second, and the launcher may be gone by then
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415
     from torch.distributed.run import main as torchrun  # noqa: PLC0415
 

@@ -5,14 +5,14 @@
     {"id": "a7", "task": "autotuner.trials.process.task:run_trial", "folder": "/...", "num_ranks": 2,
      "environment": {"A": "b"}}
 
-and writes one per event to its standard output, with the same ``id``: ``started`` when all ranks are forked; ``ended``
-when one is gone, with ``rank`` and ``exit_code`` (below zero: the signal that ended it); ``refused`` with a ``reason``
-where there is no such task. What a rank prints goes to ``FOLDER/ranks/RANK/stdout.log`` and ``stderr.log``. ID_VARIABLE
-is the variable by which a launcher finds a trial's processes and ends them; it must stand in the environment that this
-process is started with, as long as any value it will get.
+and writes one object per event to its standard output, with the same ``id``: ``started`` when all ranks are forked;
+``ended`` when a rank is gone, with ``rank`` and ``exit_code`` (below zero: the signal that ended it); ``refused`` with
+a ``reason`` if the task does not exist. A rank's output goes to ``FOLDER/ranks/RANK/stdout.log`` and ``stderr.log``.
+ID_VARIABLE is the variable by which a launcher finds and ends a trial's processes. This process must start with a value
+of it that is at least as long as all later values.
 
-A fork copies neither threads nor CUDA contexts, so there is one thread here, and nothing asks for a device. The process
-ends when its standard input does, so with its launcher and not with the thread that started it; its ranks die with it.
+A fork copies neither threads nor CUDA contexts, so this process has a single thread and never uses a device. It ends
+when its standard input is closed: it dies with its launcher, not with the thread that started it. Its ranks die with it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from autotuner.trials.rank import RankInfo
 # Forks a rank: a process with all that its parent imported, and with a session, logs and environment of its own.
 
 _EXIT_BROKEN = 70
-"""The task raised, which it must not (EX_SOFTWARE of sysexits.h)."""
+"""Exit code of a task that raised an exception, which it must not do (EX_SOFTWARE of sysexits.h)."""
 
 
 def fork_rank(task: Task, folder: Path, rank_info: RankInfo, environment: Mapping[str, str]) -> int:
@@ -61,7 +61,7 @@ def fork_rank(task: Task, folder: Path, rank_info: RankInfo, environment: Mappin
     try:
         _become_rank(parent, folder, rank_info, environment)
         code = task(TaskContext(folder=folder, rank_info=rank_info))
-    except BaseException:  # whatever it is, this process must not go on as its parent would
+    except BaseException:  # after any error, this process must not continue as its parent would
         traceback.print_exc()
     finally:
         sys.stdout.flush()
@@ -72,7 +72,7 @@ def fork_rank(task: Task, folder: Path, rank_info: RankInfo, environment: Mappin
 def _become_rank(parent: int, folder: Path, rank_info: RankInfo, environment: Mapping[str, str]) -> None:
     die_with_parent(signal.SIGKILL)
     if os.getppid() != parent:
-        os._exit(_EXIT_BROKEN)  # it died before the kernel was asked to tell
+        os._exit(_EXIT_BROKEN)  # it died before the request to the kernel
     os.setsid()
     _redirect(folder / "ranks" / str(rank_info.rank))
     faulthandler.enable()  # a crash in native code leaves a stack
@@ -109,7 +109,7 @@ def shown_in_proc(name: str, value: str) -> Iterator[None]:
 
 
 def _overwrite(name: str, value: str) -> str:
-    """Write over the variable's characters where they lie; returns what they were."""
+    """Overwrite the characters of an environment variable in place; return the earlier value."""
     library = ctypes.CDLL(None)
     library.getenv.restype = ctypes.c_void_p
     address = library.getenv(name.encode())
@@ -119,12 +119,12 @@ def _overwrite(name: str, value: str) -> str:
 
 
 _REQUESTS, _ANSWERS = 0, 1
-"""Standard input and output as descriptors: a buffered file would hide lines from the selector."""
+"""File descriptors of standard input and output; buffered files would hide lines from the selector."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rank:
-    """A forked process that has not been seen to end."""
+    """A forked rank whose end was not seen yet."""
 
     request_id: str
     rank: int
@@ -132,7 +132,7 @@ class _Rank:
 
 
 class _Zygote:
-    """Forks ranks when asked, and tells when they end."""
+    """Forks ranks on request, and reports when they end."""
 
     def __init__(self, id_variable: str) -> None:
         self._id_variable = id_variable
@@ -141,7 +141,7 @@ class _Zygote:
         self._unfinished_line = b""
 
     def serve(self) -> None:
-        """Answer requests until the launcher closes its side, or is gone."""
+        """Answer requests until the launcher closes its side or has ended."""
         while True:
             for key, _ in self._selector.select():
                 if isinstance(key.data, _Rank):
@@ -150,7 +150,7 @@ class _Zygote:
                     return
 
     def _read(self) -> bool:
-        """Take what was written; False when nothing will follow, or whoever wrote it is gone: nobody awaits it then."""
+        """Read and carry out requests; return False if the input has ended or the launcher is gone."""
         if _is_hung_up():
             return False
         text = os.read(_REQUESTS, 1 << 16)
@@ -191,7 +191,7 @@ class _Zygote:
 
 
 def _is_hung_up() -> bool:
-    """Return whether nobody can write to standard input any more; what was written before may still be unread."""
+    """Return True if no process can write to standard input any more; earlier lines may still be unread."""
     poll = select.poll()
     poll.register(_REQUESTS, select.POLLHUP)
     return bool(poll.poll(0))

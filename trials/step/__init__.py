@@ -1,1 +1,1 @@
-"""The optimizer step: passes, gradients, update, data."""
+"""The optimizer step: forward and backward passes, gradients, the update, and the data."""

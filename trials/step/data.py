@@ -32,7 +32,7 @@ class Languages:
 
     vocab_size: int
     num_languages: int = 1
-    """1: all sequences are of the whole vocabulary."""
+    """Number of languages; 1: all sequences use the whole vocabulary."""
 
     def of_row(self, row: int, num_rows: int, turn: int = 0) -> int:
         """Return the number of the language for a row of a global batch.
@@ -59,7 +59,8 @@ class Languages:
 
 
 _FP8_BLOCK = 16
-"""Tokens that a weight's gradient is summed over together: ``torch._scaled_mm`` (torch 2.13) takes multiples of it."""
+"""Number of tokens over which a weight's gradient is summed together, since ``torch._scaled_mm`` (torch 2.13) needs
+multiples of it."""
 
 _MULTIPLIED_IN_BLOCKS = (Precision.FP8, Precision.NVFP4)
 
@@ -73,8 +74,8 @@ class Batch:
 
     micro_batches: tuple[MicroBatch, ...]
     tokens_per_loss: float
-    """Real tokens of the global batch over the ranks whose losses are averaged: what each divides its summed losses by,
-    so that every token of the batch counts alike."""
+    """Real tokens of the global batch divided by the number of ranks whose losses are averaged. Each of these ranks
+    divides its summed losses by it, so that every token of the batch has the same weight."""
 
     def together(self) -> MicroBatch:
         """Return all micro-batches as one, since a pipeline splits them itself.
@@ -140,7 +141,7 @@ def as_drawn(spec: TrialSpec, steps: Iterable[int]) -> TrialSpec:
 
 
 def _dealt(spec: TrialSpec, lengths: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Positions of each replica's sequences; every rank knows them from the shared seed, without a word."""
+    """Return the positions of each replica's sequences; all ranks compute the same from the shared seed."""
     layout, cluster = spec.layout, spec.cluster
     return dealt(
         lengths,
@@ -151,7 +152,7 @@ def _dealt(spec: TrialSpec, lengths: Sequence[int]) -> tuple[tuple[int, ...], ..
 
 
 def _rows(spec: TrialSpec, sequences: Sequence[Tensor]) -> MicroBatch:
-    """A micro-batch as its layout wants it; stages of a pipeline take rows of one length."""
+    """Return a micro-batch in the layout's form; stages of a pipeline need rows of the same length."""
     layout, seq_len = spec.layout, spec.workload.seq_len
     if layout.sequence_packing:
         return pack(sequences, multiple=_row_multiple(layout))
@@ -162,7 +163,7 @@ def _rows(spec: TrialSpec, sequences: Sequence[Tensor]) -> MicroBatch:
 
 
 def _row_multiple(layout: Layout) -> int:
-    """Rows come in multiples of what ranks and products divide them into."""
+    """Return a number of which every row's length must be a multiple, so that ranks and products can divide it."""
     context_ranks = layout.context_parallel_degree
     parts = 1 if context_ranks == 1 else 2 * context_ranks  # each context rank holds two of a row
     block = _FP8_BLOCK * context_ranks if any_of(layout.precision, _MULTIPLIED_IN_BLOCKS) else 1
@@ -170,7 +171,7 @@ def _row_multiple(layout: Layout) -> int:
 
 
 def _held(whole: MicroBatch, part: ContextPart, device: torch.device) -> MicroBatch:
-    """Return a context rank's part of the rows."""
+    """Return the part of the rows that a context rank holds."""
     positions = part.positions(whole.tokens_BS.shape[1])
     return MicroBatch(
         tokens_BS=whole.tokens_BS[:, positions].to(device),
@@ -180,6 +181,6 @@ def _held(whole: MicroBatch, part: ContextPart, device: torch.device) -> MicroBa
 
 
 def _shares(length: int, key: str) -> Tensor:
-    """Independent numbers from 0 to 1, the same wherever the same sequence is drawn."""
+    """Return independent numbers from 0 to 1 that only depend on ``key``."""
     generator = torch.Generator().manual_seed(zlib.crc32(key.encode()))
     return torch.rand(length, generator=generator, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""The exchange of replicas that do not sum their gradients, as part of an optimizer step."""
+"""The exchange between replicas that do not sum their gradients, as part of an optimizer step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The optimizer on what each rank holds, and the clipping by the whole model's norm before it."""
+"""The optimizer for the values of each rank, and the clipping by the norm of the whole model's gradient before it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def local_optimizer(
 
 
 def _adamw(masters: Sequence[Tensor], settings: OptimizerSettings, kernel: OptimizerKernel) -> torch.optim.Optimizer:
-    """AdamW whose moments exist from the start, so that the first step needs as much memory as all others."""
+    """Return an AdamW whose moments exist from the start, so that the first step needs as much memory as all others."""
     fused = kernel == OptimizerKernel.FUSED
     adamw = torch.optim.AdamW(
         masters,
@@ -108,7 +108,8 @@ class SignDescent(torch.optim.Optimizer):
 # buckets: each stage would clip by a norm of its own.
 
 _TIED_COPIES = 4
-"""Buckets that the two copies of a tied table count for: their sum may have twice the norm of either."""
+"""Number of buckets that the two copies of a tied table count as, because their sum may have twice the norm of
+either."""
 
 
 def total_norm(
@@ -135,15 +136,15 @@ class ReplicaClip:
     """Clips the whole gradient of this replica, before any part of it is reduced with other replicas."""
 
     buckets: Sequence[BucketShard]
-    """Shards that this rank holds."""
+    """Shards of gradients that this rank holds."""
     max_norm: float
     groups: Sequence[dist.ProcessGroup]
-    """Axes of the ranks that hold the replica together."""
+    """Groups of the ranks that hold the replica together, one for each axis."""
     tied: TiedTables | None
-    """Copies of a tied table on this rank, whose gradients are one sum."""
+    """Copies of a tied table on this rank, whose gradients must be summed; None if there are none."""
 
     def __call__(self) -> None:
-        """The last backward pass of the step is done."""
+        """Clip the gradients after the last backward pass of the step."""
         gradients = [bucket.own_gradient() for bucket in self.buckets]
         if self.tied is not None:
             self.tied.sum(gradients)
@@ -177,9 +178,9 @@ def clip_before_reduction(
 
 
 def _bound(buckets: Sequence[BucketShard], max_norm: float) -> None:
-    """Tell every bucket the norm that it may have, by how many the whole model has.
+    """Give every bucket its maximum norm, which depends on the number of buckets of the whole model.
 
-    Tensor ranks and stages hold buckets of their own, and copies of one count once.
+    Tensor ranks and stages have buckets of their own; copies of the same bucket count once.
     """
     own = sum((_TIED_COPIES if bucket.is_tied else 1) / bucket.num_holders for bucket in buckets)
     number = torch.tensor(own, dtype=torch.float64, device=buckets[0].values().device)
@@ -196,13 +197,14 @@ class Peers:
     """The ranks that share a rank's gradients, and the steps that they take together before the update."""
 
     gradient: dist.ProcessGroup | None = None
-    """The ranks that hold one gradient together; None: the whole job."""
+    """The ranks that share one gradient; None: all ranks of the job."""
     before_reduction: Callable[[], None] | None = None
-    """Called when all backward passes of a step are done, before what is left to be reduced is."""
+    """Function that is called after all backward passes of a step, before the remaining gradients are reduced."""
     tied: TiedTables | None = None
-    """Copies of a table, of which this rank holds one or two and whose reduced gradients are one sum."""
+    """Tied tables of which this rank holds one or two copies, whose reduced gradients must be summed."""
     exchange: Callable[[Sequence[Tensor]], Exchange | None] = lambda masters: None
-    """Makes what replicas exchange, for such masters; it makes None where they sum their gradients."""
+    """Function that makes the exchange between replicas for the given master parameters; it returns None if replicas
+    sum their gradients."""
 
 
 _EVERYBODY = Peers()

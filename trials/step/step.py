@@ -1,4 +1,4 @@
-"""The optimizer step of this rank: passes over the micro-batches, gradients completed, parameters updated."""
+"""The optimizer step of this rank: passes over the micro-batches, completed gradients, updated parameters."""
 
 from __future__ import annotations
 
@@ -54,14 +54,15 @@ class TokenMean:
         self.tokens_per_loss = 1.0
 
     def __call__(self, logits_BSV: Tensor, labels_BS: Tensor) -> Tensor:
-        """The share of a micro-batch."""
+        """Return the micro-batch's share of the mean loss."""
         return self._total(logits_BSV, labels_BS) / self.tokens_per_loss
 
 
 # Forward and backward passes over a step's micro-batches: one after the other, or through a pipeline.
 
 Passes = Callable[[Batch], Tensor]
-"""Accumulates the gradients of one step and returns this replica's mean loss, 0 where this rank computes none."""
+"""Function that accumulates the gradients of one step and returns this replica's mean loss; 0 if this rank computes
+none."""
 
 
 class AccumulatedPasses:
@@ -92,7 +93,7 @@ class AccumulatedPasses:
         self._log = log
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Accumulate the gradients of one step; the mean loss of this replica."""
+        """Accumulate the gradients of one step; return the mean loss of this replica."""
         reshard(self._model)  # what the step before gathered is not updated
         self._loss.tokens_per_loss = batch.tokens_per_loss
         total = torch.zeros((), device=batch.micro_batches[0].tokens_BS.device)
@@ -122,12 +123,15 @@ class PipelinePasses:
     has_first_stage: bool
     """True if this rank receives the tokens."""
     has_last_stage: bool
-    """True if this rank computes the loss; in a V, the first pipeline rank does both."""
+    """True if this rank computes the loss; in a V schedule, the first pipeline rank does both."""
     before_first: Callable[[], None]
     """Function that is called before the backward passes of a step."""
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Accumulate the gradients of one step; the mean loss of this replica on the last stage, 0 on the others."""
+        """Accumulate the gradients of one step.
+
+        Return this replica's mean loss on the last stage, and 0 on the others.
+        """
         self.before_first()
         self.loss.tokens_per_loss = batch.tokens_per_loss
         whole = batch.together()
@@ -157,12 +161,11 @@ class Step:
     def __call__(self, batch: Batch, *, number: int) -> float:
         """Train on the batch and return the loss: the mean over all tokens of the global batch, on every rank.
 
-        Replicas whose parameters differ each add that of their own tokens through their own.
-
-        The loss is summed over all ranks after the update, so no rank returns before the slowest one is done.
+        Replicas with different parameters contribute the loss of their own tokens with their own parameters. The loss
+        is summed over all ranks after the update, so no rank returns before the slowest one is done.
 
         Raises:
-            NonFiniteLoss: It is infinite or no number.
+            NonFiniteLoss: The loss is infinite or NaN.
         """
         self.stopwatch.mark("start")
         replica_loss = self.gradients(batch)
@@ -224,9 +227,9 @@ class Reductions:
     """Tells the optimizer shards of a rank when to start their reductions, while backward passes still run."""
 
     early: Sequence[Sequence[OptimizerShard]]
-    """Shards of each stage that do not wait until the optimizer takes their gradients."""
+    """Shards of each stage whose reduction starts before the optimizer takes their gradients."""
     overlap: Overlap
-    """Counts what starts before the last gradient."""
+    """Counts the reductions that start before the last gradient."""
 
     def expect_backward_passes(self, num_left: int) -> None:
         """Announce that ``num_left`` backward passes through the first stage are still to come in this step."""
@@ -235,7 +238,7 @@ class Reductions:
 
     def start(self, stage: int) -> None:
         """Start the reductions of a stage whose last backward pass is done."""
-        self.overlap.gradient()  # gradients of weights that a schedule computes apart run no hooks
+        self.overlap.gradient()  # hooks do not run for weight gradients that a schedule computes separately
         for shard in self.early[stage]:
             shard.start_reduction()
 
@@ -293,7 +296,7 @@ def _optimizer(spec: TrialSpec, shards: Sequence[OptimizerShard], grid: Grid) ->
         peers=Peers(
             gradient=grid.gradient,
             before_reduction=clip_whole,
-            tied=tied if clip_whole is None else None,  # who clips a gradient whole has summed its copies before
+            tied=tied if clip_whole is None else None,  # clipping the whole gradient has already summed its copies
             exchange=partial(exchange_of, layout, group=grid.axis("dp_replicate").get_group(), tied=indices),
         ),
     )
