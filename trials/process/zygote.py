@@ -12,7 +12,7 @@ ID_VARIABLE is the variable by which a launcher finds and ends a trial's process
 of it that is at least as long as all later values.
 
 A fork copies neither threads nor CUDA contexts, so this process has a single thread and never uses a device. It ends
-when its standard input is closed: it dies with its launcher, not with the thread that started it. Its ranks die with it.
+when its standard input is closed: it dies with its launcher, not with the thread that started it, and so do its ranks.
 """
 
 from __future__ import annotations
