@@ -1,1 +1,1 @@
-"""Measurements and fits; nothing here is imported by the program."""
+"""Scripts that measure and that fit constants; the program imports nothing from here."""

@@ -1,8 +1,8 @@
-"""Predicts every published sheet by constants fitted without it, judges that, and writes docs/reference/accuracy.md.
+"""Predicts every published sheet with constants that were fitted without it, and writes docs/reference/accuracy.md.
 
-``python -m research.accuracy`` takes about ten minutes on a core; ``--quick`` uses the constants of the catalog, which
-saw the sheets, prints the same tables and writes nothing. ``--unread`` prints, table by table, how many rows the reader
-leaves out, and why.
+``python -m research.accuracy`` takes about ten minutes on a core. ``--quick`` uses the constants of the catalog, whose
+fits used the sheets; it prints the same tables and writes nothing. ``--unread`` prints for each table how many rows the
+reader leaves out, and why.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "accuracy
 NOTES = Path(__file__).resolve().parent / "accuracy_notes.md"
 
 PROCESSES = 2
-"""Folds fitted side by side; each takes a core."""
+"""Number of fits that run side by side; each takes a core."""
 
 _BY_SHEET = ("aleph-alpha", "nanotron")
-"""Fits whose sheets are left out one by one; of the others, all sheets of a model at once, which is harder."""
+"""Fits whose sheets are left out one by one. In the others, all sheets of a model are left out together, which is
+harder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,13 +87,13 @@ def _error_table(reports: Mapping[str, BacktestReport], tables: Mapping[str, Tab
 
 
 def _groups(tables: Mapping[str, Table]) -> Iterator[str]:
-    """The figures of each group of rows."""
+    """Yield a table of the figures of each group of rows."""
     rows = [row for name, table in tables.items() for row in rows_of(name, table.sheets)]
     yield from group_table(grouped(rows))
 
 
 def _errors_by_stack(tables: Mapping[str, Table]) -> dict[str, float]:
-    """Median error of the runs on each stack."""
+    """Return the median error of the runs on each stack."""
     errors: dict[str, list[float]] = defaultdict(list)
     for name, table in tables.items():
         for row in rows_of(name, table.sheets):
@@ -101,7 +102,7 @@ def _errors_by_stack(tables: Mapping[str, Table]) -> dict[str, float]:
 
 
 def _without_sources() -> dict[str, Table]:
-    """Every table with constants that saw nothing of its source."""
+    """Return every table with constants that were fitted without its source."""
     found = [held_out(one, "source", PROCESSES) for one in FITS]
     every = {name: sheets for tables in found for name, sheets in tables.items()}
     return {name: Table(sheets=tuple(sheets), left_out={}) for name, sheets in every.items()}
@@ -114,7 +115,7 @@ def _coverage_line(tables: Mapping[str, Table]) -> str:
 
 
 def _memory_table(score: Score) -> Iterator[str]:
-    """Verdicts on memory where runs out of memory were published."""
+    """Yield a table of the verdicts on memory, for tables that publish runs out of memory."""
     yield "| verdict on memory, `aleph_alpha_layouts_sweep` | measured | at least | aim |"
     yield "| --- | --- | --- | --- |"
     yield f"| out of memory, let through | {_share(score.oom_let_through)} | 10 % | 4 % |"
@@ -178,7 +179,7 @@ def _search_table(reports: Mapping[str, BacktestReport]) -> Iterator[str]:
 
 
 def _lost_table(reports: Mapping[str, BacktestReport]) -> Iterator[str]:
-    """Share of trials that ran out of memory, of the tables that have such runs."""
+    """Yield a table of the share of trials that ran out of memory, for tables that have such runs."""
     yield "| trials that ran out of memory, on the way to within 2 % | ours | TPE | random |"
     yield "| --- | --- | --- | --- |"
     for name, report in reports.items():
@@ -214,10 +215,10 @@ def main() -> None:
 PUBLISHED = Path(__file__).resolve().parent.parent / "tests" / "published"
 
 OTHER_RUNS = ("fine-tuning by LoRA", "run failed", "the run ended as", "no shapes, and")
-"""Beginnings of reasons that no reader can mend: not training of a transformer, or not ended.
+"""Prefixes of reasons for unread rows that a better reader could not help: the run did not train a transformer, or did
+not end.
 
-Tables without shapes are of hybrid models, which their notes say.
-"""
+Tables without shapes are about hybrid models, as their notes say."""
 
 
 def tables_of_runs() -> list[Path]:

@@ -1,15 +1,16 @@
-"""The clock that devices sustain: by the power that each may draw, and what fp8 gains at one layout.
+"""The clock that devices sustain under their power limit, and the gain of fp8 at the same layout.
 
-A step of training draws more than the limit allows at the clock of a short benchmark, so the clock sinks until it does
-not. What depends on the clock, the power above that of an idle but warm device and its memory, grows like its power of
-2.2: with the clock itself and the square of a voltage that grows more slowly than it. The data sheets of B200 (1,000 W)
-and GB200 (1,200 W) agree, with 260 W for the latter: (940 / 740) ^ (1 / 2.2) = 1.11, as 2,500 over 2,250 TFLOP/s.
+A training step at the clock of a short benchmark would need more power than the limit allows, so the clock falls until
+it does not. The power that depends on the clock (the power beyond that of an idle but warm device and its memory) grows
+with the clock to the power of 2.2: with the clock itself and the square of a voltage that grows more slowly. The data
+sheets of B200 (1,000 W) and GB200 (1,200 W) agree, with 260 W for the idle GB200: (940 / 740) ^ (1 / 2.2) = 1.11, as
+2,500 over 2,250 TFLOP/s.
 
 ``python -m research.clocks`` prints the shares of the benchmark's rate for ``catalog/accelerators.toml``, each beside
-what stands there; ``research/fit_stacks.py`` replaces them where runs were published. Then it prints published pairs of
-runs that differ in fp8 alone: for each model, cluster and recipe how many pairs there are, the measured and the
-predicted ratio of step times, fp8 over bf16, and how far the predicted is off; and the medians over all pairs of dense
-models and over those with experts. Of a pair all that is common cancels out: clocks, network, what was not described.
+the present value; ``research/fit_stacks.py`` replaces them where runs were published. Then it prints published pairs of
+runs that only differ in fp8: for each model, cluster and recipe the number of pairs, the measured and the predicted
+ratio of step times (fp8 over bf16), and the error of the prediction; and the medians over all pairs of dense models and
+over those with experts. Common factors of a pair cancel out: clocks, network, and conditions that were not described.
 """
 
 from __future__ import annotations
@@ -41,12 +42,13 @@ class Chip:
     """Accelerators of one chip."""
 
     fitted: str
-    """Whose clock was fitted to runs."""
+    """Device whose clock was fitted to published runs."""
     others: tuple[str, ...]
-    """Whose clock follows from it."""
+    """Devices whose clock is derived from it."""
     idle_w: float
-    """What the device draws whatever its clock: leakage, memory, links. From idle devices in nvidia-smi (60 to 100 W on
-    A100 and H100, 170 to 240 W on B300 and GB300) and 50 to 80 W more for busy memory; assumptions."""
+    """Power in watts that the device draws at any clock: leakage, memory, links. Estimated from idle devices in
+    nvidia-smi (60 to 100 W on A100 and H100, 170 to 240 W on B300 and GB300) plus 50 to 80 W for busy memory; these are
+    assumptions."""
 
 
 CHIPS = (
@@ -81,10 +83,11 @@ def shares_report() -> Iterator[str]:
 PUBLISHED = Path(__file__).resolve().parent.parent / "tests" / "published"
 
 TABLES = ("dgxc_benchmarking", "gh200_alps_megatron", "torchtitan", "nemo_megatron_bridge_perf")
-"""Those that have runs in both formats."""
+"""Tables that have runs in both number formats."""
 
 NO_PAIRS = ("maxtext",)
-"""Stacks whose tables recompute other products in fp8 than in bf16 and do not say so (dgxc, maxtext/configure.sh)."""
+"""Stacks whose tables recompute different products in fp8 than in bf16 without saying so (dgxc,
+maxtext/configure.sh)."""
 
 _IN_BF16 = {"precision": Precision.BF16, "fp8_recipe": Layout().fp8_recipe}
 

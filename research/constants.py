@@ -1,10 +1,10 @@
-"""Positive constants of different owners: how they are fitted, and how they are written into the catalog's tables.
+"""Positive constants of different owners: fits them, and writes them into the tables of the catalog.
 
-Each sheet of measured runs knows a few owners: a device, a stack, the network of its cluster, and the cluster itself,
-whose efficiency no law explains. A constant moves the sheets of its owner alone, so one fit can hold all tables.
-Errors are those of log(predicted / measured), with a loss that grows like a logarithm, so that faults of a network bend
-nothing; constants are positive, and their logarithms have normal priors. What writes them leaves everything else in
-the tables as it is.
+Each sheet of measured runs depends on a few owners: a device, a stack, the network of its cluster, and the cluster
+itself, whose efficiency no law explains. A constant only changes the sheets of its owner, so a single fit can cover all
+tables. The errors are log(predicted / measured), with a loss that grows like a logarithm, so that network faults do not
+bias the fit. The constants are positive, and their logarithms have normal priors. The functions that write them leave
+everything else in the tables as it is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import CLUSTER, RESIDUAL
 
 TOLERANCE = 0.07
-"""Relative error beyond which a row weighs less: about what the best-described tables scatter."""
+"""Relative error beyond which a row gets less weight: about the scatter of the best-described tables."""
 
 Owner = Literal["device", "stack", "network", "cluster"]
 
@@ -37,15 +37,15 @@ class Constant:
     """A positive number to fit, from where and how freely."""
 
     owner: Owner
-    """Whose it is. ``cluster`` has one constant, the factor on all of its step times."""
+    """Kind of the constant's owner. A ``cluster`` has a single constant, the factor on all of its step times."""
     name: str
-    """The owner's name: an accelerator, a stack, or how the sheets' sources begin; a cluster's has its accelerator
-    behind a bar."""
+    """Name of the owner: an accelerator, a stack, or the beginning of the sheets' sources; for a cluster, followed by a
+    bar and its accelerator."""
     field: str
-    """The field of ``Accelerator``, of ``Stack``, or of ``Cluster`` or its ``Link``."""
+    """Field of ``Accelerator``, of ``Stack``, or of ``Cluster`` or its ``Link``."""
     start: float
     deviation: float = 1.0
-    """Standard deviation of the prior of its logarithm around ``start``."""
+    """Standard deviation of the prior for the constant's logarithm around ``start``."""
     most: float = np.inf
 
     def concerns(self, sheet: Sheet) -> bool:
@@ -139,11 +139,12 @@ def fit(
 
 
 _USUAL_ROWS = 10
-"""Rows of a model in a source beyond which each counts for less, and before which for more."""
+"""Number of rows of a model in one source at which a row has weight 1; with more rows each counts less, with fewer
+more."""
 
 
 class _Problem:
-    """The errors of all sheets, and how each constant moves those of its owner's."""
+    """The errors of all sheets as a function of the constants."""
 
     def __init__(self, sheets: Sequence[Sheet], constants: Sequence[Constant]) -> None:
         self._sheets, self._constants = sheets, constants
@@ -153,7 +154,10 @@ class _Problem:
         self.weight = self._weights(ends[-1])
 
     def _weights(self, num_rows: int) -> Floats:
-        """A source's model counts like the root of its rows: many rows of one job are not as many that differ."""
+        """Return the weights of the rows; all rows of a model in one source together count like their number's root.
+
+        Many rows of the same job are not as informative as rows of different jobs.
+        """
         kinds = [(sheet.source, sheet.job.model.name) for sheet in self._sheets]
         counts: Counter[tuple[str, str]] = Counter()
         for kind, rows in zip(kinds, self._rows, strict=True):
@@ -164,7 +168,10 @@ class _Problem:
         return weight
 
     def errors(self, at: Floats, only: int | None = None, known: Floats | None = None) -> Floats:
-        """Errors of every measured row; if only one constant moved, the others' sheets are as ``known``."""
+        """Return the errors of every measured row.
+
+        If only one constant changed (``only``), rows that it does not concern keep their ``known`` errors.
+        """
         error = np.empty(len(self.weight)) if known is None else known.copy()
         for number, (sheet, rows) in enumerate(zip(self._sheets, self._rows, strict=True)):
             if only is None or self._concerns[number, only]:

@@ -1,13 +1,14 @@
-"""Every legal layout of the demonstration's job on this machine's cores: measured again and again, and predicted.
+"""Measures every legal layout of the demonstration's job repeatedly on this machine's cores, and predicts it.
 
-``python -m research.cpu_sweep --cores 4 --seconds 240`` goes on measuring where an earlier call stopped, the layouts
-with the fewest undisturbed runs first, in an order that is shuffled once, those that recompute two rounds later. Each
-run is kept in ``research/data/cpu_sweep_4.json`` with device, versions and date. ``--profile`` takes the profile first
-and keeps it in ``research/data/cpu_profile_4.json``. Without either it prints what the kept profile and the catalog
-predict of what was kept: laws can be changed and judged without measuring.
+``python -m research.cpu_sweep --cores 4 --seconds 240`` continues where an earlier call stopped. Layouts with the
+fewest undisturbed runs come first, in an order that is shuffled once; layouts with recomputation follow two rounds
+later. Each run is stored in ``research/data/cpu_sweep_4.json`` with device, versions and date. ``--profile`` takes the
+profile first and stores it in ``research/data/cpu_profile_4.json``. Without either option, the command compares the
+stored runs with the predictions of the stored profile and of the catalog, so that laws can be changed and judged
+without measuring.
 
-What disturbs a run only adds to it, so a layout counts as its fastest run, of those in which others used little of the
-machine, or only what was left to them. The noise floor is the same figure from two halves of its runs.
+Disturbances only make a run slower. Therefore a layout counts with its fastest run, among runs in which other processes
+used little of the machine or only idle cores. The noise floor is the same figure from two halves of a layout's runs.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from research.noise import Patient
 _DATA = Path(__file__).parent / "data"
 _WORKLOAD = Workload(seq_len=128, global_batch_size=16)
 _UNDISTURBED = 0.05
-"""Share of the machine that others may have used: less than one of four cores for a fifth of the time."""
+"""Share of the machine that other processes may have used: less than one of four cores for a fifth of the time."""
 _SETTINGS = TrialSettings(
     warmup_steps=1,
     max_warmup_steps=1,
@@ -64,10 +65,10 @@ _SETTINGS = TrialSettings(
 )
 
 KEPT_CORES = (2, 4)
-"""Numbers of cores whose runs are kept in ``research/data``."""
+"""Numbers of cores whose runs are stored in ``research/data``."""
 
 Runs = Mapping[str, Sequence[float]]
-"""Step times of each layout's undisturbed runs, by its text."""
+"""Step times of each layout's undisturbed runs, by the text of the layout."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -103,7 +104,7 @@ def _job(num_cores: int) -> Job:
 
 
 def _layouts(job: Job) -> LayoutColumns:
-    """What a sweep of the demonstration's job may try."""
+    """Return the layouts that a sweep of the demonstration's job may try."""
     return legal_layouts(job, default_trial_space(job), (*RULES, *TRIAL_RULES))
 
 
@@ -112,7 +113,7 @@ def _measure(job: Job, kept: Path, end_s: float, *, goes_first: bool) -> None:
     document = json.loads(kept.read_text()) if kept.exists() else {"runs": []}
     counts = {text: len(runs) for text, runs in undisturbed(document["runs"]).items()}
     layouts = list(_rows(_layouts(job)))
-    random.Random(0).shuffle(layouts)  # an order, no secret
+    random.Random(0).shuffle(layouts)  # the seed is fixed: it sets an order and is no secret
     with (
         tempfile.TemporaryDirectory() as folder,
         closing(LocalLauncher(Path(folder), devices=DevicePool.of_this_machine())) as launcher,
@@ -127,7 +128,7 @@ def _measure(job: Job, kept: Path, end_s: float, *, goes_first: bool) -> None:
 def _run(
     launcher: LocalLauncher, job: Job, layout: Layout, runs: list[dict[str, Any]], *, goes_first: bool
 ) -> dict[str, Any]:
-    """One more run among the others, and what it ran on."""
+    """Measure a layout once more; return the new list of runs and the environment, or nothing if the trial failed."""
     spec = TrialSpec(
         trial_id="cpu-sweep",
         model=job.model,
@@ -149,7 +150,7 @@ def _run(
 
 
 def _keep(document: Mapping[str, Any], kept: Path) -> None:
-    """Write a line per run, so that a difference between two versions can be read."""
+    """Write one line per run, so that differences between two versions of the file can be read."""
     kept.parent.mkdir(exist_ok=True)
     runs = ",\n".join(json.dumps(run) for run in document["runs"])
     kept.write_text(f'{{"environment": {json.dumps(document.get("environment", {}))}, "runs": [\n{runs}\n]}}\n')
@@ -164,7 +165,7 @@ class Judgement:
     median_error: float
     spearman: float
     behind: float
-    """By which share the first choice is slower than the fastest layout."""
+    """Share by which the layout that is predicted fastest is slower than the fastest measured one."""
 
     def __str__(self) -> str:
         return (
@@ -231,7 +232,7 @@ def _kept_runs(num_cores: int) -> dict[str, list[float]]:
 
 
 def _jobs(job: Job, profile: Path) -> Iterator[tuple[str, Job]]:
-    """The job on the catalog's cores, and on those of the profile."""
+    """Yield the job on the cores of the catalog and on those of the profile."""
     yield "catalog", job
     if profile.exists():
         cluster = profiled(job.cluster, loads(DeviceProfile, profile.read_text()))

@@ -2,9 +2,9 @@
 
 ``python -m research.fit_kernels`` prints, for each device and precision of tests/published/gemm_throughput.csv, the
 constants and the relative error on the shapes they were fitted to, on left-out shapes (five times a fifth of the widths
-``n``, whole) and by size of the product; then the rates of unaligned products, and the catalog's laws against sources
-that nothing was fitted to; then the same of each fused kernel of attention_throughput.csv, with panels of the papers'
-figures left out. Needs SciPy.
+``n``, whole) and by size of the product. Then it prints the rates of unaligned products, and the errors of the
+catalog's laws on sources that were not used in any fit. Last, it prints the same for each fused kernel of
+attention_throughput.csv, with panels of the papers' figures left out. It needs SciPy.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ CONVERSIONS = {
     ("h100-sxm", "fp8"): Conversion(start_s=6.3e-6, s_per_element=2.39e-12),
     ("h200", "fp8"): Conversion(start_s=7.7e-6, s_per_element=2.46e-12),
 }
-"""Conversions of aiconfigurator's benchmark, as ``python -m research.fit_kernels`` prints them; a training step rounds
-otherwise (costmodel/layer/quantization.py)."""
+"""Conversions in aiconfigurator's benchmark, as ``python -m research.fit_kernels`` prints them; a training step
+converts in another way (costmodel/layer/quantization.py)."""
 
 
 def product_error(products: Products, law: GemmLaw, conversion: Conversion | None = None) -> Floats:
@@ -158,8 +158,8 @@ RANGES = {
 }
 
 CONVERSION_RANGES = {"start_s": (1e-7, 5e-6, 3e-5), "s_per_element": (1e-13, 2e-12, 1e-11)}
-"""Ranges of what the benchmark does besides an fp8 product: the start of its kernels cannot be told from the latency of
-the product, which is taken as that of bf16."""
+"""Ranges for the benchmark's work outside an fp8 product. The start of its kernels cannot be separated from the latency
+of the product, which is assumed to be that of bf16."""
 
 
 def fit_gemm(products: Products, law: GemmLaw) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def left_out_product_error(products: Products, law: GemmLaw) -> Floats:
 
 
 def _product_error(products: Products, law: GemmLaw, constants: dict[str, Any]) -> Floats:
-    """Error of each product by such constants of the law and of the benchmark's conversions."""
+    """Return the error of each product with these constants of the law and of the benchmark's conversions."""
     besides = {name: value for name, value in constants.items() if name in CONVERSION_RANGES}
     of_law = {name: value for name, value in constants.items() if name not in CONVERSION_RANGES}
     return product_error(products, replace(law, **of_law), Conversion(**besides))
@@ -260,14 +260,14 @@ def products_report() -> Iterator[str]:
 
 
 BACKWARD_SHARE = 0.75
-"""Backward over forward product share where only both together were measured: FlashAttention 1 reaches 25 to 35 % of
-the peak backward and 30 to 50 % forward (arXiv 2307.08691, section 1)."""
+"""Ratio of the rate of backward products to that of forward products, for papers that only measured both together:
+FlashAttention 1 reaches 25 to 35 % of the peak backward and 30 to 50 % forward (arXiv 2307.08691, section 1)."""
 
 BACKWARD_SOFTMAX = 2.0
-"""Backward over forward cost of a score outside the products: the exponential again, and the gradient through it.
+"""Ratio of the backward to the forward cost of a score outside the products: the exponential is computed again, and the
+gradient passes through it.
 
-Fitted apart, the ratio was 1.9 for FlashAttention 3 on an H100 and 2.2 for FlashAttention 2 on an A100.
-"""
+In separate fits, the ratio was 1.9 for FlashAttention 3 on an H100 and 2.2 for FlashAttention 2 on an A100."""
 
 # least, first guess, most
 SHARE, SOFTMAX_FLOP, OVERHEAD_KEYS = (0.05, 0.6, 1.0), (1.0, 80.0, 1000.0), (5.0, 100.0, 600.0)

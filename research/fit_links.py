@@ -42,7 +42,8 @@ Texts = npt.NDArray[np.str_]
 TABLE = Path(__file__).parent.parent / "tests" / "published" / "nccl_bandwidth.csv"
 MIN_BYTES = 2**13
 OUTLIER = 0.1
-"""Relative miss at which the loss turns from square to linear: repeated runs of one benchmark differ by this much."""
+"""Relative error at which the loss changes from square to linear: repeated runs of one benchmark differ by this
+much."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,20 +51,20 @@ class Fit:
     """Which rows of the table fit which constants of a link."""
 
     link: str
-    """Its name in the catalog."""
+    """Name of the link in the catalog."""
     keep: Callable[[Record], bool]
-    """Says of a record whether it counts."""
+    """Function that returns True if a record is used in this fit."""
     constants: tuple[str, ...]
-    """Fields of ``Link`` to fit; the others stay as the catalog has them."""
+    """Fields of ``Link`` to fit; the others keep the catalog's values."""
     intra_node_link: str | None = None
-    """For a link between nodes, the one inside them."""
+    """For a link between nodes, the link inside the nodes."""
 
 
 INSIDE = ("efficiency", "latency_s", "start_s", "ramp_s")
 FITS = (
     Fit(
         link="nvlink2",
-        keep=lambda r: r["gpu"] == "v100" and r["gpus"] == "8",  # fewer do not have all links between them: no switch
+        keep=lambda r: r["gpu"] == "v100" and r["gpus"] == "8",  # fewer are not all linked (no switch)
         constants=("efficiency", "start_s", "ramp_s"),
     ),
     Fit(link="nvlink3", keep=lambda r: r["gpu"] == "a100", constants=INSIDE),
@@ -215,7 +216,7 @@ def report(fit: Fit) -> str:
 
 _RATES = (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 1e6)
 _COPY_RATES = (5, 7.5, 10, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200, 1e6)
-"""GB/s; the last is no cost at all."""
+"""Tried rates in GB/s; the last one means that copies cost nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,13 +259,13 @@ class DelegationFit:
     squared: float
     """Sum of squared errors."""
     shares_transfers: bool
-    """All ranks of a stage share the rate of transfers; else each delegate has it."""
+    """True if all ranks of a stage share the rate of transfers; else each delegate has it for itself."""
     shares_copies: bool
-    """All ranks of a stage share the rate of copies."""
+    """True if all ranks of a stage share the rate of copies."""
     transfer_gb_per_s: float
     copy_gb_per_s: float
     errors: tuple[float, ...]
-    """Predicted over measured, less 1, by model."""
+    """Predicted / measured - 1, by model."""
 
 
 def fits() -> Iterator[DelegationFit]:
@@ -292,7 +293,7 @@ def _fit(shares_transfers: bool, shares_copies: bool, rate: float, copy_rate: fl
 
 
 def _print_delegates() -> None:
-    """Print the four, the best first."""
+    """Print the four fits, the best first."""
     for fit in sorted(fits()):
         errors = ", ".join(f"{name} {error:+.1%}" for name, error in zip(HEALTHY, fit.errors, strict=True))
         print(  # noqa: T201  # a benchmark prints its result

@@ -1,14 +1,15 @@
-"""Fits what belongs to a software stack, a device or a cluster's network to whole training steps.
+"""Fits the constants of software stacks, devices and clusters' networks to whole training steps.
 
 ``python -m research.fit_stacks`` prints the constants for ``catalog/stacks.toml``, ``catalog/accelerators.toml`` and
 ``backtest/sources.toml``. Tables that share a stack or a device are fitted together: a stack's constants to all runs on
-it, a device's clock to all runs on it, and each cluster gets a factor of its own, near 1, so that what a cluster does
-is not taken for what the software does. ``fitted`` can leave sheets out; research/accuracy.py does, and prints how far
-their predictions are off.
+it, and a device's clock to all runs on it. Each cluster gets a factor of its own, near 1, so that effects of a cluster
+are not attributed to the software. ``fitted`` can leave sheets out; research/accuracy.py does this and prints the
+errors of their predictions.
 
-``--memory`` prints the constants of memory of aleph-alpha for ``catalog/stacks.toml`` instead, from runs of a layout
-sweep that ran out of memory, or did not. The likelihood of an outcome is logistic in log(predicted peak / memory); a
-refused layout weighs as much as eight let through, since the best layouts lie at the edge of memory.
+``--memory`` instead prints the constants of memory of aleph-alpha for ``catalog/stacks.toml``, from runs of a layout
+sweep that ran out of memory or did not. The likelihood of an outcome is logistic in log(predicted peak / memory). A
+layout that is refused wrongly weighs as much as eight that are let through wrongly, since the best layouts need nearly
+all memory.
 """
 
 from __future__ import annotations
@@ -54,16 +55,17 @@ class Fit:
     name: str
     tables: tuple[str, ...]
     stack_fields: tuple[str, ...] = ()
-    """Constants of each stack that the tables have, beside those that every stack has."""
+    """Constants to fit for each stack of the tables, beside those that are fitted for every stack."""
     network_fields: tuple[str, ...] = ()
-    """Constants of each source's network."""
+    """Constants to fit for the network of each source."""
     fits_clusters: bool = False
-    """Each source and device has a factor of its own; else the only cluster's is in the stack."""
+    """True if each source and device gets a factor of its own; else there is only one cluster, whose factor is part of
+    the stack's constants."""
     known_devices: tuple[str, ...] = ()
-    """Devices whose clock others of these fits tell."""
+    """Devices whose clock other fits determine."""
     cluster_factor: float = 1.0
-    """Step times on the tables' clusters over those of a typical one, where only one kind of cluster was seen with this
-    software and others with software like it; the stack is fitted to a typical one."""
+    """Ratio of step times on the tables' clusters to those on a typical one. It is set if this software was only
+    measured on one kind of cluster and similar software on others; the stack is then fitted for a typical cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +89,7 @@ STACK_PRIORS = {
     "overlaps_tensor_forward": Prior(start=0.05, deviation=1.0, most=1.0),
     "overlaps_tensor_backward": Prior(start=0.5, deviation=1.0, most=1.0),
 }
-"""Every stack has the first five."""
+"""Priors of the stacks' constants; every stack has the first five."""
 
 _OF_EVERY_STACK = tuple(STACK_PRIORS)[:5]
 
@@ -97,7 +99,7 @@ NETWORK_PRIORS = {
 }
 
 CLUSTER_DEVIATION = 0.05
-"""Deviation of the factor between clusters of one device, stack and size."""
+"""Standard deviation of the factor between clusters with the same device, stack and size."""
 
 FITS = (
     Fit(
@@ -176,7 +178,7 @@ def _clusters(sheets: Sequence[Sheet]) -> Iterator[Constant]:
 
 
 def _clocks(accelerator: Accelerator, deviation: float) -> Iterator[Constant]:
-    """What the device sustains of a short benchmark's clock, in 16 bits and, where it multiplies them, in 8."""
+    """Yield the share of a short benchmark's clock that the device sustains, in 16 bits and in fp8 if it has it."""
     shares = {"sustained_share": accelerator.sustained_share}
     if accelerator.fp8_flop_per_s:
         shares["fp8_sustained_share"] = accelerator.sustained_share_in(Precision.FP8)

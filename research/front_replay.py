@@ -1,9 +1,9 @@
-"""How soon searches find the front of published sheets: ours beside NSGA-II, TPE and chance.
+"""How soon searches find the Pareto front of published sheets: our sampler, NSGA-II, TPE and random search.
 
-``python -m research.front_replay [--seeds N]`` replays sheets of more than 10 layouts, 8 of them measured, whose front
-has two or more. It prints the part of the front's hypervolume that is reached after ten trials, and the trials until 95
-% of it (40 where that takes longer). Step times are those of the tables; power and complexity are modelled, since no
-table tells them. The reference lies a tenth of the front's range below its worst.
+``python -m research.front_replay [--seeds N]`` replays sheets of more than 10 layouts, of which at least 8 were
+measured, and whose front has two or more. It prints the part of the front's hypervolume that is reached after ten
+trials, and the number of trials until 95 % of it (40 if more are needed). Step times are those of the tables. Power and
+complexity are modelled, since no table has them. The reference point lies a tenth of the front's range below its worst.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class FrontReplay:
     replay: Replay
     metrics: tuple[Metric, ...]
     values: Floats
-    """Log values, shape (layouts, metrics); NaN where a layout ran out of memory."""
+    """Logarithms of the values, shape (layouts, metrics); NaN where a layout ran out of memory."""
     whole: Frontier
-    """The front of all layouts, above a reference a tenth of its range below its worst."""
+    """The Pareto front of all layouts; its reference point lies a tenth of its range below its worst."""
 
     @classmethod
     def of(cls, replay: Replay, metrics: Sequence[Metric]) -> Self:
@@ -90,7 +90,7 @@ class FrontReplay:
 
 
 FrontProposer = Callable[[FrontReplay, int], Iterator[int]]
-"""Yields layouts in the order in which it would try them; the same seed gives the same order."""
+"""Function that yields layouts in the order in which it would try them; the same seed gives the same order."""
 
 
 def ours(front: FrontReplay, seed: int) -> Iterator[int]:
@@ -103,7 +103,7 @@ def ours(front: FrontReplay, seed: int) -> Iterator[int]:
         ran_out = replay.ran_out(proposal.row)
         ended = create_trial(
             state=TrialState.FAIL if ran_out else TrialState.COMPLETE,
-            values=None if ran_out else [1.0] * len(front.metrics),  # count for nothing beside the step time
+            values=None if ran_out else [1.0] * len(front.metrics),  # negligible beside the step time
             params=params_of(replay.layouts.row(proposal.row)),
             distributions=sampler.distributions,
             user_attrs={OUT_OF_MEMORY: True} if ran_out else {STEP_TIME_S: float(replay.step_time_s[proposal.row])},
@@ -112,10 +112,10 @@ def ours(front: FrontReplay, seed: int) -> Iterator[int]:
 
 
 def _by_optuna(sampler: Callable[[int], BaseSampler]) -> FrontProposer:
-    """A sampler of Optuna, its proposals moved to layouts of the sheet.
+    """Return a proposer that uses an Optuna sampler and moves its proposals to layouts of the sheet.
 
-    A layout that ran out of memory is told as worse than all others in everything: neither sampler would learn from a
-    trial without values.
+    A layout that ran out of memory is reported to the sampler as worse than all others in every metric, because the
+    samplers learn nothing from a trial without values.
     """
 
     def proposals(front: FrontReplay, seed: int) -> Iterator[int]:
@@ -146,7 +146,8 @@ FRONT_PROPOSERS: Mapping[str, FrontProposer] = MappingProxyType(
         "random": _by_chance,
     }
 )
-"""By their names in reports: as they come, and so that they choose by what they learnt within the first ten trials."""
+"""Proposers by their names in reports: with their defaults, and set up to choose from what they learned within ten
+trials."""
 
 
 def main() -> None:
@@ -174,7 +175,7 @@ def _tables() -> list[str]:
 
 
 def _searched(sheet: Sheet, num_seeds: int) -> Found | None:
-    """Part of the hypervolume after each trial, of shape (seeds, trials) for every search."""
+    """Return the part of the hypervolume after each trial, of shape (seeds, trials), for every search."""
     silence_optuna()
     replay = Replay.of(sheet)
     if np.isfinite(replay.step_time_s).sum() < MIN_MEASURED or len(replay) <= NUM_TRIALS:
@@ -192,12 +193,12 @@ def _searched(sheet: Sheet, num_seeds: int) -> Found | None:
 
 
 def _line(shares: Sequence[Floats]) -> str:
-    """Mean share after ten trials, and mean trials until enough of it, of every search."""
+    """Return a line with the mean share after ten trials and the mean trials until enough, for every search."""
     return " ".join(f"{100 * one[:, NUM_TRIALS - 1].mean():7.1f} % {_trials(one):6.1f}" for one in shares)
 
 
 def _trials(shares: Floats) -> float:
-    """Mean number of trials up to and with the first that is enough."""
+    """Return the mean number of trials up to and including the first one that reaches enough."""
     is_enough = shares >= ENOUGH
     first = np.where(is_enough.any(axis=1), is_enough.argmax(axis=1) + 1, shares.shape[1])
     return float(first.mean())

@@ -1,8 +1,8 @@
-"""False alarms and power of the test behind performance regression gates and retunes, by simulation over noises.
+"""False alarms and power of the sequential test for performance gates and retunings, in simulations of noise.
 
-``python -m research.gate_power`` draws pairs of layouts that are equal, and pairs of which the second is slower by just
-the loss that must be found, looks after every run as the product does, and prints how each ended. A pair is judged by
-the product's own code. It takes minutes.
+``python -m research.gate_power`` draws pairs of equal layouts, and pairs whose second layout is slower by just the loss
+that must be detected. It judges each pair after every run with the product's own code, and prints how the pairs ended.
+It takes minutes.
 """
 
 from __future__ import annotations
@@ -32,15 +32,18 @@ class Scenario:
     """What is compared."""
 
     noise: float
-    """Relative standard deviation from run to run."""
+    """Relative standard deviation between runs."""
     tail: Tail = "normal"
-    """How runs scatter. Heavy: Student's t of 3 degrees of freedom. One-sided: exponential, towards slow. Disturbed: so
-    many runs are 10 to 30 % slower. Correlated: each run shares half of its deviation with the run before. By turns:
-    the machine loses a fifth of its speed while both run."""
+    """Distribution of the runs. Heavy: Student's t with 3 degrees of freedom. One-sided: exponential, towards slow.
+    Disturbed:
+    a share of the runs is 10 to 30 % slower. Correlated: each run shares half of its deviation with the run before. By
+    turns:
+    the machine loses a fifth of its speed while both layouts run."""
     baseline: tuple[int, ...] = (10,)
-    """Runs of the reference in each of its sittings; empty: one sitting of as many as the product asks for."""
+    """Number of runs of the reference in each of its sessions; empty: one session with as many runs as the product asks
+    for."""
     between: float = 0.003
-    """Relative standard deviation from sitting to sitting."""
+    """Relative standard deviation between sessions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +51,13 @@ class Tally:
     """How pairs ended."""
 
     slower: int
-    """How many were called slower."""
+    """Number of pairs that were judged slower."""
     not_slower: int
-    """How many were not."""
+    """Number of pairs that were judged not slower."""
     undecided: int
-    """How many stayed open."""
+    """Number of pairs that stayed undecided."""
     runs: tuple[int, ...]
-    """Runs of the candidate that each took."""
+    """Number of runs of the candidate in each pair."""
 
     @classmethod
     def of(cls, ends: Iterable[tuple[Decision, int]]) -> Tally:
@@ -150,7 +153,7 @@ def simulated(scenario: Scenario, loss: float, num_pairs: int) -> Tally:
 
 
 def _ended(scenario: Scenario, loss: float, rng: np.random.Generator) -> tuple[Decision, int]:
-    """What is decided of one pair, and after how many runs."""
+    """Return the decision on one pair, and the number of runs that it took."""
     groups = [_group(_sitting(scenario, num_runs, rng)) for num_runs in scenario.baseline] or [_first(scenario, rng)]
     candidate = _sitting(scenario, _TEST.max_runs, rng) + math.log1p(-loss)
     same_sitting = scenario.tail == "drift by turns"
@@ -162,7 +165,7 @@ def _ended(scenario: Scenario, loss: float, rng: np.random.Generator) -> tuple[D
 
 
 def _first(scenario: Scenario, rng: np.random.Generator) -> RunGroup:
-    """The first sitting of a baseline, until the product asks for no more runs."""
+    """Return the first session of a baseline, which continues until the product asks for no more runs."""
     logs, num_runs = _sitting(scenario, _TEST.max_runs, rng), _TEST.min_runs
     while next_baseline_runs(_group(logs[:num_runs]), _TEST):
         num_runs += 1
@@ -170,7 +173,7 @@ def _first(scenario: Scenario, rng: np.random.Generator) -> RunGroup:
 
 
 def _sitting(scenario: Scenario, num_runs: int, rng: np.random.Generator) -> Floats:
-    """Logarithms of the rates of one layout in one sitting."""
+    """Return the logarithms of the rates of one layout in one session."""
     return scenario.between * rng.standard_normal() + _scattered(scenario, num_runs, rng)
 
 
@@ -200,7 +203,7 @@ def _disturbances(share: float, num_runs: int, rng: np.random.Generator) -> Floa
 
 
 def _correlated(normal: Floats, share: float = 0.5) -> Floats:
-    """An autoregressive process of order one with the same variance."""
+    """Return an autoregressive process of order one with the same variance as its input."""
     logs = normal.copy()
     for index in range(1, len(logs)):
         logs[index] = share * logs[index - 1] + math.sqrt(1 - share**2) * normal[index]

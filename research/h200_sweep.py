@@ -8,7 +8,7 @@ recomputation, attention kernel, precision and compilation, and writes into the 
 * ``profile.json``: the profile, whose points calibrate the laws of ``catalog/kernels.toml``;
 
 and prints predicted beside measured, by the catalog's constants and by the profile's, and the best MFU of each sweep.
-``--device cpu`` is the same on one core in miniature: it differs in sizes only.
+``--device cpu`` does the same on one core, with smaller sizes.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         job = Job(model=model, cluster=profiled(cluster, profile), workload=workload)
         trials = _swept(SweepRequest(job=job, space=plan.space, budget=plan.budget, trial=plan.settings))
         rows += [_row(job, trial) for trial in trials if _is_told(trial)]
-        _write(given.output / "own_h200.csv", rows)  # after each sweep: a call that is cut short leaves what there is
+        _write(given.output / "own_h200.csv", rows)  # after each sweep, so that an interrupted call leaves results
         _print(job, replace(job, cluster=cluster), trials)
 
 
@@ -149,7 +149,7 @@ def _one_gpu() -> Cluster:
 
 
 def _swept(request: SweepRequest) -> list[Trial]:
-    """Every trial of one sweep, as the service runs it."""
+    """Run one sweep as the service does, and return all its trials."""
     with tempfile.TemporaryDirectory(prefix="autotuner-sweep-") as folder:
         settings = Settings(num_workers=0, log_level="warning", work_dir=Path(folder))
         application = build(settings, store=memory_store())
@@ -171,12 +171,12 @@ def _run(application: App, request: SweepRequest) -> list[Trial]:
 
 
 def _is_told(trial: Trial) -> bool:
-    """Measured, or out of memory: other ends say nothing about the layout."""
+    """Return True if the trial was measured or ran out of memory, since other outcomes say nothing about the layout."""
     return trial.measurement is not None or (trial.failure is not None and trial.failure.kind == "oom")
 
 
 def _row(job: Job, trial: Trial) -> dict[str, Any]:
-    """One line of the published format, and behind it what only our own runs know."""
+    """Return a row in the columns of the published tables, followed by columns that only our own runs have."""
     model, layout, found = job.model, trial.layout, trial.measurement
     environment = found.environment if found else {}
     return {
@@ -226,7 +226,7 @@ def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _print(job: Job, by_catalog: Job, trials: Sequence[Trial]) -> None:
-    """Best first: measured, predicted by the profile, predicted by the catalog."""
+    """Print each trial, the best first: measured, predicted with the profile, predicted with the catalog."""
     _say(f"\n{job.model.name}, {job.workload.global_batch_size} sequences of {job.workload.seq_len}")
     ranked = sorted(_measured(trials), key=lambda pair: pair[1].step_time_s)
     _say(f"{'layout':60} {'MFU':>7} {'step':>9} {'by profile':>11} {'by catalog':>11} {'memory':>9}")

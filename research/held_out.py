@@ -1,9 +1,10 @@
-"""Sheets of measured runs with the constants that a fit gives without them, and how far their predictions are off.
+"""Fits the constants without some sheets of measured runs, and reports the errors of the predictions for these sheets.
 
-``python -m research.held_out`` fits each table's constants without a model, and without a source, predicts what was
-left out, and prints for every group of hardware, number format, software and model the median error, the share of
-measured runs refused for memory, and how many lie in their 80 % interval. ``--fitted`` leaves nothing out,
-``--catalog`` uses the constants of the catalog, ``--rows`` prints every run; a name of ``FITS`` keeps to its tables.
+``python -m research.held_out`` fits each table's constants without a model, and without a source, and predicts the runs
+that were left out. For every group of hardware, number format, software and model it prints the median error, the share
+of measured runs that are refused for memory, and how many runs lie in their 80 % interval. ``--fitted`` leaves nothing
+out, ``--catalog`` uses the constants of the catalog, and ``--rows`` prints every run. A name of ``FITS`` restricts the
+command to the tables of this fit.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from research.constants import Values, cluster_deviation_left, cluster_factor, f
 from research.fit_stacks import FITS, Fit, cluster_of, constants_of, fitted, on_typical_cluster, sheets_of, source_name
 
 LeftOut = Literal["sheet", "model", "source"]
-"""What is left out together: of a source all sheets, so that neither its cluster nor its habits are known."""
+"""Unit in which sheets are left out; for a source, all its sheets, so that neither its cluster nor its habits are
+known."""
 
 _KEY: dict[LeftOut, Callable[[Sheet], tuple[str, ...]]] = {
     "sheet": lambda sheet: (sheet.name,),
@@ -81,7 +83,7 @@ def _without(one: Fit, fold: Sequence[Sheet]) -> list[Sheet]:
 
 
 def _refitted(one: Fit, fold: Sequence[Sheet], kept: Sequence[Sheet], everything: Values) -> Values:
-    """The constants that the left-out sheets have, fitted anew without these; all others stay as they are."""
+    """Return the constants for the left-out sheets, fitted without these sheets; other constants stay as they are."""
     constants = [c for c in constants_of(one, [*kept, *fold]) if any(c.concerns(sheet) for sheet in fold)]
     fixed = {constant: value for constant, value in everything.items() if constant not in constants}
     touched = [sheet for sheet in kept if any(c.concerns(sheet) for c in constants)]
@@ -92,7 +94,7 @@ def _refitted(one: Fit, fold: Sequence[Sheet], kept: Sequence[Sheet], everything
 
 
 def _corrected(sheet: Sheet, fixed: Values) -> Sheet:
-    """The sheet with constants that stay as they are, its times freed of what its cluster is known to do."""
+    """Return the sheet with its fixed constants, and with step times divided by the known factor of its cluster."""
     seconds = sheet.step_time_s / cluster_factor(sheet, fixed)
     return replace(with_values(sheet, fixed), step_time_s=seconds)
 

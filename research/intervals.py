@@ -1,16 +1,16 @@
-"""Counts which predictions were compared with measured runs, and fits how far they may be off: catalog/compared.toml.
+"""Counts the measured runs behind predictions, and fits how wrong predictions may be: catalog/compared.toml.
 
-The runs are those that ``research.fit_stacks`` fits to and ``research.accuracy`` leaves out in turn, and those on cores
-that ``research.cpu_sweep`` keeps, whose constants come from a profile. ``scatter`` and ``cluster_deviation`` take
-sheets whose constants were fitted without them. The first wants jobs whose cluster is known from other sheets
-(``Job.calibration``), the second those of sources that were left out whole. Both choose the deviation with which 80 %
-of the runs lie in their intervals, so that tails that are heavier than a normal distribution's (faults of the network)
-widen them no further than they must.
+The runs are those that ``research.fit_stacks`` fits and ``research.accuracy`` leaves out in turn, and those on CPU
+cores that ``research.cpu_sweep`` stores, whose constants come from a profile. ``scatter`` and ``cluster_deviation`` use
+sheets whose constants were fitted without them. ``scatter`` needs jobs whose cluster is known from other sheets
+(``Job.calibration``); ``cluster_deviation`` needs jobs of sources that were left out as a whole. Both choose the
+deviation with which 80 % of the runs lie in their intervals, so that heavy tails (faults of the network) do not widen
+the intervals more than necessary.
 
-``python -m research.intervals`` writes counts and scatter into ``autotuner/catalog/compared.toml``, prints how many
+``python -m research.intervals`` writes counts and scatter to ``autotuner/catalog/compared.toml``, and prints how many
 runs of each group lie in their intervals, and the deviation of the cluster factor for ``costmodel/uncertainty.py``.
-``--quick`` takes the constants of the catalog, which saw all runs and scatter less, leaves nothing out and writes
-nothing. ``--counts`` only counts the runs anew.
+``--quick`` uses the constants of the catalog, which were fitted to all runs and scatter less; it leaves nothing out and
+writes nothing. ``--counts`` only counts the runs again.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def as_toml(entries: Iterable[Compared], pooled: Mapping[str, Mapping[str, float
 
 
 def _write_compared(scatter: Mapping[Key, Mapping[str, float]], pooled: Mapping[str, Mapping[str, float]]) -> None:
-    """Write the table, with how far the runs of stacks, accelerators and kinds of models scatter."""
+    """Write the table with the scatter of the runs of each stack, accelerator and kind of model."""
     sheets = [(table, sheet) for one in FITS for table in one.tables for sheet in sheets_of(table)]
     entries = [
         replace(entry, scatter=dict(scatter.get((entry.stack, entry.device, entry.model), {})))
@@ -125,7 +125,7 @@ def _inline(scatter: Mapping[str, float]) -> str:
 
 
 def _write_counts() -> None:
-    """Write the table with the runs counted anew."""
+    """Write the table with new counts of the runs."""
     _write_compared(
         {key: entry.scatter for key, entry in comparisons().items()},
         {kind: pooled_scatter(kind) for kind in (DENSE, EXPERTS)},
@@ -133,12 +133,13 @@ def _write_counts() -> None:
 
 
 ASKED = 0.8
-"""Share of the runs that shall lie in their intervals."""
+"""Share of the runs that must lie in their intervals."""
 
 PROCESSES = 2
 
 POOLED_RUNS = 12.0
-"""Runs that the scatter of all stacks counts as beside a stack's own: about what tells a quantile to a third."""
+"""Number of runs as which the scatter of all stacks counts beside a stack's own runs: about enough to know a quantile
+to a third."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,19 +148,19 @@ class Miss:
 
     owner: Key
     sheet: str
-    """Name of its sheet."""
+    """Name of the run's sheet."""
     cluster: str
-    """Source and accelerator."""
+    """Source and accelerator of the run."""
     bits: str
-    """Width of its numbers."""
+    """Width of the run's number format in bits."""
     error: float
     """log(measured / predicted)."""
     parts: float
-    """Variance of that by the parts of its step."""
+    """Variance of the error that the uncertainty of the step's parts explains."""
     residual: float
-    """Variance by what no part explains."""
+    """Variance of the error that no part explains."""
     common: float
-    """Variance by the cluster's factor."""
+    """Variance of the error that the cluster's factor explains."""
 
 
 def misses(sheets: Iterable[Sheet]) -> Iterator[Miss]:
@@ -227,19 +228,19 @@ def _by_kind(found: Iterable[Miss]) -> Mapping[tuple[str, str], Mapping[Key, lis
 
 
 def _deviation(own: Sequence[Miss], others: Sequence[Sequence[Miss]]) -> float:
-    """Deviation of the residual: from what parts and cluster leave of the errors."""
+    """Return the deviation of the residual: the part of the errors that neither parts nor cluster explain."""
     excess = [[_excess(miss, miss.parts + miss.common) for miss in some] for some in (own, *others) if some]
     weights = [POOLED_RUNS / (len(others) * len(some)) for some in others]
     return _root(excess, [1.0, *weights] if own else weights)
 
 
 def _excess(miss: Miss, variance: float) -> float:
-    """What the error's square has beyond a variance, where the error lies at the end of an 80 % interval."""
+    """Return how much the squared error exceeds a variance if the error is taken as the end of an 80 % interval."""
     return (miss.error / Z80) ** 2 - variance
 
 
 def _root(excess: Sequence[Sequence[float]], weights: Sequence[float]) -> float:
-    """The deviation that covers ``ASKED`` of the runs, each set of them with a weight per run."""
+    """Return the deviation that covers the share ``ASKED`` of the runs; each set of runs has its weight per run."""
     values: Floats = np.concatenate([np.asarray(some) for some in excess])
     share = np.concatenate([np.full(len(some), weight) for some, weight in zip(excess, weights, strict=True)])
     order = np.argsort(values)
@@ -292,7 +293,7 @@ def on_known_clusters(found: Sequence[Miss]) -> Iterator[Miss]:
 
 
 def _told(some: Sequence[Miss]) -> Floats:
-    """What runs say of their cluster's factor: how surely, and that times what they say."""
+    """Return the precision with which runs determine their cluster's factor, and their weighted sum of errors."""
     weights = np.array([1 / (miss.parts + miss.residual) for miss in some])
     return np.array([weights.sum(), weights @ np.array([miss.error for miss in some])])
 

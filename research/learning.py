@@ -1,10 +1,11 @@
-"""What a team's own trials teach: replays published tables as histories of teams, leaving out one sheet at a time.
+"""Tests what a team's own trials improve: replays published tables as histories, leaving out one sheet at a time.
 
-``python -m research.learning`` takes each source for a team. Every sheet of it is predicted by constants that saw
-nothing of the source, once as it is and once after the source's other sheets, of whatever model and size, were stored
-as past trials; and it is searched in replay. It prints how far step times are off, how many lie in their intervals, how
-wide these are, and how many trials a search takes to within 2 % of the best, without and with the history, and what of
-the difference a bootstrap over sheets takes for noise. ``--quick`` takes the constants of the catalog, which saw all.
+``python -m research.learning`` treats each source as a team. Every sheet of the source is predicted with constants that
+were fitted without the source: once alone, and once after the source's other sheets, of any model and size, were stored
+as past trials. A search of the sheet is replayed in both cases. The command prints the errors of step times, how many
+runs lie in their intervals, how wide these are, and how many trials a search takes to come within 2 % of the best,
+without and with the history; and which part of the difference is noise by a bootstrap over sheets. ``--quick`` uses the
+constants of the catalog, which were fitted to all sheets.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from research.fit_stacks import source_name
 from research.small_for_large import tables
 
 NUM_SHOWN = (4, 16, 48)
-"""Trials of a history that are shown where it is cut short."""
+"""Numbers of trials of a shortened history that are shown."""
 
 PROCESSES = 2
 
@@ -47,7 +48,7 @@ class Told:
     errors: Floats
     """log(predicted / measured)."""
     deviations: Floats
-    """Of the belief behind their intervals."""
+    """Standard deviations behind the intervals."""
 
     @classmethod
     def of(cls, sheet: Sheet, job: Job) -> Told:
@@ -85,9 +86,9 @@ class Left:
 
     source: str
     told: Mapping[str, Told]
-    """By what was known: ``nothing``, ``one factor`` of its platform, so many trials, or ``all``."""
+    """Predictions by what was known: ``nothing``, ``one factor`` for its platform, a number of trials, or ``all``."""
     num_trials: Mapping[str, int]
-    """Of a search, by what it knew; empty where too few layouts were measured to be searched."""
+    """Number of trials of a search, by what it knew; empty if too few layouts were measured for a search."""
 
 
 # ---------------------------------------------------------------- a source as a team
@@ -137,7 +138,7 @@ def _drawn(history: Sequence[PastTrial], count: int) -> list[PastTrial]:
 
 
 def _by_one_factor(job: Job, history: Iterable[PastTrial]) -> Job:
-    """The job with one factor for all of a step: the plainer way that this is held against."""
+    """Return the job with a single factor for all parts of a step: a simpler method, for comparison."""
     runs: dict[Job, list[PastTrial]] = defaultdict(list)
     for trial in history:
         if trial.step_time_s is not None and Platform.of(trial.job) == Platform.of(job):
@@ -151,7 +152,7 @@ def _measured(job: Job, trials: Sequence[PastTrial]) -> MeasuredRuns:
 
 
 def _searched(sheet: Sheet, job: Job, learnt: Learnt) -> dict[str, int]:
-    """Trials to within 2 % of the best, by what the search knew."""
+    """Return the number of trials to within 2 % of the best, by what the search knew."""
     without, calibrated_alone = Replay.of(sheet), Replay.of(replace(sheet, job=job))
     informed = replace(calibrated_alone, past=learnt.relevant(job))
     found = {"nothing": without, "calibrated": calibrated_alone, "all": informed}
@@ -170,13 +171,13 @@ class Figures:
 
     num_runs: int
     median: float
-    """Of |predicted / measured - 1|."""
+    """Median of |predicted / measured - 1|."""
     p90: float
     """The value that 90 % of these do not exceed."""
     covered_80: float
     """Share of the runs in their 80 % intervals."""
     covered_95: float
-    """The same for 95 %."""
+    """Share of the runs in their 95 % intervals."""
     half_width: float
     """Median half-width of the 80 % intervals."""
 
@@ -249,7 +250,7 @@ def _source_table(by_source: Mapping[str, Sequence[Left]]) -> Iterator[str]:
 
 
 def _length_table(by_source: Mapping[str, Sequence[Left]]) -> Iterator[str]:
-    """Means over the sources, each of which weighs as much."""
+    """Yield a table of means over the sources, all with the same weight."""
     yield "| known | median error | 9 of 10 within | in 80 % interval | in 95 % | ± of 80 % |"
     yield "| --- " * 6 + "|"
     for known in ("nothing", "one factor", *map(str, NUM_SHOWN), "all"):

@@ -1,10 +1,11 @@
-"""Whether Megatron-LM's own parser takes what is exported for it, and means the same.
+"""Tests that Megatron-LM's own parser accepts the exported arguments and understands the same layout.
 
-``python -m research.megatron_parser CHECKOUT`` writes arguments for layouts of several jobs, and has a process that
-finds a checkout of Megatron-LM (core_v0.16.1 or core_v0.19.0) first on its path parse and validate each and build the
-model's configuration of it. It prints how many are taken, in how many the namespace that Megatron prints is read back
-as the same layout, and what it says of published launch scripts. That process needs ``six``, ``regex`` and ``triton``.
-What only a GPU would tell is answered for it: a Hopper, with Transformer Engine 2.8; rotary embeddings are not fused.
+``python -m research.megatron_parser CHECKOUT`` writes arguments for layouts of several jobs. A process that finds a
+checkout of Megatron-LM (core_v0.16.1 or core_v0.19.0) first on its path parses and validates them and builds the
+model's configuration. The command prints how many exports are accepted, for how many the namespace that Megatron prints
+is read back as the same layout, and its verdict on published launch scripts. The process needs ``six``, ``regex`` and
+``triton``. Facts that only a GPU could tell are simulated: a Hopper GPU with Transformer Engine 2.8; rotary embeddings
+are not fused.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _SCRIPTS = (
 )
 
 _SCHEDULE = ("--mock-data", "--tokenizer-type", "NullTokenizer", "--lr", "1e-4", "--train-iters", "10")
-"""What an export leaves to its user."""
+"""Arguments that an export leaves to its user."""
 
 _PARSER = """
 import contextlib, io, json, os, sys, typing
@@ -89,7 +90,7 @@ sys.stdout.write("\\n" + json.dumps(answers))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Case:
-    """Arguments to be parsed, with the ranks that they are for."""
+    """Arguments to parse, with the number of ranks that they are for."""
 
     arguments: Sequence[str]
     environment: Mapping[str, str]
@@ -111,7 +112,7 @@ def main() -> None:
 
 # ---------------------------------------------------------------- cases
 def _launches(model: str, cluster: str, seq_len: int) -> Iterator[tuple[Job, Layout]]:
-    """Layouts spread over the whole space of what Megatron can be told."""
+    """Yield layouts spread over the whole space that Megatron supports."""
     job = Job(
         model=load_model(model),
         cluster=load_cluster(cluster),
@@ -127,7 +128,7 @@ def _launches(model: str, cluster: str, seq_len: int) -> Iterator[tuple[Job, Lay
 
 
 def _spaces(job: Job) -> Iterator[SearchSpace]:
-    """Two: degrees, pipelines and sharding; then choices of numbers, kernels and memory."""
+    """Yield two spaces: one of degrees, pipelines and sharding, one of number formats, kernels and memory options."""
     flash = (AttentionKernel.FLASH,)
     yield SearchSpace(
         attention_kernel=flash,
@@ -163,7 +164,7 @@ def _exported(job: Job, layout: Layout) -> _Case:
 
 
 def _published(path: Path) -> _Case:
-    """A script's own arguments, on as many ranks as it is read to need."""
+    """Return a published script's arguments, for as many ranks as it is read to need."""
     text = path.read_text()
     found, command = read(text, "megatron-lm"), launched(text)
     words = [w for name, values in command.arguments.values.items() for w in (f"--{name.replace('_', '-')}", *values)]
@@ -172,7 +173,7 @@ def _published(path: Path) -> _Case:
 
 
 def _unfused(arguments: Iterable[str]) -> tuple[str, ...]:
-    """Rotary embeddings are fused by Transformer Engine, which is not there."""
+    """Return the arguments without fused rotary embeddings, which need Transformer Engine."""
     return ("--no-rope-fusion",) if "rope" in arguments else ()
 
 
@@ -209,7 +210,7 @@ def _say_layouts(launches: Sequence[tuple[Job, Layout]], answers: Sequence[Mappi
 
 
 def _difference(job: Job, layout: Layout, printed: str) -> str:
-    """How the namespace that Megatron prints is read otherwise; empty: it is not."""
+    """Return how the namespace that Megatron prints differs from the layout; empty if it is the same."""
     found = read(printed, "megatron-lm")
     if found.num_ranks != layout.world_size:
         return f"{found.num_ranks} ranks"
@@ -225,7 +226,10 @@ def _sizes(job: Job, layout: Layout) -> tuple[int, ...]:
 
 
 def _comparable(job: Job, layout: Layout) -> Layout:
-    """The layout but for its ends, which are compared as stages, and sums that the stack makes wide by itself."""
+    """Return the layout in a form that can be compared.
+
+    The shorter first and last stages are compared as stages, and fp32 sums include those that the stack does by itself.
+    """
     several = layout.data_parallel_degree * layout.context_parallel_degree > 1
     wide = several and (layout.fp32_gradient_reduce or job.stack.sums_gradients_in_fp32)
     return replace(layout, first_stage_less_layers=0, last_stage_less_layers=0, fp32_gradient_reduce=wide)

@@ -1,8 +1,8 @@
-"""The noise floor (A/A): the same trial on fresh ranks, several times, and how far its medians lie apart.
+"""The noise floor (A/A): repeats the same trial on fresh ranks and shows how much its medians differ.
 
 ``python -m research.noise`` runs a small Llama on two cores, in three layouts. A difference between two layouts that is
-smaller than what equal trials differ by says nothing. It takes minutes, and its answer holds for the machine and the
-hour.
+smaller than the difference of equal trials means nothing. It takes minutes, and its result only holds for this machine
+at this time.
 """
 
 from __future__ import annotations
@@ -77,7 +77,10 @@ def main() -> None:
 
 
 def _spec(layout: Layout, settings: TrialSettings) -> TrialSpec:
-    """The demonstration's model and workload; the peak is given, so that no trial spends time on it."""
+    """Return a trial of the demonstration's model and workload.
+
+    The peak is given, so that no trial has to measure it.
+    """
     return TrialSpec(
         trial_id="noise",
         model=load_model("llama-demo"),
@@ -99,7 +102,7 @@ def _measured(launcher: LocalLauncher, spec: TrialSpec) -> Measurement:
 
 
 def _spread(measured: list[Measurement]) -> str:
-    """Range and standard deviation of the medians, and how often an interval held the median of medians."""
+    """Return the medians' range and standard deviation, and how often an interval held the median of medians."""
     medians_s = [m.step_time_s for m in measured]
     middle_s = statistics.median(medians_s)
     held = sum(abs(m.step_time_s - middle_s) <= (m.step_time_interval_s or 0.0) for m in measured)

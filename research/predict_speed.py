@@ -1,11 +1,11 @@
-"""Layouts per second on one core, memory beyond the result, and how many times faster than a public predictor.
+"""The speed of predictions: layouts per second on one core, extra memory, and the ratio to a public predictor.
 
-``python -m research.predict_speed`` asks about a dense 70B model on 1,024 H100s; ``make research`` installs the peer
-first. Rates are per second of processor time, of all threads together, and the best of five runs.
+``python -m research.predict_speed`` predicts a dense 70B model on 1,024 H100s; ``make research`` installs the other
+predictor first. Rates are per second of processor time, of all threads together, and the best of five runs.
 
-The peer, llm-analysis 0.2.2, answers one layout per call: a step time, which is FLOP at one assumed efficiency, and
-memory. Its step has no bubble or schedule, no communication (that of tensor groups only in the latency of a forward
-pass, reported apart), no optimizer, and no product whose speed depends on its shape.
+The other predictor, llm-analysis 0.2.2, answers one layout per call: a step time, which is FLOP at one assumed
+efficiency, and memory. Its step has no bubble or schedule, no communication (that of tensor groups only in the latency
+of a forward pass, reported separately), no optimizer, and no product whose speed depends on its shape.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ WIDE = SearchSpace(
     attention_kernel=tuple(AttentionKernel),
     precision=(Precision.BF16, Precision.FP8),
 )
-"""Every schedule, kernel, shard level, precision and context degree."""
+"""Search space with every schedule, kernel, shard level, precision and context degree."""
 
 
 def main() -> None:
@@ -79,7 +79,7 @@ def _report_rate(layouts: LayoutColumns, job: Job) -> float:
 
 
 def _report_slow_link(layouts: LayoutColumns, job: Job) -> None:
-    """How much longer a table takes where a link is late, which pipelines feel hop by hop."""
+    """Print how much longer predictions take with a slow link, whose effect on pipelines is computed hop by hop."""
     some = layouts.take(np.linspace(0, len(layouts) - 1, NUM_UNDER_LINKS).astype(int))
     links = (LinkHealth(ends=(2, 3), delay_s=0.06),)
     late = replace(job, cluster=replace(job.cluster, link_health=links))
@@ -110,7 +110,7 @@ def _report_space(name: str, job: Job, space: SearchSpace) -> None:
 
 
 def _best_s(run: Callable[[], object]) -> tuple[float, float]:
-    """Least processor seconds and least wall seconds of some runs."""
+    """Return the least processor seconds and the least wall seconds of some runs."""
     cpu_s, wall_s = zip(*(_once_s(run) for _ in range(NUM_RUNS)), strict=True)
     return min(cpu_s), min(wall_s)
 
@@ -123,7 +123,7 @@ def _once_s(run: Callable[[], object]) -> tuple[float, float]:
 
 # ---------------------------------------------------------------- the peer
 def _peer_per_s(job: Job) -> float | None:
-    """Layouts per processor second of the peer, on layouts of the default space that it can express."""
+    """Return the other predictor's layouts per processor second, on layouts of the default space that it supports."""
     try:
         ask = _peer(job)
     except ImportError as error:
@@ -138,7 +138,7 @@ def _peer_per_s(job: Job) -> float | None:
 
 
 def _peer(job: Job) -> Callable[[Layout], dict[str, Any]]:
-    """One call of the peer's public predictor, with its log switched off."""
+    """Return a function that calls the other predictor once, with its log switched off."""
     from llm_analysis.analysis import ActivationRecomputation, DSZeRO, LLMAnalysis  # noqa: PLC0415  # optional
     from llm_analysis.config import (  # noqa: PLC0415  # optional
         ModelConfig,

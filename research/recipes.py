@@ -1,9 +1,9 @@
-"""Published recipes beside our predictions: ``python -m research.recipes`` writes docs/reference/recipes.md.
+"""Compares published recipes with our predictions: ``python -m research.recipes`` writes docs/reference/recipes.md.
 
-The page has the layouts that vendors publish, what is predicted for them, and the first choice of the default space for
-the same model, cluster, workload and software, in the number formats of the published run. Nobody ran that choice. The
-constants are those of the catalog, whose fits saw some of these rows. docs/reference/accuracy.md has the errors of
-constants that did not.
+The page has the layouts that vendors publish, their predictions, and the first choice of the default space for the same
+model, cluster, workload and software, in the number formats of the published run. Nobody ran that choice. The constants
+are those of the catalog, whose fits used some of these rows. docs/reference/accuracy.md has the errors of constants
+that were fitted without them.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ ROOT = Path(__file__).resolve().parent.parent
 RECIPES = ROOT / "docs" / "reference" / "recipes.md"
 
 TABLES = ("dgxc_benchmarking", "nemo_megatron_bridge_perf", "repo_reports_misc", "simumax_b200", "torchtitan")
-"""Copies under tests/published of what vendors of hardware and software measured themselves."""
+"""Tables under tests/published with runs that vendors of hardware and software measured themselves."""
 
 MODELS = ("llama-3", "llama-2", "gpt-3-175b", "nemotron-4-15b", "qwen3-30b", "gpt-oss", "mixtral", "grok")
-"""Beginnings of the names of models that people know."""
+"""Prefixes of the names of well-known models."""
 
 ACCELERATORS = ("h100", "b200", "gb200")
 
@@ -47,11 +47,11 @@ class Recipe:
     job: Job
     layout: Layout
     measured_s: float
-    """Of one step."""
+    """Measured time of one step in seconds."""
     theirs: Prediction
-    """Prediction of its layout."""
+    """Prediction of the published layout."""
     ours: PredictedLayout | None
-    """Our first choice; None where none is predicted to fit."""
+    """Our first choice; None if no layout is predicted to fit."""
 
     @property
     def error(self) -> float:
@@ -81,7 +81,7 @@ def recipes(tables: Iterable[str] = TABLES) -> Iterator[Recipe]:
 
 
 def _runs(table: str) -> Iterator[tuple[Sheet, int]]:
-    """Rows that ended, of models and accelerators that are asked for."""
+    """Yield the rows that ended, for the selected models and accelerators."""
     for sheet in read_table(ROOT / "tests" / "published" / f"{table}.csv").sheets:
         name = sheet.job.cluster.accelerator.name
         if sheet.job.model.name.startswith(MODELS) and name.startswith(ACCELERATORS):
@@ -94,7 +94,7 @@ def _kind(sheet: Sheet, layout: Layout) -> tuple[str, ...]:
 
 
 def _rate(sheet: Sheet, row: int) -> float:
-    """Tokens per second of one accelerator."""
+    """Return the tokens per second of one accelerator."""
     return sheet.job.workload.tokens_per_step / float(sheet.step_time_s[row]) / sheet.job.cluster.world_size
 
 
@@ -110,7 +110,7 @@ def _recipe(sheet: Sheet, layout: Layout, measured_s: float) -> Recipe:
 
 
 def _first_choice(job: Job, theirs: Layout) -> PredictedLayout | None:
-    """Ours, in the number formats of theirs."""
+    """Return our first choice, in the number formats of the published layout."""
     space = default_space(job).with_axes(
         precision=(theirs.precision,),
         fp8_recipe=(theirs.fp8_recipe,),
@@ -192,7 +192,7 @@ def _signed(share: float) -> str:
 
 
 def _format(layout: Layout) -> str:
-    """The number format of the products, and how fp8 is scaled."""
+    """Return the number format of the matrix products, and how fp8 is scaled."""
     is_scaled = layout.precision in FP8_PRECISIONS and layout.fp8_recipe != Fp8Recipe.TENSORWISE
     return f"{layout.precision} {layout.fp8_recipe}" if is_scaled else str(layout.precision)
 

@@ -1,11 +1,11 @@
-"""Whether proxy trials teach about large clusters: replays published tables that have one family at several sizes.
+"""Tests whether proxy trials help to predict large clusters: replays published tables with one family at several sizes.
 
-``python -m research.small_for_large`` predicts every large run by constants that saw nothing of its source, once as it
-is and once after proxy trials were shown: runs of smaller sheets of the same source, accelerator and software. It
-prints how far the full-size step times are off without and with them, how many lie in their intervals, and how right
-verdicts on memory are. ``--model`` leaves out the sheets of one model at a time, so that others tell of the cluster;
-``--quick`` takes the constants of the catalog, which saw everything. ``--learn`` prints what the runs say of the
-correlations of ``search/sampler/model.py``.
+``python -m research.small_for_large`` predicts every large run with constants that were fitted without its source: once
+alone, and once after proxy trials were given. These are runs of smaller sheets of the same source, accelerator and
+software. It prints the errors of full-size step times without and with them, how many runs lie in their intervals, and
+how often verdicts on memory are right. ``--model`` leaves out the sheets of one model at a time, so that others inform
+about the cluster. ``--quick`` uses the constants of the catalog, which were fitted to everything. ``--learn`` prints
+the correlations of ``search/sampler/model.py`` that fit the runs best.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from research.fit_stacks import FITS, PUBLISHED, sheets_of, source_name
 from research.held_out import held_out
 
 NUM_SHOWN = (1, 2, 4, 8)
-"""Small runs that are shown of a family."""
+"""Numbers of small runs of a family that are given."""
 
 NUM_DRAWS = 5
-"""How often they are drawn."""
+"""Number of times that small runs are drawn."""
 
 PROCESSES = 2
 
@@ -51,12 +51,12 @@ _SHRINKING = frozenset(
         "last_stage_less_layers",
     }
 )
-"""What a layout and its scaled-down one may differ in."""
+"""Options in which a layout and its scaled-down one may differ."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Run:
-    """A row: ``step_time_s`` is NaN where it ran out of memory."""
+    """A row of a table; ``step_time_s`` is NaN if the run was out of memory."""
 
     sheet: Sheet
     layout: Layout
@@ -67,7 +67,7 @@ class _Run:
         return self.sheet.job.cluster.world_size
 
     def trial(self, stands_for: Layout) -> ProxyTrial:
-        """The run as a proxy trial."""
+        """Return the run as a proxy trial."""
         ran = not np.isnan(self.step_time_s)
         return ProxyTrial(
             stands_for=stands_for,
@@ -82,13 +82,13 @@ class Case:
     """Large runs of one job, and the proxy trials that are shown beforehand."""
 
     source: str
-    """Where they were published."""
+    """Source that published the runs."""
     times_larger: float
-    """Ranks over those of the largest proxy trial."""
+    """Number of ranks divided by that of the largest proxy trial."""
     job: Job
     layouts: Sequence[Layout]
     measured_s: Floats
-    """NaN where a run ran out of memory."""
+    """Measured step times; NaN if a run was out of memory."""
     trials: Sequence[ProxyTrial]
 
     @cached_property
@@ -127,7 +127,7 @@ def families(sheets: Sequence[Sheet]) -> list[list[Sheet]]:
 
 
 def _runs(sheets: Iterable[Sheet], *, out_of_memory: bool) -> list[_Run]:
-    """All rows, or all that ended with a step time."""
+    """Return all rows, or only those with a step time."""
     return [
         _Run(sheet=sheet, layout=sheet.layouts.row(row), step_time_s=float(seconds))
         for sheet in sheets
@@ -161,7 +161,7 @@ def twins(sheets: Sequence[Sheet]) -> Iterator[Case]:
 
 
 def _kept(run: _Run) -> tuple[object, ...]:
-    """What a run and its scaled-down one agree in."""
+    """Return the properties in which a run and its scaled-down run must agree."""
     shapes = replace(run.sheet.job.model.with_num_layers(1), name="", approximations=())
     if shapes.experts:
         shapes = replace(shapes, experts=replace(shapes.experts, num_dense_layers=0))
@@ -183,7 +183,7 @@ def taught(sheets: Sequence[Sheet], num_shown: int, *, out_of_memory: bool = Fal
 
 
 def _grown(run: _Run, num_ranks: int) -> Layout:
-    """The run's layout with as many replicas as fill the larger job."""
+    """Return the run's layout with as many replicas as fill the larger job."""
     is_sharded = run.layout.data_parallel_shard_degree > 1
     field = "data_parallel_shard_degree" if is_sharded else "data_parallel_replicate_degree"
     return replace(run.layout, **{field: getattr(run.layout, field) * (num_ranks // run.num_ranks)})
@@ -196,20 +196,20 @@ class Figures:
 
     num_runs: int
     median: tuple[float, float]
-    """Of |estimate / measured - 1|."""
+    """Median of |estimate / measured - 1|, without and with proxy trials."""
     p90: tuple[float, float]
     """The value that 90 % of these do not exceed."""
     covered_80: tuple[float, float]
     """Share of the runs in their 80 % intervals."""
     covered_95: tuple[float, float]
-    """The same for 95 %."""
+    """Share of the runs in their 95 % intervals."""
     half_width: tuple[float, float]
     """Median half-width of the 80 % intervals."""
     median_scaled: float
     """Median error of the rule of thumb."""
     regret: tuple[float, float]
-    """Mean loss of speed by choosing the layout of shortest estimate, of cases with ``MIN_MEASURED`` runs or more; NaN
-    without one."""
+    """Mean loss of speed when the layout with the shortest estimate is chosen, in cases with at least ``MIN_MEASURED``
+    runs; NaN without such cases."""
 
 
 def figures(cases: Sequence[Case]) -> Figures:
@@ -249,7 +249,10 @@ def _half_width(estimates: Sequence[FullSizeEstimate]) -> float:
 
 
 def _table(cases: Sequence[Case], by: Callable[[Case], str], *, with_rule: bool) -> Iterator[str]:
-    """Figures by group of runs, as a table of Markdown: the rule of thumb where a case is a pair, else the regret."""
+    """Yield a Markdown table of the figures by group of runs.
+
+    Its last column is the rule of thumb if a case is a pair of runs, else the regret.
+    """
     last = "by the rule of thumb" if with_rule else "regret"
     yield f"| runs | number | median error | 9 of 10 within | in 80 % interval | in 95 % | ± of 80 % | {last} |"
     yield "| --- " * 8 + "|"
@@ -274,7 +277,7 @@ def _of_ratio(case: Case) -> str:
 
 # ---------------------------------------------------------------- memory
 def _memory_lines(sheets: Sequence[Sheet]) -> Iterator[str]:
-    """Verdicts on large runs of the table that says which ran out of memory."""
+    """Yield the verdicts on large runs of the table that says which runs were out of memory."""
     yield "| proxy trials shown | out of memory, let through | measured, refused |"
     yield "| --- | --- | --- |"
     for num_shown in (1, 4, 16):
@@ -292,10 +295,11 @@ def _verdicts(cases: Sequence[Case], estimates: Callable[[Case], Sequence[FullSi
 
 # ---------------------------------------------------------------- what jobs share
 _FACTORS, _RESIDUALS = (0.7, 0.8, 0.9, 0.95, 1.0), (0.0, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-"""Correlations tried."""
+"""Correlations that are tried."""
 
 _FAR = 4.0
-"""Standard deviations beyond which an error counts no more: a fault of a network, which no correlation explains."""
+"""Number of standard deviations beyond which an error has no more weight: a network fault, which no correlation
+explains."""
 
 
 def learn(cases: Iterable[Case]) -> dict[str, Floats]:
@@ -307,7 +311,7 @@ def learn(cases: Iterable[Case]) -> dict[str, Floats]:
 
 
 def _log_densities(case: Case) -> Floats:
-    """By factor, residual and run."""
+    """Return the log densities by factor, residual and run."""
     x, every = LayoutColumns.from_layouts(case.layouts), np.arange(len(case.layouts))
     predictions = predict(x, case.job)
     prior = times_in_intervals(x, predictions, case.job)
@@ -332,7 +336,7 @@ def _log_density(log_s: Floats, estimate: Estimate, inflation: float) -> Floats:
 
 
 def _learn_lines(found: dict[str, Floats]) -> Iterator[str]:
-    """The likeliest correlations of all sources but each, and the densities of all."""
+    """Yield the likeliest correlations without each source, and the densities of all sources."""
     yield "| left out | factor | residual |"
     yield "| --- | --- | --- |"
     for name in ("none", *sorted(found)):

@@ -1,10 +1,10 @@
-"""Whether torchtitan 0.3's own parser takes what is exported for it, and means the same.
+"""Tests that torchtitan 0.3's own parser accepts the exported modules and understands the same layout.
 
-``python -m research.torchtitan_parser INTERPRETER`` writes modules for layouts of several jobs and has the interpreter,
-one that has torchtitan 0.3 and triton, parse each by torchtitan's ``ConfigManager``; that imports them, builds the
-model's configuration and checks it. It prints how many agree in degrees, batch, stages, schedule, recomputation,
-compilation, attention and converters, and whether the presets that imports know are what torchtitan's functions set.
-One check of torchtitan is answered for it: that the device multiplies in 8 bits or fewer, since a CPU does not.
+``python -m research.torchtitan_parser INTERPRETER`` writes modules for layouts of several jobs. The interpreter, which
+needs torchtitan 0.3 and triton, parses each with torchtitan's ``ConfigManager``, which imports the module, builds the
+model's configuration and checks it. The command prints how many agree in degrees, batch, stages, schedule,
+recomputation, compilation, attention and converters, and if the presets that imports know equal those that torchtitan's
+functions set. One check of torchtitan is simulated: that the device supports 8 bits or fewer, since a CPU does not.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _JOBS = (
     ("qwen3-30b-a3b", "h100:64"),
     ("deepseek-v3", "h100:256"),
 )
-"""Dense and sparse models that torchtitan registers, on devices with and without 4 bits."""
+"""Dense and sparse models that torchtitan registers, on devices with and without 4-bit formats."""
 
 _LAYOUTS_PER_JOB = 40
 _WORDS = {schedule: word for word, schedule in SCHEDULES.items()}
@@ -121,7 +121,7 @@ def main() -> None:
 
 
 def _cases(model: str, cluster: str) -> list[tuple[Job, Layout]]:
-    """Layouts spread over the whole space of what torchtitan can be told."""
+    """Return layouts spread over the whole space that torchtitan supports."""
     job = Job(
         model=load_model(model),
         cluster=load_cluster(cluster),
@@ -167,7 +167,7 @@ def _run(interpreter: str, commands: Sequence[Sequence[str]], folder: Path) -> l
 
 
 def _wrong(job: Job, layout: Layout, answer: Mapping[str, Any]) -> str:
-    """What torchtitan understood otherwise; empty where it is the layout."""
+    """Return what torchtitan understood differently; empty if it understood the same layout."""
     if "refused" in answer:
         return str(answer["refused"])
     differences = [f"{name}: {is_} for {meant}" for name, is_, meant in _compared(job, layout, answer) if is_ != meant]
