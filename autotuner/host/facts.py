@@ -173,7 +173,7 @@ def host_hash() -> str:
 
 
 def is_this_host(told: str) -> bool:
-    """Return True if the hash is this machine's, in today's form or the unsalted one from before revision 0010."""
+    """Return True if the hash identifies this machine; hashes without a key, from before revision 0010, count too."""
     return told in (host_hash(), hashlib.sha256(socket.gethostname().encode()).hexdigest()[:12])
 
 

@@ -45,7 +45,7 @@ class TrialWatcher(Protocol):
         ...
 
     def on_run(self, run: FinishedRun) -> None:
-        """Take a finished run of the trial. After a takeover, ``spec.runs`` gives it back."""
+        """Take a finished run of the trial. A worker that takes the trial over later gets it in ``spec.runs``."""
         ...
 
     def on_job(self, job: EngineJob) -> None:
@@ -159,7 +159,7 @@ class AttemptEnd:
 
 
 class Work(Protocol[Result_co]):
-    """The content of an attempt: what each node does, what its output lines mean, and what result they give."""
+    """The interface of an attempt's content: the task of each node, the reading of its output, and the result."""
 
     def task(self, name: str, place: Place) -> NodeTask:
         """Return the task that each node runs. All its processes carry ``name``.
@@ -173,8 +173,8 @@ class Work(Protocol[Result_co]):
     def take(self, lines: Sequence[NodeLine]) -> Sequence[StepReport | LinkEvent]:
         """Take all lines that have arrived since the last call, and return the reports to pass to the watcher.
 
-        It is called many times a second, also without lines: a step of a trainer counts as complete when a later step
-        was already there at the call before.
+        It is called many times a second, also without new lines: a trainer's step counts as complete if a later step
+        had arrived before the previous call.
         """
         ...
 
@@ -209,7 +209,7 @@ class Ranks(Protocol):
         ...
 
     def end(self, why: Ending) -> AttemptEnd:
-        """End the processes that are left, and return when all are gone that can be ended.
+        """End the remaining processes, and return when all of them are gone, except those that the kernel cannot end.
 
         An engine's job goes on if ``why`` says that another service will follow it.
         """

@@ -31,7 +31,7 @@ class Launchers:
     def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
         """Return why the engine that the cluster names cannot run the trial, or None if it can.
 
-        The engine may be unknown.
+        An engine with an unknown name is a reason too.
         """
         launcher = self._by_engine.get(cluster.engine)
         return self._unknown(cluster.engine) if launcher is None else launcher.refuses(cluster, trainer)

@@ -45,7 +45,7 @@ class Luck:
         self._of_layout = f"{seed} 0 {layout}"
 
     def of_layout(self, question: str) -> float:
-        """Return a standard normal number that is independent of the trial's seed: later sweeps get the same one."""
+        """Return a standard normal number that does not depend on the trial's seed, so that all sweeps get the same."""
         return _normal(_number(f"{question} {self._of_layout}"))
 
     def share(self, question: str) -> float:

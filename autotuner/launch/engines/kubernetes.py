@@ -129,7 +129,7 @@ class KubernetesEngine:
     def find(self, name: str) -> str | None:
         """Return the handle of the Job with that name, or None.
 
-        A missing Service is created, as after an interruption.
+        If an interrupted submission left the Job without its Service, the Service is created.
         """
         found = self._api.get(name)
         if found is None or "deletionTimestamp" in found["metadata"] or not self._is_ours(found):

@@ -23,15 +23,15 @@ class Container:
     has_started: bool = False
     """True if the container's process runs, or has run."""
     exit_code: int | None = None
-    """Exit code of the container; None while it runs."""
+    """Reason why the container waits, or how it ended, in one word: ``ErrImagePull``, ``OOMKilled``."""
     reason: str = ""
     """Reason why it waits, or how it ended, in one word: ``ErrImagePull``, ``OOMKilled``."""
     message: str = ""
-    """Reason why the container waits, or how it ended, in one word: ``ErrImagePull``, ``OOMKilled``."""
+    """The reason as a sentence, or the last lines that a failed container printed."""
 
     @property
     def failed(self) -> bool:
-        """The reason as a sentence, or the last lines that a failed container printed."""
+        """Return True if the container ended with an error."""
         return self.exit_code not in (None, 0)
 
     @property

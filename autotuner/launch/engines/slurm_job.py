@@ -279,7 +279,7 @@ class JobFolder:
             return [self._end(node_rank) for node_rank in range(num_nodes)]
 
     def complaint(self) -> str:
-        """Return the end of what a node, or else the batch script, wrote to standard error; empty without any."""
+        """Return the end of the standard error of a node, or else of the batch script; empty if both wrote nothing."""
         with self._work():
             for path in (*sorted(self.path.glob("node-*.err")), self.path / "batch.log"):
                 if path.exists() and (text := path.read_bytes()[-_SHOWN_BYTES:].decode(errors="replace").strip()):

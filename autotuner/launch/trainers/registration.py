@@ -95,7 +95,7 @@ _TORCHRUN = (
 
 
 def num_steps(settings: TrialSettings) -> int:
-    """Return the number of steps for which a trial asks a trainer: the most that may be needed, and one to spare."""
+    """Return the number of steps that a trial orders from a trainer: the most that it may need, plus a spare one."""
     warmup = max(settings.warmup_steps, settings.max_warmup_steps)
     return warmup + max(settings.measured_steps, settings.max_measured_steps) + _SPARE_STEP
 

@@ -40,7 +40,7 @@ class ForeignShare:
         self._last: dict[int, CpuTime] = {}
 
     def look(self, now: CpuTime) -> None:
-        """Take in the CPU times of a node while steps are measured on it."""
+        """Take in a node's CPU times, which must be read while steps are measured on it."""
         self._first.setdefault(now.node, now)
         self._last[now.node] = now
 
