@@ -35,9 +35,8 @@ class DevicePool:
     Args:
         gpus: Returns the names of the GPUs, in the form of ``CUDA_VISIBLE_DEVICES``.
         lock_folder: Returns the folder with a lock file for each device, so that processes with the same folder do not
-            use
-            the same device. The kernel releases such a lock (flock) when its holder ends. None: the pool only knows its
-            own trials.
+            use the same device. The kernel releases such a lock (flock) when its holder ends. None: the pool only knows
+            its own trials.
     """
 
     def __init__(

@@ -293,8 +293,8 @@ class Phases:
     def end_of_search(self, trials: Sequence[Trial], spending: Spending) -> Finish | None:
         """Return why the search ends for the sake of the comparison, or None.
 
-        Every sweep's own reasons are checked elsewhere. A search that has ended does not begin again, even if the turns
-        show that another trial would be worth its cost.
+        Reasons that apply to every sweep are checked elsewhere. A search that has ended does not begin again, even if
+        the turns show that another trial would be worth its cost.
         """
         runs = self._runs(trials)
         if not self._challenge.searches or runs.turns:

@@ -32,7 +32,7 @@ from autotuner.runs.instructions import RunGate
 def verdict_of(layout: Layout, trials: Iterable[Trial]) -> GateResult | None:
     """Return the gate result that another trial's convergence gate gives for this layout, or None if no gate covers it.
 
-    A result holds for every layout with the same mathematics. A failed result also holds for layouts whose ranks
+    A result holds for every layout that computes the same function. A failed result also holds for layouts whose ranks
     exchange less, all else being equal: a loss that is already too high does not improve when ranks exchange less.
     """
     for trial in trials:
@@ -103,8 +103,8 @@ class LossGates:
         """Return the convergence gate that one of these leading trials needs next, or None.
 
         A trial needs a gate if its layout is not numerically equivalent and has no result yet. The layout in use needs
-        none unless it may not be ranked without one: it trains already. A trial whose mathematics a running gate
-        examines waits for that gate's result.
+        none unless it may not be ranked without one: it trains already. A trial whose layout computes the
+        same function as one that a running gate examines waits for that gate's result.
         """
         looked_at = [function_key(gate.layout) for gate in self._running.values()]
         for trial in leaders:
@@ -198,7 +198,7 @@ def run_gate(
         launcher: Runs the trainings, one after the other.
         candidate: Specification of the trial whose layout is gated, with the engine jobs of an earlier attempt at its
             gate.
-        reference: The candidate's layout without the options that change the mathematics.
+        reference: The candidate's layout without the options that are not numerically equivalent.
         gate: Numbers of steps and seeds, and the allowed difference of losses.
         watcher: Is asked for a stop all the time. It gets a note per seed and the states of jobs, but no steps.
     """

@@ -80,7 +80,7 @@ class Hold:
             raise
 
     def stopped(self) -> Stopped | None:
-        """Return the stop reason in the form in which a trial ends, or None if it may go on."""
+        """Return the reason to stop as a trial's outcome, or None if the trial may go on."""
         match self.stop():
             case Stop.LEASE_LOST:
                 return Stopped(reason="lease_lost")
@@ -233,8 +233,7 @@ class LeaseWatch:
     Args:
         clock: Source of the time.
         owner: Name of this worker, if it looks only while it has no run. A lease in its own name has then lapsed at
-            once:
-            the worker lost sight of that run while the store was away. None: leases in all names are watched.
+            once, because the worker lost that run while the store was away. None: leases in all names are watched.
     """
 
     def __init__(self, clock: Clock, *, owner: str | None = None) -> None:

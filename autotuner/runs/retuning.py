@@ -60,7 +60,7 @@ def challenged_sweep(
 def best_known(request: SweepRequest, past: Iterable[PastTrial]) -> Layout | None:
     """Return the fastest layout that earlier trials measured for the job, or None.
 
-    Layouts that change the mathematics are left out, because a trial alone does not show whether they train as well.
+    Layouts that are not numerically equivalent are left out, because a trial alone does not show if they train as well.
     """
     rules = trial_rules(request.trainer)
     measured = [(one.step_time_s, one.layout) for one in past if one.step_time_s is not None]
@@ -98,7 +98,7 @@ def last_measured(store: Store, name: str) -> RetuneRun | None:
 
 
 class Retuning:
-    """Changes of retunes that people ask for, and the start of their runs."""
+    """Changes of scheduled retunings ("retunes") that users request, and the start of their runs."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store

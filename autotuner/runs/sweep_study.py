@@ -169,9 +169,9 @@ class LosingPruner(BasePruner):
 
 
 class Worths:
-    """The worth of a training step by the objective of a request.
+    """The part of the objective's value that does not depend on the step time, called the worth of a step.
 
-    Worth divided by the step time is a layout's value.
+    A layout's value is the worth of its step divided by its step time.
     """
 
     def __init__(self, request: SweepRequest) -> None:

@@ -154,8 +154,6 @@ def allowed_hours(
     ``asked`` is the number of hours that the request names; None: no limit. If the sweep is not new, it is unfinished
     already, and ``asked`` is the number of additional hours.
 
-    A sweep that is not new is unfinished already; what it asks for is how many more.
-
     Raises:
         InvalidInput: The sweep asks for more than the quota ever allows.
         QuotaExceeded: The caller has too many unfinished sweeps, or does not have so many hours left.

@@ -31,9 +31,6 @@ class AnnouncementStore(Part):
 
     An announcement is stored in the same transaction as the outcome that it reports. That transaction also queues one
     delivery (a ``Run``) for each webhook that is subscribed to this kind of announcement at that moment.
-
-    An announcement is stored in the transaction of the outcome that it tells, with a queued delivery (a ``Run``) for
-    each webhook that then wants its kind.
     """
 
     def feed(self, *, page: Page = Page()) -> tuple[Sequence[Announcement], int]:

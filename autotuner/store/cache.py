@@ -45,8 +45,6 @@ class KeptTrials:
 
     A sweep's trials are read again only if an event says that they changed. It keeps at most about ``most`` trials, all
     sweeps together, and drops first the sweeps that were not used for longest.
-
-    It keeps ``most`` trials of all sweeps together.
     """
 
     def __init__(self, store: Store, most: int = _MOST_TRIALS) -> None:

@@ -38,9 +38,6 @@ class ControlStore(Part):
     Each method may be called again without harm. If the sweep compares runs for a scheduled retuning or a performance
     regression gate, it raises ``Conflict``. A worker that holds the sweep hears of each change when it renews its
     lease.
-
-    Each may be asked again without harm. A sweep that compares runs, for a retune or a performance regression gate,
-    raises ``Conflict``. A worker that holds the sweep hears of each when it renews its lease.
     """
 
     def change_budget(

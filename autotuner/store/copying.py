@@ -35,8 +35,6 @@ def backup(url: str, path: Path) -> Copied:
     Other programs may use the database meanwhile. The file appears only when it is complete. Only its owner may read
     it, since it holds the webhooks' secrets. Returns the number of rows copied from each table.
 
-    The file appears when it is whole; its owner alone may read it, since webhooks' secrets are in it.
-
     Raises:
         InvalidInput: The file exists, or its folder does not.
         StoreUnavailable: The database cannot be reached, or is not at the newest schema.

@@ -99,8 +99,7 @@ class Health(Part):
         - Scheduled retunings whose last finished run found a regression or could not run, at any time.
         - Performance regression gates that failed, stayed undecided or could not run after ``since``.
         - Sweeps that failed after ``since``. Sweeps of retunings and gates are left out, and so are sweeps whose exact
-          job a
-          later sweep has measured.
+          job a later sweep has measured.
         - Clusters whose last finished check failed, at any time.
         - Webhooks with deliveries that were given up after ``since`` and not sent again: one incident for each webhook.
         """

@@ -82,8 +82,6 @@ def select_progress(sweep_ids: Sequence[str], now: float) -> AnySelect:
 
     ``hours`` are accelerator-hours of trials until ``now``; ``gate_hours`` are those of their convergence gates. The
     query reads only an index.
-
-    Hours are accelerator-hours until now, of trials and of convergence gates.
     """
     return (
         select(

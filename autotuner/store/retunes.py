@@ -134,8 +134,7 @@ class RetuneStore(Part):
         Args:
             name: Name of the retune.
             due: When the run was due, and when the next one is. A run that somebody starts by hand is due now, and
-                leaves
-                the next due time as it was.
+                leaves the next due time as it was.
             now: Time at which the run starts.
             sweep: Request for the sweep that measures. None: the run is skipped, or it cannot start and ends at once.
             caller: Owner of the sweep, which is checked against the caller's quota, as in ``Store.create_sweep``.

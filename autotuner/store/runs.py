@@ -124,9 +124,6 @@ class RunStore:
     A method raises ``NotFound`` if no run of the kind has the id. A method that a worker calls with its lease raises
     ``LeaseLost`` if another worker has claimed the run since, or if the run has ended or is gone. The store knows only
     the kinds for which it has ``rows``.
-
-    An id that no run of the kind has raises ``NotFound``. What a worker writes raises ``LeaseLost`` if another worker
-    has claimed the run since, or it has ended or is gone. The store knows only the kinds that it has rows of.
     """
 
     def __init__(self, engine: Engine, rows: Mapping[str, Rows[Any]] = ROWS) -> None:

@@ -126,7 +126,7 @@ class Documents(TypeDecorator[tuple[Value, ...]], Generic[Value]):
 class Plain(TypeDecorator[str]):
     """A column type for text that every database can store: a NUL or half of a surrogate pair is escaped.
 
-    A caller's key with such a character is therefore no error; it finds nothing.
+    Therefore a caller's key with such a character causes no error, but finds nothing.
     """
 
     impl = String

@@ -54,9 +54,6 @@ class TrialStore(Part):
     The methods with which a worker writes (``add_trial`` to ``set_estimates``) take the lease of the sweep's run. They
     raise ``LeaseLost`` if the run has been claimed since, so that a worker that was thought dead cannot disturb its
     successor.
-
-    Writes that a worker makes for a sweep (``add_trial`` to ``set_estimates``) name the lease of its run and raise
-    ``LeaseLost`` if the run has been claimed since, so a worker that was thought dead cannot disturb its successor.
     """
 
     # ------------------------------------------------------------------ writing, for workers

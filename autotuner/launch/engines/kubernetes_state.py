@@ -23,9 +23,9 @@ class Container:
     has_started: bool = False
     """True if the container's process runs, or has run."""
     exit_code: int | None = None
-    """Reason why the container waits, or how it ended, in one word: ``ErrImagePull``, ``OOMKilled``."""
+    """Exit code of the container; None while it runs."""
     reason: str = ""
-    """Reason why it waits, or how it ended, in one word: ``ErrImagePull``, ``OOMKilled``."""
+    """Reason why the container waits, or how it ended, in one word: ``ErrImagePull``, ``OOMKilled``."""
     message: str = ""
     """The reason as a sentence, or the last lines that a failed container printed."""
 

@@ -234,8 +234,7 @@ class JobLog:
 
     Args:
         mark: The mark with which the lines of this job's driver begin, after a ``#``. Other lines come from Ray, from
-            Python
-            or from an older job of the same name, and are ignored.
+            Python or from an older job of the same name, and are ignored.
 
     Attributes:
         status: State of the job as the driver last reported it; None before its first report.
