@@ -1,1 +1,1 @@
-"""Predictions of the time and memory of layouts, by closed forms over columns of layouts."""
+"""Predictions of the step time and memory of layouts, by closed formulas over columns of layouts."""

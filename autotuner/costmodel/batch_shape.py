@@ -1,4 +1,4 @@
-"""BatchShape: the work of ranks on batches of sequences of different lengths, with their padding and waiting."""
+"""BatchShape: the work of ranks on batches of sequences of different lengths, including padding and waiting."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ assigned at random to 4, 16 or 1,024 ranks, the tokens of the slowest rank then 
 to seed (one standard deviation)."""
 
 _FEWEST_BATCHES, _MOST_SEQUENCES = 4, 1 << 16
-"""Fewest batches and most sequences of a prediction. Few large batches are as good as many small ones, because the
-slowest of thousands of ranks varies little."""
+"""Smallest number of batches and largest number of sequences in a prediction. Few large batches are as good as many
+small ones, because the slowest of thousands of ranks varies little from batch to batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +32,9 @@ class BatchShape(Generic[Number]):
     tokens: Number
     """Tokens per sequence that the slowest rank computes, including padding."""
     keys: Number
-    """Mean length of the row or document that such a token attends to. The time of attention depends on it."""
+    """Mean length of the row or document that one of these tokens attends to. The time of attention depends on it."""
     imbalance: Number
-    """Work of the slowest rank above the mean of all, as a share of the mean."""
+    """Work of the slowest rank in excess of the mean of all ranks, as a share of the mean."""
     padding_waste: Number
     """Padding as a share of all real tokens."""
 
@@ -67,20 +67,23 @@ class _Sharing:
     balance: BatchBalance
     """Way in which sequences are assigned to ranks."""
     num_dealing_ranks: int
-    """Number of ranks of a group that redistributes sequences among its members."""
+    """Number of ranks in a group that redistributes its sequences among its members."""
     micro_batch_size: int
-    """Number of sequences of a forward pass, which divides those of a rank."""
+    """Number of sequences in a micro-batch. It divides the number of sequences of a rank."""
     is_packed: bool
     """True if sequences follow each other in one row; otherwise each is padded to the longest of them."""
     multiple: int
-    """Number that the tokens of a row are a multiple of, so that the ranks that split it get equal parts. A context
-    rank holds two parts."""
+    """Number of which the tokens of a row must be a multiple, so that the ranks that split the row get equal parts. A
+    context rank holds two parts."""
     waits_for_each: bool
     """True if ranks wait for each other in every micro-batch, and not only at the end of the step."""
 
     @classmethod
     def of(cls, layout: Layout, devices_per_node: int) -> _Sharing:
-        """Return the properties of a layout. Gathering parameters for every micro-batch makes all ranks wait for it."""
+        """Return the properties of a layout that decide how its ranks share a batch.
+
+        If parameters are gathered for every micro-batch, all ranks wait for each other in each of them.
+        """
         context = layout.context_parallel_degree
         return cls(
             num_ranks=layout.data_parallel_degree,
@@ -93,13 +96,13 @@ class _Sharing:
         )
 
     def filled(self, num_tokens: int) -> int:
-        """Return the tokens of a row that holds so many, with padding."""
+        """Return the number of tokens of a row with ``num_tokens`` tokens after padding."""
         return -(-num_tokens // self.multiple) * self.multiple
 
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """Tokens of the rows of a micro-batch and their squares, including padding."""
+    """The number of tokens in the rows of a micro-batch and the sum of their squares, including padding."""
 
     tokens: int
     squares: int
@@ -107,9 +110,9 @@ class _Pass:
 
 @lru_cache(maxsize=16)
 def _shapes_of(lengths: LengthDistribution, num_sequences: int) -> Callable[[_Sharing], BatchShape]:
-    """Return a function that computes the shape of such batches, once for each way to share them.
+    """Return a function that computes the shape of batches with these lengths, once for each way to share them.
 
-    Batches are of one shuffled corpus, so that two predictions of a workload agree to the last digit.
+    The batches come from one corpus that is always shuffled in the same way, so that predictions are reproducible.
     """
     batches = _batches(lengths, num_sequences)
 
@@ -131,7 +134,7 @@ def _shapes_of(lengths: LengthDistribution, num_sequences: int) -> Callable[[_Sh
 
 
 def _batches(lengths: LengthDistribution, num_sequences: int) -> list[list[int]]:
-    """Return batches of a corpus in which every length occurs as often as it should, up to one sequence."""
+    """Return batches of a corpus in which every length has its stated frequency, up to one sequence."""
     num_batches = max(_DRAWN_SEQUENCES // num_sequences, min(_FEWEST_BATCHES, _MOST_SEQUENCES // num_sequences), 1)
     total = num_batches * num_sequences
     corpus = list(lengths.at_each((i + 0.5) / total for i in range(total)))
@@ -140,7 +143,7 @@ def _batches(lengths: LengthDistribution, num_sequences: int) -> list[list[int]]
 
 
 def _shape(batches: Sequence[Sequence[Sequence[int]]], sharing: _Sharing) -> BatchShape:
-    """Return the shape of batches, from sums over the slowest ranks and over all ranks."""
+    """Return the shape of the batches, from sums over the slowest ranks and over all ranks."""
     slowest = squares = computed = real = 0
     for hands in batches:
         ranks = [list(_passes(hand, sharing)) for hand in hands]
@@ -159,7 +162,7 @@ def _shape(batches: Sequence[Sequence[Sequence[int]]], sharing: _Sharing) -> Bat
 
 
 def _passes(hand: Sequence[int], sharing: _Sharing) -> Iterator[_Pass]:
-    """Yield the micro-batches of a rank."""
+    """Yield the micro-batches of a rank that has these sequences."""
     for start in range(0, len(hand), sharing.micro_batch_size):
         rows = hand[start : start + sharing.micro_batch_size]
         if sharing.is_packed:
@@ -170,7 +173,11 @@ def _passes(hand: Sequence[int], sharing: _Sharing) -> Iterator[_Pass]:
 
 
 def _waited_for(ranks: Sequence[Sequence[_Pass]], *, waits_for_each: bool) -> Sequence[_Pass]:
-    """Return the passes that others wait for: those of the fullest rank, or in each round those of its fullest rank."""
+    """Return the micro-batches that other ranks wait for.
+
+    If ranks wait for each other in every micro-batch, this is the largest one of each round; otherwise those of the
+    rank with most work.
+    """
     if waits_for_each:
         return [max(round_of, key=lambda one: one.tokens) for round_of in zip(*ranks, strict=True)]
     return max(ranks, key=lambda passes: sum(one.tokens for one in passes))

@@ -1,8 +1,8 @@
-"""Calibration of a job's predictions by measured runs on its cluster.
+"""Calibration: corrects a job's predictions by measured runs on its cluster.
 
-The log of the factor is normal beforehand; each run tells it up to what its parts and its residual may be off, which
-counts as the run's own, so that its posterior is that of a mean with known deviations (Murphy, Conjugate Bayesian
-analysis of the Gaussian distribution, 2007, section 2).
+The prior of the factor's logarithm is normal. Each run observes it with an error, which combines the errors of the
+run's parts and its residual. The posterior is that of a mean of observations with known deviations (Murphy, Conjugate
+Bayesian analysis of the Gaussian distribution, 2007, section 2).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class MeasuredRuns:
     """Measured runs of one job: the layout and the measured step time of each run."""
 
     job: Job
-    """Job of the runs. Its model, size and workload may differ from those of the job to calibrate; cluster and software
-    are the same."""
+    """Job of the runs. Its model, number of ranks and workload may differ from those of the job to calibrate; its
+    cluster and software are the same."""
     layouts: LayoutColumns
     step_time_s: Floats
     """Measured step time of each layout."""
@@ -75,7 +75,7 @@ def calibrated_by_both(job: Job, other: Calibration | None) -> Job:
 
 
 def _counted_with(known: Calibration, before: Calibration | None) -> Calibration:
-    """Return the calibration with the counts of all runs behind it."""
+    """Return the calibration with counts of all runs that it is based on, including those of an earlier calibration."""
     if before is None:
         return known
     return replace(
@@ -87,7 +87,10 @@ def _counted_with(known: Calibration, before: Calibration | None) -> Calibration
 
 
 def _errors(runs: list[MeasuredRuns]) -> tuple[Floats, Floats]:
-    """Return log(measured / predicted for a typical cluster) of every run, and its variance on a known cluster."""
+    """Return log(measured / predicted) of every run and its variance.
+
+    The prediction is for a typical cluster; the variance is what remains once the speed of the cluster is known.
+    """
     pairs = [_of_typical(some) for some in runs]
     errors, variances = ([pair[side] for pair in pairs] for side in (0, 1))
     return np.concatenate([np.empty(0), *errors]), np.concatenate([np.empty(0), *variances])

@@ -1,7 +1,7 @@
-"""Details of one layout: times and memory by stage, traffic by group, shares of passes.
+"""Details of one layout: times by stage, traffic by group, and shares of passes.
 
-Bytes are counted by the same laws as seconds: they are the seconds on links of one byte per second, on which all
-computation takes no time.
+Bytes are computed by the same formulas as times: they are the seconds on links with one byte per second, if computation
+takes no time.
 """
 
 from __future__ import annotations
@@ -54,21 +54,21 @@ class StageTimes:
     """
 
     forward_s: tuple[float, ...]
-    """Forward pass (F) of each stage."""
+    """Time of the forward pass (F) of each stage."""
     input_s: tuple[float, ...]
-    """Gradient of the input (I) of each stage."""
+    """Time for the gradient of the input (I) of each stage."""
     weight_s: tuple[float, ...]
-    """Gradient of the weights (W) of each stage; a whole backward is I and W."""
+    """Time for the gradients of the weights (W) of each stage. A whole backward pass is I and W."""
     blocks_s: tuple[float, ...]
-    """Time that the sending rank is blocked by each link between neighbouring stages, in either direction."""
+    """Time for which a send over each link between neighbouring stages blocks the sending rank, in either direction."""
     flies_s: tuple[float, ...]
-    """Time of a transfer after that, beside computation."""
+    """Remaining time of the transfer, which runs during computation."""
     num_delegates: int
-    """Number of processes per link and direction that send by turns; 0: ranks send themselves."""
+    """Number of delegate processes per link and direction, which send in turn; 0: ranks send themselves."""
     sync_s: tuple[float, ...]
-    """Exposed collectives of the data-parallel group in a step, by pipeline rank."""
+    """Time of exposed data-parallel collectives in a step, by pipeline rank."""
     optimizer_s: tuple[float, ...]
-    """Optimizer step, by pipeline rank."""
+    """Time of the optimizer's step, by pipeline rank."""
 
 
 def stage_times(layout: Layout, job: Job) -> StageTimes:
@@ -102,7 +102,10 @@ def stage_times(layout: Layout, job: Job) -> StageTimes:
 def _links(
     layout: Layout, job: Job, x: LayoutColumns, rank_of: Integers
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the blocking and the flying time of each link between stages; 0 within one rank."""
+    """Return the blocking time and the remaining transfer time of each link between stages.
+
+    Both are 0 between stages of one rank.
+    """
     if layout.pipeline_parallel_degree == 1:
         return (0.0,) * (layout.num_stages - 1), (0.0,) * (layout.num_stages - 1)
     hops, factor = Hops.of(x.take(slice(0, 1)), job), _factor(job, "pipeline_communication_s")
@@ -115,7 +118,7 @@ def _links(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Once:
-    """The work of each pipeline rank beside its passes."""
+    """The work that each pipeline rank does once per step, in addition to its passes."""
 
     accumulation_s: Floats
     """Seconds to add gradients, per micro-batch."""
@@ -124,7 +127,7 @@ class _Once:
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job, works: ModelWork[Work]) -> _Once:
-        """Return one row per pipeline rank of one layout."""
+        """Return the work of one layout's pipeline ranks, one row per rank."""
         m = num_micro_batches(x, job)
         load = load_of_rank(x, job, np.arange(len(x)))
         step = RankStep.of(x, job, (load,), works)
@@ -176,10 +179,10 @@ class Exchange:
     """The bytes that a rank sends in one communication group during a step, and the seconds that it waits for them."""
 
     sent_bytes: float
-    """Bytes that pass the rank's link; for an all-reduce ``2 (n - 1) / n`` of the summed bytes."""
+    """Bytes that the rank sends; for an all-reduce, ``2 (n - 1) / n`` of the summed bytes."""
     exposed_s: float
-    """Seconds that the rank waits for them, without hidden time; for the pipeline the seconds that sends add to the
-    step."""
+    """Seconds that the rank waits for the collectives, without hidden time; for the pipeline, the seconds that sends
+    add to the step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +235,7 @@ def _seconds(layout: Layout, job: Job, pipeline_rank: int) -> dict[str, float]:
 
 
 def _counting(layout: Layout, job: Job) -> Job:
-    """Return the job on links of one byte per second, on which nothing else takes time."""
+    """Return the job on links of one byte per second, with computation that takes no time."""
     link = Link(
         name="one byte per second",
         bandwidth_bytes_per_s=1.0,
@@ -247,7 +250,7 @@ def _counting(layout: Layout, job: Job) -> Job:
 
 
 def _group_sizes(layout: Layout) -> list[int]:
-    """Return the numbers of ranks that a group may have, from 2 on, in increasing order."""
+    """Return the possible numbers of ranks of a group, from 2 on, in increasing order."""
     degrees = (
         *(layout.tensor_parallel_degree, layout.context_parallel_degree, layout.expert_parallel_degree),
         *(layout.data_parallel_shard_degree, layout.data_parallel_replicate_degree, layout.pipeline_parallel_degree),
@@ -268,7 +271,10 @@ def _lines(sizes: Iterable[int]) -> Iterable[MeasuredCollective]:
 
 
 def _sent_bytes(layout: Layout, job: Job, pipeline_rank: int) -> float:
-    """Return the bytes of hidden states to the next stage and of gradients to the one before, in a step."""
+    """Return the bytes that a pipeline rank sends in a step.
+
+    These are hidden states to the next stage and gradients to the previous one.
+    """
     ranks, chunks = layout.pipeline_parallel_degree, layout.virtual_stages_per_rank
     if ranks == 1:
         return 0.0
@@ -286,11 +292,12 @@ class PassShares:
     """
 
     forward: float
-    """Share before the loss."""
+    """Share of the time before the loss."""
     backward: float
-    """Share after the loss: all gradients, or those of inputs if a schedule defers those of weights."""
+    """Share of the time after the loss: all gradients, or only those of inputs if the schedule defers gradients of
+    weights."""
     weight: float
-    """Share of weight gradients that a schedule defers; otherwise 0."""
+    """Share of the time for deferred gradients of weights; 0 if the schedule does not defer them."""
 
 
 def pass_shares(layout: Layout, job: Job) -> PassShares:

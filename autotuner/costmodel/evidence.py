@@ -1,4 +1,4 @@
-"""Evidence: the comparisons of a prediction's laws with measured runs."""
+"""Evidence: which parts of a prediction were compared with measured runs."""
 
 from __future__ import annotations
 
@@ -38,19 +38,20 @@ class Subject:
     """A property of a layout, such as context parallelism, whose law may have been compared with measured runs."""
 
     word: str
-    """The word of a layout's name, without a number: ``cp``, ``flash_3``. The table of the catalog counts by it."""
+    """Word of the property in a layout's name, without a number: ``cp``, ``flash_3``. The catalog counts measured runs
+    by it."""
     name: str
-    """The text in an answer: ``context parallelism``, ``flash_3 attention``."""
+    """Text for the property in answers: ``context parallelism``, ``flash_3 attention``."""
     option: str
-    """The field of ``Layout``."""
+    """Name of the field of ``Layout``."""
     value: int | None
-    """Value that it is about; None: any value except ``plain``."""
+    """Value of the field that has the property; None: any value except ``plain``."""
     plain: int
-    """Value of a layout without the property."""
+    """Value of the field in a layout without the property."""
     beside: str
-    """Degree of which a layout must have more than one rank; empty: none."""
+    """Degree that must be above 1 for the property to count; empty: none."""
     parts: tuple[str, ...]
-    """Parts of ``StepTime`` that depend on its law."""
+    """Parts of ``StepTime`` whose formula the property selects."""
 
     def of(self, x: LayoutColumns) -> Booleans:
         """Return a mask over the layouts: True where the layout has this property."""
@@ -63,7 +64,7 @@ _NAMES: Mapping[str, str] = {
     "data_parallel_replicate_degree": "replicas",
     "shard_level": "sharded {}",
 }
-"""Names that differ from the option's own words."""
+"""Names of properties that differ from the words of their option."""
 
 
 def _subjects() -> Iterator[Subject]:
@@ -109,20 +110,20 @@ SUBJECTS = tuple(_subjects())
 """All properties of layouts, in the order of the options."""
 
 NAMES: Mapping[str, str] = {subject.word: subject.name for subject in SUBJECTS}
-"""The text in an answer by the word of a layout's name."""
+"""Text in answers for each property, by its word in a layout's name."""
 
 LATENT, LINEAR = "latent attention", "linear attention"
-"""Properties of a model beside its kind."""
+"""Kinds of attention that a model may have, as properties of the model."""
 
 KIND_PARTS = ("matrix_s", "pointwise_s", "expert_communication_s")
-"""Parts of a step whose laws the kind of a model selects."""
+"""Parts of a step whose formulas depend on the kind of the model."""
 
 _ATTENTION_PARTS = ("matrix_s", "attention_s")
 
 
 # ---------------------------------------------------------------- what was compared, for one job
 NameColumn: TypeAlias = npt.NDArray[np.object_]
-"""A tuple of names for each of many layouts."""
+"""One tuple of names for each of many layouts."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -135,11 +136,11 @@ class Evidence:
     stack: str
     """Name of the stack."""
     device: str
-    """Name of the accelerator; empty if the catalog's entry of that name is another device."""
+    """Name of the accelerator; empty if the device differs from the catalog's entry of that name."""
     kind: str
-    """Kind of the model."""
+    """Kind of the model: with or without experts."""
     attention: tuple[str, ...]
-    """Members of ``LATENT`` and ``LINEAR`` that its attention has."""
+    """Kinds of attention that the model has: ``LATENT``, ``LINEAR`` or both."""
 
     @classmethod
     def of(cls, job: Job) -> Evidence:
@@ -262,7 +263,7 @@ class Evidence:
 
 
 def _is_profiled_core(accelerator: Accelerator) -> bool:
-    """Return True if a profile of this machine measured its cores, which have no data sheet."""
+    """Return True if the device is a CPU whose rates were measured by a profile of this machine."""
     return accelerator.kind == "cpu" and accelerator.core not in (None, core_times())
 
 

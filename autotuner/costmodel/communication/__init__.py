@@ -1,1 +1,1 @@
-"""Wire time of collectives over groups of ranks, and the part of it that stays exposed."""
+"""Wire time of collectives over groups of ranks, and the exposed part of it."""

@@ -1,26 +1,27 @@
-"""Seconds of collectives: by law, as measured, and on two levels.
+"""Time of collectives: by formula, as measured, and on two levels.
 
-The alpha-beta model with one more term: a message is cut into chunks that follow each other. Few chunks leave the
-pipeline empty for long, many pay the overhead of a chunk often; at the best number both cost the same, and together
-``2 sqrt(ramp * transfer)``, with a ramp that belongs to the link.
+The formulas are the alpha-beta model with one more term: a message is cut into chunks that follow each other. With few
+chunks the pipeline is empty for long; with many chunks the overhead of a chunk counts often. At the best number both
+costs are equal, and together they are ``2 sqrt(ramp * transfer)``, where the ramp is a constant of the link.
 
 Like NCCL, an all-reduce takes the faster of its algorithms at each size. ``research/fit_links.py`` fits the constants
-and prints the error of these laws on published benchmarks, in sample and left out. All times are what the wire needs;
-what computation hides is in ``overlap``.
+and prints the error of these laws on published benchmarks, in sample and left out. All times are wire times;
+``overlap`` computes which part of them is hidden.
 
-A layout may name the algorithm, protocol or channels instead. A named protocol changes these laws by what NCCL's own
-model says that it costs beside the best one (src/graph/tuning.cc, 2.8): the fitted latencies are those of LL, which
-short messages take, and the fitted bandwidths those of Simple, which long ones take. So nothing that is named is
-predicted faster than NCCL's own choice, but for sums in the network's switches, which NCCL takes only where it is told.
+A layout may name the algorithm, protocol or channels instead. A named protocol changes the formulas by the difference
+to the best protocol in NCCL's own model (src/graph/tuning.cc, 2.8). The fitted latencies are those of LL, which NCCL
+uses for short messages, and the fitted bandwidths are those of Simple, which it uses for long messages. So no named
+choice is predicted to be faster than NCCL's own choice, except sums in the network's switches, which NCCL uses only if
+it is configured to.
 
-On two levels the ranks of a node first sum among each other, so that each holds a part of the node's sum; those of the
-same place on all nodes sum their parts; and the parts are gathered inside the nodes (Jia et al., "Highly scalable deep
-learning training system with mixed-precision", 2018, section 4.3). Between nodes goes a node's bytes once, whatever
-node the neighbours in a flat ring lie on.
+On two levels, the ranks of a node first sum among each other, so that each holds a part of the node's sum. Then ranks
+with the same part on all nodes sum it. At last the parts are gathered inside the nodes (Jia et al., "Highly scalable
+deep learning training system with mixed-precision", 2018, section 4.3). The bytes of a node are sent between nodes only
+once, wherever the neighbours in a flat ring are.
 
-On GPUs both levels are NCCL's collectives, one after the other. On cores they are gloo's or our own
-(``autotuner.training.two_level``), which take a tensor in pieces: the level that is longer at work is so all the time,
-and of the other one a piece shows.
+On GPUs both levels are NCCL's collectives, one after the other. On CPU cores they are gloo's or our own
+(``autotuner.training.two_level``), which process a tensor in pieces: the slower level works all the time, and of the
+faster level only one piece is exposed.
 """
 
 from __future__ import annotations
@@ -66,9 +67,10 @@ def measured_s(kind: CollectiveKind, full_bytes: Floats, group: Group) -> Floats
 
 
 def _routed_s_per_byte(kind: CollectiveKind, group: Group) -> Floats:
-    """Return the extra seconds per byte, by the laws, of cyclic placement or of a described network.
+    """Return the additional seconds per byte of cyclic placement or of a described network, by the formulas.
 
-    Lines were timed between two nodes, or a few, filled one after the other.
+    Measured times of collectives do not contain them, because they were taken between a few nodes that were filled one
+    after the other.
     """
     plain = replace(group, network=(), ring=None, relayed=0.0)
     match kind:
@@ -83,7 +85,7 @@ def _routed_s_per_byte(kind: CollectiveKind, group: Group) -> Floats:
 
 
 def _slower_s(kind: CollectiveKind, timed_s: Floats, full_bytes: Floats, group: Group, slow: SlowLinks) -> Floats:
-    """Return the time of a collective on nominal links, extended by a link that is late in each step or narrow."""
+    """Return the time of a collective on degraded links, from its time on nominal links."""
     rounds = {"all_reduce": 2}.get(kind, 1)
     steps = np.minimum(group.num_ranks - 1, 1) if kind == "send" else rounds * (group.num_ranks - 1)
     across = group.crosses_nodes
@@ -114,7 +116,7 @@ CHANNEL_BYTES_PER_S = 16.7e9
 class _Protocols:
     """Seconds that each protocol takes before and between steps, and its slowdown: auto, LL, LL128, Simple.
 
-    Automatic is LL for short messages and Simple for long ones.
+    Auto uses LL for short messages and Simple for long ones.
     """
 
     base_s: tuple[float, float, float, float]
@@ -123,7 +125,7 @@ class _Protocols:
     slowdown: tuple[float, float, float, float]
 
     def added_s(self, x: LayoutColumns, num_inside: Integers, num_between: Integers) -> Floats:
-        """Return the latency that the layouts' protocols add to so many steps inside nodes and between them."""
+        """Return the latency that the layouts' protocols add to this number of steps inside nodes and between nodes."""
         base, inside, between = (np.array(s) - s[0] for s in (self.base_s, self.inside_s, self.between_s))
         protocol = x.collective_protocol
         seconds: Floats = base[protocol] + num_inside * inside[protocol] + num_between * between[protocol]
@@ -146,7 +148,7 @@ _TREE = _Protocols(
 
 _GATHER_IN_NODE_LL = 3.0
 _RING_LL128_LONE = 1 / 0.7
-"""Slowdowns of rings: of an LL gather inside a node, and of LL128 if a node holds one rank (same source)."""
+"""Slowdown factors of rings (same source): of LL for a gather inside a node, and of LL128 if a node holds one rank."""
 
 
 def all_gather_s(full_bytes: Floats, group: Group) -> Floats:
@@ -248,7 +250,7 @@ def _asked_all_reduce_s(full_bytes: Floats, switched_s: Floats, group: Group, x:
 def _collnet_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
     """Return the time of sums in the network's switches. A group inside a node goes around its ring instead.
 
-    A model after NCCL's: no published table of SHARP beside rings is known here.
+    The formula follows NCCL's own model, because we know no published table that compares SHARP with rings.
     """
     seconds = _pipelined_s(full_bytes * group.switched_s_per_byte, group.switched_latency_s, group)
     return np.where(group.crosses_nodes, _at_least(seconds, full_bytes, 2, group, x), _ring_s(full_bytes, 2, group))
@@ -304,7 +306,7 @@ def send_s(sent_bytes: Floats, group: Group) -> Floats:
 
 
 def _ring_s(full_bytes: Floats, rounds: int, group: Group) -> Floats:
-    """Return the seconds of so many rounds of a ring. A gather or scatter has one, an all-reduce has two."""
+    """Return the time of this number of ring rounds. A gather or scatter has one round, an all-reduce has two."""
     transfer_s, latency_s = rounds * full_bytes * group.ring_s_per_byte, rounds * group.ring_latency_s
     x = _named(group)
     if x is None:
@@ -321,7 +323,7 @@ def _ring_s(full_bytes: Floats, rounds: int, group: Group) -> Floats:
 
 
 def _tree_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
-    """Return the seconds up and down a tree whose ranks add the data themselves."""
+    """Return the time up and down a tree whose ranks add the data themselves."""
     plain = replace(group, intra_node_link=replace(group.intra_node_link, multicast_efficiency=0.0))
     transfer_s = full_bytes * plain.tree_s_per_byte * np.array(_TREE.slowdown)[x.collective_protocol]
     height = np.ceil(np.log2(group.num_nodes)).astype(np.int64)
@@ -330,7 +332,7 @@ def _tree_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
 
 
 def _at_least(seconds: Floats, full_bytes: Floats, rounds: int, group: Group, x: LayoutColumns) -> Floats:
-    """Return the time, or the time that so few channels need for the bytes that pass each rank if that is longer."""
+    """Return the time, or the time that the channels need for the bytes that pass each rank, if that is longer."""
     passed_bytes = rounds * full_bytes * (group.num_ranks - 1) / group.num_ranks
     floor_s = passed_bytes / (np.maximum(x.collective_channels, 1) * CHANNEL_BYTES_PER_S)
     return np.where(x.collective_channels > 0, np.maximum(seconds, floor_s), seconds)
@@ -417,13 +419,14 @@ def _num_pieces(full_bytes: Floats, group: Group) -> Floats:
 
 
 def _side_by_side_s(inside_s: Floats, between_s: Floats, num: Floats) -> Floats:
-    """Return the seconds of pieces on two levels: the longer level for all of them, the other for one."""
+    """Return the time of ``num`` pieces on two levels: all pieces on the slower level, one piece on the faster
+    level."""
     longer_s: Floats = np.maximum(inside_s, between_s)
     return num * longer_s + np.minimum(inside_s, between_s)
 
 
 def _on_two_levels(group: Group, x: LayoutColumns) -> Booleans:
-    """Return the rows whose group has two levels and whose layout uses them."""
+    """Return which rows have a group on two levels and a layout that uses both levels."""
     is_asked = x.collective_hierarchy == CollectiveHierarchy.TWO_LEVEL
     rows: Booleans = is_asked & group.crosses_nodes & (group.ranks_per_node > 1)
     return rows
@@ -432,7 +435,7 @@ def _on_two_levels(group: Group, x: LayoutColumns) -> Booleans:
 def _all_reduce_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
     """Return the time of an all-reduce among the group, by NCCL or by this project's algorithms on CPU cores.
 
-    gloo goes around a ring, which a choice among ours and a tree would hide where ranks are dealt to nodes in turn.
+    gloo always uses a ring. A choice of the faster of ring and tree would be wrong for cyclic placement.
     """
     library_s = all_reduce_s(full_bytes, group)
     is_dealt = x.rank_placement == RankPlacement.CYCLIC

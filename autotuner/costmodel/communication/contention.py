@@ -1,11 +1,11 @@
 """Contention: collectives of different axes that share links.
 
-Bandwidth is max-min fair between flows, which are the traffic of one axis through one port. Both flows get the same
-rate until a link is full. Then the flows on that link keep their rate, and the other flow gets more. All groups of an
-axis are alike, so that two flows stand for all (``flows.filling`` of two kinds of streams, in closed form).
+A flow is the traffic of one axis through one port. Bandwidth is shared between flows by max-min fairness: both flows
+get the same rate until a link is full; then the flow on that link keeps its rate, and the other flow gets more. All
+groups of an axis are alike, so that two flows are enough (the closed form of ``flows.filling`` for two kinds of flows).
 
-Tensor, context and expert collectives and sends stand between a rank's own products. They slow data-parallel
-collectives down and are slowed down by them, and nothing hides their own delay.
+Tensor, context and expert collectives and sends run between a rank's own products. They and the data-parallel
+collectives slow each other down, and no computation hides the delay of the former.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from autotuner.costmodel.communication.layout_groups import (
 )
 
 _PORT = 1
-"""Index of the port among the links of a group, after the link inside a node; the network's links follow."""
+"""Index of the port among the links of a group. Index 0 is the link inside a node; the network's links follow after the
+port."""
 
 
 class Slowdowns(NamedTuple):
@@ -65,7 +66,7 @@ def fair_slowdowns(one: Iterable[LinkTime], other: Iterable[LinkTime]) -> Slowdo
 
 
 _NOTHING = 1e-30
-"""Number that replaces 0 in a denominator, in rows without traffic."""
+"""Small number that replaces 0 in a denominator, in rows without traffic."""
 
 
 def _by_flow(links: Iterable[LinkTime]) -> Floats:
@@ -75,7 +76,7 @@ def _by_flow(links: Iterable[LinkTime]) -> Floats:
 
 
 def _what_is_left(own: Floats, held: Floats, level: Floats) -> Floats:
-    """Return the rate that links leave for a flow beside another one that keeps its level."""
+    """Return the rate of a flow on links that another flow uses at the rate ``level``."""
     left = (1 - held * level) / np.maximum(own, _NOTHING)
     rate: Floats = np.where(own > 0, left, 1 / _NOTHING).min(axis=0)
     return rate
@@ -86,7 +87,7 @@ class PassTraffic:
     """Seconds of collectives and sends of each axis in one pass (forward or backward) of a micro-batch."""
 
     tensor_s: Floats
-    """Time in collectives of the tensor group."""
+    """Time in collectives of the tensor group during the pass."""
     context_s: Floats
     """Time in collectives of the context group."""
     expert_s: Floats
@@ -97,7 +98,10 @@ class PassTraffic:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Met:
-    """Traffic of one axis during a pass: its seconds, and the slowdowns of it and of data-parallel collectives."""
+    """The traffic of one axis during a pass.
+
+    It has the seconds of the traffic, its slowdown, and the slowdown of data-parallel collectives by it.
+    """
 
     seconds: Floats
     slowed: Floats
@@ -147,7 +151,10 @@ class MetTraffic:
 
 
 def _data_links(x: LayoutColumns, job: Job) -> Iterator[LinkTime]:
-    """Yield the links of the collectives of shards, or of replicas if shards stay inside their nodes."""
+    """Yield the links that data-parallel collectives use.
+
+    These are the links of the shards' collectives, or of the replicas' if all shards stay inside their nodes.
+    """
     shard, replicate = shard_group(x, job.cluster), replicate_group(x, job.cluster)
     for one, other in zip(shard.ring_links(), replicate.ring_links(), strict=True):
         yield LinkTime(one.name, np.where(shard.crosses_nodes, one.s_per_byte, other.s_per_byte))

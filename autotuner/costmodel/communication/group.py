@@ -1,8 +1,9 @@
-"""Groups of ranks on their links.
+"""Group: a group of ranks, and the links between them.
 
-Ring volumes after Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005);
-how latency splits between links inside and between nodes after NCCL's tuning model (src/graph/tuning.cc). The constants
-of the links are in catalog/links.toml, those of the algorithms here; ``research/fit_links.py`` prints their error.
+The bytes of a ring follow Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH"
+(2005). The split of latency between links inside nodes and between nodes follows NCCL's tuning model
+(src/graph/tuning.cc). The constants of the links are in catalog/links.toml, those of the algorithms here;
+``research/fit_links.py`` prints their error.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from autotuner.costmodel.communication.link_load import NetworkLoad
 from autotuner.costmodel.communication.node_topology import WiredNode
 
 DEAD_S = 1e6
-"""Time of a message over a dead link. It stands for infinity, but is finite so that sums and
-differences stay numbers."""
+"""Time of a message over a link that does not work. It means infinity, but is finite so that sums and differences stay
+numbers."""
 
 Crosses: TypeAlias = Callable[[Spread, LinkHealth, Cluster], bool]
-"""A function that returns True if groups with a spread reach over a link: ``ring_crosses`` or ``pair_crosses``."""
+"""A function that returns True if groups with this spread communicate over a link: ``ring_crosses`` or
+``pair_crosses``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +38,9 @@ class SlowLinks:
     """The delay and the slowdown of the slowest degraded link of each layout's groups, one row per layout."""
 
     delay_s: Floats
-    """One-way delay of every message over it."""
+    """One-way delay of every message over the link."""
     slowdown: Floats
-    """Time of a byte divided by that on the cluster's nominal link."""
+    """Time of a byte over the link divided by the time over the cluster's nominal link."""
 
     @classmethod
     def none(cls, size: int) -> SlowLinks:
@@ -112,23 +114,24 @@ def slowdown(health: LinkHealth, cluster: Cluster) -> float:
 
 
 OWN_SHARD_COST = 0.25
-"""Cost of a rank's own shard, which it reads and writes but does not send, relative to one that it sends.
+"""Cost of a rank's own shard, which the rank reads and writes but does not send, relative to a shard that it sends.
 
-It explains why few ranks see less bandwidth than many: 2 of 8 A100 reach 0.73 of the bandwidth of 8 in an all-gather,
-and 0.86 in an all-reduce. Fits to 2 to 8 ranks are as good with 0.2 as with 0.4: the median error on A100 moves from 7
-to 8 %, on H100 not at all.
+This cost explains why few ranks reach less bandwidth than many: 2 of 8 A100 reach 0.73 of the bandwidth of 8 in an
+all-gather, and 0.86 in an all-reduce. Fits to 2 to 8 ranks are as good with 0.2 as with 0.4: the median error on A100
+moves from 7 to 8 %, on H100 not at all.
 """
 
 _SWITCHED_SHARE = 0.9
 
 TREE_WAIT = 1.05
-"""Time of this project's trees divided by the time of their bytes: the first segment's way up and down, and waits.
+"""Time of this project's tree all-reduces divided by the transfer time of their bytes. The rest is the latency of the
+first segment up and down the tree, and waiting.
 
 Measurements on 2026-11-23 gave 1.04 to 1.09, with block and with cyclic placement.
 """
 
 MULTICAST_S = 25e-6
-"""Latency of NVLink SHARP: NCCL 2.28 src/graph/tuning.cc (NVLS, Simple)."""
+"""Latency of NVLink SHARP (NCCL 2.28, src/graph/tuning.cc: NVLS, Simple)."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -136,9 +139,9 @@ class FlatRing:
     """The ports and steps with which a ring leaves nodes if it visits ranks in the order of their numbers."""
 
     ports: Floats
-    """Number of a node's ports that one ring has for itself."""
+    """Number of network ports of a node that one ring can use alone."""
     steps_between: Floats
-    """Number of steps of one round that leave a node, without the last step."""
+    """Number of steps of one ring round that leave a node, without the last step."""
 
 
 class LinkTime(NamedTuple):
@@ -155,28 +158,28 @@ class Group:
     num_ranks: Integers
     """Number of ranks of one group."""
     ranks_per_node: Integers
-    """Number of ranks of the group that share a node, or an NVLink domain of several nodes, which is also called a node
-    here. Each rank has its own network port."""
+    """Number of ranks of the group that share a node. An NVLink domain of several nodes counts as one node here. Each
+    rank has its own network port."""
     crosses_nodes: Booleans
     """True if the group lies on more than one node."""
     intra_node_link: Link
     """Link between ranks of one node."""
     inter_node_link: Link
-    """Link from a rank to the network, which is its own port."""
+    """Link from a rank to the network through its own port."""
     oversubscription: float
-    """Bandwidth of the network's ports divided by that of its core."""
+    """Bandwidth of the network's ports divided by the bandwidth of its core."""
     layouts: LayoutColumns | None = None
-    """Layouts of the groups, which may configure NCCL; None: nothing is configured, as on CPU cores."""
+    """Layouts of the groups, whose options may configure NCCL; None: nothing is configured, as on CPU cores."""
     slow: SlowLinks | None = None
-    """Slowdown of degraded links on their way; None: there is none."""
+    """Slowdown by degraded links between the ranks; None: there are no such links."""
     network: tuple[NetworkLoad, ...] = ()
-    """Load of the network above the nodes, from the lowest links up; empty: one switch."""
+    """Load of the network's links above the nodes, from the lowest level up; empty: one switch."""
     ring: FlatRing | None = None
-    """Way in which flat rings leave nodes; None: once per node, through the ports of all its ranks."""
+    """Description of how flat rings leave nodes; None: once per node, through the ports of all its ranks."""
     relayed: Floats | float = 0.0
-    """Share of all-to-all bytes leaving a node that go over NVLink to the accelerator of another rail first."""
+    """Share of the all-to-all bytes leaving a node that first go over NVLink to the accelerator of another rail."""
     wired: WiredNode | None = None
-    """Slowdown inside a node whose NVLink does not join all accelerators; None: there is none."""
+    """Slowdown inside a node whose NVLink does not join all accelerators; None: no slowdown."""
 
     @cached_property
     def num_nodes(self) -> Integers:
@@ -309,7 +312,7 @@ class Group:
             yield LinkTime(load.name, self.num_ranks * load.all_to_all * outside * self._good_port_s_per_byte)
 
     def _inside_links(self, seconds: Floats) -> Iterator[LinkTime]:
-        """Yield the links inside nodes, each busy in the rows in which it limits a ring."""
+        """Yield the links inside nodes, with their load in the rows in which they limit a ring."""
         if self.wired is None:
             yield LinkTime(self.intra_node_link.name, seconds)
             return
@@ -427,7 +430,10 @@ class Group:
 
     @property
     def _good_port_s_per_byte(self) -> Floats | float:
-        """The seconds per byte of a port without the degradation of single ports, which slows no switch above."""
+        """The seconds per byte of a port, without the degradation of single ports.
+
+        A degraded port does not slow the switches above it.
+        """
         return self._slowdown / (self.inter_node_link.efficiency * self.inter_node_link.bandwidth_bytes_per_s)
 
     @property
@@ -450,13 +456,16 @@ class Group:
 
     @property
     def _slower_inside(self) -> Floats | float:
-        """The slowdown of links inside a node, by its wiring, and by degraded links if the group reaches no others."""
+        """The slowdown of links inside a node by its wiring.
+
+        If the group stays inside the node, degraded links count too.
+        """
         ailing = 1.0 if self.slow is None else np.where(self.crosses_nodes, 1.0, self.slow.slowdown)
         return ailing if self.wired is None else ailing * self.wired.ring_slowdown
 
     @property
     def _worse_in_pairs(self) -> Floats | float:
-        """The slowdown of an all-to-all inside a node divided by that of a ring."""
+        """The slowdown of an all-to-all inside a node, divided by the slowdown of a ring."""
         return 1.0 if self.wired is None else self.wired.pair_slowdown / self.wired.ring_slowdown
 
     @property
@@ -464,13 +473,16 @@ class Group:
         return 1 / (self.intra_node_link.efficiency * self.intra_node_link.bandwidth_bytes_per_s)
 
     def _parts(self, num_ranks: Integers | int) -> Floats | float:
-        """Return the link's bandwidth divided by the part of it that so many ranks have."""
+        """Return the link's bandwidth divided by the part of the bandwidth that this number of ranks can use."""
         peers = self.intra_node_link.mesh_peers
         return peers / np.clip(num_ranks - 1, 1, peers) if peers else 1.0
 
 
 def _passed_shards(num_ranks: Integers) -> Floats:
-    """Return the shards of 1 / n that pass a rank in one round: n - 1 that it sends, and its own; 0 for one rank."""
+    """Return the number of shards of size 1 / n that pass a rank in one round.
+
+    A rank sends n - 1 shards, and its own shard costs a part of one; the result is 0 for one rank.
+    """
     return num_ranks - 1 + OWN_SHARD_COST * (num_ranks > 1)
 
 

@@ -91,10 +91,10 @@ def layer_tensor_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
 
 
 ASYNC_SHARE = 0.37
-"""Share of the time hidden by async tensor parallelism in theory that it hides in practice. Smaller products, and
-copies that take memory bandwidth from them, use up the rest. Three pairs of runs of torchtitan with and without it,
-8 of 64 H100 in a group, save 36, 30 and 24 % of the time of their tensor collectives by these laws, which could save
-84 %."""
+"""Share of the theoretically hidden time that async tensor parallelism hides in practice. Smaller products, and copies
+that compete for memory bandwidth, lose the rest. Three pairs of torchtitan runs with and without it, with groups of 8
+of 64 H100, save 36, 30 and 24 % of the time of their tensor collectives by these formulas. In theory they could save 84
+%."""
 
 
 def exposed_tensor_s(x: LayoutColumns, tensor_s: Floats, products_s: Floats, share: float) -> Floats:
@@ -130,7 +130,10 @@ def logits_gather_s(x: LayoutColumns, job: Job) -> Floats:
 
 
 def _group(x: LayoutColumns, job: Job) -> Group:
-    """Return the tensor group. On CPU cores the start of its collectives is part of ``SplitTimes``."""
+    """Return the tensor group.
+
+    On CPU cores it has no start time, because ``SplitTimes`` contains the start of collectives.
+    """
     group = tensor_group(x, job.cluster)
     return without_starts(group) if job.cluster.accelerator.core else group
 
@@ -166,9 +169,10 @@ def exchange_times(x: LayoutColumns, job: Job, forward_s: Floats, backward_s: Fl
 
 
 def _ring(x: LayoutColumns, job: Job, forward_s: Floats, backward_s: Floats) -> ExchangeTimes:
-    """Return the times of a ring: blocks go round in ``c - 1`` sends, each under the attention to the last block.
+    """Return the times of ring attention: ``c - 1`` sends of blocks, each hidden by attention to the previous block.
 
-    Backward their gradients travel beside them and take one send more to come home (arXiv 2310.01889, section 3).
+    In the backward pass their gradients are sent too, and need one more send to return to their rank (arXiv 2310.01889,
+    section 3).
     """
     group, ranks = context_group(x, job.cluster), x.context_parallel_degree.astype(np.float64)
     block_bytes, sums_bytes = _key_values(x, job) * x.element_bytes, _key_values(x, job) * _sum_bytes(x, job)
@@ -183,7 +187,8 @@ def _ring(x: LayoutColumns, job: Job, forward_s: Floats, backward_s: Floats) -> 
 def _gather(x: LayoutColumns, job: Job) -> ExchangeTimes:
     """Return the times of one collective of keys and values before attention, and one of their gradients after it.
 
-    arXiv 2407.21783, section 3.3.2: latency matters little, since attention grows with the square of the sequence.
+    Latency matters little here, since attention grows with the square of the sequence (arXiv 2407.21783, section
+    3.3.2).
     """
     group, gathered = context_group(x, job.cluster), _key_values(x, job) * x.context_parallel_degree
     return ExchangeTimes(
@@ -193,7 +198,7 @@ def _gather(x: LayoutColumns, job: Job) -> ExchangeTimes:
 
 
 def _heads(x: LayoutColumns, job: Job) -> ExchangeTimes:
-    """Return the times of all-to-alls that exchange heads for sequence (arXiv 2309.14509, section 3.2)."""
+    """Return the times of all-to-alls that exchange heads for parts of the sequence (arXiv 2309.14509, section 3.2)."""
     model, group = job.model, context_group(x, job.cluster)
     per_token = (model.query_size, model.key_value_size / 2, model.key_value_size / 2, model.attention_output_size)
     local_bytes = x.element_bytes * tokens_per_pass(x, job) / x.tensor_parallel_degree
@@ -202,16 +207,17 @@ def _heads(x: LayoutColumns, job: Job) -> ExchangeTimes:
 
 
 def _sum_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes of a travelling gradient of a key or value, which every rank adds to, and would round in bf16.
+    """Return the bytes per element of the gradients of keys and values that context ranks send to each other.
 
-    So the trial job sends fp32 (``trials/distributed/context``), as PyTorch's context parallelism (``convert_to_f32``)
-    and ring-flash-attention do; Transformer Engine, which NeMo runs, sends bf16.
+    Every rank adds to these gradients, and would round the sum in bf16. So the trial job sends fp32
+    (``trials/distributed/context``), as PyTorch's context parallelism (``convert_to_f32``) and ring-flash-attention do;
+    Transformer Engine, which NeMo runs, sends bf16.
     """
     return np.full(len(x), 4.0) if job.stack.widens_context_gradients else x.element_bytes
 
 
 def _key_values(x: LayoutColumns, job: Job) -> Floats:
-    """Return the elements of a layer's keys and values of the tokens of one rank."""
+    """Return the number of elements of a layer's keys and values for the tokens of one rank."""
     size: Floats = tokens_per_pass(x, job) * job.model.key_value_size / x.tensor_parallel_degree
     return size
 
@@ -236,9 +242,10 @@ def dispatch_s(x: LayoutColumns, job: Job) -> Floats:
 
 
 def _all_to_all_s(x: LayoutColumns, job: Job, experts: MixtureOfExperts, group: Group, token_bytes: Floats) -> Floats:
-    """Return the seconds of one way on the fullest rank: one copy per expert, or one per rank or node.
+    """Return the time of one dispatch on the rank with most tokens.
 
-    Of ``n`` equally likely places, ``k`` choices of a token name ``n (1 - (1 - 1 / n)^k)`` different ones.
+    A token is sent once per expert, or once per rank or node. Of ``n`` equally likely places, ``k`` choices of a token
+    select ``n (1 - (1 - 1 / n)^k)`` different places.
     """
     copies, chosen = own_copies(x, job, experts), experts.experts_per_token
     sent_bytes = token_bytes * copies
@@ -255,11 +262,11 @@ def _different(places: Integers, choices: int) -> Floats:
 
 
 def _split_experts_s(x: LayoutColumns, job: Job, experts: MixtureOfExperts, token_bytes: Floats) -> Floats:
-    """Return the seconds of tensor ranks that split experts, gather each other's copies and sum the answers.
+    """Return the time in which tensor ranks that split experts gather each other's tokens and sum the outputs.
 
-    Megatron-LM's all-to-all dispatcher, core 0.13: ``token_permutation`` gathers over the expert tensor group what has
-    arrived. Without sequence parallelism every tensor rank has all tokens from the start, and the sum is that of the
-    feed-forward block (``communication.tensor``).
+    Megatron-LM's all-to-all dispatcher, core 0.13: ``token_permutation`` gathers the received tokens over the expert
+    tensor group. Without sequence parallelism every tensor rank has all tokens from the start, and the sum is that of
+    the feed-forward block (``communication.tensor``).
     """
     gathers = (width_split(x, job) > 1) & x.sequence_parallel & (x.expert_parallel_degree > 1)
     if not gathers.any():

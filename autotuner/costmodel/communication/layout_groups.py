@@ -1,6 +1,6 @@
-"""The groups of a layout on their nodes.
+"""Groups of a layout's axes, and their places on nodes.
 
-A table of a million layouts has a few hundred groups that differ, so that each of these is placed once.
+A table of a million layouts has a few hundred different groups, and each of them is placed only once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ def placed(group: Group, stride: Integers, cluster: Cluster, layouts: LayoutColu
 
 
 def _distinct(group: Group, stride: Integers, is_cyclic: Booleans, cluster: Cluster) -> tuple[Integers, Integers]:
-    """Return the first row of each group with its own place and routes, and for every row the index of that group."""
+    """Return the first row of each distinct group, and for every row the index of its group.
+
+    Groups are equal if they have the same size, place and routes.
+    """
     key = (group.num_ranks * (cluster.world_size + 1) + stride) * 2 + is_cyclic
     if group.layouts is not None and cluster.network is not None:
         most = int(group.layouts.queue_pairs.max(initial=1)) + 1
@@ -96,14 +99,17 @@ def _spread_out(few: Group, which: Integers, group: Group) -> Group:
 
 
 def _behind_switches(link: Link, network: Network | None) -> Link:
-    """Return the link of ports, with the latency of the lowest switches."""
+    """Return the link of the network ports, with the latency of the lowest switches added."""
     if network is None or not network.tiers:
         return link
     return replace(link, latency_s=link.latency_s + network.tiers[0].latency_s)
 
 
 def _flat_ring(places: Places, inside: Integers, cluster: Cluster) -> FlatRing:
-    """Return a ring of gloo, which is one stream; a network with a known number of ports limits it to one of them."""
+    """Return the ring of a gloo collective.
+
+    It is one stream, so a network with a known number of ports limits it to one port.
+    """
     ports: Floats = np.where(places.is_cyclic, places.ring_ranks(1), inside)
     if cluster.network is not None:
         ranks_per_port = places.ranks_per_node / (cluster.network.ports_per_node or places.ranks_per_node)
@@ -131,7 +137,10 @@ def group_of(num_ranks: Integers, stride: Integers, cluster: Cluster, layouts: L
 
 
 def _wired(group: Group, stride: Integers, cluster: Cluster) -> Group:
-    """Return the group with the wiring inside its nodes. With cyclic placement its ranks lie closer together there."""
+    """Return the group with the wiring inside its nodes.
+
+    With cyclic placement, ranks of a group that share a node are closer together.
+    """
     layouts = group.layouts
     dealt = False if layouts is None else layouts.rank_placement == RankPlacement.CYCLIC
     apart = np.where(dealt, np.maximum(1, stride // cluster.num_nodes), stride)
@@ -235,7 +244,7 @@ def _ring(x: LayoutColumns, cluster: Cluster, spread: Spread) -> Group:
 
 
 def _one(x: LayoutColumns) -> Layout:
-    """Return columns as the type of one layout, for formulas with operators that columns also have."""
+    """Return columns typed as one layout, for formulas whose operators also work on columns."""
     return cast("Layout", x)
 
 

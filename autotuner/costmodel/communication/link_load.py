@@ -1,9 +1,9 @@
-"""Load of the tiers of a network, and of tori.
+"""Load of the levels of a switched network, and of the dimensions of a torus.
 
-This is a model that was compared with no measurement: each queue pair of each connection is one ball, each uplink is
-one bin, and the collective waits for the fullest bin. With as many balls as bins that holds about ``log n / log log n``
-(Raab, Steger, "Balls into bins, a simple and tight analysis", 1998): networks without adaptive routing are slower than
-their links.
+This model was not compared with any measurement. Each queue pair of each connection is a ball, each uplink is a bin,
+and a collective waits for the fullest bin. With as many balls as bins, the fullest bin has about ``log n / log log n``
+balls (Raab, Steger, "Balls into bins, a simple and tight analysis", 1998): networks without adaptive routing are slower
+than their links.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ def unevenness(num_balls: Floats, num_bins: float) -> Floats:
 
 
 def _one(num_balls: float, num_bins: int) -> float:
-    """Return the same for one pair: the fullest bin holds ``sum over k of P(some bin holds more than k)`` balls."""
+    """Return the mean number of balls in the fullest bin, relative to an even spread, for one pair of numbers.
+
+    The fullest bin holds ``sum over k of P(some bin holds more than k)`` balls.
+    """
     if num_balls <= 1 or num_bins == 1:
         return float(num_bins) if 0 < num_balls <= 1 else 1.0
     mean = num_balls / num_bins
@@ -52,7 +55,8 @@ def _one(num_balls: float, num_bins: int) -> float:
 
 
 _MANY = 1e4
-"""Balls per bin from which the tail is that of a normal distribution: its square root is within 1 %."""
+"""Number of balls per bin from which the normal distribution is used for the tail. Its square root is then within 1
+%."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -66,17 +70,17 @@ class NetworkLoad:
     name: str
     """Name of the links in answers."""
     ring: Floats
-    """Load of the bytes of one round of a ring, in the order in which rings pass ranks."""
+    """Load of these links by one ring round, if rings visit ranks in their numbered order."""
     ring_by_node: Floats
-    """Load of each link if rings pass through the nodes one after the other."""
+    """Load of these links by one ring round, if rings visit the nodes one after the other."""
     all_to_all: Floats
-    """Load of the bytes that a rank sends in equal shares to all."""
+    """Load of these links by the bytes that a rank sends in equal shares to all ranks of its group."""
     send: Floats
-    """Load of the bytes that a rank sends to its neighbour in the group."""
+    """Load of these links by the bytes that a rank sends to its neighbour in the group."""
     num_parts: Integers
-    """Number of parts of the cluster between these links that a group lies in."""
+    """Number of parts of the cluster below these links that contain ranks of one group."""
     ring_steps: Floats
-    """Number of steps of one round that pass these links."""
+    """Number of steps of one ring round that pass these links."""
     latency_s: Floats
     """Extra latency of a message over these links, compared with one that stays below them."""
 
@@ -113,10 +117,11 @@ def network_loads(places: Places, cluster: Cluster, layouts: LayoutColumns | Non
 def _tier_loads(
     places: Places, network: Network, cluster: Cluster, layouts: LayoutColumns | None
 ) -> Iterator[NetworkLoad]:
-    """Yield the loads of tiers. Traffic that turns around in a tier uses the uplinks of the tier below, or the ports.
+    """Yield the load of the uplinks of each level of switches.
 
-    The bandwidth of a switch's uplinks is that of the ports below, divided by the product of all oversubscriptions up
-    to there.
+    Traffic whose highest switch is on a level uses the uplinks of the level below, or the ports. The bandwidth of a
+    switch's uplinks is the bandwidth of the ports below it, divided by the product of all oversubscriptions up to that
+    level.
     """
     inside = _ranks_in_domain(places, cluster)
     for height, (tier, thinner) in enumerate(zip(network.tiers, _thinner(network), strict=True)):
@@ -132,7 +137,7 @@ def _tier_loads(
 
 @dataclass(frozen=True, slots=True)
 class _Uplinks:
-    """Links that leave the switches of a tier, with their bandwidth relative to ports and their latency."""
+    """The links that leave the switches of one level upwards, with their latency and relative bandwidth."""
 
     tier: Tier
     network: Network
@@ -143,7 +148,7 @@ class _Uplinks:
 def _uplinks(
     links: _Uplinks, places: Places, inside: Integers, scattered: Floats, layouts: LayoutColumns | None
 ) -> NetworkLoad:
-    """Return the loads of one tier.
+    """Return the load of the uplinks of one level of switches.
 
     Args:
         links: Uplinks of the tier.
@@ -173,14 +178,14 @@ def _uplinks(
 
 @dataclass(frozen=True, slots=True)
 class _Unevenness:
-    """The random imbalance of the fullest uplink of a switch with so many ranks below."""
+    """The random imbalance between the uplinks of a switch, by the number of ranks below the switch."""
 
     links: _Uplinks
     num_ranks: int
     layouts: LayoutColumns | None
 
     def of(self, num_flows: Floats) -> Floats | float:
-        """Return the factor for so many flows that leave one switch, over all of its rails."""
+        """Return the load of the fullest uplink relative to the mean, if this number of flows leave one switch."""
         network = self.links.network
         if network.adapts_routes or self.num_ranks == 0:
             return 1.0
@@ -200,7 +205,10 @@ def _ranks_in_domain(places: Places, cluster: Cluster) -> Integers:
 def _scattered_over_rails(
     scattered: Floats, inside: Integers, places: Places, network: Network, layouts: LayoutColumns | None
 ) -> Floats:
-    """Return the share that leaves the lowest switches, including traffic of other rails without NVLink relay."""
+    """Return the share of all-to-all bytes that leaves the lowest switches.
+
+    It includes traffic to other rails that NVLink does not relay.
+    """
     if network.num_rails == 1 or layouts is None or layouts.pxn.all():
         return scattered
     outside = (places.num_ranks - inside) / places.num_ranks
@@ -222,7 +230,7 @@ def relayed_share(inside: Integers, places: Places, network: Network, layouts: L
 
 
 def _rails_met(inside: Integers, places: Places, network: Network) -> Floats:
-    """Return the number of rails of the group's ranks in one node."""
+    """Return the number of rails that the group's ranks in one node use."""
     step = np.where(places.is_cyclic, np.maximum(1, places.stride // places.num_nodes), places.stride)
     met = np.ceil(inside * step * network.num_rails / places.ranks_per_node)
     return np.clip(met, 1, np.minimum(inside, network.num_rails))
@@ -232,7 +240,7 @@ def _rails_met(inside: Integers, places: Places, network: Network) -> Floats:
 def _torus_loads(places: Places, network: Network, cluster: Cluster) -> Iterator[NetworkLoad]:
     """Yield the load of each dimension's links. All links of a node together have the bandwidth of its ports.
 
-    Messages go the shorter way along each dimension. NCCL's rings run in both directions at once; others in one.
+    Messages take the shorter way along each dimension. Rings of NCCL use both directions at once; other rings use one.
     """
     lengths = network.torus
     on_node = places.ranks_below(1)
@@ -258,7 +266,7 @@ def _torus_loads(places: Places, network: Network, cluster: Cluster) -> Iterator
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """Nodes of a group along one dimension: the distance to the next, their number, and the length of the ring."""
+    """The nodes of a group along one dimension of a torus: their distance and number, and the dimension's length."""
 
     hops: Integers
     num_nodes: Integers
@@ -289,17 +297,18 @@ class _Line:
 
     @property
     def back_and_forth(self) -> Floats:
-        """The load of a link by a ring in both directions: 2 if the ring must come back the way it went."""
+        """The load of a link by a ring in both directions: 2 if the ring must return the way it came."""
         return np.where(self.is_whole, 1.0, 2.0)
 
     @property
     def ways_of_a_send(self) -> Floats:
-        """The load of a byte that goes one way; half of it if both ways are equally long."""
+        """The load of a link by a byte that is sent one way; half of it if both ways are equally long."""
         return np.where(2 * self.hops == self.length, 1.0, 2.0)
 
     @property
     def mean_hops(self) -> Floats:
-        """The number of this dimension's links that an all-to-all's byte uses, divided by half of a node's links."""
+        """The mean number of this dimension's links that a byte of an all-to-all uses, divided by half of a node's
+        links."""
         points = self.num_nodes
         around = self.step * (points**2 // 4) / points
         return np.where(points > 1, np.where(self.is_whole, around, 2 * around), 0.0)

@@ -1,15 +1,15 @@
 """NCCL's own choice of algorithm, protocol and channels, by size.
 
 Source: NCCL 2.28.3, src/graph/tuning.cc (``ncclTunerConstantsDefaults``, ``treeCorrectionFactor``, ``nvlsEfficiency``)
-and src/graph/topo.h (assumed bandwidths of links). Triples are LL, LL128, Simple.
+and src/graph/topo.h (assumed bandwidths of links). Triples are for LL, LL128 and Simple.
 
-NCCL searches every machine anew (src/graph/search.cc, 2.28.3). A description of a cluster has no wires to search. So
-this module has the result of the search for nodes in which every accelerator reaches all others alike and has a network
-port of its own.
+NCCL searches the wires of every machine (src/graph/search.cc, 2.28.3). The description of a cluster has no wires. So
+this module contains the result of the search for nodes in which every accelerator is connected to all others in the
+same way and has its own network port.
 
-NCCL computes a latency and a bandwidth for each algorithm with each protocol, and takes the fastest. This is that
-arithmetic, of release 2.28.3 (src/graph/tuning.cc: ``ncclTopoTuneModel``, ``ncclTopoGetAlgoTime``). It is NCCL's own
-expectation and no measurement. Predictions use fitted links (``collectives``).
+NCCL computes a latency and a bandwidth for each algorithm with each protocol, and uses the fastest. This module repeats
+the computation of release 2.28.3 (src/graph/tuning.cc: ``ncclTopoTuneModel``, ``ncclTopoGetAlgoTime``). The result is
+NCCL's own estimate and not a measurement. Predictions use the fitted constants of links instead (``collectives``).
 
 Two cases are left out, because no description of a cluster states them: gathers with help of the network's switches,
 and hosts whose processors are not Intel's.
@@ -28,7 +28,7 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.units import GIGA
 
 Triple: TypeAlias = tuple[float, float, float]
-"""A value for LL, LL128 and Simple; or for one node, two nodes, and more."""
+"""Three values: for LL, LL128 and Simple; or for one node, two nodes, and more."""
 
 
 class Generation(IntEnum):
@@ -108,45 +108,48 @@ NETWORK_US: Mapping[NcclAlgorithm, Triple] = {
 """Latency of a step over the network, in microseconds."""
 
 LL_GB_PER_S: tuple[Triple, ...] = ((39.0, 39.0, 20.4), (87.7, 22.5, 19.0), (141.0, 45.0, 35.0), (282.0, 90.0, 70.0))
-"""Highest bandwidth of LL: on one node by the generation of the GPUs; on two and on more by the maker of the hosts'
-processors, with Intel in the first row and AMD in the second."""
+"""Highest bandwidth of LL. Rows for one node are by the generation of the GPUs. Rows for two and for more nodes are by
+the maker of the hosts' processors: Intel in the first row, AMD in the second."""
 
 RING_LL128_GB_PER_S: tuple[Triple, ...] = ((20.0,) * 3, (20.0,) * 3, (36.7,) * 3, (73.4,) * 3)
 TREE_LL128_GB_PER_S: tuple[Triple, ...] = ((20.0,) * 3, (20.0,) * 3, (36.7, 36.7, 29.0), (55.6, 31.67, 20.0))
 TREE_GB_PER_S: tuple[Triple, ...] = ((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (38.7, 41.4, 36.0), (70.0, 42.8, 24.0))
 TREE_SWITCHED_GB_PER_S: tuple[Triple, ...] = (*TREE_GB_PER_S[:2], (0.0, 57.7, 45.5), (0.0, 96.0, 43.1))
-"""Highest bandwidth of one channel by generation, on one node, two, and more: rings and trees with flags in every 128
-bytes, trees, and trees between nodes whose switches add."""
+"""Highest bandwidth of one channel by generation, on one node, two nodes, and more: for rings and trees with LL128, for
+trees, and for trees between nodes whose switches add."""
 
 NVLS_EFFICIENCY = (0.0, 0.0, 0.85, 0.74)
-"""Share of NVLink's bandwidth that adding switches reach, by generation."""
+"""Share of NVLink's bandwidth that NVLink SHARP reaches, by generation."""
 
 TREE_SHARES: tuple[tuple[float, ...], ...] = (
     (1.0, 1.0, 1.0, 1.0, 0.9, 0.8, *(0.7,) * 4, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, *(1.0,) * 4),
     (*(1.0,) * 5, 0.9, 0.8, 0.8, 0.8, 0.7, *(0.6,) * 6, 0.8, 0.9, 0.9, 0.9, 0.9, 1.0, 1.0),
     (*(0.9,) * 7, 0.8, 0.7, 0.6, 0.6, *(0.5,) * 4, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9),
 )
-"""Measured share of their bandwidth that trees reach at 64 B, 128 B ... 256 MB, by protocol."""
+"""Measured share of their bandwidth that trees reach at sizes of 64 B, 128 B ... 256 MB, by protocol."""
 
 SUSTAINED_SHARE = (0.8, 0.8, 0.824, 0.802)
 """Share of NVLink's nominal bandwidth that NCCL assumes, by generation: 20, 20, 20.6 and 40.1 of 25, 25, 25 and 50
 GB/s."""
 
 CHANNEL_GB_PER_S = (20.0, 20.0, 30.0, 45.0)
-"""Bandwidth of a channel on NVLink inside a node, by generation: 12 channels of 20 on an A100, 12 of 30 on an H100."""
+"""Bandwidth of a channel over NVLink inside a node, by generation: 12 channels of 20 GB/s on an A100, 12 of 30 on an
+H100."""
 
 MOST_CHANNELS = (32, 32, 16, 16)
-"""Most channels that rings are searched for, by generation."""
+"""Largest number of channels for which NCCL searches rings, by generation."""
 
 
 _PORT_SHARE = 0.96
 """Share of a port's bandwidth that NCCL assumes: 24 of 25 GB/s, 48 of 50 (``speedArrayInter``)."""
 
 _LEAST_NVLINK_GB_PER_S = 100.0
-"""Least bandwidth of a GPU's NVLink, which has 150 GB/s one way or more; PCIe has 63 (catalog/links.toml)."""
+"""Smallest bandwidth of a GPU's NVLink. NVLink has 150 GB/s or more in one direction, PCIe has 63
+(catalog/links.toml)."""
 
 _LEAST_COPIED_GB_PER_S, _WIDE_GB_PER_S, _FEW_CHANNELS = 25.0, 50.0, 4
-"""Bandwidth from which channels are doubled; from Hopper on, with more than a few channels, only wide ones are."""
+"""Bandwidth of a channel from which NCCL doubles the channels. From Hopper on, if there are more than a few channels,
+only wide channels are doubled."""
 
 
 def generation_of(accelerator: Accelerator) -> Generation:
@@ -191,12 +194,12 @@ def wires_of(num_ranks: int, ranks_per_node: int, cluster: Cluster) -> Wires:
 
 
 def _heads(count: int, inside: float, between: float) -> Channels:
-    """Return one channel per accelerator, which asks the switches for its part of the bytes."""
+    """Return one channel per accelerator, which requests the accelerator's part of the bytes from the switches."""
     return Channels(count=count, inside_gb_per_s=inside, between_gb_per_s=between)
 
 
 def _ports(ranks_per_node: int, cluster: Cluster) -> int:
-    """Return the number of ports of a group's ranks in a node: one each, unless a node's accelerators share fewer."""
+    """Return the number of network ports of a group's ranks in a node: one each, unless accelerators share ports."""
     of_node = cluster.network.ports_per_node if cluster.network is not None else None
     per_rank = 1.0 if of_node is None else min(1.0, of_node / cluster.accelerators_per_node)
     return max(1, int(ranks_per_node * per_rank))
@@ -208,7 +211,7 @@ def _inside_node(total: float, generation: Generation) -> Channels:
 
 
 def _over_ports(inside: float, port: float, ports: int, generation: Generation) -> Channels:
-    """Return a channel for each port. Links inside have the bandwidth of the incoming data."""
+    """Return one channel for each port. Links inside the node then have the bandwidth of the incoming data."""
     each = min(port, inside / ports)
     return _doubled(Channels(count=ports, inside_gb_per_s=each, between_gb_per_s=each), generation)
 
@@ -227,13 +230,14 @@ def _doubled(channels: Channels, generation: Generation) -> Channels:
 Collective: TypeAlias = Literal["all_reduce", "all_gather", "reduce_scatter"]
 
 _NETWORK_OVERHEAD_US = 1.0
-"""Least time of a ring's step beside a network, in microseconds; 2 on hosts of AMD (``getNetOverhead``)."""
+"""Least time of a ring's step if the network is used, in microseconds; 2 on hosts with AMD processors
+(``getNetOverhead``)."""
 
 _PLATEAU_CHUNK_BYTES = 64
-"""Bytes per channel and rank from which an all-reduce's ring between nodes runs on its plateau."""
+"""Number of bytes per channel and rank from which an all-reduce by a ring between nodes has its plateau latency."""
 
 _SMALLEST, _LARGEST = 2**3, 2**34
-"""Sizes in bytes between which bands are searched: one number, and the shards of a large model."""
+"""Smallest and largest size in bytes for which choices are searched: one number, and the shards of a large model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +256,7 @@ class Wires:
     num_ranks: int
     num_nodes: int
     generation: Generation
-    """Generation of the GPUs."""
+    """Generation of the GPUs, such as Hopper."""
     has_nvlink: bool
     """True if NVLink joins GPUs of a node; otherwise PCIe does."""
     rings: Channels
@@ -260,9 +264,9 @@ class Wires:
     trees: Channels
     """Channels of trees and chains."""
     switched: Channels | None = None
-    """Channels of a node's adding switches (NVLink SHARP); None without them."""
+    """Channels through the adding switches of a node (NVLink SHARP); None without such switches."""
     network_adds: bool = False
-    """True if the network's switches add, and NCCL is told so (``NCCL_COLLNET_ENABLE``)."""
+    """True if the network's switches add and NCCL is configured to use them (``NCCL_COLLNET_ENABLE``)."""
 
     @property
     def ranks_per_node(self) -> int:
@@ -283,11 +287,11 @@ class Way:
     protocol: NcclProtocol
     latency_us: float
     gb_per_s: float
-    """Bandwidth in bytes of the collective, and not in bytes that pass a link."""
+    """Bandwidth, counted in bytes of the collective and not in bytes that pass a link."""
     is_sum: bool
     plateau: float = 1.0
     plateau_from_bytes: int | None = None
-    """Size from which the latency counts 1.4 times, 1.9 times on Volta; None: it never does."""
+    """Size in bytes from which the latency is multiplied by 1.4, or by 1.9 on Volta; None: it never is."""
 
     def seconds(self, num_bytes: float) -> float:
         """Return the seconds that NCCL expects for a collective of ``num_bytes`` bytes."""
@@ -448,7 +452,10 @@ def _collnet_gb_per_s(algorithm: NcclAlgorithm, wires: Wires) -> float:
 
 
 def _switched_gb_per_s(collective: Collective, algorithm: NcclAlgorithm, wires: Wires) -> float:
-    """Return the bandwidth of adding switches. One of a node's channels is lost; an all-reduce uses both directions."""
+    """Return the bandwidth of switches that add.
+
+    One channel of a node is lost; an all-reduce uses both directions.
+    """
     switched = wires.switched
     assert switched is not None
     per_node = wires.num_ranks / wires.num_nodes
@@ -461,12 +468,15 @@ def _switched_gb_per_s(collective: Collective, algorithm: NcclAlgorithm, wires: 
 
 
 def _of_channel(channels: Channels, wires: Wires) -> float:
-    """Return the bandwidth of a tree's channel. On two nodes the path inside a node limits it."""
+    """Return the bandwidth of a tree's channel. On two nodes, the path inside a node limits it."""
     return channels.inside_gb_per_s if wires.num_nodes <= 2 else channels.between_gb_per_s
 
 
 def _ll_gb_per_s(wires: Wires) -> float:
-    """Return the bandwidth of LL. On one node GPUs limit it, on several the hosts' processors (Intel's here)."""
+    """Return the bandwidth of LL.
+
+    On one node the GPUs limit it; on several nodes the hosts' processors do (Intel's here).
+    """
     return LL_GB_PER_S[wires.generation if wires.num_nodes == 1 else 0][wires.size_row]
 
 

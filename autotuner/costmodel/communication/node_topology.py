@@ -1,8 +1,8 @@
-"""PCIe and sockets inside a node.
+"""Slowdown of collectives by PCIe and sockets inside a node.
 
-All groups of an axis work at once, so that the groups of one node share the uplinks of PCIe switches and the link
-between sockets. The path of each message is counted once for each way in which groups lie in a node. There are few such
-ways, and columns of layouts look their times up.
+All groups of an axis communicate at the same time, so that groups in one node share the uplinks of PCIe switches and
+the link between sockets. The paths of messages are counted once for each arrangement of groups in a node. There are few
+arrangements, and columns of layouts look up the results.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from autotuner.core.columns import Floats, Integers
 from autotuner.core.network import PathKind, Wiring
 
 PCIE_EFFICIENCY = 0.8
-"""Share of its rate that long messages over PCIe reach, which is the default of links without published collectives."""
+"""Share of the rate that long messages over PCIe reach. It is the default of links for which no collectives were
+published."""
 
 PCIE_STEP_S = 5.7e-6
-"""Latency of one step over PCIe: NCCL 2.28 src/graph/tuning.cc, hardware latency of ring and Simple (``pcie4`` in
+"""Latency of one step over PCIe: NCCL 2.28, src/graph/tuning.cc, hardware latency of ring and Simple (``pcie4`` in
 links.toml)."""
 
 _KINDS = tuple(PathKind)
 
 _Edge: TypeAlias = tuple[int, int, float]
-"""Two accelerators, and the bytes that pass from one to the other, relative to those that one rank
-sends over NVLink."""
+"""Two accelerators, and the bytes that pass from the first to the second, relative to the bytes that one rank sends
+over NVLink."""
 
 _Resource: TypeAlias = tuple[str, int, int]
-"""A link in one direction: its kind and its number."""
+"""A link in one direction, by its kind and its number."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -42,11 +43,11 @@ class WiredNode:
     """The slowdown and delay inside a node whose accelerators are not all joined by NVLink, one row per layout."""
 
     ring_slowdown: Floats
-    """Time of a byte around a ring inside a node, divided by that on the cluster's link inside nodes."""
+    """Time of a byte around a ring inside a node, divided by the time over the cluster's link inside nodes."""
     pair_slowdown: Floats
-    """Slowdown of traffic from every rank to every other."""
+    """The same ratio for traffic from every rank of a group to every other."""
     delay_s: Floats
-    """Extra latency of a step inside a node."""
+    """Additional latency of a step inside a node."""
     limiting: Integers
     """Index in ``PathKind`` of the longest path between neighbours of a ring."""
 
@@ -76,7 +77,7 @@ def wired_node(ranks_inside: Integers, stride: Integers, cluster: Cluster) -> Wi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rates:
-    """Seconds per byte of the link within nodes, of PCIe and between sockets; and extra latency of a step over PCIe."""
+    """Seconds per byte of the link inside nodes, of PCIe and between sockets, and the extra latency of a PCIe step."""
 
     link_s_per_byte: float
     pcie_s_per_byte: float
@@ -97,7 +98,10 @@ class _Rates:
 
 @cache
 def _times(wiring: Wiring, rates: _Rates, size: int, num_ranks: int, stride: int) -> tuple[float, float, float, int]:
-    """Return the slowdowns of rings and of pairs, the delay of a step, and the index of the longest path."""
+    """Return the slowdown of rings and of pairs, the delay of a step, and the index of the longest path.
+
+    The index is that of ``PathKind``.
+    """
     groups = list(_groups(size, num_ranks, stride))
     ring = [edge for group in groups for edge in _ring_edges(wiring, group)]
     pairs = [edge for group in groups for edge in _pair_edges(group)]
@@ -111,7 +115,7 @@ def _times(wiring: Wiring, rates: _Rates, size: int, num_ranks: int, stride: int
 
 
 def _groups(size: int, num_ranks: int, stride: int) -> Iterator[list[int]]:
-    """Yield the groups of an axis in one node."""
+    """Yield the groups of an axis that lie in one node."""
     for first in range(0, size, num_ranks * stride):
         for offset in range(first, min(first + stride, size)):
             if len(group := list(range(offset, min(first + num_ranks * stride, size), stride))) > 1:
@@ -130,7 +134,7 @@ def _pair_edges(group: list[int]) -> Iterator[_Edge]:
 
 
 def _slowdown(wiring: Wiring, rates: _Rates, edges: Iterable[_Edge]) -> float:
-    """Return the time of the fullest link divided by that of the link within a node, at least 1."""
+    """Return the time of the busiest link divided by the time over the link inside a node, at least 1."""
     loads: defaultdict[_Resource, float] = defaultdict(float)
     for one, other, share in edges:
         for resource in _resources(wiring, one, other):
@@ -144,7 +148,10 @@ def _fullest_s(loads: Mapping[_Resource, float], per_byte: Mapping[str, float]) 
 
 
 def _resources(wiring: Wiring, one: int, other: int) -> Iterator[_Resource]:
-    """Yield the links, in one direction, of a message without NVLink. Numbers below 0 are those of switches."""
+    """Yield the links, in one direction, that a message without NVLink passes.
+
+    Numbers below 0 mean switches.
+    """
     kind = wiring.path(one, other)
     if kind is PathKind.NVLINK:
         return

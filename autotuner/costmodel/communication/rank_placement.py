@@ -1,11 +1,12 @@
-"""Ranks of a group below a switch.
+"""Number of ranks of a group below one switch or on one node.
 
-Ranks are numbered in blocks of ``num_ranks * stride``, each of which holds ``stride`` groups. A part is a window on
-these numbers. The traffic that leaves it depends on how much of a block it cuts off at either end. So each window takes
-a few divisions, and the fullest is found among all that differ.
+Ranks are numbered in blocks of ``num_ranks * stride`` ranks, and each block contains ``stride`` groups. A part of the
+cluster is a window of consecutive rank numbers. The traffic that leaves the window depends on how many ranks of a block
+it cuts off at each end. A few divisions give this number, and the busiest window is the maximum over all distinct
+windows.
 
-Ranks are placed on nodes in blocks or cyclically. Both placements are regular, so that a few divisions answer for
-columns of groups. tests/unit/costmodel/communication/flows.py enumerates the ranks instead, and tests compare both.
+Ranks are placed on nodes in blocks or cyclically. Both placements are regular, so that a few divisions give the result
+for columns of groups. tests/unit/costmodel/communication/flows.py enumerates the ranks instead, and tests compare both.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ class Windows:
     num_ranks: Integers
     """Number of ranks of one group."""
     stride: Integers
-    """Distance between their numbers."""
+    """Distance between the rank numbers of neighbours in a group."""
     size: int
-    """Number of ranks of a part."""
+    """Number of ranks in one part of the cluster."""
     world_size: int
-    """Number of ranks of the job; the last part may have fewer."""
+    """Number of ranks of the job. The last part may have fewer ranks than the others."""
 
     def rings_out(self) -> Floats:
         """Return the number of rings that leave one part; the part with the most such rings counts."""
@@ -79,18 +80,21 @@ def _shares_out(num_ranks: Integers, stride: Integers, starts: Integers, stops: 
 
 
 def _cut_off(block: Integers, starts: Integers, stops: Integers) -> tuple[Integers, Integers, Booleans]:
-    """Return the ranks of a window before its first block border and after its last, and whether it has no border."""
+    """Return the numbers of ranks of a window before its first and after its last block border.
+
+    The third column is True where the window has no border.
+    """
     return -starts % block, stops % block, (starts // block == (stops - 1) // block) & (stops % block > 0)
 
 
 def _cut(num_ranks: Integers, stride: Integers, length: Integers) -> Integers:
-    """Return the number of groups of a block with ranks both among its first ``length`` ranks and after them."""
+    """Return the number of groups of a block that have ranks both among its first ``length`` ranks and after them."""
     groups: Integers = np.minimum(np.minimum(stride, length), num_ranks * stride - length)
     return groups
 
 
 def _sent_from(num_ranks: Integers, stride: Integers, length: Integers) -> Integers:
-    """Return the number of pairs of one group's ranks with one inside a run of a block's ranks and one outside."""
+    """Return the number of pairs of one group's ranks with one rank inside and one outside a run of a block's ranks."""
     each, more = np.divmod(length, stride)
     pairs: Integers = more * (each + 1) * (num_ranks - each - 1) + (stride - more) * each * (num_ranks - each)
     return pairs
@@ -106,7 +110,7 @@ class Places:
     num_ranks: Integers
     """Number of ranks of one group."""
     stride: Integers
-    """Distance between their numbers."""
+    """Distance between the rank numbers of neighbours in a group."""
     is_cyclic: Booleans
     """True if rank i lies on node ``i % num_nodes``; otherwise on node ``i // ranks_per_node``."""
     num_nodes: int
@@ -114,8 +118,7 @@ class Places:
     ranks_per_node: int
     """Number of ranks of each node."""
     sorts_ring: bool
-    """True if rings pass through the nodes one after the other, as NCCL's do; otherwise in the
-    order of rank numbers."""
+    """True if rings visit the nodes one after the other, as NCCL's rings do; otherwise in the order of rank numbers."""
 
     @property
     def span(self) -> Integers:
@@ -197,7 +200,10 @@ class Places:
         return 1 / self._fullest(part_nodes, Windows.rings_out, np.minimum(self.stride, part) / part)
 
     def _fullest(self, part_nodes: int, count: Callable[[Windows], Floats], even: Floats) -> Floats:
-        """Return the traffic per rank that leaves the fullest part; it is even unless borders cut groups."""
+        """Return the traffic per rank that leaves the busiest part.
+
+        The traffic is even unless borders of parts cut groups.
+        """
         part = self.ranks_per_node * part_nodes
         rows = np.flatnonzero((self.span % part != 0) & (part % self.span != 0))
         if not len(rows):
@@ -214,10 +220,10 @@ class Places:
 
     # ------------------------------------------------------------ dealt in turn
     def _dealt(self, part_nodes: int) -> Integers:
-        """Return the ranks of a group in a part, with cyclic placement.
+        """Return the number of ranks of a group in a part of the cluster, with cyclic placement.
 
-        The nodes of a group lie ``stride`` apart. If the group goes round all nodes, they lie the greatest common
-        divisor of both apart.
+        The nodes of a group are ``stride`` apart. If the group passes all nodes, the distance is the greatest common
+        divisor of ``stride`` and the number of nodes.
         """
         nodes, part = self.num_nodes, min(part_nodes, self.num_nodes)
         apart = np.gcd(self.stride, nodes)
@@ -228,17 +234,17 @@ class Places:
         return np.where(part == nodes, self.num_ranks, below)
 
     def _ring_ranks_dealt(self, part_nodes: int, below: Floats) -> Floats:
-        """Return the ranks of a part per ring, in the order of numbers, which visits nodes in turn."""
+        """Return the number of ranks of a part per ring, if rings visit ranks in numbered order and nodes in turn."""
         return np.where(self.span > self.num_nodes, 1 / self._edges_out(part_nodes), below)
 
     def _edges_out(self, part_nodes: int) -> Floats:
-        """Return the share of a ring's edges that leave a part, in the order of rank numbers."""
+        """Return the share of a ring's edges that leave a part, if rings visit ranks in numbered order."""
         onward, back = self._out_of(part_nodes, self.stride), self._out_of(part_nodes, self.span - self.stride)
         shares = ((self.num_ranks - 1) * onward + back) / self.num_ranks
         return np.where(shares > 0, shares, 1.0)
 
     def _out_of(self, part_nodes: int, distance: Integers) -> Floats:
-        """Return the share of a part's nodes from which a node at that distance lies in another part."""
+        """Return the share of a part's nodes from which a node at this distance is in another part."""
         apart = distance % self.num_nodes
         shares: Floats = np.minimum(np.minimum(apart, self.num_nodes - apart), part_nodes) / part_nodes
         return shares
