@@ -1,6 +1,6 @@
-"""Low precision: the layouts that round, and the bytes that they keep and send.
+"""Low precision: layouts that round to 8 bits or fewer, and the bytes that rounded tensors need.
 
-``layer.quantization`` has the cost of rounding, and ``layer.matrix_products`` the time of the products.
+``layer.quantization`` computes the cost of rounding, and ``layer.matrix_products`` the time of the products.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from autotuner.core.columns import Booleans, Floats, LayoutColumns, is_one_of
 from autotuner.core.job import Job
 
 TENSOR_RECIPES = (Fp8Recipe.TENSORWISE, Fp8Recipe.DELAYED)
-"""Recipes with one scale for a whole tensor, whose rounded values serve both products of the tensor."""
+"""Recipes with one scale for a whole tensor. Both products of the tensor use the same rounded values."""
 
 BLOCK_RECIPES = (Fp8Recipe.BLOCKWISE, Fp8Recipe.MXFP8)
-"""Recipes with a scale for each block along one direction, which round once along each direction."""
+"""Recipes with a scale for each block along one direction. They round once along each direction."""
 
 NVFP4_BYTES = 0.5 + 1 / 16
-"""Bytes of a value: 4 bits, and an fp8 scale for every 16 values (arXiv 2509.25149, section 2)."""
+"""Bytes of an nvfp4 value: 4 bits, and an fp8 scale for every 16 values (arXiv 2509.25149, section 2)."""
 
 
 def is_bf16_on_cores(x: LayoutColumns, job: Job) -> Booleans:

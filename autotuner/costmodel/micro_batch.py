@@ -10,8 +10,8 @@ from autotuner.core.job import Job
 from autotuner.costmodel.sequences import tokens_per_sequence
 
 _ROW_BLOCK = 16
-"""Number of rows that an expert's rows are padded to: Transformer Engine pads to 16 for fp8 (``Fp8Padding``, 2.4), and
-blocks of 16-bit products are that or more."""
+"""Number of which the rows of an expert are padded to a multiple: Transformer Engine pads to 16 for fp8
+(``Fp8Padding``, 2.4), and blocks of 16-bit products have 16 rows or more."""
 
 
 def width_split(x: LayoutColumns, job: Job) -> Integers:

@@ -1,4 +1,4 @@
-"""Step time and memory of layouts, from the closed forms of this package."""
+"""Step time and memory of layouts, from the closed formulas of this package."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class TotalColumns:
 
 
 CHUNK = 1 << 16
-"""Layouts predicted at once, so that their columns stay in a core's cache, and a table of millions needs little more
-memory."""
+"""Number of layouts that are predicted at once. Their columns fit into a core's cache, and a table of millions needs
+little more memory."""
 
 
 def predict(x: LayoutColumns, job: Job) -> PredictionColumns:
@@ -117,7 +117,7 @@ def predict_one(layout: Layout, job: Job) -> Prediction:
 def _by_chunks(
     predict_chunk: Callable[[LayoutColumns, Job, ModelWork[Work]], Table], x: LayoutColumns, job: Job
 ) -> Table:
-    """Return the tables of all chunks, one after the other. All chunks share the works of a model's parts."""
+    """Return the tables of all chunks, one after the other. All chunks share the computed work of the model's parts."""
     works = ModelWork.of(x, job)
     if len(x) <= CHUNK:
         return predict_chunk(x, job, works)
@@ -150,7 +150,7 @@ def _predict_totals(x: LayoutColumns, job: Job, works: ModelWork[Work]) -> Total
 
 
 def _by_step(few: LayoutColumns, job: Job, works: ModelWork[Work]) -> tuple[RankStep, list[RankMemory]]:
-    """Return the values that depend on ``RANK_STEP_FIELDS`` alone, for each combination of them."""
+    """Return the step and the memory of pipeline ranks, for each combination of ``RANK_STEP_FIELDS``."""
     ranks = candidate_ranks(few, job)
     step = RankStep.of(few, job, ranks.slowest, works)
     parts = {f.name: _row_factor(few, job, f.name) * getattr(step.step_time, f.name) for f in fields(StepTime)}
@@ -160,7 +160,8 @@ def _by_step(few: LayoutColumns, job: Job, works: ModelWork[Work]) -> tuple[Rank
 def _beyond_peak(x: LayoutColumns, job: Job, step_s: Floats) -> Floats:
     """Return the ratio of each calibrated step's speed to the accelerators' peak if that is above 1, otherwise 1.
 
-    The peak is that of the layout's precision, or the reference peak where that is higher or the other is not known.
+    The peak is the higher one of the layout's precision and of the reference; it is the reference peak if the former is
+    not known.
     """
     accelerator = job.cluster.accelerator
     peaks = np.array([max(accelerator.peak_flop_per_s(p), accelerator.reference_flop_per_s) for p in Precision])
@@ -170,7 +171,7 @@ def _beyond_peak(x: LayoutColumns, job: Job, step_s: Floats) -> Floats:
 
 
 def _reference_flop(job: Job, step_s: Floats) -> Floats:
-    """Return the FLOP of the whole job in a step at its reference peak."""
+    """Return the FLOP that the whole job could execute in this step time at its reference peak."""
     return job.cluster.accelerator.reference_flop_per_s * job.cluster.world_size * step_s
 
 
@@ -221,12 +222,12 @@ def _step_time(x: LayoutColumns, job: Job, rank: RankStep) -> StepTime[Floats]:
 
 
 def _update_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floats:
-    """Return the seconds of the optimizer's step, and of rounding new weights if they are rounded once a step."""
+    """Return the time of the optimizer's step, and of rounding new weights if they are rounded once per step."""
     return optimizer_s(x, job, owned_elements(x, job, window.held)) + window.weight_casts_s
 
 
 def _row_factor(x: LayoutColumns, job: Job, part: str) -> float | Floats:
-    """Return the learnt factor of a part for each row, relative to a typical cluster."""
+    """Return the calibration factor of a part for each row, relative to a typical cluster."""
     if job.calibration is None or part not in BF16_PARTS or job.calibration.bf16_on_cores == 1.0:
         return _factor(job, part)
     factors: Floats = _factor(job, part) * np.where(is_bf16_on_cores(x, job), job.calibration.bf16_on_cores, 1.0)
@@ -234,5 +235,5 @@ def _row_factor(x: LayoutColumns, job: Job, part: str) -> float | Floats:
 
 
 def _factor(job: Job, part: str) -> float:
-    """Return the calibrated factor of a part relative to a typical cluster; 1 without calibration."""
+    """Return the calibration factor of a part relative to a typical cluster; 1 without calibration."""
     return 1.0 if job.calibration is None else job.calibration.of(part)

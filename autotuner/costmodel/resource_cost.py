@@ -1,11 +1,11 @@
 """Resource cost of a step: bytes that leave nodes, power, energy, price and CO2.
 
-Collectives are counted as rings, whose every edge carries each byte once per pass; an algorithm that moves the same
-bytes in another order loads ports as much, on average. What a node's own links carry counts nothing here.
+Collectives are counted as rings, in which every edge carries each byte once per pass. An algorithm that moves the same
+bytes in another order loads the ports by as much on average. Bytes that stay inside a node are not counted.
 
 An accelerator draws idle + (most - idle) x the share of the step in which it computes: the linear model of Fan, Weber,
-Barroso, "Power provisioning for a warehouse-sized computer" (2007), with the ends that data sheets and idle devices
-tell. While it waits for others, for the host or for a link it draws what an idle device does.
+Barroso, "Power provisioning for a warehouse-sized computer" (2007), whose two ends come from data sheets and from idle
+devices. While an accelerator waits for others, for the host or for a link, it draws the idle power.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ class TrafficColumns:
     """The bytes of a step that leave a node, summed over all nodes, by kind of parallelism; one row per layout."""
 
     data_bytes: Floats
-    """Gradients that are summed, and parameters that are gathered."""
+    """Bytes of gradients that are summed, and of parameters that are gathered."""
     tensor_bytes: Floats
-    """Sums of hidden states."""
+    """Bytes of sums of hidden states."""
     context_bytes: Floats
-    """Keys, values and their gradients, or heads."""
+    """Bytes of keys, values and their gradients, or of heads."""
     expert_bytes: Floats
-    """Tokens on their way to experts and back."""
+    """Bytes of tokens that are sent to experts and back."""
     pipeline_bytes: Floats
-    """Hidden states and their gradients between stages."""
+    """Bytes of hidden states and their gradients that are sent between stages."""
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job) -> TrafficColumns:
@@ -90,26 +90,32 @@ class TrafficColumns:
 
 # ---------------------------------------------------------------- of a byte that a collective works on
 def _around(group: Group) -> Floats:
-    """Return the number of times that a byte leaves a node while a ring gathers or scatters it: one edge per node."""
+    """Return the number of times that a byte leaves a node while a ring gathers or scatters it: once per node."""
     around: Floats = group.num_nodes * (group.num_ranks - 1) / group.num_ranks
     return np.where(group.crosses_nodes, around, 0.0)
 
 
 def _around_data(x: LayoutColumns, group: Group) -> Floats:
-    """Return the same for data-parallel ranks. A ring of two levels passes only each node's part between nodes."""
+    """Return the number of times that a byte of data-parallel ranks leaves a node.
+
+    A ring on two levels sends only each node's part between nodes.
+    """
     two_level = x.collective_hierarchy == CollectiveHierarchy.TWO_LEVEL
     return np.where(two_level & group.crosses_nodes, group.num_nodes - 1.0, _around(group))
 
 
 def _outside(group: Group) -> Floats:
-    """Return the share of all-to-all bytes of a rank that goes to other nodes."""
+    """Return the share of a rank's all-to-all bytes that goes to other nodes."""
     outside: Floats = (group.num_ranks - group.ranks_per_node) / group.num_ranks
     return np.where(group.crosses_nodes, outside, 0.0)
 
 
 # ---------------------------------------------------------------- of each axis
 def _data_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes of dense weights, and of experts among the fewer ranks that hold the same ones."""
+    """Return the bytes of data-parallel collectives that leave nodes: of dense weights, and of experts.
+
+    Fewer ranks hold the same experts than the same dense weights.
+    """
     experts = float(job.model.num_expert_parameters)
     dense_bytes = _exchanged_bytes(x, job, job.model.num_parameters - experts, shard_group(x, job.cluster))
     if not experts:
@@ -120,7 +126,10 @@ def _data_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 
 def _exchanged_bytes(x: LayoutColumns, job: Job, elements: float, shard: Group) -> Floats:
-    """Return the bytes of so many elements, which shards gather and scatter and replicas sum."""
+    """Return the bytes that leave nodes for this number of elements.
+
+    Shards gather and scatter the elements, and replicas sum them.
+    """
     gathers, reduces = _num_gathers_and_reduces(x, job)
     summed_bytes = elements * gradient_bytes(x, job)
     gathered_bytes = elements * x.element_bytes * gathered_share(x, job)
@@ -134,7 +143,7 @@ def _exchanged_bytes(x: LayoutColumns, job: Job, elements: float, shard: Group) 
 
 
 def _lossy_bytes(x: LayoutColumns, job: Job, elements: float) -> Floats:
-    """Return the bytes of a lossy exchange of replicas, over the edges of their ring that leave a node.
+    """Return the bytes that leave nodes in a lossy exchange between replicas.
 
     If nothing is sharded, the context ranks of one replica sum their gradients first.
     """
@@ -147,9 +156,9 @@ def _lossy_bytes(x: LayoutColumns, job: Job, elements: float) -> Floats:
 
 
 def _num_gathers_and_reduces(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
-    """Return the numbers of times that a step gathers all parameters and reduces all gradients.
+    """Return how many times a step gathers all parameters, and how many times it reduces all gradients.
 
-    ``step.data_parallel`` explains them.
+    ``step.data_parallel`` explains these numbers.
     """
     m, in_pipeline = num_micro_batches(x, job), x.pipeline_parallel_degree > 1
     by_parameters = x.shard_level == ShardLevel.PARAMETERS
@@ -160,7 +169,10 @@ def _num_gathers_and_reduces(x: LayoutColumns, job: Job) -> tuple[Floats, Floats
 
 
 def _tensor_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes of two sums in each pass through a layer, forward, backward and in recomputation."""
+    """Return the bytes that leave nodes for tensor collectives: two sums in each pass through a layer.
+
+    The passes are forward, backward and recomputation.
+    """
     group = tensor_group(x, job.cluster)
     passes = 2.0 + (x.recompute == Recompute.FULL) / x.recompute_every
     num_groups = job.cluster.world_size / group.num_ranks
@@ -169,9 +181,10 @@ def _tensor_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 
 def _context_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes of keys and values around the ring, then with their gradients, or of gathering them.
+    """Return the bytes that leave nodes for context collectives.
 
-    Or queries, keys, values and outputs, exchanged for heads and back, forward and backward.
+    Context ranks send keys and values around a ring, in the backward pass with their gradients; or they gather them; or
+    they exchange queries, keys, values and outputs for heads and back.
     """
     group, model = context_group(x, job.cluster), job.model
     tokens_bytes = x.element_bytes * tokens_per_pass(x, job) / x.tensor_parallel_degree
@@ -187,7 +200,7 @@ def _context_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 
 def _expert_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes of copies of tokens to the ranks of their experts and back, forward and backward."""
+    """Return the bytes that leave nodes for tokens on the way to their experts and back, forward and backward."""
     experts = job.model.experts
     if experts is None:
         return np.zeros(len(x))
@@ -198,9 +211,9 @@ def _expert_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 
 def _pipeline_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes of hidden states over each link between stages on two nodes, and of their gradients back.
+    """Return the bytes that leave nodes for hidden states and their gradients between stages on different nodes.
 
-    With several stages per rank the last rank's hand theirs to the first rank's, but for schedules in a V.
+    With several stages per rank, the last rank also sends to the first rank, except in V-shaped schedules.
     """
     group, ranks = pipeline_group(x, job.cluster), job.cluster.world_size / x.pipeline_parallel_degree
     in_a_ring = ~is_one_of(x.pipeline_schedule, (PipelineSchedule.ZBV, PipelineSchedule.DUALPIPEV))
@@ -210,14 +223,14 @@ def _pipeline_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 
 def _layer_visits(x: LayoutColumns, job: Job) -> Floats:
-    """Return the layers that a rank computes in a step: those of its stages, for every micro-batch."""
+    """Return the number of layers that a rank computes in a step: the layers of its stages times the micro-batches."""
     visits: Floats = num_micro_batches(x, job) * (job.model.num_layers / x.pipeline_parallel_degree)
     return visits
 
 
 IDLE_SHARE = 0.22
-"""Share of its highest draw that a device draws while it waits with a job, if its description does not say. It is an
-assumption: 155 W of 700 on an H100, 100 of 400 on an A100, 260 of 1,000 on a B200 (``research/clocks.py``)."""
+"""Power that a waiting device with a job draws, as a share of its highest power, if its description does not state it.
+It is an assumption: 155 W of 700 on an H100, 100 of 400 on an A100, 260 of 1,000 on a B200 (``research/clocks.py``)."""
 
 _COMPUTING = ("matrix_s", "attention_s", "pointwise_s", "recompute_s", "optimizer_s")
 """Parts of a step in which an accelerator computes. It waits in all others."""
@@ -257,12 +270,12 @@ class FootprintColumns:
     """
 
     power: PowerColumns | None
-    """Power; None if the accelerator's is not known."""
+    """Power of the job; None if the accelerator's power is not known."""
     price_per_hour: Floats
     co2_kg_per_hour: Floats
     complexity: Floats
     robustness: Floats | None = None
-    """Robustness; None without a fault trace."""
+    """Throughput under the fault trace divided by that without faults; None without a fault trace."""
 
     def __len__(self) -> int:
         return len(self.complexity)
@@ -333,14 +346,14 @@ def worth_per_step(objective: Objective, job: Job, footprints: FootprintColumns 
 
 
 def _busy_share(step_time: StepTime[Floats]) -> Floats:
-    """Return the share of the step in which the slowest rank computes; it stands for all ranks."""
+    """Return the share of the step in which the slowest rank computes. It is used for all ranks."""
     parts: Sequence[Floats] = [getattr(step_time, name) for name in _COMPUTING]
     share: Floats = np.sum(parts, axis=0) / step_time.total_s
     return share
 
 
 def _accelerators_w(cluster: Cluster, busy_share: Floats) -> Floats | None:
-    """Return the draw of all accelerators; None if the highest draw of one is not known."""
+    """Return the power of all accelerators; None if the highest power of one is not known."""
     accelerator = cluster.accelerator
     if not accelerator.power_w:
         return None
@@ -355,7 +368,7 @@ def _idle_w(accelerator: Accelerator) -> float:
 def _footprints(
     x: LayoutColumns, job: Job, drawn_w: Floats | None, step_s: Floats, robustness: Floats | None
 ) -> FootprintColumns:
-    """Return the resource costs from the draw of accelerators and the step times."""
+    """Return the resource costs of layouts from the power of the accelerators and the step times."""
     tariff, nothing = job.cluster.tariff, np.zeros(len(x))
     power = None if drawn_w is None else _power(job.cluster, drawn_w, _network_w(x, job, step_s))
     total_kw = nothing if power is None else power.total_w / 1000
@@ -369,7 +382,7 @@ def _footprints(
 
 
 def _network_w(x: LayoutColumns, job: Job, step_s: Floats) -> Floats:
-    """Return the draw of ports and switches for the bytes that leave nodes."""
+    """Return the power of network ports and switches for the bytes that leave nodes."""
     j_per_byte = job.cluster.tariff.network_j_per_byte
     if not j_per_byte:
         return np.zeros(len(x))
@@ -389,7 +402,10 @@ def _power(cluster: Cluster, drawn_w: Floats, network_w: Floats) -> PowerColumns
 
 
 def _price_per_hour(cluster: Cluster, total_kw: Floats) -> Floats:
-    """Return the US dollars of a useful hour. Of spot hours some are lost, and paid."""
+    """Return the US dollars of a useful hour.
+
+    Some spot hours are lost to interruptions, but must be paid.
+    """
     tariff = cluster.tariff
     hourly = tariff.spot_price_per_accelerator_hour if tariff.is_spot else cluster.price_per_accelerator_hour
     paid: Floats = cluster.world_size * hourly + tariff.energy_price_per_kwh * total_kw
@@ -397,7 +413,7 @@ def _price_per_hour(cluster: Cluster, total_kw: Floats) -> Floats:
 
 
 def _robustness(prediction: Prediction, reached: Measurement | TrialEstimate | None) -> float | None:
-    """Return the throughput under the fault trace divided by that of nominal steps: measured, otherwise predicted."""
+    """Return the throughput under the fault trace divided by that without faults: measured, otherwise predicted."""
     if isinstance(reached, Measurement) and reached.robust is not None:
         return reached.step_time_s / reached.robust.step_time_s
     if prediction.robust_step_s is None:

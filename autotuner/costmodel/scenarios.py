@@ -1,4 +1,4 @@
-"""Predictions with other links: under a fault trace, and by the bandwidth between nodes."""
+"""Predictions with links in other states: under a fault trace, and for a range of bandwidths between nodes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from autotuner.costmodel.step.rank_step import RankStep, before_data_s, total_s
 from autotuner.costmodel.table import row
 
 REPLAN_STEPS = 2
-"""Number of steps that still follow the old plan after a change of links: one that shows it and one in which all ranks
-agree (PipeMorph, arXiv 2504.19232, re-plans with an iteration of lag)."""
+"""Number of steps that still follow the old plan after a change of links: one step that shows the change, and one in
+which all ranks agree (PipeMorph, arXiv 2504.19232, plans again with one iteration of delay)."""
 
 
 def predict_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> PredictionColumns:
@@ -73,7 +73,10 @@ def step_times_under(layout: Layout, job: Job, trace: FaultTrace) -> tuple[float
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StretchColumns:
-    """Seconds of a step in one stretch, row by row: under the plan for the links before, and under its own plan."""
+    """Seconds of a step in one stretch of the trace, by row.
+
+    They are given under the plan for the previous links, and under the plan for the stretch's own links.
+    """
 
     stretch: Stretch
     late_s: Floats
@@ -94,10 +97,11 @@ class _StretchColumns:
 
 
 def _stretches(x: LayoutColumns, job: Job, trace: FaultTrace, healthy_s: Floats) -> Iterator[_StretchColumns]:
-    """Yield each stretch of the trace, from the columns of its links' state.
+    """Yield the step times of each stretch of the trace, in which the links keep their state.
 
-    The plan of an adaptive layout for nominal links is that of zero bubbles, whose columns give its time on degraded
-    links. A plan with more warm-up than nominal links need costs nothing there: it moves no pass of the critical path.
+    On nominal links, an adaptive layout has the plan of the zero-bubble schedule, so that schedule's time on degraded
+    links applies until it adapts. A plan with more warm-up than nominal links need costs nothing, because it does not
+    move the critical path.
     """
     known: dict[tuple[LinkHealth, ...], tuple[Floats, Floats]] = {(): (healthy_s, healthy_s)}
     for stretch in trace.stretches():
@@ -110,7 +114,7 @@ def _stretches(x: LayoutColumns, job: Job, trace: FaultTrace, healthy_s: Floats)
 
 
 def _unplanned_s(x: LayoutColumns, job: Job, planned_s: Floats) -> Floats:
-    """Return the step times before adaptive rows have adapted to the links. Other rows never adapt."""
+    """Return the step times before adaptive layouts have adapted to the links. Other layouts never adapt."""
     rows = np.flatnonzero(x.pipeline_schedule == PipelineSchedule.ADAPTIVE)
     if not rows.size:
         return planned_s

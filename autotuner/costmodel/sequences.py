@@ -1,4 +1,4 @@
-"""The lengths of a micro-batch's sequences on the rank that a step waits for, layout by layout."""
+"""Lengths of sequences in the micro-batches of the slowest rank, for each layout."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def keys_per_token(x: LayoutColumns, job: Job) -> Floats:
 
 @lru_cache(maxsize=16)
 def _shapes(workload: Workload, devices_per_node: int) -> Callable[[tuple[int, ...]], BatchShape]:
-    """Return a function from the values of ``_DEALING_FIELDS`` to the shape of a workload's batches."""
+    """Return a function that computes the shape of a workload's batches from the values of ``_DEALING_FIELDS``."""
 
     @cache
     def shape(values: tuple[int, ...]) -> BatchShape:

@@ -1,4 +1,4 @@
-"""The parts of a model, the pipeline stages that hold them, and the load of a pipeline rank."""
+"""The parts of a model, the pipeline stages that hold them, and the work of a pipeline rank."""
 
 from __future__ import annotations
 
@@ -107,7 +107,10 @@ def model_layers_not_recomputed(x: LayoutColumns, job: Job) -> Counts:
 
 
 def _held(x: LayoutColumns, job: Job, rank: Integers) -> Integers:
-    """Return the layers of a rank of any kind. Of several stages per rank all but the ends are equal."""
+    """Return the number of layers of a rank, of any kind.
+
+    If a rank has several stages, all stages except the first and last are equal.
+    """
     alone = first_layer(x, job, rank + 1) - first_layer(x, job, rank)
     given_away = x.first_stage_less_layers + x.last_stage_less_layers
     per_stage = (job.model.num_layers + given_away) // x.num_stages
@@ -124,7 +127,7 @@ def _stages(x: LayoutColumns, rank: Integers) -> Iterator[Integers]:
 
 
 def _stage(x: LayoutColumns, job: Job, stage: Integers) -> Counts:
-    """Return the layers of a stage; zero if the layout has no such stage."""
+    """Return the number of layers of a stage by kind; zero if the layout has no such stage."""
     start = first_layer(x, job, stage)
     size = (first_layer(x, job, stage + 1) - start) * (stage < x.num_stages)
     sparse = _sparse_before(start + size, job) - _sparse_before(start, job)
@@ -142,7 +145,7 @@ def _sparse_before(layer: Integers, job: Job) -> Integers:
 
 
 def _not_recomputed(x: LayoutColumns, job: Job, stage: Integers) -> Counts:
-    """Return the layers of a stage that do not recompute: all but every n-th from its first."""
+    """Return the number of layers of a stage that do not recompute: all but every n-th layer, from the first."""
     held = _stage(x, job, stage)
     recomputed = -(-(held[PartKind.DENSE] + held[PartKind.SPARSE]) // x.recompute_every)
     sparse = _sparse_recomputed(x, job, first_layer(x, job, stage), recomputed)
@@ -150,7 +153,7 @@ def _not_recomputed(x: LayoutColumns, job: Job, stage: Integers) -> Counts:
 
 
 def _sparse_recomputed(x: LayoutColumns, job: Job, start: Integers, recomputed: Integers) -> Integers:
-    """Return the number of sparse layers among the recomputing ones, which are every n-th from a first layer."""
+    """Return the number of sparse layers among those that recompute, which are every n-th layer from ``start`` on."""
     experts, every = job.model.experts, x.recompute_every
     sparse = np.zeros_like(recomputed)
     if experts is None:
@@ -175,14 +178,14 @@ class RankLoad:
     """
 
     rank: Integers
-    """Number of the rank in the pipeline, from 0."""
+    """Number of the pipeline rank, from 0."""
     counts: Counts
-    """Parts of every kind over all its stages."""
+    """Number of parts of every kind over all stages of the rank."""
     not_recomputed: Counts
-    """Layers that do not recompute although the layout recomputes."""
+    """Number of layers that do not recompute although the layout recomputes."""
     micro_batches_in_flight: Floats
-    """Most micro-batches whose activations it keeps at once. A rank with several stages counts micro-batches of all of
-    them, so that the number may be a fraction."""
+    """Most micro-batches whose activations the rank keeps at once. With several stages per rank, each stage counts as a
+    part of a micro-batch, so that the number may not be whole."""
 
     @property
     def num_layers(self) -> Integers:
@@ -212,12 +215,12 @@ class CandidateRanks(NamedTuple):
     """The few pipeline ranks of each layout that can be the slowest, or can have the highest peak memory."""
 
     slowest: tuple[RankLoad, ...]
-    """Ranks among which the slowest is found: the first (input table, one layer more), the last (output projection), in
-    a model whose leading layers are dense the first rank that starts after them, and the second if the ends have
-    fewer layers. A rank between has no more of anything than one of these, except receive buffers."""
+    """Ranks that can be the slowest: the first (it has the embedding, and may have one layer more), the last (output
+    projection), the first rank that starts after leading dense layers, and the second if the ends have fewer layers.
+    Ranks in between have no more of anything than one of these, except receive buffers."""
     fullest: tuple[RankLoad, ...]
-    """Ranks among which the fullest is found: these, and the second of any pipeline, which keeps the most micro-batches
-    of the ranks that receive from both sides."""
+    """Ranks that can have most memory: those of ``slowest``, and the second rank of any pipeline, which keeps the most
+    micro-batches of all ranks that receive from both sides."""
 
 
 def candidate_ranks(x: LayoutColumns, job: Job) -> CandidateRanks:
@@ -292,7 +295,7 @@ def load_of_rank(x: LayoutColumns, job: Job, rank: Integers) -> RankLoad:
 
 
 def _with_ends(layers: Counts, has_input: Booleans, has_output: Booleans) -> Counts:
-    """Return the parts of every kind: layers, and the ends of the model."""
+    """Return the number of parts of every kind: the layers, and the ends of the model if the rank has them."""
     ends = {PartKind.INPUT: has_input.astype(np.int64), PartKind.OUTPUT: has_output.astype(np.int64)}
     every = {**layers, **ends}
     return {kind: every[kind] for kind in PartKind}
@@ -301,14 +304,14 @@ def _with_ends(layers: Counts, has_input: Booleans, has_output: Booleans) -> Cou
 def _in_flight(x: LayoutColumns, job: Job, rank: Integers) -> Floats:
     """Return the most micro-batches whose activations a rank keeps.
 
-    GPipe keeps all m. 1F1B runs ``p - rank`` forwards before its first backward (arXiv 2104.04473, section 2.2). So
-    does ZB-H1, which then defers weight gradients until every rank keeps p (arXiv 2401.10241, section 2.3); with v
-    stages per rank they are p v chunks. The V of DualPipe keeps 2 p + 1 half-size chunks (deepseek-ai/DualPipe's
-    README: PP + 1, of PP stages).
-    Interleaved 1F1B warms up with ``2 (p - rank - 1) + (v - 1) p`` chunks and keeps one more: ``p v + p - 1`` on the
-    first rank, the factor ``1 + (p - 1) / (p v)`` of arXiv 2205.05198, section 4.2.3. The V schedule keeps ``2 p``
-    half-size chunks on every rank (arXiv 2405.15362, ZB-V row of table 1). The adaptive schedule warms up with two
-    more than the rank behind, and defers weight gradients until every rank keeps what the first does.
+    GPipe keeps all m micro-batches. 1F1B runs ``p - rank`` forwards before its first backward (arXiv 2104.04473,
+    section 2.2). So does ZB-H1, which then defers weight gradients until every rank keeps p (arXiv 2401.10241, section
+    2.3); with v stages per rank they are p v chunks. The V of DualPipe keeps 2 p + 1 half-size chunks
+    (deepseek-ai/DualPipe's README: PP + 1, of PP stages). Interleaved 1F1B warms up with ``2 (p - rank - 1) + (v - 1)
+    p`` chunks and keeps one more: ``p v + p - 1`` on the first rank, the factor ``1 + (p - 1) / (p v)`` of arXiv
+    2205.05198, section 4.2.3. The V schedule keeps ``2 p`` half-size chunks on every rank (arXiv 2405.15362, ZB-V row
+    of table 1). In the adaptive schedule, a rank warms up with two more than the next rank, and weight gradients are
+    deferred until every rank keeps as many as the first.
     """
     p, v, m = x.pipeline_parallel_degree, x.virtual_stages_per_rank, num_micro_batches(x, job)
     schedule = x.pipeline_schedule

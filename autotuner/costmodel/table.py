@@ -1,4 +1,4 @@
-"""Tables: dataclasses and mappings of columns of equal length, of tables again, or of what all rows share."""
+"""Tables: dataclasses and mappings of columns of equal length, of other tables, or of values that all rows share."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Errors of predictions: intervals of step times, and the probability that a layout fits in memory.
 
-The error of a step time combines the errors of its parts, each known within a factor that depends on how its law was
-compared with measured runs; a residual; and the speed of this cluster relative to others of its kind, until runs on it
-were measured. All factors are log-normal.
+The error of a step time combines three errors: those of its parts, each of which depends on how well its formula was
+compared with measured runs; a residual; and, until runs on this cluster were measured, its speed relative to other
+clusters of its kind. All factors are log-normal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from autotuner.costmodel.evidence import Evidence, Where
 from autotuner.costmodel.low_precision import is_bf16_on_cores
 
 Z80 = 1.2816
-"""Standard deviations from the median to either end of an 80 % interval of a normal distribution."""
+"""Number of standard deviations from the median to each end of an 80 % interval of a normal distribution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +31,12 @@ class TimeError:
     """Standard deviations of log(measured / predicted) of step times, by source of error, for all layouts of a job."""
 
     parts: Mapping[str, float]
-    """Deviation of the efficiency behind each part of ``StepTime``, by field name, for all layouts of a job."""
+    """Standard deviation of the efficiency of each part of ``StepTime``, by field name, for all layouts of a job."""
     residual: float
-    """Deviation of the residual, which each layout has for itself."""
+    """Standard deviation of the residual, which is independent for each layout."""
     common: float = 0.0
-    """Deviation of a factor that all step times share. It does not say which layout is better, so that a search does
-    not blame its first measurement on parts."""
+    """Standard deviation of a factor that all step times share. It does not say which layout is better, but it keeps a
+    search from explaining its first measurement by single parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +50,11 @@ class LayoutErrors:
     residual: Floats
     common: float
     covariance: Floats | None = None
-    """Covariance of the logarithms of the calibrated factors of parts and, last, of the whole step. Then ``parts`` is
+    """Covariance of the logarithms of the calibrated factors: the parts, and last the whole step. With it, ``parts`` is
     the deviation that a layout's own options add, and ``common`` is 0. None: each factor is known separately."""
     bf16_on_cores: Booleans | None = None
-    """Layouts that the factor of that name applies to. It stands before that of the whole step. None: none."""
+    """Layouts that the factor ``bf16_on_cores`` applies to. In ``covariance`` this factor comes before that of the
+    whole step. None: no layouts."""
 
     def moved_by(self, shares: Floats) -> Floats:
         """Return how much the log of each step time changes with the log of each factor that the covariance describes.
@@ -86,37 +87,39 @@ PARTS: Mapping[str, float] = {
 }
 """Standard deviations of the logarithm of each part's factor, for software without fitted constants.
 
-Products, memory traffic, host, data-parallel communication and optimizer: the distance between the fitted constants of
-the stacks in catalog/stacks.toml. Attention: versions of kernels. The others are assumptions.
+The values for products, memory traffic, host, data-parallel communication and optimizer are the differences between the
+fitted constants of the stacks in catalog/stacks.toml. The value for attention covers versions of kernels. The others
+are assumptions.
 """
 
 _IN_BF16 = np.array([name in BF16_PARTS for name in PARTS], dtype=np.float64)
 
 RESIDUAL = 0.08
-"""Standard deviation of the error that no part explains and that a layout has for itself. Replays of published sweeps
-chose it (docs/explanation/sampler.md). Intervals use it where no run of the kind was compared."""
+"""Standard deviation of the error that no part explains, independent for each layout. Replays of published sweeps
+determined it (docs/explanation/sampler.md). Intervals use it if no run of the kind was compared."""
 
 TRUST: Mapping[Where, float] = {Where.HERE: 0.2, Where.ELSEWHERE: 1.0, Where.NOWHERE: 2.0}
-"""Factor on ``PARTS`` by the closest comparison of a law with measured runs. With a comparison here, the scatter of
-runs is the rest. That laws without any comparison are known half as well as those of other software is an
-assumption."""
+"""Factor on ``PARTS`` by the closest comparison of a formula with measured runs. With a comparison on this device, the
+scatter of the runs covers the rest. It is an assumption that formulas without any comparison are known half as well as
+those of other software."""
 
 SEARCHED = 0.4
-"""The factor for a search where the stack was compared on this device, since it must be able to learn that this job
-differs; of 1, 0.4 and 0.2 it takes the fewest trials in replays of the published sheets."""
+"""Factor on ``PARTS`` for a search if the stack was compared on this device, because the search must be able to learn
+that this job differs. Of 1, 0.4 and 0.2, this value needs the fewest trials in replays of the published sheets."""
 
 COMMON = 0.15
-"""Standard deviation of the common factor for a search, also on a cluster that is known: a job has habits of its own.
-It saves trials in replays (docs/explanation/sampler.md)."""
+"""Standard deviation of the common factor for a search, even on a known cluster, because each job has its own
+deviation. It saves trials in replays (docs/explanation/sampler.md)."""
 
 CLUSTER = 0.15
-"""Standard deviation of the cluster factor among clusters of one kind, their software known (research.intervals)."""
+"""Standard deviation of the speed factor among clusters of one kind with known software (research.intervals)."""
 
 _UNKNOWN_DEVICE = 2.0
-"""Factor on residual and cluster factor for a device on which no run was compared: an assumption."""
+"""Factor on the residual and on the cluster's deviation for a device on which no run was compared. It is an
+assumption."""
 
 MEMORY_DEVIATION = 0.08
-"""Standard deviation of log(peak that runs out / predicted peak)."""
+"""Standard deviation of log(peak at which memory runs out / predicted peak)."""
 
 
 def time_error(job: Job) -> TimeError:
@@ -159,7 +162,7 @@ def part_deviations(job: Job) -> Mapping[str, float]:
 
 
 def _beyond(deviation: float | Floats, known: float) -> Floats:
-    """Return the deviation that a layout's options add to a part, beyond the deviation known from runs without them."""
+    """Return the deviation that a layout's options add to a part, beyond the known deviation of runs without them."""
     beyond: Floats = np.sqrt(np.maximum(np.square(deviation) - known**2, 0.0))
     return beyond
 
@@ -177,7 +180,7 @@ def _covariance(known: Calibration) -> Floats:
 
 
 def _parts(x: LayoutColumns, evidence: Evidence) -> Mapping[str, float | Floats]:
-    """Return the deviation of each part: that of the least known law among those that it depends on."""
+    """Return the deviation of each part: that of the least known formula that the part depends on."""
     trust: dict[str, float | Floats] = dict.fromkeys(PARTS, TRUST[evidence.base])
     trust |= {part: TRUST[where] for part, where in evidence.of_parts.items()}
     for subject, where in evidence.less_known:
@@ -188,7 +191,10 @@ def _parts(x: LayoutColumns, evidence: Evidence) -> Mapping[str, float | Floats]
 
 
 def _residual(x: LayoutColumns, job: Job, evidence: Evidence) -> Floats:
-    """Return the scatter of runs like each layout, by the width of its numbers, unless the stack states it."""
+    """Return the scatter of runs like each layout, by the width of its number format.
+
+    If the stack states its own scatter, that is returned.
+    """
     if job.stack.scatter is not None:
         return np.full(len(x), job.stack.scatter)
     unknown = _UNKNOWN_DEVICE if evidence.base == Where.NOWHERE else 1.0
@@ -248,7 +254,7 @@ def log_variance(step_time: StepTime[Floats], error: TimeError | LayoutErrors) -
 
 
 def _shared_variance(step_time: StepTime[Floats], error: LayoutErrors) -> Floats:
-    """Return the variance of each step from the correlated errors of the factors."""
+    """Return the variance of each step time from the correlated errors of the factors."""
     assert error.covariance is not None, "only then do layouts share errors of factors"
     covariance, total_s = error.covariance, step_time.total_s
     variance = np.full(total_s.shape, covariance[-1, -1])

@@ -419,8 +419,7 @@ def _num_pieces(full_bytes: Floats, group: Group) -> Floats:
 
 
 def _side_by_side_s(inside_s: Floats, between_s: Floats, num: Floats) -> Floats:
-    """Return the time of ``num`` pieces on two levels: all pieces on the slower level, one piece on the faster
-    level."""
+    """Return the time of ``num`` pieces on two levels: all pieces on the slower level, one on the faster level."""
     longer_s: Floats = np.maximum(inside_s, between_s)
     return num * longer_s + np.minimum(inside_s, between_s)
 

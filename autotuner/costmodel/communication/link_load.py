@@ -307,7 +307,7 @@ class _Line:
 
     @property
     def mean_hops(self) -> Floats:
-        """The mean number of this dimension's links that a byte of an all-to-all uses, divided by half of a node's
+        """The mean number of this dimension's links that a byte of an all-to-all uses, relative to half of a node's
         links."""
         points = self.num_nodes
         around = self.step * (points**2 // 4) / points

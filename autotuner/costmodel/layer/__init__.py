@@ -1,1 +1,1 @@
-"""Work of one micro-batch on one layer, and on the model's two ends."""
+"""Work of one micro-batch in one layer, and in the embedding and the output of the model."""

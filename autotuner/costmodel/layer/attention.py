@@ -1,8 +1,8 @@
 """The attention core of a layer: shapes and seconds.
 
-The time of fused kernels (xformers, FlashAttention), which keep the scores on chip, has a term for products, a term for
-exponentials, which other units compute, and a term for the ends of each block of queries. Unfused kernels are batched
-products with the scores in memory, and passes over them in between.
+Fused kernels (xformers, FlashAttention) keep the scores on chip. Their time has a term for products, a term for
+exponentials (which other units compute), and a term for the ends of each block of queries. Unfused kernels are batched
+products with the scores in memory, and memory passes over the scores in between.
 
 Constants: catalog/kernels.toml, from the figures of arXiv 2307.08691 and 2407.08608 by research/fit_kernels.py.
 """
@@ -32,15 +32,15 @@ class AttentionShape:
 
     batch: Sizes
     num_heads: Sizes
-    """Number of query heads of the rank; ``num_kv_heads`` is the number of its key and value heads."""
+    """Number of query heads on the rank. ``num_kv_heads`` is the number of its key and value heads."""
     num_kv_heads: Sizes
     head_dim: Sizes
     """Width of a query and of a key."""
     query_len: Sizes
-    """Number of queries of a sequence on this rank."""
+    """Number of queries of a sequence on the rank."""
     key_len: Sizes
-    """Number of keys, of which a query sees half on average. A rank of a balanced context group has its part of the
-    queries and all keys."""
+    """Number of keys of a sequence. With a causal mask, a query attends to half of them on average. A rank of a
+    balanced context group has its part of the queries and all keys."""
     value_dim: Sizes = 0
     """Width of a value; 0: as wide as a key."""
 
@@ -74,7 +74,7 @@ def attention_s(shape: AttentionShape, kernel: Choices | int, law: AttentionLaw)
 
 
 class _Columns(NamedTuple):
-    """An ``AttentionShape`` of columns of equal length."""
+    """The fields of ``AttentionShape`` as columns of equal length."""
 
     batch: Floats
     num_heads: Floats
@@ -102,9 +102,9 @@ def _kernel_s(x: _Columns, kernel: AttentionKernel, law: AttentionLaw) -> tuple[
 
 
 def _fused_s(x: _Columns, one_pass: FusedPass, num_products: tuple[int, int], law: AttentionLaw) -> Floats:
-    """Return the seconds of blocks of queries that visit their keys. With few blocks some multiprocessors idle.
+    """Return the time of a fused kernel. With few blocks of queries, some multiprocessors are idle.
 
-    With a causal mask a block visits half of the keys and half of the block on the diagonal.
+    With a causal mask, a block of queries processes half of the keys, and half of the block on the diagonal.
     """
     visited_keys = x.key_len / 2 + _BLOCK / 2 if one_pass.skips_masked else x.key_len
     num_rows = x.batch * x.num_heads * x.query_len
@@ -117,10 +117,10 @@ def _fused_s(x: _Columns, one_pass: FusedPass, num_products: tuple[int, int], la
 
 
 def _unfused_s(x: _Columns, kernel: UnfusedAttention, law: AttentionLaw) -> tuple[Floats, Floats]:
-    """Return the seconds of batched products of all scores, masked or not, and of the passes between them.
+    """Return the time of an unfused kernel: batched products of all scores, masked or not, and passes over the scores.
 
-    Scores multiply over the head dimension, as do their gradients; values, and the gradients of queries, keys and
-    values, multiply over the sequence.
+    The inner dimension of the products is the head dimension for scores and their gradients, and the sequence for
+    outputs and for the gradients of queries, keys and values.
     """
     count = x.batch * x.num_heads
     scores_s = gemm_s(x.query_len, x.key_len, x.head_dim, law.products, count=count)
@@ -133,6 +133,6 @@ def _unfused_s(x: _Columns, kernel: UnfusedAttention, law: AttentionLaw) -> tupl
 
 
 def _operand_bytes(x: _Columns, law: AttentionLaw) -> Floats:
-    """Return the bytes of queries, output, keys and values."""
+    """Return the bytes of queries, keys, values and output."""
     rows = x.num_heads * x.query_len + x.num_kv_heads * x.key_len
     return law.products.product_bytes * x.batch * rows * (x.head_dim + x.value_dim)

@@ -1,4 +1,4 @@
-"""The host's share of a step: launches, Python and dispatch."""
+"""The part of a step that the host spends on launches, Python and dispatch."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ and one kernel before each product that follows another: norm, rotations, sum an
 with the next layer's norm."""
 
 KERNELS_PER_ROUTING = 45
-"""Number of further kernels in a sparse layer, as Megatron-LM launches them (core/transformer/moe, core 0.13,
-2025-07): router with top-k, its mask and its loss 15, counting tokens by rank and expert 12, sorting them and their
-weights 7, again by local expert 5, and back 4, shape and sum 2.
+"""Number of further kernels in a sparse layer, counted in Megatron-LM (core/transformer/moe, core 0.13, 2025-07): 15
+for the router with top-k, mask and loss, 12 to count tokens by rank and expert, 7 to sort tokens and their weights, 5
+to sort them by local expert, 4 to sort them back, 2 for shape and sum.
 
 Qwen3 30B on H100 and B200 takes 9 ms a layer with micro-batches of 4,096 tokens, on both alike, where the devices have
 work for 6.5 and 4 (NVIDIA-NeMo/Megatron-Bridge, 26.02): two passes of 72 launches of 60 microseconds.
 """
 
 KERNELS_PER_EXPERT = 4
-"""Number of kernels of an expert that multiplies separately: 2 or 3 products, the gate, taking its rows."""
+"""Number of kernels of an expert that multiplies separately: 2 or 3 products, the gate, and one that selects its
+rows."""
 
 KERNELS_PER_EXPERT_BIAS = 4
-"""Number of kernels of each expert whose matrices have biases. They are weighed and added one expert after the other,
-and so are their gradients (``TEGroupedMLP._apply_bias``, core 0.16: 2 forward, 6 backward)."""
+"""Number of kernels of each expert whose matrices have biases. The biases are weighted and added one expert after the
+other, and so are their gradients (``TEGroupedMLP._apply_bias``, core 0.16: 2 forward, 6 backward)."""
 
 KERNELS_PER_LATENT = 30
 """Number of further kernels in a layer with latent attention: three products, two norms, two gathers of latents, and
-heads that are split, rotated by elementary operations and joined (core/transformer/multi_latent_attention.py, core
-0.13)."""
+operations that split heads, rotate them and join them (core/transformer/multi_latent_attention.py, core 0.13)."""
 
 LAUNCHES_PER_DISPATCH_WAIT = 3
-"""Number of launches that reading the counts of incoming tokens costs: a copy to the host, and two launches before the
-device has work."""
+"""Cost, in launches, of reading the number of incoming tokens: a copy to the host, and two launches before the device
+has work again."""
 
 LAUNCHES_PER_COLLECTIVE = 3
 """Cost for the host to issue a collective, in kernel launches: checks, events on two streams, the kernel."""
@@ -152,7 +152,7 @@ def shard_host_s(num_ranks: Integers, core: CoreTimes) -> tuple[Floats, Floats]:
 
 
 def _split_s(x: LayoutColumns, core: CoreTimes, seconds: Callable[[SplitTimes], float]) -> Floats:
-    """Return the extra seconds of tensor ranks, interpolated between the measured degrees."""
+    """Return the additional seconds of tensor ranks, interpolated between the measured degrees."""
     added_s = np.zeros(len(x))
     for sequence_parallel in (False, True):
         measured = [one for one in core.split if one.sequence_parallel == sequence_parallel]

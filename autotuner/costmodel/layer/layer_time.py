@@ -1,9 +1,8 @@
 """Work of one micro-batch in a layer, in the embedding and in the loss.
 
-Matrix products and attention cores take the time that the laws of ``gemm`` and ``attention`` give for their shapes,
-slowed by the clock that the device sustains. Operations between them move memory. Kernels shorter than a launch wait
-for the host. Collectives inside the passes count here too, since they lie between the products, and so do copies to the
-host.
+The time of matrix products and attention cores is computed from their shapes by the formulas of ``matrix_products`` and
+``attention``, for the clock that the device sustains. Operations between them take the time of moving memory. Kernels
+shorter than a launch wait for the host. Collectives and copies to the host inside the passes count here too.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ ATTENTION_FIELDS = (
     "precision",
     "context_exchange",
 )
-"""Options that an attention core depends on."""
+"""Options that the time of an attention core depends on."""
 
 
 def layer_work(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool = False) -> Work:
@@ -129,7 +128,7 @@ def layer_work(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool = 
 def _host_s(
     x: LayoutColumns, job: Job, forward_s: Floats, backward_s: Floats, *, sparse: bool, sends_cross: bool
 ) -> tuple[Floats, Floats]:
-    """Return the host's seconds in the passes of a layer that otherwise take so long."""
+    """Return the host's time in the passes of a layer that otherwise take this long."""
     if job.cluster.accelerator.core is not None:
         return layer_host_s(x, job.cluster.accelerator.core)
     launching_s = launches_s(x, job, sparse=sparse, sends_cross=sends_cross)
@@ -169,7 +168,7 @@ def output_work(x: LayoutColumns, job: Job) -> Work:
 
 
 class _Heads(NamedTuple):
-    """Heads of an attention core, before ranks split them."""
+    """The numbers of heads of an attention core, before ranks split them."""
 
     queries: int
     keys: int
@@ -180,7 +179,7 @@ class _Heads(NamedTuple):
 def _attention_s(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
     """Return the forward and backward seconds of the attention core, computed once per combination of its options.
 
-    Where some layers have a window, or linear attention, these are the mean over all layers.
+    If some layers have a window or linear attention, the result is the mean over all layers.
     """
     few, which = x.distinct(*with_dealing(ATTENTION_FIELDS, job))
     model, keys = job.model, keys_per_token(few, job)
@@ -205,7 +204,7 @@ def _mixed(most: tuple[Floats, Floats], some: tuple[Floats, Floats], share: floa
 
 
 def _cores_s(x: LayoutColumns, job: Job, heads: _Heads, key_len: Floats) -> tuple[Floats, Floats]:
-    """Return the seconds of an attention core, row by row. Context ranks split its heads, or its queries."""
+    """Return the time of an attention core in each row. Context ranks split its heads or its queries."""
     tokens = np.broadcast_to(tokens_per_sequence(x, job), len(x))
     head_ranks = np.where(x.context_exchange == ContextExchange.ALL_TO_ALL, x.context_parallel_degree, 1)
     ranks = x.tensor_parallel_degree * head_ranks

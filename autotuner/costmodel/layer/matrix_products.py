@@ -1,11 +1,11 @@
-"""Matrix products of a layer: shapes, tiles and seconds.
+"""Matrix products of a layer: their shapes, tiles and times.
 
-Seconds follow the laws of ``gemm``, slowed by the clock that the device sustains and by the stack.
+Times follow the device's ``GemmLaw``, for the clock that the device sustains and with the slowdown of the stack.
 
 A device computes a product tile by tile, one tile per multiprocessor at a time. Shapes lose time to tiles that reach
 over the edge, to a last wave that leaves multiprocessors idle, to filling each tile's pipeline, and to rows that do not
-start where vector loads can. Libraries try several tiles, and cut the inner dimension if there are too few of them. The
-law takes the best.
+start where vector loads can. Libraries try several tile shapes, and split the inner dimension if there are too few
+tiles. The formula takes the best choice.
 
 Constants and errors: catalog/kernels.toml, by research/fit_kernels.py; tests/published/test_kernels.py checks them.
 """
@@ -52,7 +52,7 @@ class Product:
     outputs: Floats | float
     count: Floats | float = 1.0
     launches: Floats | float = 1.0
-    """Number of equal kernels, one after the other; a fraction if not every layer has the matrix."""
+    """Number of equal kernels, one after the other; not a whole number if only some layers have the matrix."""
 
     def rows(self, rows: Booleans) -> Floats:
         """Return the five fields for the rows of a mask, as an array of shape (5, rows), in the order of the fields."""
@@ -86,7 +86,10 @@ def router_product(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Pro
 
 
 def _attention_products(x: LayoutColumns, job: Job) -> Iterator[Product]:
-    """Yield the products into the attention core and out of it. Layers with linear attention have their share."""
+    """Yield the products before and after the attention core.
+
+    Products of linear attention count for the layers that have it.
+    """
     model, tensor, tokens = job.model, x.tensor_parallel_degree, tokens_per_pass(x, job)
     attending = 1.0 - model.linear_share
     if model.latent_attention:
@@ -106,7 +109,7 @@ def _attention_products(x: LayoutColumns, job: Job) -> Iterator[Product]:
 
 
 def _latent_products(x: LayoutColumns, job: Job, latent: LatentAttention) -> Iterator[Product]:
-    """Yield the products down to the latents, on every tensor rank, and up to the heads.
+    """Yield the products from the hidden state to the latents, on every tensor rank, and from the latents to the heads.
 
     Megatron-LM, core/transformer/multi_latent_attention.py (core 0.13, 2025-07): ``linear_q_down_proj`` and
     ``linear_kv_down_proj`` are duplicated, the projections up are split by heads.
@@ -140,7 +143,7 @@ def _expert_products(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> I
 def _block(
     tokens: Floats, job: Job, width: Floats | float, count: Floats | float = 1.0, launches: Floats | float = 1.0
 ) -> Iterator[Product]:
-    """Yield the products into a feed-forward block and out of it."""
+    """Yield the products at the start and at the end of a feed-forward block."""
     hidden, wide = job.model.hidden_size, 2 if job.model.gated_mlp else 1
     yield Product(tokens=tokens, inputs=hidden, outputs=wide * width, count=count, launches=launches)
     yield Product(tokens=tokens, inputs=width, outputs=hidden, count=count, launches=launches)
@@ -209,11 +212,11 @@ def layer_matrix_s(x: LayoutColumns, job: Job, *, sparse: bool) -> ProductTimes:
 
 
 SHAPE_FIELDS = options_entering(CostPart.PRODUCTS)
-"""Options that the shapes and the format of a layer's products depend on."""
+"""Options that the shapes and the number format of a layer's products depend on."""
 
 
 def _products_s(x: LayoutColumns, job: Job, products: list[Product], *, in_fp8: bool = True) -> ProductTimes:
-    """Return the seconds of all products of one pass, forward, and backward by gradient."""
+    """Return the time of all products of one pass: forward, and backward for each of the two gradients."""
     laws = kernels_for(job.cluster.accelerator).gemm
     if not in_fp8 and Precision.BF16 in laws:
         laws = {precision: laws[Precision.BF16 if precision in NARROW_PRECISIONS else precision] for precision in laws}
@@ -235,10 +238,10 @@ def _products_s(x: LayoutColumns, job: Job, products: list[Product], *, in_fp8: 
 
 
 def _rate_shares(recipes: Choices, law: GemmLaw) -> Floats:
-    """Return the share of the rate that each row's recipe leaves: forward, and in both products of the backward.
+    """Return the share of the matrix rate that remains with each row's fp8 recipe, forward and backward.
 
-    With a scale per tensor, sums are promoted in the backward alone (``Float8LinearConfig`` of torchao 0.13,
-    ``_2X_ACC_DGRAD`` of Transformer Engine 2.8). With a scale per row they are not promoted.
+    With one scale per tensor, sums are promoted to fp32 only in the backward pass (``Float8LinearConfig`` of torchao
+    0.13, ``_2X_ACC_DGRAD`` of Transformer Engine 2.8). With a scale per row they are not promoted.
     """
     shares = np.empty((len(Fp8Recipe), 3))
     shares[:] = (1.0, law.promoted_share, law.promoted_share)
@@ -293,9 +296,9 @@ def whole_vectors(size: Floats, law: GemmLaw) -> Floats:
 
 
 def _tiled_s(m: Floats, n: Floats, k: Floats, count: Floats, law: GemmLaw, tile: tuple[int, int], split: int) -> Floats:
-    """Return the time with one tile shape and the inner dimension cut into ``split`` parts.
+    """Return the time of a product with one tile shape and the inner dimension split into ``split`` parts.
 
-    The sums of the parts are added up through memory.
+    The partial sums are added through memory.
     """
     rows, columns = tile
     exact_waves = count * np.ceil(m / rows) * np.ceil(n / columns) * split / law.num_multiprocessors
@@ -309,7 +312,7 @@ def _tiled_s(m: Floats, n: Floats, k: Floats, count: Floats, law: GemmLaw, tile:
 
 
 def _aligned_share(n: Floats, k: Floats, law: GemmLaw) -> Floats:
-    """Return the share of the rate that is left if rows of ``n`` or ``k`` elements start between vectors."""
+    """Return the share of the rate that remains if rows of ``n`` or ``k`` elements are not aligned to vector loads."""
     half, less = law.unaligned_shares
     whole_vectors = _divides(_VECTOR_BYTES, n, k, law)
     half_vectors = _divides(_HALF_VECTOR_BYTES, n, k, law)

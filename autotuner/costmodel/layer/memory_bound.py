@@ -1,4 +1,4 @@
-"""Kernels whose time is that of moving memory."""
+"""Kernels whose time is the time of moving memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ def stream_rate(job: Job) -> float:
 
 
 def _eager_s_per_byte(job: Job) -> float:
-    """Return the seconds per operand byte of operations between products; for a core as a profile of layers found."""
+    """Return the seconds per operand byte of operations between products.
+
+    On a CPU core, this is the value that a profile of layers measured.
+    """
     core = job.cluster.accelerator.core
     return 1 / core.pointwise_bytes_per_s if core else job.stack.pointwise_traffic / stream_rate(job)
 
@@ -67,9 +70,9 @@ def pointwise_shares(x: LayoutColumns, job: Job, *, sparse: bool) -> Mapping[Lay
 def _pointwise_elements(x: LayoutColumns, job: Job, *, sparse: bool) -> Mapping[LayerPart, Floats]:
     """Return the elements that each part of a layer reads and writes per token.
 
-    Each norm 2 h, each residual sum 3 h, one of parallel blocks 4 h, the rotation twice its operand, the activation its
-    inputs and its output. Sequence parallelism splits what the tensor ranks otherwise repeat (arXiv 2205.05198, section
-    4.2.2). Heads of latent attention are joined from a rotary part and the rest.
+    Each norm moves 2 h elements, each residual sum 3 h (4 h with parallel blocks), the rotation twice its operand, the
+    activation its inputs and its output. Sequence parallelism splits the operations that tensor ranks otherwise repeat
+    (arXiv 2205.05198, section 4.2.2). Heads of latent attention are joined from two parts, one of which is rotary.
     """
     model, tensor = job.model, x.tensor_parallel_degree
     norm = 2 + np.where(x.fused_norm | x.compiled, 0.0, job.stack.unfused_norm_traffic)
@@ -97,20 +100,20 @@ def _pointwise_elements(x: LayoutColumns, job: Job, *, sparse: bool) -> Mapping[
 
 
 _SCORE_PASSES = 10
-"""Number of passes over a token's fp32 scores of all experts: written, softmax, top-k, probabilities and mask of the
-chosen, counts, and the balancing loss."""
+"""Number of passes over a token's fp32 scores of all experts: writing, softmax, top-k, probabilities and mask of the
+selected experts, counts, and the balancing loss."""
 
 
 _BIAS_ELEMENTS = 12
-"""Bytes read and written per element of an answer to add an expert's bias, weighed and in fp32, and to join the parts
-of all experts (``TEGroupedMLP._apply_bias`` of Megatron-LM, core 0.16)."""
+"""Bytes read and written per output element to add an expert's bias, weighted and in fp32, and to join the parts of all
+experts (``TEGroupedMLP._apply_bias`` of Megatron-LM, core 0.16)."""
 
 
 def _routing_elements(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Floats:
-    """Return the elements read and written per token to choose experts, to sort copies by expert, and to sum answers.
+    """Return the elements read and written per token to select experts, to sort tokens by expert, and to sum outputs.
 
-    Copies are written in the order of their experts and summed from it. What arrives from several ranks for several
-    experts is sorted once more, and back, unless the kernels that receive do so.
+    Copies of tokens are written in the order of their experts, and outputs are summed from that order. Tokens that
+    arrive from several ranks for several experts are sorted once more, and back, unless the receiving kernels do so.
     """
     split = tokens_per_pass(x, job) / own_tokens(x, job)
     copies = own_copies(x, job, experts) / own_tokens(x, job)
@@ -141,7 +144,7 @@ def loss_s(x: LayoutColumns, job: Job) -> Floats:
 
 
 _SIGN_BYTES = (4 + 4) + (4 + 4) + (4 + 4 + 4)
-"""Bytes per element: its sign, the weight decayed, and the step along the sign."""
+"""Bytes per element to take the sign, to decay the weight, and to step along the sign."""
 
 
 def optimizer_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
@@ -176,22 +179,23 @@ def optimizer_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
 
 
 HOST_LINK_EFFICIENCY = 0.8
-"""Share of the stated bandwidth that copies from pinned memory reach: 25 of 31.5 GB/s on PCI Express 4.0 x16, from
-memory."""
+"""Share of the stated bandwidth that copies from pinned memory reach: 25 of 31.5 GB/s on PCI Express 4.0 x16. The
+figure was written from memory, without a source."""
 
 _HOST_STEP_BYTES = 7 * 4
-"""Bytes per element of AdamW on a host: weight and both moments are read and written, the gradient is read, all in
-fp32."""
+"""Bytes per element of an AdamW step on a host: the weight and both moments are read and written, the gradient is read,
+all in fp32."""
 
 _HOST_MEMORY_BYTES_PER_S = 40e9
-"""Memory bandwidth of the host's processors for each accelerator. It is an assumption, between an eighth of two sockets
-with eight channels of DDR4-3200 each (51 GB/s) and the part of it that kernels reach. No measured run was compared."""
+"""Memory bandwidth of the host's processors for each accelerator. It is an assumption: somewhat less than an eighth of
+two sockets with eight channels of DDR4-3200 each (51 GB/s). It was not compared with a measured run."""
 
 
 def _host_s_per_element(job: Job) -> float:
-    """Return seconds in which the host gets an element's gradient, steps it, and sends the weight back, both in fp32.
+    """Return the seconds per element in which the host receives a gradient, updates the weight, and sends it back.
 
-    (megatron-core 0.16.1, optimizer/cpu_offloading/hybrid_optimizer.py, with ``param_update_in_fp32``.)
+    Both transfers are in fp32 (megatron-core 0.16.1, optimizer/cpu_offloading/hybrid_optimizer.py, with
+    ``param_update_in_fp32``.)
     """
     copied_s = (4 + 4) / (HOST_LINK_EFFICIENCY * job.cluster.accelerator.host_bandwidth_bytes_per_s)
     return copied_s + _HOST_STEP_BYTES / _HOST_MEMORY_BYTES_PER_S

@@ -1,4 +1,4 @@
-"""Work of a model's parts, computed once for each combination of their options, and of pipeline ranks."""
+"""Work of a model's parts and of pipeline ranks, computed once for each combination of the options that matter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from autotuner.costmodel.stages import Counts, PartKind, RankLoad, model_layers_
 from autotuner.costmodel.table import beside, taken
 
 LAYER_FIELDS = options_entering(CostPart.LAYER)
-"""Options that a layer's work depends on. A table of a million layouts has a few hundred combinations of them."""
+"""Options that a layer's work depends on. A table of a million layouts has only a few hundred combinations of their
+values."""
 
 
 Times = TypeVar("Times", Work, Passes)
@@ -39,14 +40,14 @@ class ModelWork(Generic[Times]):
 
     job: Job
     parts: Mapping[PartKind, Times]
-    """Work of a part of each kind that the model has."""
+    """Work of one part of each kind that the model has."""
     changes: Mapping[PartKind, Times]
-    """Change of a layer's work if it does not recompute; empty if all layers of every layout do."""
+    """Difference in a layer's work if the layer does not recompute; empty if all layers of every layout do."""
     num_combinations: int
     which: Integers
-    """Index of the combination of each layout; after ``for_layouts`` the index of its column."""
+    """Index of each layout's combination of options; after ``for_layouts``, the index of its column."""
     not_recomputed: Counts = field(default_factory=dict)
-    """Number of the model's layers that do not recompute although the layout does; known after ``for_layouts``."""
+    """Number of the model's layers that do not recompute although the layout recomputes; filled by ``for_layouts``."""
 
     @staticmethod
     def of(x: LayoutColumns, job: Job) -> ModelWork[Work]:
@@ -110,7 +111,7 @@ class ModelWork(Generic[Times]):
 def _parts(
     few: LayoutColumns, job: Job, *, skips_some: bool, sends_cross: bool
 ) -> tuple[Mapping[PartKind, Work], Mapping[PartKind, Work]]:
-    """Return the work of a part of each kind, and its change in a layer of each kind that does not recompute."""
+    """Return the work of one part of each kind, and its difference in layers that do not recompute."""
 
     def layer(x: LayoutColumns, kind: PartKind) -> Work:
         return layer_work(x, job, sparse=kind is PartKind.SPARSE, sends_cross=sends_cross)

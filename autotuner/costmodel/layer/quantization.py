@@ -1,8 +1,8 @@
-"""Casts to 8 bits and fewer.
+"""Cost of casts to 8 bits or fewer.
 
-Counted per tensor: a product's input is rounded in the forward pass and serves the gradient of the weight too, the
-gradient of its output is rounded once for both products of the backward, weights once a step or with every pass; and
-how many bytes each of these moves follows from the recipe, the software and the device:
+Casts are counted per tensor. A product's input is rounded in the forward pass and is used for the gradient of the
+weight too. The gradient of its output is rounded once for both products of the backward pass. Weights are rounded once
+per step or in every pass. The bytes that each cast moves depend on the recipe, the software and the device:
 
 =====================  ==========================================================================
 one scale, delayed     read 2 bytes, write 1, and 1 more where tensor cores need a second layout
@@ -39,36 +39,37 @@ class CastBytes:
     """Bytes that rounding reads and writes per element of a tensor, as numbers or columns."""
 
     input: Floats | float
-    """Bytes for a product's input in the forward."""
+    """Bytes moved to round a product's input in the forward pass."""
     again: Floats | float = 0.0
-    """Bytes for that input in the backward."""
+    """Bytes moved to round this input again in the backward pass."""
     gradient: Floats | float
-    """Bytes for the gradient of a product's output."""
+    """Bytes moved to round the gradient of a product's output."""
     weight: Floats | float = 0.0
-    """Bytes for a weight, with every micro-batch."""
+    """Bytes moved to round a weight in every micro-batch."""
     weight_per_step: Floats | float = 0.0
-    """Bytes for a weight, once a step."""
+    """Bytes moved to round a weight once per step."""
     second_layout: Floats | float = 0.0
-    """Further bytes for an input or a gradient that is written in a second layout. A separate kernel also reads it."""
+    """Additional bytes for an input or a gradient that is written in a second memory layout. A separate kernel also
+    reads it."""
     behind_norm: Floats | float = 0.0
-    """Bytes that an input saves if its norm writes it rounded instead of in 16 bits. Its second layout then takes a
-    separate kernel."""
+    """Bytes that are saved if a norm writes its output already rounded. Its second memory layout then needs a separate
+    kernel."""
 
 
 _READ, _WRITE = 2.0, 1.0
-"""Bytes of a value in 16 bits, and of a rounded one."""
+"""Bytes to read a 16-bit value, and to write a rounded value."""
 
 _SCALES = {Fp8Recipe.BLOCKWISE: 2 * 4 / 128, Fp8Recipe.MXFP8: 2 * 1 / 32}
-"""Bytes of an element's scales in both directions: fp32 for 128 values, a power of two for 32."""
+"""Bytes of the scales per element in both directions: fp32 for 128 values, or a power of two for 32 values."""
 
 
 def _transformer_engine(recipe: Fp8Recipe, *, twice: bool) -> CastBytes:
-    """Return the bytes of Transformer Engine 2.8: one kernel rounds, and transposes where that is needed.
+    """Return the bytes of casts in Transformer Engine 2.8: one kernel rounds, and transposes if needed.
 
-    A norm writes its output rounded where the scale is known before (delayed scaling); its second layout is then made
-    by a kernel of its own, as is that of what was gathered rounded. Weights are rounded in a step's first micro-batch
-    (``transformer_engine/pytorch/module/layernorm_linear.py``). A scale per row, which it does not have, is taken as
-    one per block.
+    A norm writes its output rounded if the scale is known before (delayed scaling). A separate kernel then makes the
+    second memory layout, as it does for tensors that were gathered after rounding. Weights are rounded in a step's
+    first micro-batch (``transformer_engine/pytorch/module/layernorm_linear.py``). Transformer Engine has no scale per
+    row; that recipe is counted as one scale per block.
     """
     if recipe not in (Fp8Recipe.TENSORWISE, Fp8Recipe.DELAYED):
         both = _READ + 2 * _WRITE + _SCALES.get(recipe, 0.0)
@@ -85,13 +86,13 @@ def _transformer_engine(recipe: Fp8Recipe, *, twice: bool) -> CastBytes:
 
 
 def _torchao_compiled(recipe: Fp8Recipe) -> CastBytes:
-    """Return the bytes of compiled ``Float8Linear`` (torchao 0.13), which saves 16-bit tensors and rounds them again.
+    """Return the bytes of casts in compiled ``Float8Linear`` (torchao 0.13), which rounds saved 16-bit tensors again.
 
-    One scale: the largest value is found in the kernel that made the tensor, except of attention's output and of
-    weights, and kept; a tensor is written in one layout forward, a gradient in both (``float8/roofline_utils.py``).
-    A scale per row: the largest values of rows, and of columns, each take a pass of their own, columns are turned over,
-    and since sums are promoted in the backward, a kernel of its own scales the gradient of the input
-    (``float8/float8_ops.py``, pytorch/ao#2184).
+    With one scale per tensor, the largest value is found by the kernel that made the tensor (except for weights and the
+    output of attention) and kept. A tensor is written in one memory layout in the forward pass, a gradient in both
+    (``float8/roofline_utils.py``). With one scale per row, the largest values of rows and of columns take a pass each,
+    and columns are transposed. Since sums are promoted to fp32 in the backward pass, a separate kernel scales the
+    gradient of the input (``float8/float8_ops.py``, pytorch/ao#2184).
     """
     row, column, scaled = _READ + _WRITE, _READ + _WRITE + 2 * _WRITE, 2 * _READ
     if recipe in (Fp8Recipe.TENSORWISE, Fp8Recipe.DELAYED):
@@ -108,21 +109,22 @@ def _torchao_compiled(recipe: Fp8Recipe) -> CastBytes:
 
 
 _EAGER = (2 + 2) + 2 + (2 + 4) + (4 + 4) + (4 + 4) + (4 + 1)
-"""Bytes of an eager cast of torchao, whose operations are separate kernels: magnitudes, the largest, widened to fp32,
-scaled, clamped, narrowed (``hp_tensor_and_scale_to_float8``, torchao 0.13)."""
+"""Bytes moved by an eager cast of torchao, whose operations are separate kernels: absolute value, maximum, conversion
+to fp32, scaling, clamping, rounding (``hp_tensor_and_scale_to_float8``, torchao 0.13)."""
 
 _TORCHAO_EAGER = CastBytes(input=_EAGER, again=_EAGER, gradient=2 * _EAGER, weight=2 * _EAGER)
 
 _WIDENED = 1 + 2
-"""Bytes read and written when emulation widens a rounded factor again, for each of its products."""
+"""Bytes read and written when emulation converts a rounded operand back to 16 bits, once for each of its products."""
 
 _NVFP4 = CastBytes(
     input=2 + 2 * (2 + 0.5 + 1 / 16),
     gradient=2 + 2 * (2 + 0.5 + 1 / 16),
     weight_per_step=2 + 2 + 2 * (0.5 + 1 / 16),
 )
-"""Bytes of Transformer Engine 2.8 in nvfp4: the largest value, then one kernel for each direction. The kernel for the
-weight's gradient rotates values first. Weights share a scale in squares, so that one kernel suffices."""
+"""Bytes moved by casts of Transformer Engine 2.8 to nvfp4: one kernel finds the largest value, then one kernel rounds
+in each direction. The kernel for the gradient of the weight rotates values first. Weights share a scale in square
+blocks, so that one kernel is enough."""
 
 
 def _emulated(cast: CastBytes) -> CastBytes:
@@ -148,7 +150,7 @@ def _bytes_of(job: Job, precision: Precision, recipe: Fp8Recipe, *, compiled: bo
 
 
 def _columns(x: LayoutColumns, job: Job) -> CastBytes:
-    """Return one column per field: the bytes of each layout."""
+    """Return the bytes of each layout's casts, as one column per field."""
     kinds, which = x.distinct("precision", "fp8_recipe", "compiled")
     precisions, recipes = tuple(Precision), tuple(Fp8Recipe)
     table = [
@@ -227,9 +229,10 @@ def cast_kernels(x: LayoutColumns, job: Job) -> Floats:
 
 
 def _sizes(job: Job, *, sparse: bool) -> tuple[float, float, float]:
-    """Return elements per token: of blocks' inputs, of inputs of their last products, and of gates' outputs.
+    """Return three numbers of elements per token: inputs of blocks, inputs of their last products, outputs of gates.
 
-    Gradients are as many as what products make; routed tokens are rounded after they were sent to their experts.
+    There are as many gradients as elements that products compute. Routed tokens are rounded after they were sent to
+    their experts.
     """
     model, wide = job.model, 2 if job.model.gated_mlp else 1
     if not (sparse and model.experts):
@@ -242,7 +245,7 @@ def _sizes(job: Job, *, sparse: bool) -> tuple[float, float, float]:
 
 
 def _matrix_elements(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
-    """Return the number of weights that a layer multiplies by on a rank."""
+    """Return the number of weights of a layer that a rank multiplies with."""
     model = job.model
     if not (sparse and model.experts):
         return (model.mean_attention_matrix_parameters + model.mlp_matrix_parameters) / x.tensor_parallel_degree

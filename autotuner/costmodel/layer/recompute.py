@@ -1,4 +1,4 @@
-"""Recomputed work, and the FLOP of a layer.
+"""Time of recomputation, and the FLOP of a layer.
 
 *Model* FLOP is the work that the mathematics needs, with full (not causal-halved) attention, after PaLM (arXiv
 2204.02311, appendix B). *Hardware* FLOP adds the work that is computed a second time. ``compute`` has the work that
@@ -51,7 +51,10 @@ def recomputed_flop_per_step(x: LayoutColumns, job: Job) -> Floats:
 
 
 def _recomputing_layers(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
-    """Return the numbers of dense and sparse layers that recompute if the layout does."""
+    """Return the numbers of dense and of sparse layers that recompute.
+
+    They count only where the layout recomputes.
+    """
     num_sparse = job.model.num_sparse_layers
     num_dense = job.model.num_layers - num_sparse
     left_out = model_layers_not_recomputed(x, job)
@@ -133,7 +136,10 @@ def product_share(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
 
 
 def _product_parts(model: TransformerSpec, *, sparse: bool) -> Mapping[LayerPart, float]:
-    """Return the matrix elements that multiply a token in each part of a layer, linear attention as attention."""
+    """Return the number of matrix elements that a token is multiplied with in each part of a layer.
+
+    Linear attention counts as attention.
+    """
     return _attention_parts(model) | (_expert_parts(model) if sparse and model.experts else _mlp_parts(model))
 
 

@@ -1,4 +1,4 @@
-"""Work: the time of one micro-batch on a rank by part of the model, and by pass."""
+"""Work: the time of one micro-batch on a rank, by part of a step and by pass."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Passes(Additive):
     """Seconds of one micro-batch's passes through some pipeline stages, with one row per layout."""
 
     forward_s: Floats
-    """Forward pass."""
+    """Time of the forward pass."""
     input_s: Floats
-    """Gradients of inputs, with their recomputation."""
+    """Time for the gradients of inputs, including recomputation."""
     weight_s: Floats
-    """Gradients of weights, which zero-bubble schedules defer."""
+    """Time for the gradients of weights, which zero-bubble schedules defer."""
 
     @property
     def backward_s(self) -> Floats:
@@ -47,29 +47,29 @@ class Work(Additive):
     """
 
     matrix_s: Floats
-    """Matrix products, without recomputation; this is true for the next three fields, too."""
+    """Time of matrix products, without recomputation."""
     attention_s: Floats
-    """Attention cores."""
+    """Time of attention cores, without recomputation."""
     pointwise_s: Floats
-    """Operations between them that move memory."""
+    """Time of operations between products that mainly move memory, without recomputation."""
     host_s: Floats
-    """Waiting for the host to launch kernels shorter than a launch."""
+    """Time of waiting for the host, where kernels are shorter than their launch. Recomputation is not included."""
     recompute_s: Floats
-    """Computation that is repeated."""
+    """Time of repeated computation."""
     offload_s: Floats
-    """Exposed copies to the host and back."""
+    """Time of copies to the host and back that computation does not hide."""
     tensor_s: Floats
-    """Exposed collectives of the tensor group."""
+    """Time of exposed collectives of the tensor group."""
     context_s: Floats
-    """Exposed collectives of the context group."""
+    """Time of exposed collectives of the context group."""
     expert_s: Floats
-    """Exposed collectives of the expert group."""
+    """Time of exposed collectives of the expert group."""
     forward_s: Floats
-    """Part of the total before the loss, with its collectives."""
+    """Part of the total time before the loss, with its collectives."""
     weight_gradient_s: Floats
     """Part of ``matrix_s`` that a zero-bubble schedule may defer."""
     backward_s: Floats
-    """Computation and recomputation after the loss, which hides data-parallel reductions."""
+    """Time of computation and recomputation after the loss, during which data-parallel reductions can be hidden."""
 
     @classmethod
     def nothing(cls, size: int) -> Work:

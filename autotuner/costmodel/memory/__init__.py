@@ -1,1 +1,1 @@
-"""Bytes that a rank holds at its peak."""
+"""Peak memory of a rank: weights, activations and buffers."""

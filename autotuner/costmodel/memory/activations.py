@@ -1,11 +1,11 @@
 """Memory of activations, by part of a layer.
 
 ``_scaled_dot_product_attention_math`` (aten/src/ATen/native/transformers/attention.cpp, torch 2.13) converts 16-bit
-inputs to fp32 unless ``ctx.allowFP16BF16ReductionMathSDP()``. Between context ranks that exchange keys and values the
-trial job composes blocks itself, whose scores its backward computes again (``trials/distributed/context``).
+inputs to fp32 unless ``ctx.allowFP16BF16ReductionMathSDP()``. If context ranks exchange keys and values, the trial job
+computes attention block by block, and its backward pass computes the scores again (``trials/distributed/context``).
 
-After arXiv 2205.05198, section 4, generalised to grouped queries, gated feed-forward blocks, models without dropout,
-and kernels that keep no scores.
+The formulas follow arXiv 2205.05198, section 4, generalised to grouped queries, gated feed-forward blocks, models
+without dropout, and kernels that keep no scores.
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ def _of_mlp(x: LayoutColumns, job: Job, less: Floats, hidden: Floats) -> dict[La
 
 
 def _of_experts(x: LayoutColumns, job: Job, less: Floats) -> dict[LayerPart, Floats]:
-    """Return the copies of tokens and inner activations of experts; the router reads the block's input in 16 bits."""
+    """Return the bytes of the experts' copies of tokens and inner activations.
+
+    The router reads the block's input in 16 bits.
+    """
     model, experts = job.model, job.model.experts
     assert experts is not None
     one = less / x.tensor_parallel_degree
@@ -79,11 +82,12 @@ def _of_experts(x: LayoutColumns, job: Job, less: Floats) -> dict[LayerPart, Flo
 
 
 _SCORES_ALIVE = 2.0
-"""Copies of one layer's scores: their gradients before and after the softmax. The softmax's result is kept anyway."""
+"""Number of copies of one layer's scores: their gradients before and after the softmax. The softmax's result is kept
+anyway."""
 
 _BLOCK_SCORES_ALIVE = 4.0
-"""Copies of a block's scores: exponentiated scores, their gradient, that without the softmax's own part, and the
-product of both (``_math_backward`` of trials/distributed/block_attention.py)."""
+"""Number of copies of a block's scores: exponentiated scores, their gradient, the gradient without the softmax's own
+part, and the product of both (``_math_backward`` of trials/distributed/block_attention.py)."""
 
 
 def with_fp32_attention(parts: Mapping[LayerPart, Floats], x: LayoutColumns, job: Job) -> dict[LayerPart, Floats]:
@@ -130,21 +134,21 @@ def _is_composed(x: LayoutColumns, job: Job) -> Booleans:
 
 
 def _in_blocks(x: LayoutColumns) -> Booleans:
-    """Return the layouts in which keys and values, and not heads, come to the queries of a context rank."""
+    """Return the layouts in which context ranks exchange keys and values, and not heads."""
     blocks: Booleans = (x.context_parallel_degree > 1) & (x.context_exchange != ContextExchange.ALL_TO_ALL)
     return blocks
 
 
 GATHERED_COPIES = 2.0
-"""Number of further fp32 copies of the logits if tensor ranks gather them: the parts, and the whole.
+"""Number of additional fp32 copies of the logits if tensor ranks gather them: the parts, and the whole.
 
-With it, one share of logits explains the out-of-memory rows of arXiv 2311.05610 with and without tensor ranks.
+With this number, the same formula explains the out-of-memory rows of arXiv 2311.05610 with and without tensor ranks.
 """
 
 
 _P = LayerPart
 _UNTIL_CORE = frozenset({_P.ATTENTION_NORM, _P.QUERY, _P.KEY, _P.VALUE, _P.LATENT_UP, _P.SCORES, _P.CORE, _P.ROTATION})
-"""Parts of a layer that are still held in the backward pass of its attention core."""
+"""Parts of a layer whose memory is still needed in the backward pass of its attention core."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,13 +156,14 @@ class LayerBytes:
     """The bytes of activations that one layer keeps for the backward pass of one micro-batch."""
 
     kept: Floats
-    """Bytes kept until the layer's backward, with the layout's recomputation."""
+    """Bytes that a layer keeps until its backward pass, with the layout's recomputation."""
     rebuilt: Floats
-    """Bytes computed again in the layer's backward."""
+    """Bytes that the layer's backward pass computes again."""
     not_recomputed: Floats
-    """Bytes kept until the backward of a layer that does not recompute."""
+    """Bytes that a layer without recomputation keeps until its backward pass."""
     moved: Floats
-    """Part of ``kept`` that lies in the host's memory if activations are offloaded. All of ``not_recomputed`` does."""
+    """Part of ``kept`` that is moved to host memory if activations are offloaded. All of ``not_recomputed`` is moved
+    too."""
     mlp: Floats
     """Part of these bytes that is freed before the backward pass reaches the attention core."""
 
@@ -184,7 +189,7 @@ class LayerBytes:
 
 
 def _chosen_bytes(x: LayoutColumns, job: Job, parts: Mapping[LayerPart, Floats]) -> Floats:
-    """Return the bytes that a layer with selective recomputation keeps beside its input."""
+    """Return the bytes that a layer with selective recomputation keeps in addition to its input."""
     policy = recomputed(job.stack.selective_recompute)
     chosen = [size for part, size in parts.items() if part not in policy.drops]
     chosen += [size for part, size in _ends_of_blocks(x, job).items() if part in policy.keeps]
@@ -195,15 +200,15 @@ def _chosen_bytes(x: LayoutColumns, job: Job, parts: Mapping[LayerPart, Floats])
 
 
 def _plain_parts(x: LayoutColumns, job: Job, *, sparse: bool) -> dict[LayerPart, Floats]:
-    """Return the bytes per micro-batch that each part of a layer saves for a plain backward pass, beside its input.
+    """Return the bytes per micro-batch that each part of a layer saves for a backward pass without recomputation.
 
-    Per token, in elements: inputs of both blocks and of the second norm, h each, repeated on every tensor rank unless
-    sequence parallelism splits them. Then, split over the tensor ranks: queries, keys and values, the attention's
-    output, and the inner activations of the feed-forward block: both inputs of the gate, its activation and its product
-    (4 f), or the input and output of GELU (2 f). Kernels with scores in memory keep the softmax's output, one per head
-    and pair of tokens. With 2 bytes and f = 4 h that is, with the layer's input, s b h (8 + 24 / t + 2 a s / (h t)):
-    equation 2 of arXiv 2205.05198 without its dropout masks. Keys and values gathered from the context ranks are kept
-    whole.
+    Elements per token: the inputs of both blocks and of the second norm have h each, repeated on every tensor rank
+    unless sequence parallelism splits them. The following are split over the tensor ranks: queries, keys and values,
+    the attention's output, and the inner activations of the feed-forward block: both inputs of the gate, its activation
+    and its product (4 f), or the input and output of GELU (2 f). Kernels with scores in memory keep the softmax's
+    output, one per head and pair of tokens. With 2 bytes and f = 4 h that is, with the layer's input, s b h (8 + 24 / t
+    + 2 a s / (h t)): equation 2 of arXiv 2205.05198 without its dropout masks. Keys and values gathered from the
+    context ranks are kept whole.
     """
     model, tensor, one = job.model, x.tensor_parallel_degree, x.element_bytes * tokens_per_pass(x, job)
     hidden = one * model.hidden_size / hidden_split(x)
@@ -228,9 +233,10 @@ def _plain_parts(x: LayoutColumns, job: Job, *, sparse: bool) -> dict[LayerPart,
 def _other_norms(
     x: LayoutColumns, job: Job, parts: Mapping[LayerPart, Floats], hidden: Floats, copies: Floats
 ) -> dict[LayerPart, Floats]:
-    """Return the parts that hold more with norms after the blocks, or less with parallel blocks.
+    """Return the parts that need more memory with norms after the blocks, or less with parallel blocks.
 
-    A norm behind a block keeps what the block gives. Parallel blocks begin with the layer's input, maybe normed once.
+    A norm after a block keeps the output of the block. Parallel blocks begin with the layer's input, which may be
+    normalised once.
     """
     if job.model.num_norms_per_layer == 4:
         names = (LayerPart.ATTENTION_NORM, LayerPart.MLP_NORM)
@@ -240,13 +246,19 @@ def _other_norms(
 
 
 def _output_gate(x: LayoutColumns, job: Job, one: Floats, parts: Mapping[LayerPart, Floats]) -> dict[LayerPart, Floats]:
-    """Return the attention core's part with the gate after its sigmoid and the gated output."""
+    """Return the bytes of the attention core with an output gate.
+
+    They include the gate after its sigmoid and the gated output.
+    """
     gates = 2 * one * job.model.output_gate_size / x.tensor_parallel_degree
     return {LayerPart.CORE: parts[LayerPart.CORE] + gates} if job.model.attention_output_gate else {}
 
 
 def _block_input(x: LayoutColumns, job: Job, hidden: Floats) -> Floats:
-    """Return the bytes of a block's input that is kept for the gradients of its first weights; gathered if so kept."""
+    """Return the bytes of a block's input that is kept for the gradients of its first weights.
+
+    It is the gathered input if the stack keeps that.
+    """
     gathered = x.sequence_parallel & (not job.stack.gathers_again)
     return np.where(gathered, hidden * x.tensor_parallel_degree, hidden)
 
@@ -254,8 +266,8 @@ def _block_input(x: LayoutColumns, job: Job, hidden: Floats) -> Floats:
 def _norm_copies_bytes(x: LayoutColumns, job: Job) -> Floats:
     """Return the bytes per element that a norm keeps beyond its input and its result.
 
-    PyTorch composes RMSNorm on a CPU (``rms_norm_composite``, torch 2.13): it keeps the input in fp32 and the normed
-    value.
+    On a CPU, PyTorch computes RMSNorm from elementary operations (``rms_norm_composite``, torch 2.13), and keeps the
+    input in fp32 and the normalised value.
     """
     composed = np.zeros(len(x))
     if job.cluster.accelerator.kind == "cpu" and job.model.norm == "rmsnorm":
@@ -264,16 +276,16 @@ def _norm_copies_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 
 def _rotation_tables(x: LayoutColumns, job: Job, one: Floats) -> Floats:
-    """Return the bytes of cosines and sines, which a rotation by elementary operations keeps for queries and keys."""
+    """Return the bytes of cosines and sines that a rotation by elementary operations keeps for queries and keys."""
     has_table = job.model.num_learned_positions == 0 and not job.stack.fuses_gate
     copied = np.where(x.precision == Precision.FP32, 0.0, 2.0)  # in fp32 all layers read one table
     return one * copied * np.where(x.compiled, 0.0, has_table * job.model.head_dim / x.micro_batch_size)
 
 
 def _heads(x: LayoutColumns, job: Job, one: Floats, key_values: Floats) -> dict[LayerPart, Floats]:
-    """Return the parts of queries, keys and values, with latents before and after their norms.
+    """Return the bytes of queries, keys and values, with latents before and after their norms.
 
-    Where some layers attend linearly, these are the mean over all layers.
+    If some layers have linear attention, the result is the mean over all layers.
     """
     queries, latent = one * job.model.query_size / x.tensor_parallel_degree, job.model.latent_attention
     if linear := job.model.linear_attention:
@@ -295,10 +307,10 @@ def _mlp_parts(x: LayoutColumns, job: Job, one: Floats) -> dict[LayerPart, Float
 
 
 def _expert_parts(x: LayoutColumns, job: Job, one: Floats) -> dict[LayerPart, Floats]:
-    """Return the parts of the experts that see a token on the fullest rank: inner activations, inputs and outputs.
+    """Return the bytes of experts on the rank with most tokens: inputs, inner activations and outputs.
 
-    The answers are read for the gradients of the weights by which they are summed, unless the stack weighs before. The
-    router's scores are kept in fp32: before the softmax, behind it, and of the chosen.
+    The outputs are kept for the gradients of the routing weights, unless the stack applies these weights earlier. The
+    router's scores are kept in fp32: before the softmax, after it, and those of the selected experts.
     """
     model, experts = job.model, job.model.experts
     assert experts is not None
@@ -316,7 +328,7 @@ def _expert_parts(x: LayoutColumns, job: Job, one: Floats) -> dict[LayerPart, Fl
 
 
 def _ends_of_blocks(x: LayoutColumns, job: Job) -> dict[LayerPart, Floats]:
-    """Return the bytes per micro-batch that a policy may keep although a plain backward pass does not read them.
+    """Return the bytes per micro-batch that recomputation may keep although a plain backward pass does not read them.
 
     These are the products that end a block, which every tensor rank has whole, and the results of their collectives.
     """
@@ -339,11 +351,11 @@ class KeptBytes:
     waiting: Floats
     """Bytes saved for backward passes when most micro-batches are in flight."""
     passing: Floats
-    """Further bytes in the backward pass of a layer."""
+    """Additional bytes during the backward pass of a layer."""
     ending: Floats
-    """Bytes in the last layer's backward pass of the first micro-batch, when gradients of all weights exist."""
+    """Bytes in the last layer's backward pass of the first micro-batch, when the gradients of all weights exist."""
     one_less: Floats
-    """Bytes as ``waiting``, after the first of these micro-batches has had its backward pass."""
+    """Bytes like ``waiting``, after the first of these micro-batches has had its backward pass."""
 
 
 def kept_bytes(x: LayoutColumns, job: Job, load: RankLoad, layers: Mapping[PartKind, LayerBytes]) -> KeptBytes:
@@ -385,13 +397,16 @@ def kept_bytes(x: LayoutColumns, job: Job, load: RankLoad, layers: Mapping[PartK
 
 
 def _last_recomputes(x: LayoutColumns, load: RankLoad) -> Booleans:
-    """Return the layouts whose last layer of a stage recomputes, as every n-th from its first does."""
+    """Return the layouts in which the last layer of a stage recomputes.
+
+    Every n-th layer recomputes, beginning with the first of the stage.
+    """
     last: Booleans = (np.ceil(load.num_layers / x.virtual_stages_per_rank) - 1) % x.recompute_every == 0
     return last
 
 
 def _ends_bytes(x: LayoutColumns, job: Job, load: RankLoad) -> Floats:
-    """Return the bytes of input and result of the norm before the output projection."""
+    """Return the bytes of the input and the result of the norm before the output projection."""
     hidden = hidden_bytes(x, job) / hidden_split(x)
     return load.has_output * (hidden + _block_input(x, job, hidden))
 
@@ -399,8 +414,8 @@ def _ends_bytes(x: LayoutColumns, job: Job, load: RankLoad) -> Floats:
 def _working_bytes(x: LayoutColumns, job: Job) -> Floats:
     """Return the temporary bytes in the backward pass of a feed-forward block, or of unfused attention.
 
-    They are the gradient of the residual stream, gathered if it is split, and gradients of the inner activations: that
-    of the last matrix's input, with the matrix's own gradient or that of the gate beside it.
+    They are the gradient of the residual stream (gathered if it is split) and gradients of inner activations: that of
+    the last matrix's input, together with the gradient of the matrix or of the gate.
     """
     model, tensor, tokens = job.model, x.tensor_parallel_degree, tokens_per_pass(x, job)
     width: Floats | int = model.ffn_size
@@ -421,11 +436,11 @@ class LogitsBytes:
     """The bytes of logits and of the loss at several moments of the step."""
 
     passing: Floats
-    """Bytes at its peak."""
+    """Bytes at the peak of the loss."""
     waiting: Floats
-    """Bytes while the layers' backward passes follow."""
+    """Bytes that stay while the layers' backward passes follow."""
     second: Floats
-    """Bytes at the peak of the second micro-batch's backward pass, if all forward passes come first."""
+    """Bytes at the loss's peak of the second micro-batch's backward pass, if all forward passes come first."""
 
     def __mul__(self, share: Floats | Booleans) -> LogitsBytes:
         return LogitsBytes(passing=self.passing * share, waiting=self.waiting * share, second=self.second * share)

@@ -1,12 +1,12 @@
-"""Peak memory of one rank on the fullest pipeline stage.
+"""Peak memory of one rank on the pipeline stage with most memory.
 
-Bytes per element of a weight, AdamW in mixed precision (arXiv 1710.03740, section 3.1): a 16-bit weight and its 16-bit
-gradient (2 + 2), and in the optimizer an fp32 master (4) and two moments (4 or 2 each). In fp32 the weight is its own
-master: 4 + 4 and the moments.
+AdamW in mixed precision (arXiv 1710.03740, section 3.1) needs per weight: a 16-bit weight and its 16-bit gradient (2 +
+2 bytes), and in the optimizer an fp32 master weight (4) and two moments (4 or 2 each). In fp32 the weight is its own
+master: 4 + 4 bytes and the moments.
 
-The peak comes at one of four moments: in the loss, when all logits are there; in the backward pass of the layer after
-it; at the end of the first micro-batch's backward pass, if no gradients were there before; or in the optimizer's step,
-when activations are gone but the 16-bit gradients of all that the rank owns are widened to fp32.
+The peak comes at one of four moments: in the loss, when all logits exist; in the first layer's backward pass after the
+loss; at the end of the first micro-batch's backward pass, if no gradients existed before; or in the optimizer's step,
+when activations are freed but the 16-bit gradients of all weights that the rank owns are converted to fp32.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from autotuner.costmodel.stages import PartKind, RankLoad, fullest_candidates, n
 from autotuner.costmodel.table import where
 
 MemoryColumns: TypeAlias = Memory[Floats, Integers]
-"""Bytes by part on the fullest pipeline rank of each layout, at the fullest moment of its passes. The bytes of the
-optimizer's step beyond that moment are in ``buffers_bytes``."""
+"""Bytes by part on the pipeline rank with most memory, at the peak of its passes, for each layout. ``buffers_bytes``
+includes the bytes by which the optimizer's step exceeds that peak."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,22 +40,22 @@ class RankMemory:
     """The memory of a pipeline rank at several moments of a step, before data-parallel ranks share its weights."""
 
     rank: Integers
-    """Number of the rank in the pipeline, from 0."""
+    """Number of the pipeline rank, from 0."""
     held: Weights
     """Weights of the rank."""
     kept: KeptBytes
-    """Activations at several moments."""
+    """Bytes of activations at several moments."""
     logits: LogitsBytes
     """Bytes of the loss at several moments."""
     received_bytes: Floats
-    """Receive buffers of the pipeline."""
+    """Bytes of the pipeline's receive buffers."""
     is_fresh: Booleans
     """True if no backward pass has begun when most micro-batches are in flight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Moment:
-    """The memory at one moment of the passes, beside the memory that is held throughout."""
+    """The memory at one moment of the passes, in addition to memory that is held during the whole step."""
 
     gradients: Floats
     activations: Floats
@@ -63,7 +63,10 @@ class _Moment:
     moving: Floats
 
     def total_bytes(self, beyond_counted: float) -> Floats:
-        """Return the sum of all parts, with a share of activations that the formulas do not count."""
+        """Return the sum of all parts.
+
+        Activations are increased by the share that the formulas do not count.
+        """
         return self.gradients + (1 + beyond_counted) * self.activations + self.logits + self.moving
 
 
@@ -145,7 +148,7 @@ def _on_rank(x: LayoutColumns, job: Job, sharding: Sharding, rank: RankMemory) -
 
 
 def _moments(x: LayoutColumns, rank: RankMemory, sharding: Sharding, gradients: Floats) -> Iterator[_Moment]:
-    """Yield the loss, the layer's backward pass after it, the end of a backward pass, and the loss of a second one."""
+    """Yield the moments at which memory may peak: the loss, the next backward pass, its end, and the second loss."""
     kept, logits = rank.kept, rank.logits
     # before any backward pass there is at most the memory that gradients are written to
     first = np.where(sharding.has_gradient_memory, gradients / sharding.gradient_copies, 0.0)
@@ -159,7 +162,7 @@ def _moments(x: LayoutColumns, rank: RankMemory, sharding: Sharding, gradients: 
 
 
 def _fullest_moment(moments: Iterable[_Moment], beyond_counted: float) -> tuple[_Moment, Floats]:
-    """Return the fullest moment of each layout, and its bytes."""
+    """Return the moment with most memory for each layout, and its bytes."""
     fullest, *others = moments
     highest_bytes = fullest.total_bytes(beyond_counted)
     for other in others:
@@ -170,7 +173,7 @@ def _fullest_moment(moments: Iterable[_Moment], beyond_counted: float) -> tuple[
 
 
 def _beyond_counted(job: Job) -> float:
-    """Return the share of activations held beyond the formulas. On a CPU memory means bytes of tensors."""
+    """Return the share of activations that the formulas do not count. On a CPU, memory means the bytes of tensors."""
     return 0.0 if job.cluster.accelerator.kind == "cpu" else job.stack.activation_overhead
 
 
@@ -179,10 +182,10 @@ def _allowance_bytes(job: Job) -> float:
 
 
 def _moving_bytes(x: LayoutColumns, held: Weights, sharding: Sharding) -> tuple[Floats, Floats, Floats]:
-    """Return gathered parameters and travelling gradients in the loss, in a layer's backward pass, and at its end.
+    """Return the bytes of gathered parameters and unreduced gradients: in the loss, in a backward pass, at its end.
 
-    FSDP gathers layer by layer, the next one ahead of its use, and what begins and ends the model as one more unit,
-    whose gradients are complete last. A unit's gradient is there whole, and once more while it is scattered.
+    FSDP gathers layer by layer, each layer ahead of its use, and embedding and output as one more unit, whose gradients
+    are complete last. A unit's gradient exists whole, and twice while it is scattered.
     """
     everything, two_layers = held.dense + held.expert, 2 * held.layer
     is_sharded, shards_gradients = sharding.shards_parameters, x.shard_level >= ShardLevel.GRADIENTS
@@ -203,10 +206,10 @@ def _moving_bytes(x: LayoutColumns, held: Weights, sharding: Sharding) -> tuple[
 
 
 def _received_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the receive buffers for one end of a stage, which stay from the first step to the last.
+    """Return the bytes of receive buffers for one end of a stage, which exist from the first step to the last.
 
-    Each stage has one per micro-batch for its input and one for its output's gradient, except where the model begins
-    and ends (PipelineStage of torch.distributed.pipelining, torch 2.13, allocates them all before the first forward).
+    Each stage has one per micro-batch for its input and one for the gradient of its output, except at the two ends of
+    the model (PipelineStage of torch.distributed.pipelining, torch 2.13, allocates them all before the first forward).
     """
     buffers = hidden_bytes(x, job) / hidden_split(x) * num_micro_batches(x, job)
     return np.where((x.pipeline_parallel_degree > 1) & job.stack.keeps_receive_buffers, buffers, 0.0)
@@ -215,9 +218,9 @@ def _received_bytes(x: LayoutColumns, job: Job) -> Floats:
 def _stepping_bytes(x: LayoutColumns, sharding: Sharding, owned: Floats) -> Floats:
     """Return the temporary bytes of AdamW for all elements: fp32 gradients, unless they are fp32 already, and roots.
 
-    Kernels that visit lists of tensors operation by operation hold the roots of the second moments
-    (``_multi_tensor_adam`` of torch/optim/adam.py). Sign descent holds signs. Temporary bytes of a lossy exchange are
-    counted here, too, although most of them are freed before the optimizer's step.
+    Kernels that process lists of tensors hold the square roots of the second moments (``_multi_tensor_adam`` of
+    torch/optim/adam.py). Sign descent holds signs. Temporary bytes of a lossy exchange are counted here, too, although
+    most of them are freed before the optimizer's step.
     """
     widened = np.where(sharding.gradient_bytes == 4.0, 0.0, 4.0)
     roots = np.where(x.optimizer_kernel == OptimizerKernel.FOREACH, 4.0, 0.0)

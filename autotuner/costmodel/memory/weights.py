@@ -27,7 +27,8 @@ _WORKING_BYTES: Mapping[GradientSync, float] = {
     GradientSync.STRIDING: 4.0,
     GradientSync.DILOCO: 4 + 4 + 4,  # what was learnt, packed, divided
 }
-"""Bytes of fp32 matrices that exist at once, per element of a rank (``autotuner.training.lossy_exchange``)."""
+"""Bytes of fp32 matrices that an exchange needs at once, per element of a rank
+(``autotuner.training.lossy_exchange``)."""
 
 
 def state_bytes(x: LayoutColumns, job: Job) -> Floats:
@@ -72,19 +73,19 @@ class Sharding:
     expert_ranks: Floats
     """Number of ranks that share one copy of the optimizer states of the experts."""
     shards_parameters: Booleans
-    """True if weights are gathered for use."""
+    """True if weights are sharded and gathered for use."""
     parameter_bytes: Floats
-    """Bytes of a weight on a rank that holds it whole."""
+    """Bytes of one weight on a rank that holds it whole."""
     gradient_bytes: Floats
-    """Bytes of a gradient that is reduced."""
+    """Bytes of one gradient when it is reduced."""
     summed_bytes: Floats
-    """Bytes of a gradient that is summed over micro-batches."""
+    """Bytes of one gradient when it is summed over micro-batches."""
     whole_gradients: Booleans
     """True if a rank sums the gradients of all its weights, and not only of those that it owns."""
     keeps_buckets: Booleans
-    """True if gradients stay through the optimizer's step."""
+    """True if gradients are kept during the optimizer's step."""
     has_gradient_memory: Booleans
-    """True if gradients have memory before any backward pass."""
+    """True if gradients have memory before the first backward pass."""
     gradient_copies: Floats
     """Number of copies of a rank's gradients. There are two if DistributedDataParallel has buckets for them and sums
     those of earlier micro-batches outside of these (``no_sync``, torch 2.13)."""
@@ -123,7 +124,7 @@ def owned_elements(x: LayoutColumns, job: Job, held: Weights) -> Floats:
 
 
 def _sums_whole(x: LayoutColumns) -> Booleans:
-    """Return the layouts that sum whole gradients until the last micro-batch although parameters are sharded.
+    """Return the layouts that sum unsharded gradients until the last micro-batch although parameters are sharded.
 
     A pipeline does so, whether it reshards or not (``backward_maybe_with_nosync`` of
     torch/distributed/pipelining/stage.py, torch 2.13).
@@ -148,7 +149,7 @@ def summed_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 
 def _shard_ranks(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
-    """Return the ranks that share one copy of the dense weights, and of the experts."""
+    """Return the number of ranks that share one copy of the dense weights, and of the experts."""
     sharded = x.shard_level != ShardLevel.NONE
     dense = np.where(sharded, x.data_parallel_shard_degree * x.context_parallel_degree, 1.0)
     if job.model.experts is None:
@@ -170,9 +171,10 @@ def _in_buckets(x: LayoutColumns, job: Job) -> Booleans:
 
 
 def _keeps_buckets(x: LayoutColumns) -> Booleans:
-    """Return the layouts whose gradients stay through the optimizer's step, as views of the buckets.
+    """Return the layouts whose gradients are kept during the optimizer's step, as views of DDP's buckets.
 
-    Other gradients are freed one by one as they are widened. DistributedDataParallel, ``gradient_as_bucket_view``.
+    Other gradients are freed one by one when they are converted to fp32 (``gradient_as_bucket_view`` of
+    DistributedDataParallel).
     """
     keeps: Booleans = (x.shard_level <= ShardLevel.OPTIMIZER) & (x.data_parallel_degree * x.context_parallel_degree > 1)
     return keeps
@@ -183,13 +185,15 @@ class Weights:
     """The number of elements in a rank's weights, before data-parallel ranks share them."""
 
     dense: Floats
-    """Elements that are split over tensor ranks and stages only."""
+    """Number of weights on the rank that are split over tensor ranks and stages only."""
     expert: Floats
-    """Elements of routed experts, split over expert ranks, over tensor ranks, or over both."""
+    """Number of weights of routed experts on the rank, which are split over expert ranks, over tensor ranks, or over
+    both."""
     layer: Floats
-    """Elements of the largest layer, including experts, which FSDP gathers at once."""
+    """Number of weights of the largest layer, including experts, which FSDP gathers at once."""
     tables: Floats
-    """Elements of vocabulary tables and of everything else that is gathered with the two ends of the model."""
+    """Number of weights of the vocabulary tables and of everything else that is gathered with the two ends of the
+    model."""
 
 
 def weights(x: LayoutColumns, job: Job, load: RankLoad) -> Weights:
@@ -223,7 +227,7 @@ def expert_split(x: LayoutColumns, job: Job) -> Integers:
 
 
 def _layer_elements(model: TransformerSpec) -> Mapping[PartKind, float]:
-    """Return the elements of a layer of each kind without its routed experts, including norms and biases."""
+    """Return the number of weights of a layer of each kind, including norms and biases, without routed experts."""
     num_sparse = model.num_sparse_layers
     num_dense = model.num_layers - num_sparse
     without_experts = model.num_layer_parameters - model.num_expert_parameters

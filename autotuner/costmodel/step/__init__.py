@@ -1,1 +1,1 @@
-"""Seconds of a whole optimizer step, by part."""
+"""Time of a whole optimizer step, by part."""

@@ -1,7 +1,7 @@
-"""Bubbles of pipelines: closed forms of all schedules.
+"""Bubbles of pipelines: closed formulas for all schedules.
 
-Each is the length of the longest of a few chains of passes through the pipeline, less what the rank itself computes.
-For equal ranks they are exact. How far they are off for unequal ones and for slow links is bounded by
+Each formula is the length of the longest of a few chains of passes through the pipeline, minus the time in which the
+rank itself computes. For equal ranks the formulas are exact. Their error for unequal ranks and slow links is bounded by
 tests/unit/costmodel/step/test_step.py.
 """
 
@@ -60,7 +60,7 @@ def rank_bubble_s(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rank:
-    """One rank r of p, with v stages and m micro-batches, and a delay of ``send_s`` to its neighbours."""
+    """One pipeline rank of p ranks, with v stages and m micro-batches, and a delay of ``send_s`` to its neighbours."""
 
     p: Integers
     v: Integers
@@ -72,7 +72,7 @@ class _Rank:
 
     @property
     def before(self) -> Floats:
-        """The share of the other ranks that lie before it."""
+        """The share of the other ranks that come before this rank."""
         return self.r / (self.p - 1)
 
     @property
@@ -82,16 +82,18 @@ class _Rank:
 
 
 def _gpipe_s(x: _Rank) -> Floats:
-    """Return one micro-batch's time through all other ranks, forward and backward (arXiv 2104.04473, section 2.2)."""
+    """Return the time of one micro-batch on all other ranks, forward and backward (arXiv 2104.04473, section 2.2)."""
     return x.others.total_s + 2 * (x.p - 1) * x.send_s
 
 
 def _one_f_one_b_s(x: _Rank) -> Floats:
-    """Return the longer of two chains: filling, this rank and draining; or waves of p micro-batches through all ranks.
+    """Return the bubble of 1F1B: the longer of two chains of passes, minus this rank's own passes.
 
-    Filling takes the ranks before once each way. The ranks behind return the first micro-batch after their passes both
-    ways, under one forward of this rank for each of them; the last micro-batch likewise, under as many backwards. With
-    equal ranks that makes ``(p - 1)(F + B)`` (arXiv 2104.04473, section 2.2).
+    The first chain fills the pipeline, runs all passes of this rank, and drains the pipeline; the second sends waves of
+    p micro-batches through all ranks. Filling passes the ranks before this rank once each way. The later ranks return
+    the first micro-batch after a forward and a backward pass each, while this rank runs one forward pass per later
+    rank; the same is true for the last micro-batch and backward passes. With equal ranks the bubble is ``(p - 1)(F +
+    B)`` (arXiv 2104.04473, section 2.2).
 
     1F1B has no slack for sends (arXiv 2504.19232): of every p micro-batches in a row, p - 1 wait for a send each way.
     """
@@ -107,15 +109,16 @@ def _one_f_one_b_s(x: _Rank) -> Floats:
 
 
 def _interleaved_s(x: _Rank) -> Floats:
-    """Return 1 / v of 1F1B's bubble (arXiv 2104.04473, section 2.3), and a send each way per stage except the last.
+    """Return the bubble of interleaved 1F1B: 1 / v of 1F1B's (arXiv 2104.04473, section 2.3), and sends.
 
-    Interleaving gives the steady state the slack that 1F1B lacks, so the sends do not grow with the micro-batches.
+    There is one send each way per stage except the last. Interleaving has the slack that 1F1B lacks, so that the time
+    of sends does not grow with the number of micro-batches.
     """
     return x.others.total_s / x.v + 2 * (x.p * x.v - 1) * x.send_s
 
 
 def _zb_h1_s(x: _Rank) -> Floats:
-    """Return the bubble of 1F1B with one chain of F and I, whose drain hides deferred weight gradients.
+    """Return the bubble of ZB-H1: a chain of F and I passes, whose drain hides deferred weight gradients.
 
     With equal ranks the largest is ``(p - 1) max(F + I - W, F, I)``; the first is ZB-H1's bubble of arXiv 2401.10241,
     table 1.
@@ -131,21 +134,22 @@ def _zb_h1_s(x: _Rank) -> Floats:
 
 
 def _zero_bubble_s(x: _Rank) -> Floats:
-    """Return the bubble of ZB-H1; with several stages per rank that of the same chain of shorter stages.
+    """Return the bubble of ZB-H1, or with several stages per rank that of the same chain of shorter stages.
 
-    A stage hands on what it computed after a v-th of its rank's pass, and the deferral is counted in stages too.
+    A stage sends its result after 1 / v of its rank's pass, and the deferral is counted in stages too.
     """
     return _zb_h1_s(replace(x, own=x.own * (1 / x.v), others=x.others * (1 / x.v)))
 
 
 def _zbv_s(x: _Rank) -> Floats:
-    """Return the bubble of ZB-V: on the first rank the part that its own passes do not hide, elsewhere as if equal.
+    """Return the bubble of ZB-V. On ranks other than the first, it is the bubble of equal ranks.
 
-    The first rank also holds the last stage. It waits when the others' half forwards take longer than its own, and when
-    their half gradients come back later than it has passes to run. For equal ranks of F <= I and W <= I the largest is
-    ``(p - 1) max(I / 2, I - W)``, with 5 (p - 1) - 2 and 6 (p - 1) - 2 sends on the chain. That is exact against the
-    simulator from 2 p - 1 micro-batches on; with fewer, fewer weight gradients are there to defer. The bubble rates of
-    arXiv 2401.10241 leave out the start, where ranks follow one another.
+    On the first rank, it is the part that the rank's own passes do not hide. The first rank also holds the last stage.
+    It waits when the others' half forwards take longer than its own, and when their half gradients come back later than
+    it has passes to run. For equal ranks of F <= I and W <= I the largest is ``(p - 1) max(I / 2, I - W)``, with 5 (p -
+    1) - 2 and 6 (p - 1) - 2 sends on the chain. That is exact against the simulator from 2 p - 1 micro-batches on; with
+    fewer, fewer weight gradients are there to defer. The bubble rates of arXiv 2401.10241 leave out the start, where
+    ranks follow one another.
     """
     others, k = x.others, x.p - 1
     down = others * (0.5 / k)  # a stage without the loss
@@ -176,12 +180,15 @@ def _dualpipev_s(x: _Rank) -> Floats:
 
 
 def _adaptive_s(x: _Rank) -> Floats:
-    """Return the time of the ranks before, once forward. The warm-up hides all else (arXiv 2504.19232)."""
+    """Return the bubble of the adaptive schedule: one forward pass of the ranks before.
+
+    The warm-up hides everything else (arXiv 2504.19232).
+    """
     return x.before * (x.others.forward_s + (x.p - 1) * x.send_s)
 
 
 def _beyond(seconds: Floats, hidden_s: Floats) -> Floats:
-    """Return the part of some seconds that remains when others run at the same time."""
+    """Return the part of a time that remains if ``hidden_s`` runs at the same moment."""
     return np.maximum(0.0, seconds - hidden_s)
 
 

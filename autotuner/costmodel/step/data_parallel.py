@@ -1,4 +1,4 @@
-"""The cost of the data-parallel group's collectives in a step."""
+"""Cost of the data-parallel group's collectives in a step."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from autotuner.costmodel.step.lossy_exchange import lossy_exchange_s
 from autotuner.costmodel.step.rank_step import RankWindow
 
 _MATRICES_PER_LAYER = 7
-"""Number of matrices of a layer: four of attention and three of a gated feed-forward block. All experts of a layer are
-one tensor for each."""
+"""Number of matrices in a layer: four of attention and three of a gated feed-forward block. All experts of a layer are
+one tensor for each matrix."""
 
 
 def data_communication_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floats:
@@ -85,7 +85,10 @@ def data_communication_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floa
 
 
 def _under(wire_s: Floats, window_s: Floats, parts: Floats, met: MetTraffic | None) -> Floats:
-    """Return the exposed seconds of collectives under one pass, with the cost of sharing links with its traffic."""
+    """Return the exposed time of collectives during one pass.
+
+    It includes the cost of sharing links with the pass's own traffic.
+    """
     alone_s = exposed_s(wire_s, window_s, parts)
     return alone_s if met is None else alone_s + met.added_s(wire_s, window_s)
 
@@ -103,12 +106,12 @@ def early_share(x: LayoutColumns, job: Job, window: RankWindow) -> Floats:
 
 
 def _num_collectives_and_parts(x: LayoutColumns, job: Job, window: RankWindow) -> tuple[Floats, Floats]:
-    """Return the collectives of a rank's gradients, and the parts of its backward pass after which some of them start.
+    """Return the number of a rank's gradient collectives, and of parts of its backward pass after which some start.
 
-    One per layer and one for the tables; or, where the stack fills buckets and nothing shards gradients, one per bucket
-    of a chosen size (arXiv 2006.15704, section 3.2.3: small buckets start early, large ones use the link well), which
-    holds one matrix at least. Buckets start as they fill; but all of a stage together, when its last backward is done,
-    where a pipeline rank has several stages (``trials/step/step.py``).
+    There is one collective per layer and one for the tables; or, if the stack fills buckets and gradients are not
+    sharded, one per bucket of the layout's size (arXiv 2006.15704, section 3.2.3: small buckets start early, large ones
+    use the link well), which holds at least one matrix. Buckets start when they are full. If a pipeline rank has
+    several stages, all buckets of a stage start together after its last backward pass (``trials/step/step.py``).
     """
     by_layer = window.num_layers.astype(np.float64) + 1.0
     if not job.stack.fills_buckets:
@@ -135,7 +138,7 @@ def _gather_and_reduce_s(x: LayoutColumns, job: Job, held: Weights, collectives:
 
 
 def _exchange_s(x: LayoutColumns, job: Job, unit: Floats, shard: Group, collectives: Floats) -> tuple[Floats, Floats]:
-    """Return the wire times of units of so many elements, which the ranks of one kind of group shard."""
+    """Return the wire times of units with this number of elements, which the ranks of one kind of group shard."""
     unit_bytes = x.element_bytes * unit
     sharded = x.shard_level != ShardLevel.NONE
     gather_s = np.where(sharded, data_all_gather_s(unit_bytes * gathered_share(x, job), shard, x), 0.0)
@@ -152,9 +155,10 @@ def _exchange_s(x: LayoutColumns, job: Job, unit: Floats, shard: Group, collecti
 
 
 def _replicas_s(x: LayoutColumns, job: Job, summed_bytes: Floats) -> Floats:
-    """Return the wire time to sum the data of shards over replicas, or with a lossy exchange within a replica.
+    """Return the wire time to sum the gradients of shards over replicas. With a lossy exchange, sum within a replica.
 
-    That is its shards, which did it before, or its context ranks where nothing is sharded.
+    Then only the ranks of one replica sum gradients: shards have done so before, or context ranks do so if nothing is
+    sharded.
     """
     everybody_s = data_all_reduce_s(summed_bytes, replicate_group(x, job.cluster), x)
     if not x.gradient_sync.any():

@@ -1,7 +1,7 @@
 """The cost of a lossy exchange between replicas in a step: bytes on the wire, and kernels before and after it.
 
-Everything follows the backward pass: a momentum takes the whole gradient, clipped by its norm, before any part of it is
-chosen.
+All of this runs after the backward pass, because the whole gradient, clipped by its norm, is added to the momentum
+before a part of the momentum is selected.
 """
 
 from __future__ import annotations
@@ -27,29 +27,30 @@ _NUM_TRANSFORMS = 3
 """Number of products of chunks with the cosine basis: of the momentum, of the sent data, and of the received data."""
 
 _TOP_K_BYTES = 156.0
-"""Bytes that a core streams, at 8.5 GB/s, while it finds the largest among its elements. Whole exchanges in chunks of
-32 to 256 take that beyond all else (measured 2026-11-23: 20 to 33 ns per element, predicted 0.79 to 1.08 times as
-long; torch 2.13, one thread of an EPYC). Nothing was measured on GPUs, whose top-k of short rows is slow, too."""
+"""Bytes that a core streams, at 8.5 GB/s, while it selects the largest of its elements. Whole exchanges in chunks of 32
+to 256 need that time in addition to everything else (measured 2026-11-23: 20 to 33 ns per element, predicted 0.79 to
+1.08 times as long; torch 2.13, one thread of an EPYC). Nothing was measured on GPUs, whose top-k of short rows is slow
+too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Traffic:
-    """Bytes that each operation of an exchange reads and writes in fp32 (``autotuner.training.lossy_exchange``)."""
+    """Bytes that the operations of an exchange read and write in fp32 (``autotuner.training.lossy_exchange``)."""
 
     element: float
     """Bytes per element of the momentum, or of the parameters."""
     sent: float
     """Bytes per element or component that a rank sends."""
     received: float
-    """Bytes per element or component that it receives, including its own."""
+    """Bytes per element or component that a rank receives, including its own."""
 
 
 _MOMENTUM = (4 + 4) + (4 + 4 + 4)
-"""Bytes per element to decay a momentum and to add a gradient."""
+"""Bytes per element to decay a momentum and to add a gradient to it."""
 
 _HASH = 9 * (8 + 8) + 4 * (8 + 8 + 8) + 8 + 8
-"""Bytes per row to draw one of its elements: operations on words of 64 bits with one operand and with two, and their
-inputs (``autotuner.training.momentum``)."""
+"""Bytes per row to select one of its elements at random: operations on 64-bit words with one operand and with two, and
+their inputs (``autotuner.training.momentum``)."""
 
 
 def _of_elements(drawn: float) -> _Traffic:
@@ -121,14 +122,14 @@ def exchange_kernels_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floa
 
 
 def _transforms_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
-    """Return the seconds of products of the momentum's chunks with the basis, in fp32."""
+    """Return the time of the products of the momentum's chunks with the cosine basis, in fp32."""
     law = kernels_for(job.cluster.accelerator).gemm[Precision.FP32]
     once_s = gemm_s(num_elements / x.sync_chunk, x.sync_chunk, x.sync_chunk, law) / law.sustained_share
     return np.where(x.gradient_sync == GradientSync.DEMO, _NUM_TRANSFORMS * once_s, 0.0)
 
 
 def _one(x: LayoutColumns) -> Layout:
-    """Return columns as the type of one layout, for formulas with operators that columns also have."""
+    """Return columns typed as one layout, for formulas whose operators also work on columns."""
     return cast("Layout", x)
 
 

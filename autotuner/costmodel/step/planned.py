@@ -1,7 +1,7 @@
 """Bubbles of pipelines whose schedule is planned around slow links.
 
-A plan leaves only time that cannot be hidden: a step is the longest of a few chains of passes, each of which some rank
-must go through. So this time is hardly ever more than the planner's own makespan, and less by a few percent at most
+A plan leaves only time that cannot be hidden: a step is as long as the longest of a few chains of passes that some rank
+must run in order. So the formula hardly ever gives more than the planner's own makespan, and at most a few percent less
 (tests/unit/costmodel/step/test_step.py bounds the error over random pipelines with slow links). It takes a hundredth of
 the planner's time.
 """
@@ -16,7 +16,8 @@ from autotuner.core.columns import Floats, Integers
 from autotuner.costmodel.step.sends import Hops, StagePasses
 
 NOTICED = 0.5
-"""Share of a forward pass from which a send is a delay to plan for, as in the trial job. Every link takes less."""
+"""Share of a forward pass from which the delay of a send is planned for, as in the trial job. Nominal sends take
+less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,17 +28,17 @@ class Planned:
     """
 
     forward_s: Floats
-    """Forward (F) of each rank, with the time that blocks it when it sends."""
+    """Time of each rank's forward pass (F), including the time for which its send blocks it."""
     input_s: Floats
-    """Input gradient (I) of each rank, with the time that blocks it when it sends."""
+    """Time of each rank's input gradient (I), including the time for which its send blocks it."""
     weight_s: Floats
-    """Weight gradient (W) of each rank."""
+    """Time of each rank's weight gradient (W)."""
     flies_s: Floats
-    """Flight time of data from a rank to the next, beside computation, with copies of the receiving rank; one less than
-    ranks."""
+    """Time of a transfer from a rank to the next during computation, with the copies of the receiving rank; one less
+    than there are ranks."""
     warm_up: Integers
-    """Number of forwards before the first I, as ``pipeline_schedules.adaptive.warm_up`` has it. The planner lets no
-    rank keep more micro-batches than the first one runs ahead."""
+    """Number of forward passes before the first I of each rank, as in ``pipeline_schedules.adaptive.warm_up``. The
+    planner lets no rank keep more micro-batches than the first rank runs ahead."""
 
     @classmethod
     def of(cls, passes: StagePasses, hops: Hops, extra_slack: Integers, num_micro_batches: Integers) -> Planned:
@@ -94,5 +95,5 @@ class Planned:
 
 
 def _sums_before(seconds: Floats) -> Floats:
-    """Return the sum of all columns before each one, with one column more than the input."""
+    """Return the sum of all columns before each column, with one column more than the input."""
     return np.concatenate([np.zeros((len(seconds), 1)), np.cumsum(seconds, axis=1)], axis=1)

@@ -1,4 +1,4 @@
-"""One step of a pipeline rank, and of the slowest one."""
+"""Step time of a pipeline rank, and of the slowest rank."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ class RankTime:
 
     load: RankLoad
     bubble_s: Floats
-    """Waiting for the other ranks' passes."""
+    """Time of waiting for the passes of other ranks."""
     sends_s: Floats
-    """Sending, and waiting for sends."""
+    """Time of sending, and of waiting for sends."""
     total_s: Floats
-    """Micro-batches, bubble and sends together."""
+    """Time of micro-batches, bubble and sends together."""
     planned_in_flight: Floats | None = None
-    """Most micro-batches that a planned pipeline keeps; 0 in other layouts, None if no layout has a plan."""
+    """Most micro-batches that the ranks of a planned pipeline keep; 0 in other layouts, None if no layout has a
+    plan."""
 
 
 def slowest_rank(x: LayoutColumns, job: Job, passes: ModelWork[Passes], loads: Sequence[RankLoad]) -> RankTime:
@@ -60,13 +61,16 @@ def slowest_rank(x: LayoutColumns, job: Job, passes: ModelWork[Passes], loads: S
 
 
 def _slower(one: RankTime, other: RankTime) -> RankTime:
-    """Return the slower of both, layout by layout."""
+    """Return the slower of two ranks, for each layout."""
     slower = other.total_s > one.total_s
     return where(slower, other, one) if slower.any() else one
 
 
 def _on_links(time: RankTime, links: LinkTimes) -> RankTime:
-    """Return the slowest rank on unequal links or with a planned schedule. The added time counts as sends."""
+    """Return the slowest rank on unequal links or with a planned schedule.
+
+    The added time counts as sends.
+    """
     planned = links.planned_s > 0
     computed_s = time.total_s - time.bubble_s - time.sends_s
     sends_s = np.where(planned, links.planned_s - links.unhindered_s, time.sends_s + links.added_s)
@@ -83,7 +87,7 @@ def _on_links(time: RankTime, links: LinkTimes) -> RankTime:
 def _on(
     x: LayoutColumns, job: Job, load: RankLoad, own: Passes, whole: Passes, m: Integers, stage_send_s: Floats
 ) -> RankTime:
-    """Return the time of one rank beside all others. Sends overlap with computation, or block it with some stacks."""
+    """Return the time of one rank among all others. Sends overlap with computation; with some stacks they block it."""
     others, nothing = whole - own, np.zeros(len(x))
     bubble_s = rank_bubble_s(x, m, load.rank, own, others, nothing)
     if job.stack.blocks_sends:
@@ -122,7 +126,8 @@ def total_s(before_data_s: Floats, data_communication_s: Floats, bubble_s: Float
 
 
 RANK_STEP_FIELDS = ("data_parallel_degree", "pipeline_stride", *options_entering(CostPart.RANK))
-"""Options that a rank's step depends on. A whole space has three to six layouts for each combination of them."""
+"""Options that a rank's step depends on. In a complete space, three to six layouts share each combination of their
+values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,17 +135,17 @@ class RankWindow:
     """The times and weights of one pipeline rank that its data-parallel collectives depend on."""
 
     forward_s: Floats
-    """Computation of one micro-batch's forward, without collectives, which hides gathers."""
+    """Computation time of one micro-batch's forward pass, without collectives. Gathers can be hidden by it."""
     backward_s: Floats
-    """Computation of one micro-batch's backward, which hides reductions."""
+    """Computation time of one micro-batch's backward pass. Reductions can be hidden by it."""
     held: Weights
-    """Weights of the rank."""
+    """Weights that the rank holds."""
     num_layers: Integers
-    """Number of its layers."""
+    """Number of layers of the rank."""
     weight_casts_s: Floats
-    """Seconds to round its weights, if they are rounded once a step."""
+    """Seconds to round the rank's weights, if they are rounded once per step."""
     traffic: PassTraffic | None = None
-    """Traffic of the other axes in either pass, which shares a described network with the collectives; None: one switch
+    """Traffic of the other axes in each pass, which shares a described network with the collectives. None: one switch
     joins all nodes, and nothing is known to be shared."""
 
 
@@ -149,11 +154,11 @@ class RankStep:
     """The parts of a step of the slowest pipeline rank, without optimizer and data-parallel collectives."""
 
     step_time: StepTime[Floats]
-    """Parts of the step, with zero for the optimizer and the data-parallel group."""
+    """Time of each part of the step; optimizer and data-parallel communication are zero."""
     window: RankWindow
-    """Window that hides collectives of the data-parallel group."""
+    """Window of computation that hides collectives of the data-parallel group."""
     planned_in_flight: Floats | None
-    """Micro-batches that ranks of planned pipelines keep, 0 in other layouts; None if there is no planned one."""
+    """Micro-batches that ranks of planned pipelines keep; 0 in other layouts, None if no layout has a plan."""
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job, loads: Sequence[RankLoad], works: ModelWork[Work]) -> RankStep:
@@ -206,7 +211,10 @@ class RankStep:
 
 
 def _traffic(x: LayoutColumns, job: Job, work: Work) -> PassTraffic:
-    """Return half of a micro-batch's traffic on each axis, because forward and backward have equal parts."""
+    """Return the traffic of one pass on each axis.
+
+    It is half of a micro-batch's traffic, because forward and backward pass have equal parts.
+    """
     return PassTraffic(
         tensor_s=work.tensor_s / 2,
         context_s=work.context_s / 2,
@@ -216,7 +224,10 @@ def _traffic(x: LayoutColumns, job: Job, work: Work) -> PassTraffic:
 
 
 def _accumulation_s(x: LayoutColumns, job: Job, held: Weights, m: Integers) -> Floats:
-    """Return the seconds to add each micro-batch's gradients: the new one and the sum are read, the sum is written."""
+    """Return the time to add each micro-batch's gradients to their sum.
+
+    The new gradients and the sum are read, and the sum is written.
+    """
     moved_bytes = (x.element_bytes + 2 * gradient_bytes(x, job)) * (held.dense + held.expert)
     seconds: Floats = (m - 1) * moved_bytes / stream_rate(job)
     return seconds

@@ -1,4 +1,4 @@
-"""Sends between pipeline stages."""
+"""Time of sends between pipeline stages."""
 
 from __future__ import annotations
 
@@ -32,13 +32,15 @@ class Hops:
     """
 
     blocks_s: Floats
-    """Time that blocks the sending rank: a slow link with inline sends, or a copy for a delegate."""
+    """Time for which a send blocks the sending rank: on a slow link with inline sends, or for the copy to a
+    delegate."""
     flies_s: Floats
-    """Time of the transfer beside computation."""
+    """Time of the transfer, which runs during computation."""
     receives_s: Floats
-    """Time that blocks the receiving rank: a copy from a delegate."""
+    """Time for which the receiving rank is blocked: the copy from a delegate."""
     num_delegates: Integers
-    """Number of processes that carry transfers by turns, each for as long as it flies; 0 with inline sends."""
+    """Number of delegate processes that send in turn, each busy for as long as its transfer takes; 0 with inline
+    sends."""
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job) -> Hops:
@@ -91,7 +93,10 @@ class Hops:
 
 
 def _are_delegated(x: LayoutColumns, delayed_s: Floats, slower: Floats) -> Booleans:
-    """Return the layouts in which delegates send; in a planned pipeline only if a link between stages is degraded."""
+    """Return the layouts in which delegates send.
+
+    In a planned pipeline they do so only if a link between stages is degraded.
+    """
     used = np.arange(delayed_s.shape[1]) < x.pipeline_parallel_degree[:, None] - 1
     ails = (used & ((delayed_s > 0) | (slower > 1))).any(axis=1)
     is_fixed = x.pipeline_schedule != PipelineSchedule.ADAPTIVE
@@ -110,7 +115,7 @@ def _between_stages_s(x: LayoutColumns, job: Job) -> Floats:
 
 
 def _ailing(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
-    """Return the delay of each hop beyond its link's latency, and the time of a byte relative to a nominal link.
+    """Return the additional delay of each hop on degraded links, and the time of a byte relative to a nominal link.
 
     The job waits for the slowest of the pipelines that run in parallel. States of single links replace those of their
     class.
@@ -132,7 +137,7 @@ def _ailing(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
 
 
 def _inline_s(sent: Floats, group: Group, delay_s: Floats, slower: Floats) -> Iterator[Floats]:
-    """Yield the seconds of one send over each hop."""
+    """Yield the time of one send over each hop of the pipeline."""
     healthy_s = send_s(sent, group)
     for hop in range(delay_s.shape[1]):
         slow = SlowLinks(delay_s=delay_s[:, hop], slowdown=slower[:, hop])
@@ -141,17 +146,17 @@ def _inline_s(sent: Floats, group: Group, delay_s: Floats, slower: Floats) -> It
 
 
 HOST_BYTES_PER_S = 1.5e9
-"""Bandwidth of one delegate that sends between hosts by gloo. The iteration times that the authors of arXiv 2504.19232
-logged on H800, always delegated and not: of 7B, 30B and 60B the difference, over the 2 (p - 1) sends that stand one
-after the other in a step, is 7, 12 and 15 ms for 10, 17 and 23 MB: 1.4 to 1.6 GB/s. 14B, 1.4 ms for 10 MB, hides
-most of them."""
+"""Bandwidth of one delegate that sends between hosts by gloo. It is computed from iteration times that the authors of
+arXiv 2504.19232 logged on H800, with and without delegation. For 7B, 30B and 60B, the difference per send is 7, 12 and
+15 ms for 10, 17 and 23 MB, which is 1.4 to 1.6 GB/s; a step has 2 (p - 1) sends one after the other. For 14B it is only
+1.4 ms for 10 MB, because most sends are hidden."""
 
 START_S = 1e-4
-"""Start of a transfer: a signal that another process polls for, twice. It is an assumption."""
+"""Start of a delegated transfer: a signal that another process polls for, twice. It is an assumption."""
 
 COPY_BYTES_PER_S = {"cuda": 25e9, "rocm": 25e9, "cpu": 4e9}
-"""Bandwidth between a device and pinned memory: PCIe 4.0 x16, 32 GB/s less its protocol; on cores a copy within memory.
-Devices with faster copies save too little time to matter."""
+"""Bandwidth between a device and pinned memory: PCIe 4.0 x16, 32 GB/s minus its protocol; on CPU cores, of a copy
+within memory. Devices with faster copies save too little time to matter."""
 
 _SLOWEST_COPY = 4e9
 
@@ -161,9 +166,9 @@ class DelegatedTransfer:
     """The time of one transfer by a delegate (another process that sends for the rank) on nominal links."""
 
     copy_s: Floats
-    """Time of a copy on the sending rank and on the receiving rank. Neither computes meanwhile."""
+    """Time of a copy on the sending rank and on the receiving rank. Neither rank computes during its copy."""
     carried_s: Floats
-    """Time that a delegate is busy, beside the ranks."""
+    """Time for which a delegate is busy while the ranks compute."""
 
 
 def delegated_transfer(sent_bytes: Floats, job: Job) -> DelegatedTransfer:

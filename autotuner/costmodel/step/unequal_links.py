@@ -1,8 +1,8 @@
-"""The extra time of pipelines on unequal links.
+"""Additional time of pipelines on unequal links.
 
 This is ``pipeline_schedules.simulate`` for many layouts at once. Actions of different ranks that do not wait for each
-other are one wave, and are computed together. A step of many micro-batches is not simulated whole: once its ranks keep
-step, each further round takes as long as the one before.
+other are one wave, and are computed together. A step of many micro-batches is not simulated as a whole: after some
+rounds, each further round takes as long as the one before.
 
 The closed forms of ``pipeline.bubble`` hold on equal links. Slow links and delegates add the difference of two
 simulations of the same schedule, in columns. Adaptive schedules have a closed form of their own.
@@ -34,11 +34,11 @@ from autotuner.schedules.planner import named_schedule
 from autotuner.schedules.schedule import Kind, flow_of
 
 _MOST_STEPS = 1_600
-"""Most steps of a schedule that is simulated whole."""
+"""Largest number of actions of a schedule that is simulated as a whole."""
 
 _FEW_RANKS = 16
-"""Most pipeline ranks with which two rounds beyond two are simulated. Deeper pipelines have one round beyond the first,
-with an error of 4 % at most."""
+"""Largest number of pipeline ranks for which two further rounds are simulated after the first two. For deeper pipelines
+one further round is simulated after the first, with an error of 4 % at most."""
 
 
 def simulated_numbers(p: int, v: int, num_micro_batches: int) -> tuple[int, ...]:
@@ -84,22 +84,22 @@ def simulated_s(
 
 
 class _Wave(NamedTuple):
-    """Actions that do not wait for each other, as numbers of rows of arrays that end with a row of zeros."""
+    """Actions that do not wait for each other, as row numbers of arrays that end with a row of zeros."""
 
     actions: Integers
-    """Numbers of the actions."""
+    """Numbers of the actions in the wave."""
     ranks: Integers
-    """Ranks on which they run."""
+    """Ranks on which the actions run."""
     passes: Integers
-    """Passes of stages, kind after kind."""
+    """Passes of stages that the actions run, kind after kind."""
     needed: Integers
-    """Actions of other stages whose results they wait for."""
+    """Actions of other stages whose results the actions wait for."""
     from_hops: Integers
-    """Hops over which these results come, if they come from other ranks."""
+    """Hops over which these results arrive, if they come from other ranks."""
     to_hops: Integers
-    """Hops over which their own results go."""
+    """Hops over which the actions' own results are sent."""
     queued: Integers
-    """Earlier actions whose results the same delegate carries."""
+    """Earlier actions whose results the same delegate sends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +138,7 @@ _KINDS = (Kind.FORWARD, Kind.INPUT, Kind.WEIGHT, Kind.BACKWARD)
 
 
 def _run(waves: _Waves, passes: StagePasses, hops: Hops) -> Floats:
-    """Return the time when the last rank has ended its last action."""
+    """Return the time when the last rank has finished its last action."""
     backward_s = passes.input_s + passes.weight_s
     seconds = np.concatenate([passes.forward_s, passes.input_s, passes.weight_s, backward_s], axis=1).T.copy()
     blocks_s, flies_s, receives_s = (_by_row(one) for one in (hops.blocks_s, hops.flies_s, hops.receives_s))
@@ -168,7 +168,7 @@ def _by_row(seconds: Floats) -> Floats:
 
 
 _AT_ONCE = 1 << 15
-"""Number of stages whose passes are simulated together, so that they stay in a core's cache."""
+"""Number of stages whose passes are simulated together, so that their data fits into a core's cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,13 +179,13 @@ class LinkTimes:
     """
 
     added_s: Floats
-    """Seconds that unequal links add to a step of a schedule that is not planned."""
+    """Seconds that unequal links add to a step, for layouts without a plan."""
     planned_s: Floats
-    """Seconds of a planned step; 0 without a plan."""
+    """Seconds of a planned step; 0 in layouts without a plan."""
     unhindered_s: Floats
     """Seconds of the same planned step on equal links."""
     in_flight: Floats
-    """Micro-batches that the first rank of a planned pipeline keeps; 0 without a plan."""
+    """Number of micro-batches that the first rank of a planned pipeline keeps; 0 in layouts without a plan."""
 
 
 def link_times(x: LayoutColumns, job: Job, passes: ModelWork[Passes]) -> LinkTimes | None:
@@ -215,14 +215,14 @@ def link_times(x: LayoutColumns, job: Job, passes: ModelWork[Passes]) -> LinkTim
 
 
 def _told_apart(x: LayoutColumns, job: Job) -> Sequence[npt.NDArray[np.integer]]:
-    """Return the columns that decide a simulation: schedule, ranks, stages, delegates and simulated micro-batches."""
+    """Return the columns that determine a simulation: schedule, ranks, stages, delegates and micro-batches."""
     delegates = x.num_delegates * (x.p2p_transport > 0)
     simulated = _simulated(x, num_micro_batches(x, job))
     return x.pipeline_schedule, x.pipeline_parallel_degree, x.virtual_stages_per_rank, delegates, simulated
 
 
 def _simulated(x: LayoutColumns, m: Integers) -> Integers:
-    """Return the most micro-batches that are simulated of each layout."""
+    """Return the largest number of micro-batches that are simulated for each layout."""
     cases, which = np.unique(
         np.stack([x.pipeline_parallel_degree, x.virtual_stages_per_rank, m], axis=1), axis=0, return_inverse=True
     )
@@ -230,7 +230,7 @@ def _simulated(x: LayoutColumns, m: Integers) -> Integers:
 
 
 def _groups(x: LayoutColumns, rows: Integers, index: Integers, *columns: npt.NDArray[np.integer]) -> Iterator[Integers]:
-    """Yield indices into ``rows`` of layouts that agree in the columns, few enough to be simulated together."""
+    """Yield groups of layouts with equal columns, as indices into ``rows``. Each group can be simulated at once."""
     if not len(index):
         return
     values = np.stack([column[rows[index]].astype(np.int64) for column in columns], axis=1)
@@ -245,7 +245,7 @@ def _groups(x: LayoutColumns, rows: Integers, index: Integers, *columns: npt.NDA
 def _told_once(
     name: PipelineSchedule, p: int, v: int, m: int, passes: StagePasses, hops: Hops
 ) -> tuple[Floats, Floats]:
-    """Return ``simulated_s`` of each row, computed once for equal rows."""
+    """Return the result of ``simulated_s`` for each row, computed once for equal rows."""
     columns = (passes.forward_s, passes.input_s, passes.weight_s, hops.blocks_s, hops.flies_s, hops.receives_s)
     table = np.ascontiguousarray(np.concatenate([*columns, hops.num_delegates[:, None]], axis=1))
     rows = table.view(np.dtype((np.void, table.dtype.itemsize * table.shape[1]))).reshape(-1)
@@ -256,7 +256,7 @@ def _told_once(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Table:
-    """Layouts with several stages, and their hops."""
+    """Layouts with several pipeline stages, and their hops."""
 
     x: LayoutColumns
     job: Job
@@ -273,7 +273,7 @@ class _Table:
         return changed
 
     def added_s(self, group: Integers) -> Floats:
-        """Return the seconds that hops add to a step, for layouts that are simulated together."""
+        """Return the seconds that unequal hops add to a step, for layouts that are simulated together."""
         rows = self.rows[group]
         name, p, v, m = self._run_of(int(rows[0]))
         passes, hops, healthy = self._stages(group, p, v, name)
@@ -283,7 +283,7 @@ class _Table:
         return (both_s[:half] - both_s[half:]) + further * (further_s[:half] - further_s[half:])
 
     def plan(self, group: Integers, times: LinkTimes) -> None:
-        """Write the times of planned layouts with as many ranks."""
+        """Write the times of planned layouts in ``group``, which all have the same number of ranks."""
         rows = self.rows[group]
         _, p, v, _ = self._run_of(int(rows[0]))
         passes, hops, healthy = self._stages(group, p, v, PipelineSchedule.ADAPTIVE)
