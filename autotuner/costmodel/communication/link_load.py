@@ -307,8 +307,7 @@ class _Line:
 
     @property
     def mean_hops(self) -> Floats:
-        """The mean number of this dimension's links that a byte of an all-to-all uses, relative to half of a node's
-        links."""
+        """The mean number of this dimension's links that an all-to-all's byte uses, per half of a node's links."""
         points = self.num_nodes
         around = self.step * (points**2 // 4) / points
         return np.where(points > 1, np.where(self.is_whole, around, 2 * around), 0.0)
