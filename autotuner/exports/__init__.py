@@ -1,1 +1,1 @@
-"""A layout in the words of a trainer, and a trainer's configuration as a layout; a file per target, both directions."""
+"""Exports: writes a layout as the configuration of a trainer, and reads it back; one file per trainer."""

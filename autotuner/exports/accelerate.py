@@ -1,4 +1,4 @@
-"""accelerate's configuration of a layout, written and read; and its backends, which Transformers starts too.
+"""Writer and reader of accelerate's configuration of a layout, and the backends that it shares with Transformers.
 
 Source of names and defaults: accelerate 1.15.0 (``parallelism_config.py``, ``utils/dataclasses.py``,
 ``commands/config/config_args.py``, ``commands/config/cluster.py`` and ``commands/launch.py``).
@@ -66,7 +66,7 @@ class Backend(Enum):
 
 
 _BETWEEN = (ShardLevel.OPTIMIZER, ShardLevel.GRADIENTS)
-"""Levels that FSDP2 does not have."""
+"""Shard levels that FSDP2 does not have."""
 
 
 def exchanges_heads(x: Layout) -> bool:
@@ -111,7 +111,7 @@ SIZES: tuple[Key, ...] = (
         when=lambda x: not is_by_torch(x) and x.context_parallel_degree > 1,
     ),
 )
-"""Names of ``ParallelismConfig``, which a configuration and the environment say with a prefix."""
+"""Sizes of ``ParallelismConfig``. Configuration files and the environment spell their names with a prefix."""
 
 
 def says_sizes(layout: Layout) -> bool:
@@ -194,7 +194,7 @@ _HELD: Mapping[str, tuple[str, str]] = {
     "splits-no-norms": ("sequence_parallel", "the model's plan for tensor ranks decides; no setting splits norms"),
     "cuts-no-products": ("async_tensor_parallel", "only code says it (TorchTensorParallelConfig.enable_async_tp)"),
 }
-"""Fields that stay at their defaults, and why, by the names of rules."""
+"""Fields that must keep their defaults, each with the reason, by the name of the rule."""
 
 _SHARED_LIMITS: Mapping[str, Limit] = {
     "accelerate-replicates-no-zero-shards": keeps(
@@ -261,7 +261,7 @@ RULES: tuple[Rule, ...] = (
     *named({f"accelerate-{name}": held(field, OPTIONS[field].default, why) for name, (field, why) in _HELD.items()}),
     *named(_SHARED_LIMITS),
 )
-"""Layouts that accelerate cannot run, whoever starts it."""
+"""Rules about layouts that accelerate cannot run, whichever program starts it."""
 
 
 _VERSION = "1.15.0"
@@ -287,7 +287,7 @@ def _in_its_section(key: Key) -> Key:
 _COMPILED = words(
     "dynamo_config.dynamo_backend", "compiled", {"INDUCTOR": True, "NO": False}, when=lambda layout: layout.compiled
 )
-"""Key that applies whichever backend runs the script."""
+"""Key for compilation, which applies to every backend."""
 
 _KEYS: tuple[Key, ...] = (
     words(
@@ -317,7 +317,7 @@ _KEYS: tuple[Key, ...] = (
     _COMPILED,
     *(_in_its_section(key) for key in SIZES),
 )
-"""Keys in reading order."""
+"""Keys of the configuration, in the order in which they are read."""
 
 _MEGATRON_KEYS: tuple[Key, ...] = (
     number("megatron_lm_config.megatron_lm_tp_degree", "tensor_parallel_degree"),
@@ -341,11 +341,11 @@ _MEGATRON_KEYS: tuple[Key, ...] = (
         {True: ShardLevel.OPTIMIZER, False: ShardLevel.NONE},
     ),
 )
-"""Keys for Megatron-LM, which are read and not written: Megatron's own flags say more."""
+"""Keys for Megatron-LM. They are read but not written, because Megatron's own flags express more."""
 
 _ELSEWHERE = frozenset({"attention_kernel", "fused_norm", "optimizer_kernel", "fp32_gradient_reduce", "loss_parallel"})
-"""Options that the script decides: the model that it loads, its plan for tensor ranks, the format of its weights (also
-that of the gradients), and the optimizer."""
+"""Options that the user's script decides: the model that it loads, its plan for tensor ranks, the format of its weights
+(and of the gradients), and the optimizer."""
 
 _LIMITS: Mapping[str, Limit] = {
     "accelerate-sizes-no-bucket": keeps(
@@ -389,7 +389,7 @@ _RULES: tuple[Rule, ...] = (*RULES, *named(_LIMITS))
 
 # ---------------------------------------------------------------- write
 def _write(job: Job, layout: Layout) -> Export:
-    """The layout as ``accelerate.yaml``, a ``ds_config.json`` where DeepSpeed runs it, and the script's arguments."""
+    """Return the layout as ``accelerate.yaml``, the script's arguments and, for DeepSpeed, a ``ds_config.json``."""
     config, backend = yaml.safe_dump(_config(job, layout), sort_keys=False), backend_of(layout)
     files = [ExportedFile(name=_FILE_NAME, text=config)]
     arguments = [f"--{_MICRO}", str(layout.micro_batch_size)]
@@ -461,7 +461,7 @@ _ZERO_PATHS = {
     "deepspeed_config.offload_param_device": "zero_optimization.offload_param.device",
     f"{_PARALLELISM}sp_size": "sequence_parallel_size",
 }
-"""Keys of accelerate that stand for DeepSpeed's."""
+"""Keys of accelerate, each with the key of DeepSpeed that it sets."""
 
 _LAUNCH = {
     *("compute_environment", "distributed_type", "num_machines", "num_processes", "machine_rank", "use_cpu", "debug"),
@@ -470,7 +470,7 @@ _LAUNCH = {
     *("tpu_use_sudo", "enable_cpu_affinity", "deepspeed_config", "fsdp_config", "fsdp_config.fsdp_auto_wrap_policy"),
     *("mixed_precision", "fsdp_config.fsdp_state_dict_type", "fsdp_config.fsdp_cpu_ram_efficient_loading"),
 }
-"""Names that say nothing of a layout, or what is read anyway."""
+"""Names that do not describe a layout, or that are read separately."""
 
 _STRATEGIES = {
     "FULL_SHARD": (ShardLevel.PARAMETERS, True),
@@ -479,7 +479,7 @@ _STRATEGIES = {
     "HYBRID_SHARD": (ShardLevel.PARAMETERS, True),
     "HYBRID_SHARD_ZERO2": (ShardLevel.PARAMETERS, False),
 }
-"""FSDP1's, in the order of their numbers from 1 (utils/constants.py, FSDP_SHARDING_STRATEGY)."""
+"""FSDP1's sharding strategies, in the order of their numbers from 1 (utils/constants.py, FSDP_SHARDING_STRATEGY)."""
 
 _OFFLOADED = (
     "parameters wait in the host's memory, which a layout does not say: its predicted memory counts them on the device"
@@ -487,7 +487,7 @@ _OFFLOADED = (
 
 
 def _read(text: str, num_ranks: int | None) -> Imported:
-    """The layout that a configuration says, with what the launch command says."""
+    """Return the layout that a configuration and the launch command describe."""
     rest, document = split_document(text)
     written, shell = split_yaml(rest)
     config = flat(yaml_document(written)) if written.strip() else {}
@@ -533,11 +533,11 @@ _SECTIONS = (
     ("dynamo_backend", "dynamo_config."),
     ("mixed_precision|num_processes|num_machines", ""),
 )
-"""Sections of a configuration by the flags of ``accelerate launch`` that stand for its settings."""
+"""Sections of a configuration, by the flags of ``accelerate launch`` that set them."""
 
 
 def _of_launcher(flags: Flags) -> dict[str, object]:
-    """Return what stands on the command line of ``accelerate launch``, as its configuration has it."""
+    """Return the flags of ``accelerate launch`` on a command line, as the configuration that they set."""
     config: dict[str, object] = {
         f"{section}{name}": values[0] if values else True
         for name, values in flags.values.items()
@@ -560,7 +560,7 @@ def _kind(config: Mapping[str, object]) -> str:
 
 
 def _zero_config(config: Mapping[str, object], script: Script, document: str) -> dict[str, object]:
-    """The keys of DeepSpeed's own configuration that all of it stands for."""
+    """Return the keys of DeepSpeed's own configuration that accelerate's keys and DeepSpeed's document set."""
     said = {_ZERO_PATHS[path]: raw for path, raw in config.items() if path in _ZERO_PATHS}
     precision = config.get("mixed_precision")
     if precision is not None:
@@ -571,7 +571,7 @@ def _zero_config(config: Mapping[str, object], script: Script, document: str) ->
 
 
 def _of_torch(kind: str, config: Mapping[str, object], script: Script, num_ranks: int | None) -> Imported:
-    """Return what DistributedDataParallel, FSDP or Megatron-LM run."""
+    """Return the layout that a configuration describes for DistributedDataParallel, FSDP or Megatron-LM."""
     notes = Notes()
     keys = (*_KEYS[:1], *_MEGATRON_KEYS) if kind == "MEGATRON_LM" else _KEYS
     level, settings = _settings(kind, config, notes)
@@ -594,7 +594,7 @@ def _of_torch(kind: str, config: Mapping[str, object], script: Script, num_ranks
 
 
 def _settings(kind: str, config: Mapping[str, object], notes: Notes) -> tuple[ShardLevel, Mapping[str, object]]:
-    """Return what is sharded, and the settings that count beside it."""
+    """Return the shard level, and the settings that apply with it."""
     if kind != "FSDP":
         return ShardLevel.NONE, {path: raw for path, raw in config.items() if not path.startswith("fsdp_config.")}
     if read_integer("fsdp_version", config.get("fsdp_config.fsdp_version", 1)) == 2:
@@ -611,7 +611,7 @@ def _settings(kind: str, config: Mapping[str, object], notes: Notes) -> tuple[Sh
 
 
 def _on_nodes(config: Mapping[str, object], layout: Layout) -> Layout:
-    """FSDP1's hybrid strategies shard inside a machine."""
+    """Return the layout on nodes: FSDP1's hybrid strategies shard inside a node and replicate between nodes."""
     if not str(config.get("fsdp_config.fsdp_sharding_strategy", "")).upper().startswith(("HYBRID", "4", "5")):
         return layout
     machines = read_integer("num_machines", config.get("num_machines", 1), at_least=1)

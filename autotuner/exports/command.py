@@ -1,4 +1,4 @@
-"""The training command that a text holds, its flags and variables, and notes of those that no reader asked for."""
+"""Finds the training command in a text, its flags and variables, and makes notes of those that are not used."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Flags:
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
-    """Values by ``canonical`` name. The words behind a flag are a tuple, which is empty for a switch; of equal flags
-    the last counts, as in argparse."""
+    """Values by ``canonical`` name of the flag. The words after a flag are a tuple, which is empty for a switch. Of
+    equal flags the last counts, as in argparse."""
     asked: set[str] = field(default_factory=set, compare=False, repr=False)
-    """Names that a reader asked for; every other flag is one that it does not use."""
+    """Names of the flags that a reader has asked for. All other flags are not used."""
 
     def __contains__(self, name: str) -> bool:
         self.asked.add(canonical(name))
@@ -107,7 +107,7 @@ class Flags:
         return str(value).lower() == "true"
 
     def _first(self, names: Sequence[str]) -> tuple[str, Any]:
-        """Return the first of the names that has a value, and this value, of words the first."""
+        """Return the first of the names that has a value, and the value; of several words, the first."""
         self.asked.update(map(canonical, names))
         for name in names:
             value = self.values.get(canonical(name))
@@ -182,15 +182,15 @@ class Launched:
     """A training command: its launcher (such as torchrun), its program, and the flags and variables of both."""
 
     launcher: Flags = field(default_factory=Flags)
-    """Flags before the program: those of torchrun, srun, deepspeed, accelerate launch."""
+    """Flags before the program: those of torchrun, srun, deepspeed or accelerate launch."""
     program: str = ""
-    """The script or module that trains; empty where the text has arguments alone."""
+    """Name of the script or module that trains; empty if the text contains only arguments."""
     arguments: Flags = field(default_factory=Flags)
-    """Flags behind it."""
+    """Flags after the program."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Variables that the script set to plain texts."""
+    """Environment variables that the script sets to plain texts."""
     notes: tuple[Note, ...] = ()
-    """Notes on what could not be followed, on options of the launcher that are no part of a layout, and on
+    """Notes about parts that could not be followed, about launcher options that are not part of a layout, and about
     variables."""
 
     @property
@@ -215,16 +215,16 @@ _RANKS = (
     (("num_gpus",), ("num_nodes",)),  # deepspeed (0.19.8, launcher/runner.py)
     (("ntasks_per_node",), ("nodes", "N")),  # srun(1)
 )
-"""Flags that say ranks of a node, and how many nodes."""
+"""Flags that set the number of ranks per node and the number of nodes."""
 
 _COUNTED = {name for pair in _RANKS for names in pair for name in names} | {"num_processes", "ntasks", "n"}
 _OF_PYTHON = {"m", "module", "u"}
 
 _ACCELERATE = frozenset(("accelerate", "accelerate.commands.launch"))
-"""Launchers whose flags describe a layout and have a reader of their own."""
+"""Launchers whose flags describe a layout. They have readers of their own."""
 
 _OF_THE_SHELL = ("PWD", "OLDPWD", "HOME", "USER", "HOSTNAME", "SHELL", "PATH", "PYTHONPATH", "TMPDIR", "RANDOM")
-"""Variables that every shell has: nobody expects a script to set them."""
+"""Variables that every shell sets, so that a script may use them without setting them."""
 
 
 def launched(text: str, document: str = "") -> Launched:
@@ -257,7 +257,7 @@ def _num_flags(command: Command) -> int:
 
 
 def _loose_words(script: Script) -> Iterator[str]:
-    """Arguments that variables hold and no command takes: a script's fragment."""
+    """Yield arguments in variables that no command uses, as in a fragment of a script."""
     for elements in script.arrays.values():
         words = [word for element in elements for word in _split(element)]
         if any(word.startswith("--") for word in words):
@@ -311,7 +311,7 @@ def _asks(text: str, name: str) -> bool:
 
 
 def _program_at(words: Sequence[str]) -> int | None:
-    """Return where the program stands: the first Python file, or a module that is no launcher."""
+    """Return the index of the program in the words: the first Python file, or a module that is not a launcher."""
     for at, word in enumerate(words):
         if word in ("-m", "--module") and at + 1 < len(words) and words[at + 1] not in _LAUNCHERS:
             return at + 1
@@ -389,7 +389,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "logs, evaluation and process groups are no part of a layout",
     ),
 )
-"""Reasons why a flag is ignored, by its name."""
+"""Reasons why flags are ignored, by a pattern of the flag's name."""
 
 
 def unread(
@@ -425,7 +425,7 @@ _OF_LAUNCHERS = re.compile(
     r"|constraint|reservation|exclusive|gres|gpus.*|cpus_per_.*|mem|mem_.*|cpu_bind|gpu_bind|mpi|wait|kill_on_bad_exit"
     r"|no_kill|overlap|exact|container_.*|jobid|environment|ntasks_per_(gpu|core|socket)|cpu_freq|signal|open_mode"
 )
-"""Flags of launchers that say where ranks start and how they meet."""
+"""Flags of launchers that say where ranks start and how they connect."""
 
 _NO_PART = "where ranks start and how they meet is no part of a layout"
 _OF_VARIABLES: tuple[tuple[str, str], ...] = (
@@ -451,16 +451,16 @@ _OF_VARIABLES: tuple[tuple[str, str], ...] = (
 )
 
 COLLECTIVES = "NCCL_(?:ALGO|PROTO|M(?:IN|AX)_NCHANNELS|PXN_DISABLE|IB_QPS_PER_CONNECTION|IB_SPLIT_DATA_ON_QPS)"
-"""Variables that a layout has fields for, as a pattern; ``formats`` reads them."""
+"""Pattern of NCCL variables that set fields of a layout; ``formats`` reads them."""
 
 _READ_ELSEWHERE = re.compile(rf"{COLLECTIVES}|CONFIG_FILE|NGPU|WORLD_SIZE|SLURM_(N|NT|JOB_NUM_N).*")
-"""Variables that other readers take (``formats``, ``torchtitan``, and ``Launched``)."""
+"""Pattern of variables that other readers use (``formats``, ``torchtitan``, and ``Launched``)."""
 
 _MOST_LISTED = 6
 
 
 def _note_launcher(launcher: Flags, notes: Notes) -> None:
-    """Note what becomes of the flags before the program that do not say how many ranks there are."""
+    """Add notes about the launcher's flags that do not set the number of ranks."""
     rest = [name for name in launcher.values if name not in _COUNTED | _OF_PYTHON]
     if known := [name for name in rest if _OF_LAUNCHERS.fullmatch(name)]:
         notes.ignored(_listed(map(_flag, known)), _NO_PART)
@@ -469,7 +469,7 @@ def _note_launcher(launcher: Flags, notes: Notes) -> None:
 
 
 def _note_environment(script: Script, notes: Notes) -> None:
-    """Note what becomes of the variables that a script sets."""
+    """Add notes about the variables that a script sets."""
     by_reason: dict[str, list[str]] = {}
     for name in script.exported:
         if not _READ_ELSEWHERE.fullmatch(name):

@@ -1,11 +1,11 @@
-"""Rules that hold for every trainer but ours: the exchanges, sends and places that only our trials run.
+"""Rules for every trainer except ours: options of exchanges, sends and placement that only our trials can run.
 
-Where a trainer packs or buckets sequences its data loader does, outside what a launch configures. Ranks find
-themselves numbered by torchrun, or as it does: those of a node one after the other.
+If a trainer packs or buckets sequences, its data loader does so, and the launch does not configure it. Ranks are
+numbered by torchrun or in the same way: the ranks of a node have consecutive numbers.
 
 Megatron numbers its ranks tp-cp-ep-dp-pp, or tp-cp-ep-pp-dp (``--use-tp-pp-dp-mapping``); torchtitan's mesh is pp,
-dp_replicate, dp_shard, cp, tp; DeepSpeed's PipeModelDataParallelTopology has the axes pipe, data, model. Which node has
-which number is the launcher's choice, so that stages are rotated by the order of a hostfile.
+dp_replicate, dp_shard, cp, tp; DeepSpeed's PipeModelDataParallelTopology has the axes pipe, data, model. The launcher
+chooses the number of each node, so that the order of a hostfile can rotate the stages.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def exchanges_and_batches(trainer: str, stack: str = "") -> tuple[Rule, ...]:
 
 
 LAUNCHED = frozenset({"stage_rotation"})
-"""Options that a launch decides, and no configuration."""
+"""Options that the launch command decides, and not the configuration."""
 
 
 def sends_and_places(trainer: str, *, has_orders: bool = False) -> tuple[Rule, ...]:
@@ -110,6 +110,6 @@ def rotation_sentence(job: Job, layout: Layout) -> tuple[str, ...]:
 
 
 def _shares_nodes(x: Layout, job: Job) -> bool:
-    """Return whether a stage is no whole number of nodes, or its ranks do not follow one another."""
+    """Return True if a stage is not a whole number of nodes, or its ranks are not consecutive."""
     per_stage = x.data_parallel_degree * x.context_parallel_degree * x.tensor_parallel_degree
     return (per_stage % job.cluster.accelerators_per_node != 0) | (x.rank_order != RankOrder.STAGES_OUTERMOST)

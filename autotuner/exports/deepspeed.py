@@ -1,11 +1,11 @@
-"""DeepSpeed: a layout as ``ds_config.json`` and back, from a file, a launch script, or both in one text.
+"""DeepSpeed: writes a layout as ``ds_config.json``, and reads it from a file, a launch script, or both in one text.
 
 Names, defaults and limits are those of deepspeed 0.19.8: ``runtime/config.py``, ``runtime/zero/config.py``,
 ``runtime/tensor_parallel/config.py``, ``module_inject/auto_ep_config.py``, and ``__init__.py`` for data and sequence
-sizes; the file of each limit stands beside it. Flags of scripts: DeepSpeedExamples (applications/DeepSpeed-Chat,
+sizes; the source file is stated at each limit. Flags of scripts: DeepSpeedExamples (applications/DeepSpeed-Chat,
 training/pipeline_parallelism, training/cifar, training/DeepSpeed-SuperOffload), transformers 5.23.0 (training_args.py),
-Megatron-DeepSpeed (megatron/arguments.py). ``KEYS`` is written and read. What is not a key (the batch equation, ZeRO's
-defaults) is a function.
+Megatron-DeepSpeed (megatron/arguments.py). The table ``KEYS`` is used for writing and reading. Functions handle
+everything else (the batch equation, ZeRO's defaults).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SHARDS_BY_LAYER = (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
 
 
 def _splits_whole_model(x: Layout) -> bool:
-    """Return whether AutoTP splits the model; in a pipeline the model's own layers do."""
+    """Return True if AutoTP splits the model. In a pipeline, the model's own layers are split."""
     return x.tensor_parallel_degree > 1 and x.pipeline_parallel_degree == 1
 
 
@@ -57,7 +57,10 @@ def gradient_element_bytes(x: Layout) -> int:
 
 
 def _bucket_elements(x: Layout) -> int | None:
-    """Return the bucket size of stage 1; stage 0 has no key, and stages 2 and 3 reduce layer by layer."""
+    """Return the bucket size of ZeRO stage 1 in elements.
+
+    Stage 0 has no such key, and stages 2 and 3 reduce layer by layer.
+    """
     if x.shard_level != ShardLevel.OPTIMIZER:
         return None
     return max(1, x.gradient_bucket_bytes // gradient_element_bytes(x))
@@ -70,7 +73,7 @@ def _read_bucket(path: str, raw: object, x: Layout) -> int:
 
 
 def _sequence_dtype(x: Layout) -> str | None:
-    """Return the reduction format beside sequence ranks, where it replaces ``communication_data_type``."""
+    """Return the reduction format with sequence ranks, where it replaces ``communication_data_type``."""
     if x.context_parallel_degree == 1 or x.precision == Precision.FP32:
         return None
     return "fp32" if x.fp32_gradient_reduce else "bf16"
@@ -144,7 +147,7 @@ KEYS: tuple[Key, ...] = (
         read=lambda path, raw, x: _reduces_in_fp32(raw, x) if x.context_parallel_degree > 1 else x.fp32_gradient_reduce,
     ),
 )
-"""Keys in reading order: precision and level stand before the keys whose meaning they decide."""
+"""Keys in the order in which they are read. Precision and level come before the keys whose meaning depends on them."""
 
 CHANGED: Mapping[str, str] = {
     "zero_optimization.offload_optimizer": "optimizer states wait in the host's memory, which a layout does not say: "
@@ -163,7 +166,7 @@ CHANGED: Mapping[str, str] = {
     "of a layout, async_tensor_parallel, cuts up matrix products",
     "compile.deepcompile": "DeepSpeed compiles the whole model; a layout says whether each layer is compiled",
 }
-"""Keys that matter and that a layout cannot express, by path or by section."""
+"""Keys that change a run but have no field in a layout, by path or section, each with its effect."""
 
 _READ = {key.path for key in KEYS} | {
     *(_MICRO, _BATCH, _STEPS, "data_parallel_size", "expert_parallel.enabled", "fp16.enabled"),
@@ -179,7 +182,7 @@ KNOWN_SECTIONS = frozenset(path.split(".")[0] for path in (*_READ, *CHANGED)) | 
     *("managed_gradient_accumulation", "datastates", "vocabulary_size", "nebula", "amp", "compression_training"),
     *("sparse_gradients", "sparse_attention", "elasticity", "eigenvalue", "curriculum_learning", "quantize_training"),
 }
-"""Sections of this and older releases; DeepSpeed ignores any other silently."""
+"""Top-level sections of this and older releases. DeepSpeed silently ignores any other section."""
 
 ZERO_RULES = named(
     {
@@ -210,7 +213,7 @@ ZERO_RULES = named(
         ),
     }
 )
-"""Limits of ZeRO, whoever starts it."""
+"""Rules about layouts that ZeRO cannot run, whichever program starts it."""
 
 _BALANCED = "PipelineModule balances parameters or layers (partition_method); no stage is told its own number"
 
@@ -391,19 +394,19 @@ class Script:
     """The settings that a command which starts DeepSpeed gives on its command line."""
 
     config: Mapping[str, object] = field(default_factory=dict)
-    """Values by path of ``ds_config.json``."""
+    """Values by their path in ``ds_config.json``."""
     config_file: str = ""
-    """The configuration that it names, which is not opened."""
+    """Name of the configuration file that the script uses. The file is not opened."""
     recomputes: bool | None = None
-    """True or False as the script sets it; None if it does not."""
+    """True or False if the script switches recomputation on or off; None if it does neither."""
     seq_len: int | None = None
     model_name: str = ""
     compiles: bool | None = None
-    """The Trainer of ``transformers`` compiles the model; None: it does not say."""
+    """True if the Trainer of ``transformers`` compiles the model; None if the script does not say."""
     optimizer: str = ""
-    """The optimizer that this Trainer is told to take; empty: none."""
+    """Optimizer that the script selects for this Trainer; empty: none."""
     unread: tuple[Note, ...] = ()
-    """Notes of flags that nothing here reads."""
+    """Notes about flags that are not read."""
 
     def __bool__(self) -> bool:
         return bool(self.config or self.config_file or self.recomputes or self.seq_len or self.model_name)
@@ -578,15 +581,16 @@ def _with_zero_defaults(x: Layout, given: Mapping[str, object], notes: Notes) ->
 def _with_batch(
     x: Layout, given: Mapping[str, object], num_ranks: int | None, notes: Notes
 ) -> tuple[Layout, int | None, bool]:
-    """Solve ``train_batch_size`` = micro-batch x accumulation x data-parallel ranks.
+    """Return the layout with the batch sizes that solve DeepSpeed's batch equation.
 
-    DeepSpeed checks it only once its process group stands (runtime/config.py), so that it is checked here.
+    The equation is ``train_batch_size`` = micro-batch x accumulation x data-parallel ranks. DeepSpeed checks it only
+    after the ranks have connected (runtime/config.py), so it is checked here.
 
     Returns:
         The layout with its data-parallel ranks, the global batch size, and whether the number of ranks is known.
 
     Raises:
-        InvalidInput: The sizes contradict each other, or the ranks.
+        InvalidInput: The sizes contradict each other or the number of ranks.
     """
     inner = x.tensor_parallel_degree * x.pipeline_parallel_degree * x.context_parallel_degree
     if num_ranks is not None and num_ranks % inner:
@@ -635,7 +639,7 @@ def _quotient(whole: int, part: int, name: str) -> int:
 
 
 def _note_others(config: Mapping[str, object], given: Mapping[str, object], notes: Notes) -> None:
-    """Note settings that a layout cannot express, and settings that say nothing of one."""
+    """Add notes about settings that a layout cannot express, and about settings that do not describe a layout."""
     for name, detail in CHANGED.items():
         values = [raw for path, raw in given.items() if path == name or path.startswith(f"{name}.")]
         if any(raw not in (False, None, "none", 0, 1, {}) for raw in values):

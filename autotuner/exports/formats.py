@@ -1,4 +1,4 @@
-"""All formats with their targets, and the NCCL variables of a script, which are read alike for all formats.
+"""All export formats with their targets, and the reader of NCCL variables, which is the same for all formats.
 
 Source of NCCL's names and values: NCCL 2.28, docs/userguide/source/env.rst. ``collective_environment`` writes them.
 """
@@ -43,7 +43,7 @@ FORMATS: Mapping[ExportFormat, Target] = {
         ARGUMENTS,
     )
 }
-"""Targets in the order in which a text is offered to them."""
+"""Target of each format, in the order in which the targets are tried for a text of unknown format."""
 
 
 def target_of(name: str) -> Target:
@@ -138,7 +138,7 @@ def recognise(text: str) -> Target:
 
 
 def _sendable(found: Imported) -> Imported:
-    """Return it with names that can be shown: JSON and Python can spell text that is no Unicode."""
+    """Return the imported layout with names that can be encoded. JSON and Python can contain invalid Unicode."""
     notes = (replace(note, setting=sendable(note.setting), detail=sendable(note.detail)) for note in found.notes)
     return replace(found, notes=tuple(notes), model_name=sendable(found.model_name))
 
@@ -166,7 +166,7 @@ _FIELDS: Mapping[str, Mapping[str, Mapping[str, object]]] = {
     "NCCL_PXN_DISABLE": {"0": {"pxn": True}, "1": {"pxn": False}},
     "NCCL_IB_SPLIT_DATA_ON_QPS": {"1": {}},
 }
-"""Fields by variable and by its value in small letters."""
+"""Fields of a layout, by NCCL variable and by the variable's value in lower case."""
 
 _COUNTED = {
     "NCCL_MIN_NCHANNELS": "collective_channels",
@@ -178,7 +178,7 @@ _UNKNOWN = {
     "NCCL_PXN_DISABLE": "must be 0 or 1",
     "NCCL_IB_QPS_PER_CONNECTION": "must be a whole number from 1 to 999",
 }
-"""Messages for a value that stands for no field."""
+"""Messages about values of variables that no field of a layout expresses."""
 
 _MOST_DIGITS = 3
 
@@ -203,7 +203,7 @@ def with_collectives(imported: Imported, text: str) -> Imported:
 
 
 def _fields(name: str, value: str) -> Mapping[str, object] | None:
-    """The field that a variable says; None: it says none."""
+    """Return the fields of a layout that a variable's value sets; None if it sets none."""
     if name in _FIELDS:
         return _FIELDS[name].get(value.lower())
     is_number = value.isdecimal() and value.isascii() and len(value) <= _MOST_DIGITS

@@ -1,10 +1,12 @@
-"""Our own formats: arguments for a training loop of one's own, and scripts that start our own trial of a layout.
+"""Our own formats: arguments for a user's own training loop, and scripts that start our trial of a layout.
 
-``--tensor-parallel-degree 2 --recompute full --sequence-parallel``: fields of a layout with dashes. A switch is said as
-``argparse.BooleanOptionalAction`` reads it. A script reads the fields that it knows; the others keep their defaults.
+``--tensor-parallel-degree 2 --recompute full --sequence-parallel``: the arguments are the fields of a layout with
+dashes. A switch is written as ``argparse.BooleanOptionalAction`` reads it. A training loop reads the fields that it
+knows; the others keep their defaults.
 
-A script runs a trial under torchrun, or as a Slurm job. The trial's spec lies in it as JSON, in a here-document whose
-quoted delimiter keeps the shell from reading it; what else it holds comes from numbers and from the words of a layout.
+A script runs a trial under torchrun, or as a Slurm job. The script contains the trial's spec as JSON, in a
+here-document whose quoted delimiter keeps the shell from expanding it. Everything else in the script comes from numbers
+and from the words of a layout.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from autotuner.exports.table import Reading
 from autotuner.exports.target import Export, ExportedFile, Imported, Note, NoteKind, Notes, Target
 
 _VERSION = str(codec.SCHEMA_VERSION)
-"""Fields of a layout and of a trial's spec are named by the codec's version."""
+"""Version of the format. Fields of a layout and of a trial's spec have the names of this codec version."""
 
 
 def _write(job: Job, layout: Layout) -> Export:
@@ -56,7 +58,7 @@ def _write(job: Job, layout: Layout) -> Export:
 
 
 def _read(text: str, num_ranks: int | None) -> Imported:
-    """Return the layout that arguments say; fields that are not said have our own defaults."""
+    """Return the layout that the arguments describe. Fields without an argument have our own defaults."""
     command = launched(text)
     given = command.arguments
     reading = Reading(settings=given)
@@ -96,7 +98,10 @@ def _value(given: Flags, name: str) -> Any:
 
 
 def _on_ranks(layout: Layout, fields: Mapping[str, Any], ranks: int | None, notes: Notes) -> Layout:
-    """Return the layout on so many ranks: those that no degree takes are replicas, as in a loop that names none."""
+    """Return the layout on the given number of ranks.
+
+    Ranks that no degree uses are replicas, as in a training loop that names no degree for them.
+    """
     if ranks is None or layout.world_size == ranks:
         return layout
     left, rest = divmod(ranks, layout.world_size)
@@ -110,7 +115,7 @@ _OWN = re.compile(
     r"(?:^|\s)--((data-parallel-(replicate|shard)|(tensor|context|expert|pipeline)-parallel)-degree|shard-level|"
     r"pipeline-schedule|attention-kernel|recompute-every|gradient-bucket-bytes)\b"
 )
-"""Fields that no trainer's arguments are called like."""
+"""Pattern of arguments that only this format has, and no trainer."""
 
 ARGUMENTS = Target(
     format=ExportFormat.ARGUMENTS,
@@ -125,7 +130,7 @@ ARGUMENTS = Target(
 
 # ---------------------------------------------------------------- scripts that start our own trial
 _PORT = 29500
-"""Port where torchrun's ranks meet (``torch.distributed.run``, ``PORT`` of static rendezvous in torch 2.13)."""
+"""Port on which torchrun's ranks connect (``torch.distributed.run``, ``PORT`` of static rendezvous in torch 2.13)."""
 
 _TORCHRUN_SCRIPT = """\
 #!/usr/bin/env bash
@@ -235,7 +240,7 @@ def _export(format_: ExportFormat, layout: Layout, file: ExportedFile, usage: st
 
 
 def _read_script(format_: ExportFormat, text: str, num_ranks: int | None) -> Imported:
-    """Return what a script was made of."""
+    """Return the layout that a script was made from."""
     _, begun, rest = text.replace("\r\n", "\n").partition("<<'SPEC'\n")
     document, ended, _ = rest.partition("\nSPEC\n")
     if not begun or not ended:
@@ -272,7 +277,7 @@ def _target(format_: ExportFormat, write: Callable[[Job, Layout], Export]) -> Ta
 
 
 _PARTS = ("-m trials --spec", "<<'SPEC'")
-"""Texts that every such script contains."""
+"""Texts that every such script contains, by which it is recognised."""
 
 TORCHRUN = _target(ExportFormat.TORCHRUN, _write_torchrun)
 SBATCH = _target(ExportFormat.SBATCH, _write_sbatch)

@@ -1,7 +1,8 @@
-"""The commands that a shell script would run, found without running it.
+"""Finds the commands that a shell script would run, without running it.
 
-``_Reader`` walks the script's tree in order and keeps the values of its variables. A condition that only a run decides
-is followed both ways, and what the ways do not agree on is marked as not known (``shell_words``).
+``_Reader`` walks the script's syntax tree in order and keeps the values of its variables. If only a run can decide a
+condition, both branches are followed, and values that differ between the branches are marked as unknown
+(``shell_words``).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from autotuner.exports.shell_words import (
 )
 
 _DEEPEST = 3
-"""Scripts inside scripts (``bash -c "..."``, ``sbatch <<EOF``)."""
+"""Maximum depth of scripts inside scripts (``bash -c "..."``, ``sbatch <<EOF``)."""
 
 _DEEPEST_CALL = 20
 _MOST_ROUNDS = 100
@@ -39,7 +40,7 @@ _MOST_COMMANDS = 2_000
 _SHELLS = ("bash", "sh", "sbatch", "zsh", "ssh")
 _SILENT = ("echo", "printf", "cd", "mkdir", "trap", "ulimit", ":", "true", "false", "pwd", "sleep", "pushd", "popd")
 _PROBES = ("which", "command", "type", "hash", "grep", "pgrep", "diff", "cmp", "read", "timeout", "wait", "kill")
-"""Commands that scripts call to see how they end; any other is taken to succeed."""
+"""Commands whose exit status scripts test. Any other command is assumed to succeed."""
 
 _SBATCH = re.compile(r"^#SBATCH\s+(--?[\w-]+)[=\s]+([^\s#]+)", re.MULTILINE)
 _SLURM = {  # sbatch(1), Slurm 25.05: options, and the variables that a job then finds
@@ -57,15 +58,16 @@ class Command:
     """A command that a shell script runs or may run, with its expanded words."""
 
     words: tuple[str, ...]
-    """The command and its arguments, expanded; what only a run would tell stays as it is written."""
+    """The command and its arguments, expanded. Parts that only a run can decide stay as they are written."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Values when it runs, an array's elements with blanks between them, and those set for it alone."""
+    """Values of variables when the command runs, including variables set for it alone. The elements of an array are
+    joined by blanks."""
     left_out: tuple[str, ...] = ()
-    """Arguments that it has only if a condition holds that only a run decides."""
+    """Arguments that the command has only under a condition that only a run can decide."""
     is_known: bool = True
-    """True if every word is exactly what bash passes."""
+    """True if every word is exactly the word that bash passes to the command."""
     is_certain: bool = True
-    """True if the command runs whatever a run decides."""
+    """True if the command runs in every case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,21 +75,21 @@ class Script:
     """The commands and variables of a shell script, found without running it."""
 
     commands: tuple[Command, ...] = ()
-    """Every command with arguments, in order."""
+    """Commands of the script that have arguments, in order."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Final values, an array's elements with blanks between them."""
+    """Values of variables at the end. The elements of an array are joined by blanks."""
     arrays: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Final elements of every variable."""
+    """Elements of every variable at the end."""
     exported: tuple[str, ...] = ()
-    """Names that the script sets in its commands' environment and asks for nowhere itself."""
+    """Names of variables that the script exports to its commands but does not use itself."""
     unused: tuple[str, ...] = ()
-    """Other names that the script sets and never reads."""
+    """Names of other variables that the script sets and never uses."""
     unset: tuple[str, ...] = ()
-    """Names that a command or an assignment asked for and nothing sets."""
+    """Names of variables that are used but that the script never sets."""
     unknown: tuple[str, ...] = ()
-    """Expansions that only a run would tell, as they are written."""
+    """Expansions that only a run can decide, as they are written."""
     notes: tuple[str, ...] = ()
-    """Parts that were not followed; sentences without full stops."""
+    """Notes about parts that were not followed, as sentences without full stops."""
 
 
 def read_script(text: str) -> Script:
@@ -106,7 +108,7 @@ def read_script(text: str) -> Script:
 
 
 class _Jump(Exception):
-    """Raised where a script leaves a loop, a function or itself."""
+    """Raised if the script leaves a loop, a function or itself."""
 
     def __init__(self, kind: str, levels: int = 1) -> None:
         super().__init__(kind)
@@ -115,19 +117,19 @@ class _Jump(Exception):
 
 @dataclass(slots=True)
 class _Frame:
-    """A loop or a function that is open."""
+    """A loop or a function that the reader is inside of."""
 
     kinds: tuple[str, ...]
-    """Jumps that end here."""
+    """Kinds of jumps (break, return) that end here."""
     left: list[dict[str, Elements]] = field(default_factory=list)
-    """Variables of each way that left it early, after a condition that only a run decides."""
+    """Variables at each early exit under a condition that only a run can decide."""
     locals: dict[str, Elements | None] = field(default_factory=dict)
-    """Values that variables had before ``local``, while a function is read."""
+    """Values that variables had before ``local``, while a function is followed."""
 
 
 @contextmanager
 def _setting(thing: object, **changes: object) -> Iterator[None]:
-    """Set attributes for a while."""
+    """Set attributes of an object inside a ``with`` block, and restore them after it."""
     before = {name: getattr(thing, name) for name in changes}
     try:
         for name, value in changes.items():
@@ -140,7 +142,10 @@ def _setting(thing: object, **changes: object) -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Reader:
-    """Walks the tree of a script in order. Statements return whether they succeed; None: only a run would tell."""
+    """Walks the syntax tree of a script in order.
+
+    Methods for statements return True if the statement succeeds, and None if only a run can decide that.
+    """
 
     scope: Scope = field(default_factory=Scope)
     commands: list[Command] = field(default_factory=list)
@@ -156,7 +161,7 @@ class _Reader:
     in_function: int = 0
 
     def read(self, text: str) -> None:
-        """Follow every statement of a script."""
+        """Follow every statement of a script text."""
         for option, value in _SBATCH.findall(text):
             for name in _SLURM.get(option, ()):
                 self.scope.assign(name, [value.rpartition(":")[2]])
@@ -165,14 +170,14 @@ class _Reader:
             self._run_all(tree.get("Stmts", []))
 
     def read_uncalled(self) -> None:
-        """Follow functions that nothing calls: a fragment of a script may hold nothing else."""
+        """Follow functions that nothing calls, because a fragment of a script may contain nothing else."""
         if not any(any(word.startswith("--") for word in command.words) for command in self.commands):
             for name in [name for name in self.functions if name not in self.called]:
                 with _setting(self, undecided=self.undecided + 1), suppress(_Jump):
                     self._call(name, [])
 
     def script(self) -> Script:
-        """Return what was found."""
+        """Return the commands and variables that were found."""
         values, exported = self.scope.values, {*self.scope.exported, *self.assigned_for_command}
         unasked = [name for name in self.scope.assigned if name not in self.scope.asked]
         return Script(
@@ -251,7 +256,7 @@ class _Reader:
         return None if value is None else bool(value)
 
     def _unquoted(self, expression: Node) -> Node:
-        """Return ``"A=1"`` as the assignment that it is."""
+        """Return the assignment that a quoted text such as ``"A=1"`` contains."""
         parts = expression.get("Parts", [])
         if len(parts) != 1 or parts[0]["Type"] not in ("DblQuoted", "SglQuoted"):
             return expression
@@ -266,7 +271,7 @@ class _Reader:
         return {"Type": "Word", "Parts": [{"Type": "Known", "Value": "?" if value is None else str(value)}]}
 
     def _in_copy(self, follow: Callable[[], bool | None]) -> bool | None:
-        """Follow statements whose assignments are lost behind them."""
+        """Follow statements in a copy of the variables, as in a subshell, and discard their assignments afterwards."""
         scope = _setting(self.scope, values=dict(self.scope.values), arguments=self.scope.arguments)
         with scope, _setting(self, frames=[], functions=dict(self.functions)), suppress(_Jump):
             return follow()
@@ -274,7 +279,7 @@ class _Reader:
 
     # ---------------------------------------------------------------- branches
     def _ways(self, *ways: Callable[[], object]) -> None:
-        """Follow each way from here, and keep what they agree on."""
+        """Follow each branch from the same state, and keep the values on which all branches agree."""
         before, arguments, ends = self.scope.values, self.scope.arguments, list[dict[str, Elements]]()
         jumps: list[_Jump] = []
         self.undecided += 1
@@ -296,7 +301,10 @@ class _Reader:
         self.scope.values = _merged_values(ends)
 
     def _leave(self, jump: _Jump) -> None:
-        """Keep the variables of a way that leaves a loop or a function; one that ends the script has no successor."""
+        """Keep the variables of a branch that leaves a loop or a function.
+
+        After a branch that ends the script, nothing follows.
+        """
         levels = jump.levels
         for frame in reversed(self.frames):
             if jump.kind in frame.kinds:
@@ -382,7 +390,7 @@ class _Reader:
         return self._repeat(node, next_round)
 
     def _repeat(self, node: Node, condition: Callable[[], bool | None], post: Node | None = None) -> bool | None:
-        """Follow the rounds of a loop while its condition is known to hold."""
+        """Follow the iterations of a loop while its condition is known to be true."""
         for _ in range(_MOST_ROUNDS):
             truth = condition()
             if truth is False:
@@ -401,7 +409,10 @@ class _Reader:
         return self._unknown_rounds(node, condition, post)
 
     def _round(self, node: Node) -> tuple[bool, bool]:
-        """Follow one round; return whether another may follow, and whether some way may have left it early."""
+        """Follow one iteration of a loop.
+
+        Return if another iteration may follow, and if some branch may have left the loop early.
+        """
         frame, goes_on = _Frame(kinds=("break", "continue")), True
         try:
             with _setting(self, frames=[*self.frames, frame], undecided=self.undecided):
@@ -422,7 +433,10 @@ class _Reader:
         post: Node | None = None,
         prepare: Callable[[], None] = lambda: None,
     ) -> bool | None:
-        """Follow a loop of which nobody knows how often it runs: what its rounds change is not known behind it."""
+        """Follow a loop whose number of iterations is unknown.
+
+        Variables that an iteration changes are unknown after the loop.
+        """
 
         def one_round() -> None:
             prepare()
@@ -443,7 +457,7 @@ class _Reader:
 
     # ---------------------------------------------------------------- functions
     def _call(self, name: str, arguments: list[str]) -> bool | None:
-        """Follow a function; its ``local`` variables end with it."""
+        """Follow a function call. ``local`` variables of the function end with it."""
         if len(self.frames) >= _DEEPEST_CALL:
             self.notes[f"{name} calls itself more than {_DEEPEST_CALL} times"] = None
             self._forget(self.functions[name][0])
@@ -464,14 +478,14 @@ class _Reader:
             self._restore(frame.locals)
 
     def _restore(self, before: Mapping[str, Elements | None]) -> None:
-        """Give variables their former values; None: they had none."""
+        """Restore the former values of variables; None means that a variable did not exist."""
         for name, value in before.items():
             self.scope.values.pop(name, None)
             if value is not None:
                 self.scope.values[name] = value
 
     def _declare(self, node: Node) -> bool | None:
-        """Follow ``export``, ``local``, ``declare`` and their like."""
+        """Follow ``export``, ``local``, ``declare`` and similar statements."""
         variant, arguments = node["Variant"]["Value"], node.get("Args", [])
         options = "".join(self.scope.text(one.get("Value")) for one in arguments if "Name" not in one)
         function = next((frame for frame in reversed(self.frames) if "return" in frame.kinds), None)
@@ -492,7 +506,7 @@ class _Reader:
         return True
 
     def _assign(self, node: Node) -> None:
-        """Set a variable, an array or one of its elements."""
+        """Set a variable, an array, or one element of an array."""
         name, scope = node["Name"]["Value"], self.scope
         scope.assigned[name] = None
         append = bool(node.get("Append"))
@@ -544,7 +558,7 @@ class _Reader:
             self._restore(before)
 
     def _follow(self, words: list[str], redirections: Sequence[Node]) -> bool | None:
-        """Follow a command, a function, or a script that is handed to a shell."""
+        """Follow a command, a function, or a script that is passed to a shell."""
         while words and words[0] in ("exec", "command", "builtin") and words[1:] and not words[1].startswith("-"):
             words = words[1:]
         if not words:
@@ -569,7 +583,7 @@ class _Reader:
         return None
 
     def _nested(self, words: Sequence[str], redirections: Sequence[Node]) -> list[str]:
-        """Return the scripts that a command hands to a shell."""
+        """Return the scripts that a command passes to a shell."""
         if words[0] == "eval":
             return [" ".join(words[1:])]
         inner = [
@@ -650,7 +664,7 @@ class _Reader:
 
     # ---------------------------------------------------------------- what is not followed
     def _forget(self, node: Node) -> None:
-        """Mark every variable that a part of the script may set as not known."""
+        """Mark every variable that a part of the script may set as unknown."""
         self._forget_names(assigned_names(node))
 
     def _forget_names(self, names: Iterable[str]) -> None:
@@ -673,7 +687,7 @@ _BUILTINS = frozenset(
 
 
 def _merged_values(ends: Sequence[dict[str, Elements]]) -> dict[str, Elements]:
-    """Return the variables after several ways; what these do not agree on is marked."""
+    """Return the variables after several branches. Values on which the branches differ are marked."""
     if len(ends) == 1:
         return ends[0]
     names = dict.fromkeys(name for end in ends for name in end)
@@ -686,7 +700,7 @@ def _plain_values(values: Mapping[str, Elements]) -> dict[str, str]:
 
 
 def _is_ordinary(statement: Node) -> bool:
-    """Return whether a statement is a command that scripts expect to succeed, and no test."""
+    """Return True if a statement is a command that is expected to succeed, and not a test."""
     command = statement.get("Cmd", {})
     match command.get("Type"):
         case "CallExpr":
@@ -707,7 +721,7 @@ def _is_substitution(assignment: Node) -> bool:
 
 
 def _matters(statement: Node) -> bool:
-    """Return whether a statement sets variables or has flags."""
+    """Return True if a statement sets variables or has flags."""
     return any(True for _ in assigned_names(statement)) or any(
         node.get("Type") == "Lit" and node.get("Value", "").startswith("--") for node in nodes(statement)
     )
@@ -715,7 +729,7 @@ def _matters(statement: Node) -> bool:
 
 # ---------------------------------------------------------------- conditions that the text alone decides
 _ARGUMENT = re.compile(r"\0\$(?:[1-9]\d?|\{[1-9]\d?(?::?-)?\})\0")
-"""An argument of the script. A condition that asks whether it was given reads it as missing."""
+"""Pattern of an argument of the script. A condition that tests if it was given reads it as missing."""
 
 _NUMBERS: dict[str, Callable[[int, int], bool]] = {
     "-eq": operator.eq,
@@ -728,19 +742,19 @@ _NUMBERS: dict[str, Callable[[int, int], bool]] = {
 
 
 def _negated(truth: bool | None) -> bool | None:
-    """Return the opposite; what is not known stays so."""
+    """Return the opposite of a truth value; unknown stays unknown."""
     return None if truth is None else not truth
 
 
 def _joined(left: bool | None, right: bool | None, *, is_or: bool) -> bool | None:
-    """Return whether one of two conditions holds, or both do."""
+    """Return the truth of two conditions joined by *and* or by *or*; None if it is unknown."""
     return is_or if is_or in (left, right) else None if None in (left, right) else not is_or
 
 
 def _holds(scope: Scope, words: Sequence[Node]) -> bool | None:
-    """Return whether ``[`` or ``test`` holds with these operands; None: only a run would tell.
+    """Return the result of ``[`` or ``test`` with these operands; None if only a run can decide it.
 
-    A variable that nothing sets counts as empty, as in the shell.
+    An unset variable counts as empty, as in the shell.
     """
     texts: list[str] = []
     for word in words:
@@ -798,7 +812,7 @@ def _compared(left: str, sign: str, right: str) -> bool | None:
 
 
 def _holds_in_brackets(scope: Scope, node: Node) -> bool | None:
-    """Return whether ``[[ ... ]]`` holds; None: only a run would tell."""
+    """Return the result of ``[[ ... ]]``; None if only a run can decide it."""
     match node["Type"]:
         case "ParenTest":
             return _holds_in_brackets(scope, node["X"])

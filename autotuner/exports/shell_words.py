@@ -3,9 +3,9 @@
 shfmt (mvdan/sh, in the wheel ``shfmt-py``) parses a script, in a process of its own, so that no text can crash the
 service; nothing is run.
 
-A text may hold *marks*. A part between two NULs, such as ``$(hostname)``, is one that only a run would tell, as it is
-written. A part between two SOHs, such as ``--load x``, may or may not be there: a condition that only a run decides
-adds it. Every test and every calculation on a text with a mark has no known result.
+A text may contain *marks*. A part between two NUL characters, such as ``$(hostname)``, is an expansion that only a run
+can decide, as it is written. A part between two SOH characters, such as ``--load x``, may be there or not, because only
+a run can decide its condition. Every test and every calculation on a text with a mark has an unknown result.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ from typing import Any
 from autotuner.core.errors import InvalidInput
 
 Node = dict[str, Any]
-"""A node of the tree: the fields of mvdan/sh's Go types (syntax/nodes.go), with the type's name as ``Type``."""
+"""A node of the syntax tree: the fields of mvdan/sh's Go types (syntax/nodes.go), with the type's name as ``Type``."""
 
 MAX_SCRIPT_CHARACTERS = 100_000
-"""Long launch scripts have 30,000."""
+"""Most characters of a script. Long launch scripts have 30,000."""
 
 MAX_OPEN_BRACKETS = 200
-"""shfmt takes a gigabyte of stack for 200,000 open brackets."""
+"""Most brackets that may be open at once. shfmt uses a gigabyte of stack for 200,000 of them."""
 
 MAX_PARSE_S = 10
-"""A script of 30,000 characters takes 0.02 s."""
+"""Seconds after which parsing is stopped. A script of 30,000 characters takes 0.02 s."""
 
 _PLACEHOLDER = re.compile(r"(?<=[ =\t])<([A-Za-z_][\w ./-]*)>")
-"""A value that a documentation leaves to its reader (``--load <path>``); a shell would read two redirections."""
+"""Pattern of a placeholder that documentation leaves for its reader to fill in (``--load <path>``). A shell would read
+it as two redirections."""
 
 _ERROR = re.compile(r"(?:<standard input>:)?(\d+):(?:\d+|\?): (.*)")
 
@@ -74,7 +75,10 @@ def _open_brackets(text: str) -> int:
 
 @lru_cache(maxsize=4)
 def _parse(text: str) -> Node:
-    """Return the tree; several formats are offered one text, which is parsed once."""
+    """Return the syntax tree of a script.
+
+    The result is cached, because several formats try to read the same text.
+    """
     command = [_shfmt(), "--language-dialect", "bash", "--to-json"]
     source = text.encode("utf-8", "replace")
     try:
@@ -94,7 +98,7 @@ def _parse(text: str) -> Node:
 
 @lru_cache(maxsize=1)
 def _shfmt() -> str:
-    """Return the path of shfmt: beside this Python, where its wheel puts it, or on the path."""
+    """Return the path of the program shfmt: next to this Python, where its wheel installs it, or on ``PATH``."""
     found = shutil.which("shfmt", path=str(Path(sys.executable).parent)) or shutil.which("shfmt")
     if found is None:
         raise RuntimeError("shfmt reads shell scripts and is not installed: pip install shfmt-py")
@@ -146,12 +150,12 @@ def binary(left: int, sign: str, right: int) -> int | None:
 
 # ---------------------------------------------------------------- values with marks
 _DEEPEST = 20
-"""Defaults inside defaults (``${A:-${B:-1}}``)."""
+"""Maximum depth of defaults inside defaults (``${A:-${B:-1}}``)."""
 
 _MOST_CHARACTERS = 200_000
 _MOST_ELEMENTS = 10_000
-"""Maximum size to which a word or an array may expand: a script that doubles a variable in every line would fill the
-memory."""
+"""Most elements to which a word or an array may expand. A script that doubles a variable in every line would otherwise
+fill the memory."""
 
 _MAYBE = re.compile("\1[^\1]*\1")
 _REPEATED = re.compile(r"(\x01[^\x01]*\x01)(?:\s*\x01[^\x01]*\x01)+")
@@ -168,7 +172,7 @@ def unknown(written: str) -> str:
 
 
 def _maybe(text: str) -> str:
-    """Return a text that may or may not be there."""
+    """Return a text with the mark that it may be there or not."""
     return "\1" + plain(text).replace("\1", "") + "\1"
 
 
@@ -218,26 +222,26 @@ def _merged_text(name: str, texts: Sequence[str]) -> str:
 
 
 def _adds_words(before: str, rest: str) -> bool:
-    """Return whether a text grows by whole flags."""
+    """Return True if ``rest`` adds only whole flags to the text ``before``."""
     return not rest or (rest.lstrip().startswith(("-", "\1")) and (not before or rest[0].isspace() or rest[0] == "\1"))
 
 
 @dataclass(slots=True)
 class _Words:
-    """The arguments that a word expands to, built piece by piece."""
+    """The arguments that a word of a script expands to, built piece by piece."""
 
     splits: bool
     _done: list[str] = field(default_factory=list)
     _open: str | None = None
 
     def add(self, text: str) -> None:
-        """Append text to the open argument; an empty quote opens one."""
+        """Append text to the open argument. An empty quoted text opens an argument too."""
         self._open = (self._open or "") + text
         if len(self._open) > _MOST_CHARACTERS:
             raise InvalidInput("config", plain(text)[:60], f"expands past {_MOST_CHARACTERS} characters")
 
     def extend(self, elements: Elements, *, quoted: bool) -> None:
-        """Append a variable's elements, each of which begins a new argument."""
+        """Append the elements of a variable. Each element begins a new argument."""
         for number, element in enumerate(elements):
             if number:
                 self.end()
@@ -251,13 +255,13 @@ class _Words:
                     self.add(part)
 
     def end(self) -> None:
-        """Close the open argument."""
+        """End the open argument."""
         if self._open is not None:
             self._done.append(self._open)
         self._open = None
 
     def all(self) -> list[str]:
-        """Return every argument."""
+        """Return all arguments."""
         self.end()
         return self._done
 
@@ -267,21 +271,21 @@ class Scope:
     """The variables of a shell script at the point that the reader has reached, and methods that expand its words."""
 
     values: dict[str, Elements] = field(default_factory=dict)
-    """Elements of a variable; a plain one has one."""
+    """Elements of each variable. A plain variable has one element."""
     arguments: list[str] | None = None
-    """Arguments of the function that is read, with marks; None: those of the script, which are unknown."""
+    """Arguments of the function that is followed, with marks; None: the arguments of the script, which are unknown."""
     assigned: dict[str, None] = field(default_factory=dict)
-    """Names that a statement of the script sets, except loops."""
+    """Names of variables that a statement of the script sets, except loops."""
     exported: set[str] = field(default_factory=set)
     """Names of variables that the commands of the script find in their environment."""
     asked: set[str] = field(default_factory=set)
-    """Names whose value something asked for."""
+    """Names of variables whose value was used."""
     unset: dict[str, None] = field(default_factory=dict)
-    """Names that were asked for and that nothing sets."""
+    """Names of variables that were used but are never set."""
     unknowns: dict[str, None] = field(default_factory=dict)
-    """Expansions that only a run would tell, as they are written."""
+    """Expansions that only a run can decide, as they are written."""
     source: bytes = b""
-    """The text that is read, in UTF-8: nodes name its bytes."""
+    """Text of the script in UTF-8. Nodes contain positions in it."""
 
     def assign(self, name: str, elements: Elements, *, append: bool = False, array: bool = False) -> None:
         """Set a variable.
@@ -350,7 +354,7 @@ class Scope:
         return made
 
     def _braces(self, word: Node) -> list[Node]:
-        """Return the words of ``{1..4}`` or ``a{b,c}``."""
+        """Return the words that ``{1..4}`` or ``a{b,c}`` expands to."""
         parts = word["Parts"]
         if not any(part["Type"] == "Lit" and _BRACES.search(part["Value"]) for part in parts):
             return [word]
@@ -394,7 +398,7 @@ class Scope:
 
     # ---------------------------------------------------------------- parameters
     def _parameter(self, node: Node, how: _How) -> Elements | None:
-        """Return what ``${...}`` expands to; None: only a run would tell."""
+        """Return the elements that ``${...}`` expands to; None if only a run can decide them."""
         name = node["Param"]["Value"]
         if node.get("Excl"):
             self.asked.add(name)
@@ -428,7 +432,7 @@ class Scope:
         return [""] if how.unset_is_empty and not index else None
 
     def _index(self, index: Node | None) -> str:
-        """Return ``@``, ``*`` or a number of an element; empty: there is none; ``?``: it is not known."""
+        """Return the index of an element: ``@``, ``*`` or a number; empty: there is no index; ``?``: it is unknown."""
         if index is None:
             return ""
         if index["Type"] == "Word" and self.written(index) in ("@", "*"):
@@ -437,7 +441,7 @@ class Scope:
         return "?" if value is None else str(value)
 
     def _elements(self, name: str, index: str) -> Elements | None:
-        """Return one element or all of a variable; None: nothing sets it, or it is not known."""
+        """Return one element or all elements of a variable; None if the variable is not set or unknown."""
         if name in ("@", "*", "#"):
             return self.arguments
         if name.isdecimal():
@@ -580,7 +584,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class _How:
-    """The surroundings of an expansion."""
+    """The context of an expansion, such as quotes around it."""
 
     quoted: bool = False
     unset_is_empty: bool = False
@@ -588,7 +592,7 @@ class _How:
 
 
 def _all_elements(part: Node) -> bool:
-    """Return whether a part is ``${NAME[@]}`` or ``$@``."""
+    """Return True if a part of a word is ``${NAME[@]}`` or ``$@``."""
     if part["Type"] != "ParamExp" or any(key in part for key in ("Exp", "Length", "Slice", "Repl")):
         return False
     index = part.get("Index", {}).get("Parts", [{}])[0].get("Value")
@@ -596,7 +600,7 @@ def _all_elements(part: Node) -> bool:
 
 
 def _braced(text: str) -> list[str] | None:
-    """Return the texts that braces stand for; None: that is not followed here."""
+    """Return the texts that a brace expression expands to; None if it is not supported here."""
     found = _BRACES.search(text)
     if found is None or text.count("{") != 1 or "\\" in text:
         return None
@@ -614,13 +618,13 @@ def _braced(text: str) -> list[str] | None:
 
 
 def _unescaped(text: str, *, quoted: bool) -> str:
-    """Return text without the backslashes that quote a character."""
+    """Return a text without the backslashes that quote characters."""
     pattern = r'\\(\n|["$`\\])' if quoted else r"\\(\n|.)"
     return re.sub(pattern, lambda found: found[1].strip("\n"), text, flags=re.DOTALL)
 
 
 def _stripped(text: str, pattern: str, sign: str) -> str:
-    """Return a text without the shortest or longest part at its start or end that fits a pattern."""
+    """Return a text without the shortest or longest prefix or suffix that matches a pattern."""
     lengths = range(len(text) + 1) if len(sign) == 1 else range(len(text), -1, -1)
     for length in lengths if len(text) <= 4096 else ():
         part = text[:length] if sign[0] == "#" else text[len(text) - length :]

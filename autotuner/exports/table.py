@@ -1,6 +1,6 @@
-"""Keys, places of a configuration that hold a field of a layout: one table is written and read; and its reader.
+"""Keys: tables of a trainer's settings and the fields of a layout, used both to write and to read configurations.
 
-A path joins the names of nested sections by dots, so that a configuration is one flat mapping here.
+A path joins the names of nested sections by dots, so that a configuration is one flat mapping.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LARGEST = 2**53  # JSON readers keep whole numbers exact up to here
 _T = TypeVar("_T")
 Value = bool | int | float | str | tuple["Value", ...]
 Written = dict[str, Value]
-"""Values to write, by the trainer's names."""
+"""Values to write, by the trainer's names of the settings."""
 
 _YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0", "none", "")
 
@@ -31,16 +31,17 @@ class Key:
     path: str
     field: str
     write: Callable[[Layout], object]
-    """The value to write; None leaves the key out."""
+    """A function that returns the value to write for a layout; None leaves the key out."""
     read: Callable[[str, object, Layout], object]
-    """The field's value, of the path, what stands there, and the layout as far as it was read before. Raises
-    ``InvalidInput`` where what stands there makes no sense."""
+    """A function that returns the field's value from the path, the configured value, and the layout as read so far. It
+    raises ``InvalidInput`` for a value that is not valid."""
     flags: tuple[str, ...] = ()
-    """Arguments of scripts for the same setting, of which the first that is given counts: numbers, or switches."""
+    """Command-line arguments of scripts for the same setting, as numbers or switches. The first one that is given
+    counts."""
     is_switch: bool = False
-    """True for a setting that is on or off."""
+    """True for a setting that is either on or off."""
     default: object = None
-    """Default value of the trainer, if it is known."""
+    """Default value of the setting in the trainer, if it is known."""
 
 
 def number(
@@ -153,9 +154,9 @@ class Reading(Notes):
     num_ranks: int | None = None
     """Number of ranks in the text; None if the text has none."""
     asked_ranks: int | None = None
-    """Number of ranks that the caller gives; it wins over the text."""
+    """Number of ranks that the caller gives. It overrides the number in the text."""
     version: str = ""
-    """Release whose defaults hold."""
+    """Release of the trainer whose defaults apply."""
 
     def integer(self, name: str, default: int = 1, *, least: int | None = None, most: int = 10**9) -> int:
         """Return a setting that is a whole number; ``default`` if the setting is missing.

@@ -1,4 +1,4 @@
-"""Target: one trainer's way to write a layout down, both directions."""
+"""Target: one trainer's functions to write a layout as a configuration and to read it back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STACKS: Mapping[ExportFormat, str] = {
     ExportFormat.TORCHTITAN: "torchtitan",
     ExportFormat.TORCHTITAN_CONFIG: "torchtitan",
 }
-"""Software of the catalog by the format that it reads; any other is PyTorch with little around it."""
+"""Software stack of the catalog for each export format; other formats are run by plain PyTorch."""
 
 
 def stack_of(name: ExportFormat) -> str:
@@ -44,20 +44,20 @@ class Export:
     format: ExportFormat
     layout: Layout
     version: str
-    """Release of the trainer whose words they are."""
+    """Release of the trainer that the export is for."""
     arguments: tuple[str, ...] = ()
-    """Arguments that are added at the end of the trainer's command line."""
+    """Arguments to append to the trainer's command line."""
     files: tuple[ExportedFile, ...] = ()
-    """Files that the trainer reads; a launch may have both files and arguments."""
+    """Files that the trainer reads. A launch may have both files and arguments."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that it must, or must not, have for this layout."""
+    """Environment variables and the values that they must have in a launch of this layout."""
     unsupported: tuple[Reason, ...] = ()
-    """Options that the trainer cannot express; each message says what would run instead."""
+    """Options that the trainer cannot express. Each message says what would run instead."""
     left_to_trainer: tuple[str, ...] = ()
-    """Settings that the layout does not determine and that keep the trainer's defaults; sentences without full
+    """Settings that the layout does not determine, so that they keep the trainer's defaults; as sentences without full
     stops."""
     usage: str = ""
-    """One line on how to use the launch."""
+    """One line that says how to use the export."""
 
     @property
     @derived
@@ -81,7 +81,7 @@ class Export:
 
 
 def _lines(arguments: tuple[str, ...]) -> list[str]:
-    """A flag and its values on one line, or an override."""
+    """Return one line for each flag with its values, or for each override."""
     lines: list[list[str]] = []
     for argument in arguments:
         if argument.startswith("--") or not lines or ("=" in argument and not lines[-1][0].startswith("--")):
@@ -105,9 +105,9 @@ class Note:
 
     kind: NoteKind
     setting: str
-    """Setting as it was written, or the trainer's name of a setting that was not written."""
+    """The setting as it was written, or the trainer's name of a setting that was not written."""
     detail: str
-    """A sentence without a full stop."""
+    """Description of what happened to the setting, as a sentence without a full stop."""
 
 
 class Notes(list[Note]):
@@ -141,18 +141,19 @@ class Imported:
     format: ExportFormat
     layout: Layout
     version: str = ""
-    """Release whose words these seem to be; empty where nothing tells."""
+    """Release of the trainer that the text seems to be for; empty if that cannot be recognised."""
     num_ranks: int | None = None
-    """Number of ranks by the configuration or the caller; None: neither gives it, and the data-parallel degrees are the
-    smallest that fit the other degrees."""
+    """Number of ranks that the configuration or the caller gives. None: neither gives it, and the data-parallel degrees
+    are the smallest that fit the other degrees."""
     model: TransformerSpec | None = None
-    """The model, if the configuration has its shapes."""
+    """Model that the configuration describes; None if the configuration does not contain its shapes."""
     model_name: str = ""
-    """Name of the model, if the configuration names one that the trainer knows."""
+    """Name of the model, if the configuration names a model that the trainer knows."""
     seq_len: int | None = None
     global_batch_size: int | None = None
     notes: tuple[Note, ...] = ()
-    """Notes on settings that were missing and assumed, changed to the nearest that a layout can express, or ignored."""
+    """Notes about settings that were missing and assumed, changed to the nearest value that a layout can express, or
+    ignored."""
 
     @property
     @derived
@@ -178,9 +179,9 @@ class FormatLimit:
     """A rule of a format: a trainer cannot express every value of one field."""
 
     rule: str
-    """Name of the rule; an export lists those that its layout breaks, with what would run instead."""
+    """Name of the rule. An export lists the rules that its layout breaks, and says what would run instead."""
     field: str
-    """Subject of the rule: a field of a layout, or a path of the job (``model.experts``)."""
+    """Field that the rule is about: a field of a layout, or a path of the job (``model.experts``)."""
 
 
 @value
@@ -189,13 +190,14 @@ class Format:
 
     format: ExportFormat
     version: str
-    """Release of the trainer whose words are written."""
+    """Release of the trainer that is written for."""
     is_read: bool
-    """True if a configuration of these formats can be imported."""
+    """True if a configuration in this format can be imported."""
     rules: tuple[FormatLimit, ...]
-    """Options that these formats cannot express."""
+    """Rules for options that this format cannot express."""
     decided_elsewhere: tuple[str, ...]
-    """Fields of a layout that the trainer's user decides in code: neither written nor refused."""
+    """Fields of a layout that the trainer's user decides in code. They are not written, and no value of them is
+    refused."""
 
     @property
     @derived
@@ -210,22 +212,22 @@ class Target:
 
     format: ExportFormat
     version: str
-    """Release whose words it writes."""
+    """Release of the trainer that the target writes for."""
     rules: tuple[Rule, ...]
-    """Layouts that it cannot express break one of these. They read columns as every rule does: an export lists what its
-    layout breaks, a sweep of such a trainer leaves out all that break any."""
+    """Rules that a layout breaks if the trainer cannot express it. An export lists the broken rules of its layout; a
+    sweep with this trainer leaves out all layouts that break any rule."""
     decided_elsewhere: frozenset[str]
-    """Fields that neither break a rule nor are written: the user's own code decides them, so that a sweep holds each of
-    them at one value."""
+    """Fields that the user's own code decides. They are not written and break no rule; a sweep keeps each of them at
+    one value."""
     write: Callable[[Job, Layout], Export]
-    """The layout in its words, without ``unsupported``, which follows from the rules."""
+    """A function that writes the layout as an export, without ``unsupported``, which is computed from the rules."""
     default_space: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Values that a sweep tries by default of fields whose usual ones it cannot say, or seldom."""
+    """Values that a sweep tries by default, for fields whose usual values the trainer cannot express or seldom uses."""
     read: Callable[[str, int | None], Imported] | None = None
-    """A configuration; the second argument is the number of ranks, where the caller knows it. Raises ``InvalidInput``
-    where a setting makes no sense. None: it is not read back."""
+    """A function that reads a configuration; its second argument is the number of ranks, if the caller knows it. It
+    raises ``InvalidInput`` for a setting that is not valid. None: the format cannot be read."""
     recognises: Callable[[str], bool] = lambda text: False
-    """Function that returns True if a text looks like a configuration of this trainer."""
+    """A function that returns True if a text looks like a configuration of this trainer."""
 
     @property
     def described(self) -> Format:

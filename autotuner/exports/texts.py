@@ -1,8 +1,8 @@
-"""Configurations as values: JSON with comments, YAML, and Python, which is parsed and never run.
+"""Parsers of configurations: JSON with comments, YAML, and Python, which is parsed and never run.
 
-Whatever text is given, the end is a value or ``InvalidInput``. ``read_module`` follows assignments, keyword arguments
-and calls of functions of the same module, as torchtitan's configurations need; ``assignments`` takes what is assigned
-anywhere in a recipe, in the order of the text. Whatever is computed is unknown.
+Every text gives a value or raises ``InvalidInput``. ``read_module`` follows assignments, keyword arguments and calls of
+functions of the same module, as torchtitan's configurations need; ``assignments`` collects all assignments anywhere in
+a recipe, in the order of the text. Computed values are unknown.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _NEVER = re.compile(r"(?!)")
 _YAML_LINE = re.compile(r"\s*(?:-\s|---|[A-Za-z_]\w*\s*:(?:\s|$))")
 
 _LONGEST = 1_000_000
-"""Characters of a configuration; none is a tenth as long."""
+"""Most characters of a configuration. Real ones do not have a tenth of that."""
 
 _LONGEST_YAML, _DEEPEST_YAML = 50_000, 8
-"""Maximum length and depth of YAML that is read. Its parser takes seconds for a megabyte and for nested brackets;
-accelerate's own files have 2,000 characters and no brackets."""
+"""Most characters and deepest nesting of YAML that is read. The parser takes seconds for a megabyte and for nested
+brackets; accelerate's own files have 2,000 characters and no brackets."""
 
 
 def json_document(text: str) -> dict[str, Any]:
@@ -137,16 +137,16 @@ def first_line(error: Exception) -> str:
 
 # ---------------------------------------------------------------- Python
 _LONGEST_MODULE = 200_000
-"""Characters of a module: the longest file of recipes of Megatron-Bridge 0.6 has 60,000."""
+"""Most characters of a Python module. The longest file of recipes of Megatron-Bridge 0.6 has 60,000."""
 
 _DEEPEST = 40
-"""Calls and values inside each other that are followed."""
+"""Maximum depth of nested calls and values that are followed."""
 
 _MOST_CALLS = 200
 
 
 class _Unknown:
-    """A value that only a run would tell."""
+    """A value that only a run can decide."""
 
     def __repr__(self) -> str:
         return "computed"
@@ -160,7 +160,7 @@ class Made:
     """A placeholder for the result of a call that was not run: its name, arguments, and the fields set on it."""
 
     name: str = ""
-    """Dotted name of the function or class; empty for an object whose attributes are only set."""
+    """Dotted name of the function or class that is called; empty for an object that only has attributes set."""
     arguments: tuple[object, ...] = ()
     fields: dict[str, object] = field(default_factory=dict)
 
@@ -175,7 +175,8 @@ class Module:
 
     functions: Mapping[str, ast.FunctionDef]
     imports: Mapping[str, str]
-    """Modules by the names that they are imported as, ``model_registry`` to ``torchtitan.models.llama3``."""
+    """Modules by the names under which they are imported, such as ``model_registry`` for
+    ``torchtitan.models.llama3``."""
     skipped: list[str] = field(default_factory=list)
     """Statements that were not followed, as they are written."""
     _num_calls: int = 0
@@ -307,7 +308,7 @@ def _defaults(function: ast.FunctionDef) -> Iterator[tuple[str, object]]:
 
 
 def _dotted(node: ast.expr) -> str:
-    """Return ``cfg.model.x`` of an attribute or a name; empty: it is neither."""
+    """Return the dotted name ``cfg.model.x`` of an attribute or a name; empty if the expression is neither."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -317,7 +318,7 @@ def _dotted(node: ast.expr) -> str:
 
 # ---------------------------------------------------------------- assignments
 Words = tuple[str, ...]
-"""A value as words; a list has several, and nothing none."""
+"""A value as a tuple of words. A list has several words; a missing value has none."""
 
 
 def assignments(function: ast.FunctionDef) -> Iterator[tuple[str, Words]]:
@@ -353,7 +354,11 @@ def assigned(body: Iterable[ast.stmt], names: Mapping[str, Words]) -> Iterator[t
 
 
 def _words(value: ast.expr, names: Mapping[str, Words]) -> Words | None:
-    """Return a constant, a list of them, an argument's default, or the name of what is called, with its first word."""
+    """Return the words of a value; None if it is unknown.
+
+    A value may be a constant, a list of constants, an argument with a default, or a call, which gives the called name
+    and its first word.
+    """
     match value:
         case ast.Constant(value=constant) if isinstance(constant, str | int | float | bool | None):
             return () if constant is None else (str(constant),)

@@ -1,7 +1,7 @@
-"""Arguments of Transformers' Trainer for a layout, written and read.
+"""Writer and reader of a layout as arguments of Transformers' Trainer.
 
-Source of names and defaults: transformers 5.23.0, ``training_args.py``. Its ``activation_checkpointing`` is called as
-older releases call it, which this one reads too.
+Source of names and defaults: transformers 5.23.0, ``training_args.py``. Its argument ``activation_checkpointing`` is
+written under the name of older releases, which release 5.23.0 reads too.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ parallelism_config.py)."""
 
 
 def _recomputes_by_fsdp(x: Layout) -> bool:
-    """Return whether FSDP's own recomputation says it, which gathers parameters once less."""
+    """Return True if FSDP's own recomputation is used, which gathers parameters once less."""
     every_layer = x.recompute == Recompute.FULL and x.recompute_every == 1 and not x.offload_activations
     return every_layer and backend_of(x) == Backend.FSDP
 
@@ -86,10 +86,10 @@ _FSDP_KEYS: tuple[Key, ...] = (
         "activation_checkpointing", "recompute", {True: Recompute.FULL, False: Recompute.NONE}, when=_recomputes_by_fsdp
     ),
 )
-"""Keys of ``fsdp_config``."""
+"""Keys of ``fsdp_config``, in the order in which they are read."""
 
 _ELSEWHERE = frozenset({"attention_kernel", "fused_norm", "fp32_gradient_reduce"})
-"""Options that the script decides when it loads its model: attention, norms, and the format of weights and
+"""Options that the user's script decides when it loads the model: attention, norms, and the format of weights and
 gradients."""
 
 _LIMITS: Mapping[str, Limit] = {
@@ -127,7 +127,7 @@ _RULES: tuple[Rule, ...] = (*RULES, *named(_LIMITS))
 
 # ---------------------------------------------------------------- write
 def _write(job: Job, layout: Layout) -> Export:
-    """The layout as arguments, with the configuration of FSDP or DeepSpeed that they name."""
+    """Return the layout as arguments, with the configuration file of FSDP or DeepSpeed that they name."""
     cluster, backend = job.cluster, backend_of(layout)
     arguments = [word for name, value in write_table(_KEYS, layout).items() for word in (f"--{name}", str(value))]
     arguments += ["--gradient_accumulation_steps", str(max(1, job.workload.num_micro_batches(layout)))]
@@ -181,7 +181,7 @@ _OLDER = {
     "activation_checkpointing_kwargs": "gradient_checkpointing_kwargs",
     "per_gpu_train_batch_size": _MICRO,
 }
-"""Names of one argument in several releases."""
+"""Present names of arguments, each with its name in older releases."""
 
 _HANDLED = frozenset(
     (
@@ -189,7 +189,7 @@ _HANDLED = frozenset(
         *("fsdp", "fsdp_config", "deepspeed", "gradient_accumulation_steps", "fp16"),
     )
 )
-"""Arguments that are read, of which not all are flags."""
+"""Arguments that are read, although not all of them are plain flags."""
 
 _ZERO_PATHS = {
     _MICRO: "train_micro_batch_size_per_gpu",
@@ -197,15 +197,15 @@ _ZERO_PATHS = {
     "bf16": "bf16.enabled",
     "fp16": "fp16.enabled",
 }
-"""Arguments that fill in what DeepSpeed's configuration leaves to them."""
+"""Arguments of the Trainer that set keys which DeepSpeed's configuration leaves to them."""
 
 _STRATEGIES = {"full_shard": True, "shard_grad_op": False, "hybrid_shard": True, "hybrid_shard_zero2": False}
-"""FSDP1's, and whether they reshard after the forward pass."""
+"""Sharding strategies of FSDP1; True if the strategy reshards after the forward pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Arguments:
-    """Arguments of the Trainer, by what reads them."""
+    """Arguments of the Trainer, grouped by the library that reads them."""
 
     values: Mapping[str, object]
     """Values by name of the argument."""
@@ -214,12 +214,12 @@ class _Arguments:
     fsdp: Mapping[str, object] | None
     """FSDP's configuration; None if FSDP does not run the script."""
     sizes: Mapping[str, object]
-    """Values by name in ``ParallelismConfig``."""
+    """Values of ``ParallelismConfig`` by name."""
     notes: Notes = field(default_factory=Notes)
 
 
 def _read(text: str, num_ranks: int | None) -> Imported:
-    """The layout that arguments of the Trainer say, with the configuration that stands beside them."""
+    """Return the layout that arguments of the Trainer and the configuration next to them describe."""
     rest, document = split_document(text)
     command = launched(rest, document) if "--" in rest else Launched()
     written = json_document(document) if document else {}
@@ -256,7 +256,7 @@ def _asked_arguments(command: Launched, document: Mapping[str, Any]) -> _Argumen
 
 
 def _fsdp_config(values: Mapping[str, object], beside: Mapping[str, Any]) -> dict[str, object]:
-    """FSDP's configuration, with what older releases said as words of ``fsdp``."""
+    """Return FSDP's configuration, including settings that older releases wrote as words of ``fsdp``."""
     inside = values.get("fsdp_config")
     is_file = isinstance(inside, str) and not inside.lstrip().startswith("{")
     config = _object("fsdp_config", inside) if inside and not is_file else beside
@@ -271,7 +271,7 @@ def _fsdp_config(values: Mapping[str, object], beside: Mapping[str, Any]) -> dic
 
 
 def _object(name: str, value: object) -> Mapping[str, Any]:
-    """A value that is an object, or the text of one."""
+    """Return a value that is an object, or that is the JSON text of an object."""
     if isinstance(value, Mapping):
         return value
     try:

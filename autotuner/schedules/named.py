@@ -1,4 +1,4 @@
-"""Schedules that know of no delay, as lists of actions: GPipe, 1F1B, and those with zero bubble."""
+"""Schedules that ignore delays of links, as lists of actions: GPipe, 1F1B, and the zero-bubble schedules."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def zb_h2(num_ranks: int, num_micro_batches: int) -> Schedule:
 
 
 def _deferring(num_ranks: int, num_micro_batches: int, step: int) -> Schedule:
-    """Return the schedule in which rank r runs ``step (p - 1 - r) + 1`` forwards, then I, F and a deferred W."""
+    """Return the schedule in which rank r runs ``step (p - 1 - r) + 1`` forwards, then repeats I, F and deferred W."""
     check_sizes(num_ranks, num_micro_batches)
     m = num_micro_batches
     ranks: list[tuple[Action, ...]] = []
@@ -166,7 +166,10 @@ def zbv(num_ranks: int, num_micro_batches: int) -> Schedule:
 
 
 def _fold(rank: int, p: int, m: int) -> Iterator[Action]:
-    """Yield the order of one rank of a V, for at least ``2 p - 1`` micro-batches; ``a`` is its first stage."""
+    """Yield the actions of one rank of a V-shaped schedule with at least ``2 p - 1`` micro-batches.
+
+    ``a`` is the rank's first stage.
+    """
     a, b = rank, 2 * p - 1 - rank
     counts: Counter[tuple[int, Kind]] = Counter()
     down, up = ("aF", "aI", "aW"), ("bF", "bI", "bW")
@@ -244,7 +247,10 @@ def dualpipev(num_ranks: int, num_micro_batches: int) -> Schedule:
 
 
 def _both_ways(rank: int, p: int, m: int) -> Iterator[Action]:
-    """Yield one rank's order; ``a`` is its stage on the way down, ``b`` on the way up."""
+    """Yield the actions of one rank of DualPipeV.
+
+    ``a`` is the rank's stage on the way down the V, ``b`` its stage on the way up.
+    """
     counts: Counter[tuple[str, bool]] = Counter()
     stages, deferred = {"a": rank, "b": 2 * p - 1 - rank}, deque[Action]()
     for word in _program(rank, p, m):
@@ -261,7 +267,10 @@ def _both_ways(rank: int, p: int, m: int) -> Iterator[Action]:
 
 
 def _program(rank: int, p: int, m: int) -> list[str]:
-    """Return passes by stage and kind; ``W`` is the oldest deferred weight gradient, if there is one."""
+    """Return the passes of a rank, by stage and kind.
+
+    ``W`` means the oldest deferred weight gradient, if there is one.
+    """
     behind, half = p - rank - 1, (rank + 1) // 2
     whole = ["bB", "aB"] * half + ["bB"] * (rank % 2 == 0)  # of rank + 1 pairs of backwards, the first half
     split = (["aI"] * (rank % 2 == 0)) + ["bI", "aI"] * (rank + 1 - half - (rank % 2 == 0))

@@ -1,6 +1,6 @@
 """Orders for the ranks of a layout: a schedule by its name, or the adaptive one planned around slow links.
 
-The planner takes the best of a few orders (PipeMorph, arXiv 2504.19232).
+The planner selects the best of a few orders (PipeMorph, arXiv 2504.19232).
 
 An order is a word per stage with a letter per pass (``FFIFIWIW``). Passes of one kind run in the order of
 micro-batches, and each rank holds one stage, so that a word determines the order.
@@ -171,7 +171,7 @@ def greedy_orders(
 
 
 class _Stage:
-    """The passes that one stage has run, and the arrival times of its next inputs."""
+    """The passes that one stage has run in a simulation, and the arrival times of its next inputs."""
 
     __slots__ = (
         "_forwards", "_free_s", "_inputs", "_most_in_flight", "_num_micro_batches", "_warm_up", "_weights",
@@ -187,7 +187,10 @@ class _Stage:
         self._warm_up, self._num_micro_batches, self._most_in_flight = warm_up, num_micro_batches, most_in_flight
 
     def next_kind(self, now_s: float) -> str:
-        """Return the next pass of the stage; empty while it computes, or if no pass is ready and allowed."""
+        """Return the next pass of the stage: F, I or W.
+
+        The result is empty while the stage computes, or if no pass is ready and allowed.
+        """
         if now_s < self._free_s:
             return ""
         forwards, inputs = self._forwards, self._inputs
@@ -200,7 +203,7 @@ class _Stage:
         return _W if self._weights < inputs else ""
 
     def run(self, kind: str, now_s: float, seconds: float) -> float:
-        """Start a pass, and return the time when it ends."""
+        """Start a pass of the stage, and return the time when it ends."""
         self.order.append(kind)
         if kind == _F:
             self._forwards += 1
@@ -266,9 +269,9 @@ def _actions(stage: int, order: str) -> list[Action]:
 
 
 _TRIED = ((1.0, 0), (0.0, 0), (0.5, 0), (1.0, 1), (0.0, 1))
-"""Delays that orders are planned for: a share of the real delays, and more slack per link than was asked for.
+"""Assumptions that orders are planned with: a share of the real delays, and additional slack per link.
 
-All of the delays is the paper's rule. The others make plans of unequal stages shorter by up to 2 %
+The paper plans with the full delays. The other assumptions make plans of unequal stages up to 2 % shorter
 (tests/published/test_schedules.py).
 """
 
@@ -282,11 +285,12 @@ class Plan:
     schedule: Schedule
     """Actions by rank, with one stage on each."""
     warm_up: tuple[int, ...]
-    """Number of forwards before the first backward, by stage."""
+    """Number of forward passes before the first backward pass, by stage."""
     makespan_s: float
-    """Time from the first start to the last end, if sends run beside compute."""
+    """Time from the first start to the last end, if sends run during computation."""
     planned_send_s: tuple[float, ...]
-    """Delays that the order was made for, by link. They are less than the real ones if that is better."""
+    """Delays by link that the order was planned for. They are smaller than the real delays if that gives a better
+    order."""
 
 
 def plan(
@@ -336,7 +340,7 @@ def plan(
 def _candidates(
     times: PassTimes, num_micro_batches: int, extra_slack: int, most: Sequence[int]
 ) -> Iterator[tuple[tuple[float, ...], tuple[str, ...]]]:
-    """Yield delays, and the orders made for them."""
+    """Yield assumed delays, and the orders that are planned for them."""
     for send_s, counts in _starts(times, extra_slack, most):
         yield send_s, greedy_orders(replace(times, send_s=send_s), num_micro_batches, counts, most)
     for orders in _fixed_orders(len(most), num_micro_batches):
@@ -347,7 +351,7 @@ def _candidates(
 def _starts(
     times: PassTimes, extra_slack: int, most: Sequence[int]
 ) -> Iterator[tuple[tuple[float, ...], tuple[int, ...]]]:
-    """Yield delays to plan for, and warm-ups within memory."""
+    """Yield assumed delays, and numbers of warm-up forward passes that fit in memory."""
     even = within(even_warm_up(len(most), most[0]), most)
     for share, more in _TRIED:
         send_s = tuple(share * one for one in times.send_s)
@@ -360,13 +364,13 @@ def _starts(
 
 @lru_cache(maxsize=64)
 def _fixed_orders(num_stages: int, num_micro_batches: int) -> tuple[tuple[str, ...], ...]:
-    """Return the orders of the zero-bubble schedules that know of no delay."""
+    """Return the orders of the zero-bubble schedules, which ignore delays."""
     schedules = zb_h2(num_stages, num_micro_batches), zb_h1(num_stages, num_micro_batches)
     return tuple(tuple("".join(action.kind for action in rank) for rank in one.ranks) for one in schedules)
 
 
 def _kept(order: str) -> int:
-    """Return the most micro-batches between F and W."""
+    """Return the largest number of micro-batches that are between their F and their W at the same time."""
     kept = peak = 0
     for kind in order:
         kept += (kind == "F") - (kind == "W")
@@ -396,7 +400,7 @@ _BUILDERS: dict[PipelineSchedule, Callable[[int, int, int], Schedule]] = {
 
 
 def _in_rounds(build: Callable[[int, int, int], Schedule], p: int, v: int, m: int) -> Schedule:
-    """Return the order of whole rounds of the ranks, without the micro-batches beyond the last."""
+    """Return a schedule for whole rounds of the ranks, without the actions of micro-batches beyond ``m``."""
     whole = build(p, v, m if v == 1 else -(-m // p) * p)
     ranks = (tuple(action for action in actions if action.micro_batch < m) for actions in whole.ranks)
     return whole if v == 1 or m % p == 0 else Schedule(ranks=tuple(ranks))

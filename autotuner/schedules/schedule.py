@@ -112,7 +112,7 @@ class Schedule:
 
 
 def _check_rank(actions: tuple[Action, ...], num_micro_batches: int) -> None:
-    """Return if every micro-batch goes through every stage of the rank in the right order."""
+    """Check that every micro-batch passes through every stage of the rank in the right order."""
     ran: dict[tuple[int, int], str] = {}
     for stage, kind, micro_batch in actions:
         key = stage, micro_batch
@@ -141,16 +141,17 @@ class Step(NamedTuple):
     """One action of a schedule, with the numbers of its rank, of the action it waits for, and of its channel."""
 
     number: int
-    """Number of the action; actions are counted rank by rank."""
+    """Number of the action. Actions are counted rank by rank."""
     rank: int
-    """Rank on which it runs."""
+    """Rank on which the action runs."""
     needs: int
-    """Number of the action of another stage that it waits for; -1 for none. The actions of its own stage that it needs
-    come earlier on the same rank."""
+    """Number of the action of another stage that this action waits for; -1 for none. Actions of its own stage that it
+    needs come earlier on the same rank."""
     receives: bool
-    """True if that action runs on another rank."""
+    """True if the action that this one waits for runs on another rank."""
     channel: int
-    """Channel of its result: twice the number of the link, plus 1 on the way back; -1 if it stays."""
+    """Channel on which the result is sent: twice the number of the link, plus 1 on the way back; -1 if it is not
+    sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,9 +161,9 @@ class Flow:
     actions: tuple[Action, ...]
     """Actions by number."""
     steps: tuple[Step, ...]
-    """Steps in an order that can run."""
+    """Steps in an order in which they can run."""
     first: tuple[int, ...]
-    """Number of the first action of each rank, and the number of all actions."""
+    """Number of the first action of each rank, and at the end the number of all actions."""
 
 
 @lru_cache(maxsize=64)
@@ -179,7 +180,7 @@ def flow_of(schedule: Schedule) -> Flow:
 
 
 def _steps(schedule: Schedule, actions: Sequence[Action]) -> list[Step]:
-    """Return all actions, rank by rank."""
+    """Return the steps of all actions, rank by rank."""
     forward, weight = Kind.FORWARD, Kind.WEIGHT
     rank_of = [schedule.rank_of[stage] for stage in range(schedule.num_stages)]
     last = len(rank_of) - 1

@@ -23,12 +23,12 @@ class Transport:
     shares_link: bool = False
     """True if a link carries one transfer at a time, in either direction."""
     num_delegates: int | None = None
-    """Processes per neighbour and direction that take transfers by turns, each busy with one at a time; None for any
-    number of transfers at once."""
+    """Number of delegate processes per neighbour and direction, each of which sends one transfer at a time, in turn;
+    None: any number of transfers at once."""
     overhead_s: float = 0.0
-    """Seconds that a delegate is busy with a transfer beyond the delay of the link."""
+    """Seconds that a delegate is busy with a transfer, in addition to the delay of the link."""
     copy_s: float = 0.0
-    """Seconds that sender and receiver each compute nothing because they copy what is transferred."""
+    """Seconds that the sender and the receiver each cannot compute, because they copy the transferred data."""
 
     def __post_init__(self) -> None:
         if self.shares_link and (self.num_delegates is not None or self.overhead_s or self.copy_s):
@@ -42,13 +42,13 @@ class Transport:
 
 
 BESIDE_COMPUTE = Transport()
-"""Sends that run beside compute, any number at once."""
+"""Sends that run during computation, any number at once."""
 
 BLOCKING = Transport(blocks=True)
-"""Sends that block the sending rank for as long as they take."""
+"""Sends that block the sending rank until the data has arrived."""
 
 BLOCKING_IN_TURN = Transport(blocks=True, shares_link=True)
-"""Sends that block the rank over links with one transfer at a time, so that both ends of a slow link block by turns."""
+"""Sends that block the rank over links with one transfer at a time, so that both ends of a slow link block in turn."""
 
 
 def delegated(num_delegates: int, *, overhead_s: float = 0.0, copy_s: float = 0.0) -> Transport:
@@ -69,13 +69,13 @@ class PassTimes:
     """Seconds of one micro-batch's passes in each stage, and of each transfer between neighbouring stages."""
 
     forward_s: tuple[float, ...]
-    """Forward (F) of each stage."""
+    """Time of the forward pass (F) of each stage."""
     input_s: tuple[float, ...]
-    """Gradient of the input (I) of each stage; a whole backward (B) takes I and W."""
+    """Time for the gradient of the input (I) of each stage. A whole backward pass (B) takes I and W."""
     weight_s: tuple[float, ...]
-    """Gradient of the weights (W) of each stage."""
+    """Time for the gradients of the weights (W) of each stage."""
     send_s: tuple[float, ...]
-    """One-way delay between stages i and i + 1, in both directions, if they live on different ranks."""
+    """One-way delay between stages i and i + 1, in both directions, if they are on different ranks."""
 
     def __post_init__(self) -> None:
         num_stages = len(self.forward_s)
@@ -116,7 +116,7 @@ class Timeline:
     start_s: tuple[tuple[float, ...], ...]
     """Start of each action by rank and position in ``Schedule.ranks``, after its input is received and copied."""
     end_s: tuple[tuple[float, ...], ...]
-    """End of each action by rank and position, after its output is copied, and has arrived if sends block."""
+    """End of each action by rank and position, after its output is copied; if sends block, after it has arrived."""
     busy_s: tuple[float, ...]
     """Seconds in which each rank computes."""
 
@@ -177,7 +177,7 @@ def _action_seconds(flow: Flow, times: PassTimes) -> list[float]:
 def _run(
     flow: Flow, seconds: Sequence[float], send_s: Sequence[float], transport: Transport
 ) -> tuple[list[float], list[float]]:
-    """Return the start and end of every action, by number."""
+    """Return the start times and the end times of all actions, by number."""
     starts, ends, arrivals = ([0.0] * len(seconds) for _ in range(3))
     free_s = [0.0] * (len(flow.first) - 1)
     channels = _Channels(send_s, transport)
@@ -200,7 +200,7 @@ def _run(
 
 
 class _Channels:
-    """The ways between neighbours, and the delegates that carry transfers over them."""
+    """The channels between neighbours, and the delegates that send over them."""
 
     def __init__(self, send_s: Sequence[float], transport: Transport) -> None:
         self._send_s = [delay_s + transport.overhead_s for delay_s in send_s for _ in range(2)]
@@ -209,7 +209,7 @@ class _Channels:
         self._queues = transport.num_delegates is not None
 
     def arrival_s(self, channel: int, ready_s: float) -> float:
-        """Return the time when a result arrives that is ready at ``ready_s``, after all that were sent before it."""
+        """Return the arrival time of a result that is ready at ``ready_s``. Results are sent in their order."""
         if not self._queues:
             return ready_s + self._send_s[channel]
         delegates, turn = self._free_s[channel], self._counts[channel]
@@ -247,7 +247,7 @@ def run_on_shared_links(
 
 
 class _Run:
-    """The state of a simulation so far."""
+    """The state of a running simulation."""
 
     def __init__(self, flow: Flow, seconds: Sequence[float], send_s: Sequence[float], *, blocks: bool) -> None:
         self.starts, self.ends = [0.0] * len(seconds), [0.0] * len(seconds)
@@ -274,7 +274,7 @@ class _Run:
         heappush(self.moments, (now_s + self._seconds[number], _COMPUTED, number))
 
     def computed(self, number: int, now_s: float) -> None:
-        """Send the result of an action as soon as the link is free."""
+        """Send the result of an action that was computed, as soon as the link is free."""
         step = self._steps[number]
         delay_s = self._send_s[step.channel // 2] if step.channel >= 0 else 0.0
         if delay_s == 0.0:
@@ -289,7 +289,7 @@ class _Run:
             heappush(self.moments, (now_s + delay_s, _ARRIVED, number))
 
     def arrived(self, number: int, now_s: float) -> None:
-        """Deliver a transfer, and begin the next one of its link."""
+        """Deliver a transfer that has arrived, and begin the next one on its link."""
         step = self._steps[number]
         queue = self._queues[step.channel // 2]
         queue.popleft()

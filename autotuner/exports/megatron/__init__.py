@@ -1,6 +1,6 @@
-"""Megatron's words: its command line, and the configurations of Megatron-Bridge and NeMo, which name the same fields.
+"""Megatron: its command line, and the recipes of Megatron-Bridge and NeMo, which have the same fields.
 
-``layout``, ``pipeline`` and ``model`` write and read the parts of a layout or a model as values by the names of
-Megatron's namespace; ``rules`` say what these cannot express, and ``command_line`` and ``recipes`` say the names in
-flags or as ``section.field=value``.
+``layout``, ``pipeline`` and ``model`` write and read the parts of a layout or a model, by the names in Megatron's
+namespace. ``rules`` list what these names cannot express. ``command_line`` spells the names as flags, and ``recipes``
+as ``section.field=value``.
 """

@@ -1,7 +1,7 @@
-"""Megatron-LM's command line: flags for the names of its namespace, and how it prints these.
+"""Megatron-LM's command line: the flags for the names in its namespace, and the form in which it prints them.
 
-Flags and what they are stored as: add_megatron_arguments of core_v0.16.1 and core_v0.19.0, read from the parser itself;
-where a flag is not its name with dashes, it stands in a table here.
+Flags and the names that they are stored under are those of add_megatron_arguments in core_v0.16.1 and core_v0.19.0,
+read from the parser itself. A table here lists the flags that are not the name with dashes.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from autotuner.exports.table import Reading, Written
 from autotuner.exports.target import Export, Imported, Target
 
 _VERSION = "0.16.1"
-"""0.19.0 reads what is written too."""
+"""Release of Megatron-LM that configurations are written for. Release 0.19.0 reads them too."""
 
 _VERSION_OF_FLASH_3 = "0.19.0"
-"""The first with ``--flash-attention-version``."""
+"""First release that has ``--flash-attention-version``."""
 
 _RENAMED = {"fp8": "fp8-format", "fp4": "fp4-format", "layernorm_epsilon": "norm-epsilon", "nccl_ub": "use-nccl-ub"}
-"""Flags with another name than what they are stored as."""
+"""Flags that differ from the name that they are stored under."""
 
 _SWITCHED_OFF = {
     "add_bias_linear": "disable-bias-linear",
@@ -41,10 +41,10 @@ _SWITCHED_OFF = {
     "add_position_embedding": "no-position-embedding",
     "apply_rope_fusion": "no-rope-fusion",
 }
-"""Flags that switch off what is on without them."""
+"""Flags that switch off an option that is on by default."""
 
 _SWITCHED_ON = {"grad_reduce_in_fp32": "accumulate-allreduce-grads-in-fp32"}
-"""Flags of switches that have two."""
+"""Second flags for options that can be switched on by two flags."""
 
 _RENAMED_BACK = {flag.replace("-", "_"): name for name, flag in _RENAMED.items()}
 _SWITCHED_BACK = {flag.replace("-", "_"): name for name, flag in _SWITCHED_OFF.items() if name != "grad_reduce_in_fp32"}
@@ -61,7 +61,7 @@ _ONLY_IN = {
         *("use_legacy_models", "moe_extended_tp", "no_scatter_gather_tensors_in_pipeline", "tiktoken_special_tokens"),
     ),
 }
-"""Names by which a release is recognised."""
+"""Names in the namespace by which a release is recognised."""
 
 _RECOGNISED = (
     *(
@@ -74,7 +74,7 @@ _RECOGNISED = (
     *("recompute_granularity", "swiglu", "untie_embeddings_and_output_weights", "disable_bias_linear"),
     *("num_attention_heads", "ds_sequence_parallel_size"),
 )
-"""Flags that Megatron-LM has and the other trainers have not."""
+"""Flags that only Megatron-LM has, by which its command line is recognised."""
 
 _SAID_ELSEWHERE = {
     "step_batch_size_schedule": "the batch grows while it trains; its last size counts",
@@ -87,7 +87,7 @@ _SAID_ELSEWHERE = {
     "enable_cuda_graph": "the stack says what launches take",
     "exp_avg_dtype": "moments of Adam are a choice of the workload",
 }
-"""Settings that matter for speed or memory and that no field of a layout says."""
+"""Settings that change speed or memory but have no field in a layout, each with its effect."""
 
 
 _BEFORE_FLASH_3 = (
@@ -144,18 +144,21 @@ def _read(text: str, num_ranks: int | None) -> Imported:
 
 
 def _spelled(setting: str) -> str:
-    """A setting by its flag."""
+    """Return the flag of a setting, for messages."""
     return setting if setting.startswith("--") else f"--{_RENAMED.get(setting, setting.replace('_', '-'))}"
 
 
 _PRINTED = re.compile(r"(?:^|\s|:)(\w+) \.{3,} (.*)$")
-"""A line of the namespace that Megatron prints at start, whatever stands before it (training/arguments.py)."""
+"""Pattern of a line of the namespace that Megatron prints at start, after any prefix (training/arguments.py)."""
 
 _FEWEST_PRINTED = 10
 
 
 def _settings(text: str) -> tuple[Flags, Launched | None]:
-    """Settings by what they are stored as in the namespace, of a printed one or of the flags of a command."""
+    """Return the settings by their names in the namespace.
+
+    They are read from a printed namespace, or from the flags of a command.
+    """
     found = (_PRINTED.search(line) for line in text.splitlines())
     printed = {one[1]: _words(one[2].strip()) for one in found if one is not None and one[2].strip() != "None"}
     if len(printed) >= _FEWEST_PRINTED:
@@ -169,9 +172,9 @@ def _settings(text: str) -> tuple[Flags, Launched | None]:
 
 
 def _of_deepspeed(settings: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Return settings with those of Megatron-DeepSpeed (its megatron/arguments.py) in Megatron's own words.
+    """Return the settings, with those of Megatron-DeepSpeed (its megatron/arguments.py) under Megatron's own names.
 
-    DeepSpeed's stages 1 to 3 share what Megatron's sharding strategies of the same order share.
+    DeepSpeed's stages 1 to 3 shard the same as Megatron's sharding strategies, in the same order.
     """
     if "deepspeed" not in settings:
         return settings
@@ -196,7 +199,7 @@ _ZERO_STAGES: dict[float, dict[str, tuple[str, ...]]] = {
 
 
 def _words(value: str) -> tuple[str, ...]:
-    """A printed value; of a list, its elements."""
+    """Return a printed value as words; of a list, its elements."""
     if value.startswith(("['", '["')):
         return tuple(re.findall(r"['\"]([^'\"]*)['\"]", value))
     return (value,)

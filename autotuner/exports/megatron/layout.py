@@ -1,11 +1,11 @@
-"""A layout as settings by the names of Megatron's namespace, and back: degrees, sharding, numerics and all parts.
+"""Writes a layout as settings with the names of Megatron's namespace, and reads it back.
 
 Names and defaults: megatron-core 0.16.1, model_parallel_config.py, distributed/distributed_data_parallel_config.py; the
-data-parallel degree is what is left, training/arguments.py, validate_args. Instances of the distributed optimizer:
-parallel_state.py, where data-parallel ranks times context ranks are cut into as many groups. Megatron-FSDP gives
-parameters away after a module's forward pass (distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py); PyTorch's FSDP2
-need not, and runs without pipelines, experts and replicas (training/arguments.py, validate_args). Precision, kernels
-and recomputation: transformer/transformer_config.py (its __post_init__ has the limits); transformer/enums.py.
+data-parallel degree is computed from the other degrees (training/arguments.py, validate_args). The instances of the
+distributed optimizer are groups of data-parallel and context ranks (parallel_state.py). Megatron-FSDP frees gathered
+parameters after a module's forward pass (distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py); PyTorch's FSDP2 can keep
+them; it does not support pipelines, experts and replicas (training/arguments.py, validate_args). Precision, kernels and
+recomputation: transformer/transformer_config.py (its __post_init__ has the limits); transformer/enums.py.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _EXCHANGES = {
 
 
 def _write_degrees(job: Job, layout: Layout) -> Written:
-    """Degrees, sequence parallelism, the exchange of context ranks, batch sizes."""
+    """Return the settings for degrees, sequence parallelism, the exchange of context ranks and batch sizes."""
     written: Written = {name: getattr(layout, field) for name, field in _DEGREES.items()}
     if not job.model.experts:
         del written["expert_model_parallel_size"]
@@ -68,7 +68,10 @@ def _write_degrees(job: Job, layout: Layout) -> Written:
 
 
 def _dispatch(job: Job, layout: Layout) -> Written:
-    """Return how tokens reach experts, as the stack does it; DeepEP wants several ranks (moe/token_dispatcher.py)."""
+    """Return the settings for the dispatch of tokens to experts, as the stack does it.
+
+    DeepEP needs several ranks (moe/token_dispatcher.py).
+    """
     if job.stack.dispatch == "all_gather":
         return {"moe_token_dispatcher_type": "allgather"}
     if job.stack.dispatch == "all_to_all" or layout.tensor_parallel_degree * layout.expert_parallel_degree == 1:
@@ -77,7 +80,7 @@ def _dispatch(job: Job, layout: Layout) -> Written:
 
 
 def _read_degrees(reading: Reading) -> Layout:
-    """Return the degrees of settings, with all data-parallel ranks that are left as replicas."""
+    """Return a layout with the degrees of the settings. All remaining data-parallel ranks are replicas."""
     fields: dict[str, Any] = {field: reading.integer(name) for name, field in _DEGREES.items()}
     layout = Layout(**fields)
     data, micro_batch_size = _data_degree(reading, layout), reading.integer("micro_batch_size")
@@ -105,7 +108,10 @@ def _exchange(reading: Reading) -> ContextExchange:
 
 
 def _data_degree(reading: Reading, layout: Layout) -> int:
-    """Return the data-parallel ranks that the caller's or the text's ranks leave; else as few as the rest needs."""
+    """Return the data-parallel degree from the number of ranks that the caller or the text gives.
+
+    Without that number, it is the smallest degree that the other settings allow.
+    """
     tensor, context = layout.tensor_parallel_degree, layout.context_parallel_degree
     expert_tensor = reading.integer("expert_tensor_parallel_size", tensor)
     if expert_tensor not in (1, tensor):
@@ -143,15 +149,16 @@ _STRATEGIES = {
 _FSDP = (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
 
 _DEFAULT_STRATEGY = {"0.19": "optim_grads_params"}
-"""Default sharding strategy of Megatron-FSDP by version; ``no_shard`` before (training/arguments.py, 0.16.1 and
-0.19.0)."""
+"""Default sharding strategy of Megatron-FSDP by release; ``no_shard`` in earlier releases (training/arguments.py,
+0.16.1 and 0.19.0)."""
 
 _TORCH_FSDP: Written = {
     "use_torch_fsdp2": True,
     "torch_fsdp2_reshard_after_forward": False,
     "gradient_accumulation_fusion": False,  # refused beside it
 }
-"""FSDP2 of PyTorch, by which parameters may stay between the passes; it overlaps by itself."""
+"""Settings for PyTorch's FSDP2, which can keep gathered parameters between the passes. It overlaps communication by
+itself."""
 
 
 def gradient_element_bytes(x: Layout, job: Job) -> int:
@@ -163,12 +170,12 @@ def gradient_element_bytes(x: Layout, job: Job) -> int:
 
 
 def _sums_wide(x: Layout, job: Job) -> bool:
-    """Return whether gradients are summed in fp32: the layout asks for it, or the stack does so by itself."""
+    """Return True if gradients are summed in fp32, because the layout or the stack does so."""
     return (x.fp32_gradient_reduce != 0) | job.stack.sums_gradients_in_fp32
 
 
 def _write_sharding(job: Job, layout: Layout) -> Written:
-    """Sharding, overlaps, buckets, the format of gradient sums."""
+    """Return the settings for sharding, overlaps, buckets and the format of gradient sums."""
     if layout.data_parallel_degree * layout.context_parallel_degree == 1:
         return {}
     sums: Written = {} if layout.precision == Precision.FP32 else {"grad_reduce_in_fp32": _sums_wide(layout, job)}
@@ -196,7 +203,7 @@ def _write_sharding(job: Job, layout: Layout) -> Written:
 
 
 def _read_sharding(reading: Reading, layout: Layout) -> Layout:
-    """Return the sharding of settings; without a second rank to share with, everything is whole."""
+    """Return the layout with the sharding of the settings. Without a second rank, nothing is sharded."""
     level, reshards = _level(reading)
     data = layout.data_parallel_degree
     if data * layout.context_parallel_degree == 1:
@@ -216,7 +223,7 @@ def _read_sharding(reading: Reading, layout: Layout) -> Layout:
 
 
 def _level(reading: Reading) -> tuple[ShardLevel, bool]:
-    """Return what is sharded, and whether parameters are given away between the passes."""
+    """Return the shard level, and True if gathered parameters are freed between the passes."""
     if reading.on("use_torch_fsdp2"):
         return ShardLevel.PARAMETERS, reading.on("torch_fsdp2_reshard_after_forward", True)
     if reading.on("use_megatron_fsdp") or reading.on("use_custom_fsdp"):
@@ -247,7 +254,10 @@ def _replicas(reading: Reading, data: int) -> int:
 
 
 def _sums_in_fp32(reading: Reading) -> bool:
-    """True by default with bf16, and not with fp16 (training/arguments.py, validate_args)."""
+    """Return True if gradients are summed in fp32.
+
+    This is the default with bf16 but not with fp16 (training/arguments.py, validate_args).
+    """
     said = reading.settings.switch("grad_reduce_in_fp32")
     if said is None:
         by_default = not reading.on("fp16")
@@ -281,14 +291,16 @@ RECIPES = {
 }
 
 BACKENDS = {"flash": AttentionKernel.FLASH, "fused": AttentionKernel.CUDNN, "unfused": AttentionKernel.MATH}
-"""``auto`` is Transformer Engine's choice, ``local`` Megatron's own module around its fused softmax.
+"""Attention kernels by Megatron's backend name. ``auto`` lets Transformer Engine choose, and ``local`` is Megatron's
+own module with its fused softmax.
 
-Which FlashAttention ``flash`` is decided by what is installed until 0.19, whose ``flash_attention_version`` says it.
+Until release 0.19, the installed package decides which FlashAttention ``flash`` is; from then on,
+``flash_attention_version`` does.
 """
 
 
 def _write_numerics(layout: Layout) -> Written:
-    """Precision, recipe, attention backend."""
+    """Return the settings for precision, fp8 recipe and attention backend."""
     written: Written = {} if layout.precision == Precision.FP32 else {"bf16": True}
     if layout.precision in (Precision.FP8, Precision.FP8_EMULATED):
         recipe = next((word for word, one in RECIPES.items() if one == layout.fp8_recipe), "tensorwise")
@@ -302,7 +314,7 @@ def _write_numerics(layout: Layout) -> Written:
 
 
 def _read_numerics(reading: Reading, layout: Layout) -> Layout:
-    """Return the layout with what settings say of it."""
+    """Return the layout with the number formats and kernels of the settings."""
     precision, kernel = _precision(reading), _attention(reading)
     if precision != Precision.FP8:
         return replace(layout, precision=precision, attention_kernel=kernel)
@@ -342,17 +354,17 @@ def _attention(reading: Reading) -> AttentionKernel:
 
 
 MODULES = (*("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts"),)
-"""Words of ``recompute_modules``; a stack says which of them its selective recomputation means."""
+"""Words that ``recompute_modules`` accepts. A stack states which of them its selective recomputation uses."""
 
 _DEFAULT_MODULES = ("core_attn",)
 
 
 OPTIMIZER_OFFLOAD = ("optimizer_cpu_offload", "optimizer_offload_fraction", "use_precision_aware_optimizer")
-"""Fields of OptimizerConfig (optimizer/optimizer_config.py); Megatron asks for the third beside the first."""
+"""Fields of OptimizerConfig (optimizer/optimizer_config.py). Megatron requires the third together with the first."""
 
 
 def _write_recompute(job: Job, layout: Layout) -> Written:
-    """Return what is computed again, and what is offloaded."""
+    """Return the settings for recomputation and offloading."""
     written: Written = {}
     if layout.recompute == Recompute.SELECTIVE:
         modules = tuple(policy.value for policy in job.stack.selective_recompute if policy.value in MODULES)
@@ -371,7 +383,10 @@ def _write_recompute(job: Job, layout: Layout) -> Written:
 
 
 def _read_recompute(reading: Reading, layout: Layout, layers_of_stage: int | None) -> Layout:
-    """Return the layout with what is computed again; ``layers_of_stage`` are those between the ends, where known."""
+    """Return the layout with the recomputation of the settings.
+
+    ``layers_of_stage`` is the number of layers of a middle stage, if it is known.
+    """
     recompute, every = _recomputed(reading, layers_of_stage)
     offloads = True
     if reading.integer("cpu_offloading_num_layers", 0) or reading.on("cpu_offloading"):
@@ -390,7 +405,7 @@ def _read_recompute(reading: Reading, layout: Layout, layers_of_stage: int | Non
 
 
 def _optimizer_offload(reading: Reading) -> int:
-    """Return the percent of the optimizer that the host has."""
+    """Return the percentage of the optimizer that is offloaded to the host."""
     switch, share, aware = OPTIMIZER_OFFLOAD
     if not reading.on(switch):
         return 0
@@ -426,7 +441,10 @@ def _recomputed(reading: Reading, layers_of_stage: int | None) -> tuple[Recomput
 
 
 def _every(reading: Reading, layers: int | None) -> int:
-    """Return the interval of recomputed layers, with as many as Megatron's block method takes of each stage."""
+    """Return the interval of recomputed layers.
+
+    It gives as many recomputed layers as Megatron's block method has in each stage.
+    """
     num_layers, method = reading.integer("recompute_num_layers"), reading.word("recompute_method", "uniform")
     if method != "block":
         if num_layers > 1:

@@ -1,9 +1,9 @@
-"""Megatron's arguments of the shapes of a model.
+"""Megatron's arguments for the shapes of a model.
 
 Names and defaults: megatron-core 0.16.1, transformer/transformer_config.py and training/arguments.py (validate_args for
-widths that follow from others; moe_freq_type and its like hand patterns of layers to Python, which are read here, and
-nothing is evaluated). Megatron's plain model is GPT-2's: layer norms, biases everywhere, GELU, learned positions, tied
-embeddings.
+widths that follow from others). Arguments such as moe_freq_type contain patterns of layers as Python expressions. They
+are parsed here and never evaluated. Megatron's default model is GPT-2: layer norms, biases everywhere, GELU, learned
+positions, tied embeddings.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from autotuner.core.model import TransformerSpec
 from autotuner.exports.table import Reading, Written
 
 _LONGEST = 400
-"""Characters that are read; nothing nests deeper than a few parentheses."""
+"""Most characters of a pattern of layers. Real ones have only a few nested parentheses."""
 
 MOST_LAYERS = 10_000
-"""Maximum number of layers; more are a typing error, and would only fill the memory."""
+"""Maximum number of layers. A larger number is a typing error and would only fill the memory."""
 
 
 def pattern_text(layers: list[int]) -> str:
@@ -59,7 +59,10 @@ _TIMES, _PLUS = re.compile(r"\[([01]*)\]\*(\d{1,5})(?!\d)"), re.compile(r"\[([01
 
 
 def _summed(name: str, text: str) -> list[int]:
-    """Lists, sums, products and parentheses, reduced to one list; a list as Python prints it, too."""
+    """Return the list that a Python expression of lists, sums, products and parentheses describes.
+
+    A list as Python prints it is read too.
+    """
 
     def repeated(found: re.Match[str]) -> str:
         times = int(found[2])
@@ -76,7 +79,7 @@ def _summed(name: str, text: str) -> list[int]:
 
 
 _VOCABULARIES = {"gpt2bpetokenizer": 50_257, "llama2tokenizer": 32_000}
-"""Words that a tokenizer is known to have; others say it in a file."""
+"""Vocabulary sizes of known tokenizers. Other tokenizers state theirs in a file."""
 
 _LLAMA_3 = 128_256
 
@@ -105,7 +108,7 @@ def write_shapes(job: Job) -> Written:
 
 
 def _switches(model: TransformerSpec) -> Iterator[tuple[str, bool]]:
-    """Yield what is on or off; only what differs from Megatron's plain model."""
+    """Yield the model's switches that differ from Megatron's default model."""
     if model.gated_mlp:
         yield "swiglu", True
     if not model.tied_embeddings:
@@ -253,7 +256,10 @@ def _head_dim(reading: Reading, hidden: int, heads: int, latent: LatentAttention
 
 
 def _ffn_size(reading: Reading, hidden: int, gated: bool) -> int:
-    """Return the inner width: by default 4 times the width, or as many elements in three matrices, by 64s."""
+    """Return the inner width of the feed-forward block.
+
+    The default is 4 times the width, or with three matrices as many elements in multiples of 64.
+    """
     return reading.integer("ffn_hidden_size", max(1, int(4 * hidden * 2 / 3) // 64 * 64) if gated else 4 * hidden)
 
 
@@ -279,7 +285,7 @@ def _positions(reading: Reading) -> int:
 
 
 def _read_windows(reading: Reading, num_layers: int) -> tuple[int, int]:
-    """Keys of a window, and layers that have it."""
+    """Return the size of the attention window, and the number of layers that have it."""
     text = " ".join(reading.settings.words("window_size") or ()).strip("()[] ")
     before = text.replace(",", " ").split()[:1]
     if not before or not before[0].isdecimal() or len(before[0]) > 9:
@@ -327,7 +333,7 @@ def _read_experts(reading: Reading, num_layers: int, ffn_size: int, *, bias: boo
 
 
 def _dense_layers(reading: Reading, num_layers: int) -> tuple[int, int]:
-    """Leading dense layers, and every how many layers behind them one is sparse."""
+    """Return the number of leading dense layers, and the interval of sparse layers after them."""
     frequency = " ".join(reading.settings.words("moe_layer_freq") or ("1",))
     pattern = layer_pattern("moe_layer_freq", frequency, num_layers)
     leading = pattern.index(1) if 1 in pattern else num_layers

@@ -1,8 +1,8 @@
-"""Megatron's arguments of pipeline stages: the layers of each, and the order in which they run.
+"""Megatron's arguments for pipeline stages: the layers of each stage, and the schedule.
 
-Names: megatron-core 0.16.1, transformer/transformer_config.py. Where layers go: transformer/transformer_block.py,
-get_num_layers_to_build; a layout's letters: transformer/pipeline_parallel_layer_layout.py. Megatron-LM runs 1F1B, and
-interleaves where a rank has several stages (pipeline_parallel/schedules.py).
+Names: megatron-core 0.16.1, transformer/transformer_config.py. The split of layers: transformer/transformer_block.py,
+get_num_layers_to_build; the letters of a pipeline layout: transformer/pipeline_parallel_layer_layout.py. Megatron-LM
+runs 1F1B, or interleaved 1F1B if a rank has several stages (pipeline_parallel/schedules.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from autotuner.exports.table import Reading, Written
 
 _MOST_STAGES = 4096
 _MOST_LAYERS = 10_000
-"""Maximum number of layers that a layout's letters may stand for: ``t*999999999`` would fill the memory."""
+"""Maximum number of layers that the letters of a pipeline layout may describe: ``t*999999999`` would fill the
+memory."""
 
 _ACCOUNTS = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
 
@@ -52,7 +53,7 @@ def _stages(num_layers: int, layout: Layout) -> Written:
 
 
 def _letters(sizes: tuple[int, ...]) -> str:
-    """Stages as Megatron's letters: ``Et*7|t*9|t*7L``."""
+    """Return the stages in Megatron's letters: ``Et*7|t*9|t*7L``."""
     return f"E{'|'.join(f't*{size}' if size > 1 else 't' * size for size in sizes)}L"
 
 
@@ -101,7 +102,7 @@ def _virtual_stages(reading: Reading, num_layers: int | None, num_ranks: int) ->
 
 
 def _given_away(reading: Reading, num_layers: int | None, num_ranks: int) -> tuple[int, int]:
-    """Layers that the ends have fewer."""
+    """Return the numbers of layers by which the first and the last stage have fewer than the others."""
     first, last = (reading.settings.integer(f"decoder_{end}_pipeline_num_layers") for end in ("first", "last"))
     if first is None and last is None:
         return int(reading.on(_ACCOUNTS[0])), int(reading.on(_ACCOUNTS[1]))
@@ -124,7 +125,7 @@ def _less(reading: Reading, share: int, end: int | None) -> int:
 
 # ---------------------------------------------------------------- letters
 def _of_letters(reading: Reading, letters: str, num_layers: int | None, num_ranks: int) -> tuple[int, int, int]:
-    """Virtual stages, and layers that the ends have fewer."""
+    """Return the virtual stages per rank, and the layers by which the first and the last stage have fewer."""
     sizes = _sizes(letters)
     if len(sizes) % num_ranks or (num_layers is not None and sum(sizes) != num_layers):
         rule = (
@@ -143,7 +144,7 @@ def _of_letters(reading: Reading, letters: str, num_layers: int | None, num_rank
 
 
 def _sizes(letters: str) -> tuple[int, ...]:
-    """Layers of each stage that letters stand for."""
+    """Return the number of layers of each stage that the letters describe."""
     plain = letters.strip("'\"").replace(",", "").replace(" ", "")
     for pattern in (r"\(([^()]*)\)\*(\d{1,4})(?!\d)", r"([ELtm|])\*(\d{1,4})(?!\d)"):
         plain = re.sub(pattern, lambda found: _repeated(letters, found[1], int(found[2])), plain)

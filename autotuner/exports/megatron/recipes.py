@@ -1,9 +1,10 @@
-"""Overrides of Megatron-Bridge's and NeMo's recipes, written and read.
+"""Writer and reader of overrides for the recipes of Megatron-Bridge and NeMo.
 
-Their fields are those of megatron-core's dataclasses (0.16.1: TransformerConfig, DistributedDataParallelConfig). Where
-they lie: ConfigContainer of Megatron-Bridge 0.6.0, training/config.py; MegatronStrategy and the recipes of NeMo 2,
-lightning/pytorch/strategies and collections/llm/recipes. Precisions: training/mixed_precision.py of Megatron-Bridge,
-recipes/precision/mixed_precision.py of NeMo. Recipes have the model, the distributed optimizer and overlaps on.
+The fields are those of megatron-core's dataclasses (0.16.1: TransformerConfig, DistributedDataParallelConfig). Their
+sections are those of ConfigContainer of Megatron-Bridge 0.6.0, training/config.py; MegatronStrategy and the recipes of
+NeMo 2, lightning/pytorch/strategies and collections/llm/recipes. Precisions: training/mixed_precision.py of
+Megatron-Bridge, recipes/precision/mixed_precision.py of NeMo. Recipes contain the model, and have the distributed
+optimizer and overlaps switched on.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ class Assigned:
     """The values that a recipe or a list of overrides assigns to dotted names."""
 
     values: Mapping[str, tuple[str, ...]]
-    """Values as words, by the path that is assigned to (``cfg.model.num_layers``); a list has several words."""
+    """Values as words, by the path that is assigned (``cfg.model.num_layers``). A list has several words."""
     function: str = ""
-    """The function whose assignments these are; empty: there is none."""
+    """Name of the function that contains these assignments; empty: there is none."""
     others: tuple[str, ...] = ()
-    """Functions whose assignments were ignored."""
+    """Names of functions whose assignments were ignored."""
     remarks: tuple[str, ...] = ()
-    """Parts of a script that could not be followed; sentences without full stops."""
+    """Notes about parts of a script that could not be followed, as sentences without full stops."""
     is_script: bool = False
     """True if the values are arguments of a script's command."""
 
@@ -83,7 +84,10 @@ def read_recipe(text: str) -> Assigned:
 
 
 def _of_script(text: str) -> Assigned | None:
-    """Return the overrides that a script's command has; None: the text is no script, or its commands have none."""
+    """Return the overrides in a script's command.
+
+    Return None if the text is not a script, or if its commands have no overrides.
+    """
     try:
         script = read_script(text)
     except InvalidInput:
@@ -106,13 +110,13 @@ def _overrides(words: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _called(function: ast.FunctionDef) -> set[str]:
-    """Names that a function calls."""
+    """Return the names of the functions that a function calls."""
     calls = (node.func for node in ast.walk(function) if isinstance(node, ast.Call))
     return {call.id for call in calls if isinstance(call, ast.Name)}
 
 
 def _words(value: str) -> tuple[str, ...]:
-    """A value as words; what is in brackets, one by one."""
+    """Return a value as words; of a bracketed list, one word per item."""
     plain = value.strip("'\"")
     if plain.startswith("["):
         return tuple(word.strip(" '\"") for word in plain.strip("[]").split(",") if word.strip())
@@ -125,10 +129,10 @@ CORE_FIELDS = {
     "decoder_last_pipeline_num_layers": "num_layers_in_last_pipeline_stage",
     "ddp_bucket_size": "bucket_size",
 }
-"""Fields of megatron-core's dataclasses with other names than in Megatron-LM's namespace."""
+"""Fields of megatron-core's dataclasses whose names differ from Megatron-LM's namespace."""
 
 _NUMERICS = ("bf16", "fp8", "fp8_recipe", "fp4", "fp4_recipe", "grad_reduce_in_fp32")
-"""Names that the registered precision sets."""
+"""Names of settings that the registered precision decides."""
 
 _STRATEGY = (
     *("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "sequence_parallel"),
@@ -153,29 +157,32 @@ _SCALED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Dialect:
-    """The places where a recipe has its fields."""
+    """The sections in which a trainer's recipe has its fields."""
 
     format: ExportFormat
     version: str
     sections: Mapping[str | None, str]
-    """Section of each field; the section under ``None`` holds all others."""
+    """Section of each field. The section under ``None`` has all other fields."""
     precision: str
-    """The field of the registered precision."""
+    """Name of the field that holds the registered precision."""
     known: tuple[str, ...]
-    """Paths by which a text is recognised."""
+    """Paths by which a text in this format is recognised."""
     usage: str
     others: Mapping[str, str] = field(default_factory=dict)
-    """Fields with another name than in megatron-core."""
+    """Fields whose names differ from megatron-core's."""
     rules: tuple[Rule, ...] = ()
-    """Rules on options that this format cannot express, though megatron-core could."""
+    """Rules for options that this format cannot express although megatron-core can."""
 
     def path(self, name: str) -> str:
-        """``section.field`` of a name of the namespace."""
+        """Return the path ``section.field`` of a name in the namespace."""
         core = CORE_FIELDS.get(name, name)
         return f"{self.sections.get(core, self.sections[None])}.{self.others.get(core, core)}"
 
     def write(self, job: Job, layout: Layout) -> Export:
-        """The layout as overrides; recipes sum gradients in fp32, and give parameters away that they shard."""
+        """Return the layout as overrides.
+
+        Recipes sum gradients in fp32, and free gathered parameters that they shard.
+        """
         wide, sharded = layout.precision != Precision.FP32, layout.shard_level == ShardLevel.PARAMETERS
         as_run = replace(layout, fp32_gradient_reduce=wide, reshard_after_forward=sharded)
         return Export(
@@ -203,10 +210,10 @@ class _Dialect:
         yield f"{self.precision}={_precision(layout)}"
 
     def read(self, text: str, num_ranks: int | None) -> Imported:
-        """The layout that a recipe or its overrides say.
+        """Return the layout that a recipe or its overrides describe.
 
         Raises:
-            InvalidInput: The text assigns no field, or a setting makes no sense.
+            InvalidInput: The text assigns no field, or the value of a setting is not valid.
         """
         recipe = read_recipe(text)
         settings = _settings(recipe)
@@ -283,7 +290,7 @@ def _said(name: str, value: Value) -> str:
 
 
 def _precision(layout: Layout) -> str:
-    """The registered word of the precision."""
+    """Return the registered word for the layout's precision."""
     if layout.precision == Precision.FP32:
         return "null"
     if layout.precision == Precision.NVFP4:
@@ -310,14 +317,17 @@ _FROM_CORE = {core: name for name, core in CORE_FIELDS.items()} | {
     "activations_checkpoint_method": "recompute_method",
     "activations_checkpoint_num_layers": "recompute_num_layers",
 }
-"""Names of the namespace for those of recipes."""
+"""Names in the namespace, by the names of recipes' fields."""
 
 _RECIPE_DEFAULTS = {"use_distributed_optimizer": ("true",), "overlap_grad_reduce": ("true",), "bf16": ("true",)}
-"""Defaults of recipes."""
+"""Default values of settings in recipes."""
 
 
 def _settings(assigned: Assigned) -> dict[str, tuple[str, ...]]:
-    """Return settings by the names of the namespace; the last part of a path says the field."""
+    """Return the settings by their names in the namespace.
+
+    The last part of a path names the field.
+    """
     found: dict[str, tuple[str, ...]] = {}
     for path, words in assigned.values.items():
         name = path.rpartition(".")[2]
@@ -335,7 +345,7 @@ _WORDS: tuple[tuple[str, dict[str, tuple[str, ...]]], ...] = (
     ("nvfp4", {"fp4": ("e2m1",)}),
     ("fp8", {"fp8": ("hybrid",), "fp8_recipe": ("delayed",)}),
 )
-"""Settings of registered precisions, by what occurs in their names; the first that does counts."""
+"""Settings of registered precisions, by a pattern of the precision's name. The first pattern that occurs counts."""
 
 
 def _of_precision(word: str) -> dict[str, tuple[str, ...]]:
@@ -354,11 +364,14 @@ def _mapped(path: str) -> str:
 
 
 _COUNTED = frozenset((*_RECIPE_DEFAULTS, *_NUMERICS))
-"""Settings that recipes have on, and those that a registered precision stands for."""
+"""Settings that recipes switch on by default, and settings that a registered precision decides."""
 
 
 def _num_ranks(reading: Reading, function: str) -> int | None:
-    """Nodes times devices where both are said, or what a recipe of Megatron-Bridge's has in its name (``_64gpu_``)."""
+    """Return the number of ranks.
+
+    It is nodes times devices, or the number in the name of a Megatron-Bridge recipe (``_64gpu_``).
+    """
     devices, nodes = reading.integer("num_gpus_per_node", 0), reading.integer("num_nodes", 0)
     named = re.search(r"_(\d{1,6})gpu_", function)
     return devices * nodes or (int(named[1]) if named else 0) or None
@@ -369,13 +382,13 @@ _NAMED = re.compile(
     r"(?:_(?:pretrain|sft|peft|recipe|config|perf)|[^a-z0-9_]|$)",
     re.IGNORECASE,
 )
-"""Models in names of recipes: ``llama3_8b_pretrain_config``, ``--factory llama3_70b``."""
+"""Pattern of a model's name inside a recipe's name: ``llama3_8b_pretrain_config``, ``--factory llama3_70b``."""
 
 _SIZED = re.compile(r"\d+(?:x\d+)?[bm]", re.IGNORECASE)
 
 
 def _model_name(text: str) -> str:
-    """The first name with a size in it."""
+    """Return the first model name with a size that the text contains."""
     return next((found[1] for found in _NAMED.finditer(text) if _SIZED.search(found[1]) and len(found[1]) < 60), "")
 
 

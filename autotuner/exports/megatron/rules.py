@@ -1,6 +1,7 @@
-"""Layouts that Megatron cannot express, with what it does instead.
+"""Rules for layouts that Megatron cannot express. Their messages say what Megatron does instead.
 
-Sources: megatron-core 0.16.1 beside each of the writers; Transformer Engine 2.8's documentation for kernels.
+Sources: megatron-core 0.16.1, in the files that each writer names; for kernels the documentation of Transformer Engine
+2.8.
 """
 
 from __future__ import annotations
@@ -145,5 +146,5 @@ MEGATRON_RULES: tuple[Rule, ...] = (
     *sends_and_places("Megatron", has_orders=True),
     *named(_LIMITS),
 )
-"""Rules on options that ``TransformerConfig`` refuses or does not name; Megatron-Bridge and NeMo pass their fields to
+"""Rules for options that ``TransformerConfig`` refuses or does not have. Megatron-Bridge and NeMo pass their fields to
 it."""

@@ -1,1 +1,1 @@
-"""torchtitan: TOML as far as 0.2, Python modules from 0.3; the same settings in both."""
+"""torchtitan: TOML configurations until release 0.2, Python modules from 0.3, with the same settings."""

@@ -1,7 +1,8 @@
-"""Torchtitan's releases, the settings of each that say a field of a layout, and the models and presets that it knows.
+"""Torchtitan's releases, the settings of each release that set a field of a layout, and the known models and presets.
 
 Names and defaults are those of ``torchtitan/config/job_config.py`` (torchtitan 0.2.2) and of
-``torchtitan/config/configs.py`` (0.3.0); words of schedules are those that ``get_schedule_class`` takes (torch 2.13).
+``torchtitan/config/configs.py`` (0.3.0). The names of schedules are those that ``get_schedule_class`` accepts (torch
+2.13).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _OTHER_SCHEDULES = {
     "PipelineScheduleSingle": PipelineSchedule.ONE_F_ONE_B,
     "PipelineScheduleMulti": PipelineSchedule.INTERLEAVED_1F1B,
 }
-"""Schedules of torchtitan with the nearest that a layout has."""
+"""Schedules of torchtitan that a layout does not have, each with the nearest schedule that a layout has."""
 
 _KERNELS = {
     "fused": OptimizerKernel.FUSED,
@@ -47,7 +48,8 @@ _KERNELS = {
     "for-loop": OptimizerKernel.FOREACH,
     "fused_opt_states_bf16": OptimizerKernel.FUSED,
 }
-"""The third and the fourth are near, and not the same."""
+"""Optimizer kernels by torchtitan's name. The third and the fourth name stand for the nearest kernel, not for an equal
+one."""
 
 
 def _above_1(degree: str) -> Callable[[Layout], bool]:
@@ -119,13 +121,13 @@ class Release:
     format: ExportFormat
     version: str
     keys: tuple[Key, ...]
-    """Fields that one setting says."""
+    """Keys of settings that each set one field."""
     recipes: Mapping[int, str]
-    """Words for the recipes of its float8 converter."""
+    """Names of the fp8 recipes for the release's float8 converter."""
     splits_every_sequence: bool
-    """Tensor ranks split the sequence wherever there are some."""
+    """True if tensor ranks always split the sequence too."""
     by_flavor: bool
-    """A model's flavor says how it attends; else a word of its own does."""
+    """True if the flavor of a model decides its attention kernel; otherwise a separate setting does."""
 
 
 RELEASE_0_2 = Release(
@@ -155,7 +157,7 @@ _NEAREST: Mapping[tuple[str, str], str] = {
     ("qwen3", "235B-A22B"): "qwen3_30b_a3b",
     ("deepseek_v3", "236B"): "deepseek_v3_16b",
 }
-"""Flavors that no function makes, with one that has their vocabulary."""
+"""Model flavors that no function creates, each with one that has the same vocabulary."""
 
 
 @cache
@@ -205,22 +207,22 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
     "deepseek_v3": {"16B": "deepseek-v2-lite", "236B": "deepseek-v2", "671B": "deepseek-v3"},
     "gpt_oss": {"20b": "gpt-oss-20b", "120b": "gpt-oss-120b"},
 }
-"""``models/FAMILY/__init__.py`` of torchtitan 0.2.2 and 0.3.0."""
+"""Catalog names of the models in ``models/FAMILY/__init__.py`` of torchtitan 0.2.2 and 0.3.0."""
 
 _ONLY_IN: Mapping[str, frozenset[tuple[str, str]]] = {
     "0.2.2": frozenset({("llama4", "17bx16e"), ("llama4", "17bx128e")}),
     "0.3.0": frozenset({("llama3", "1B"), ("llama3", "3B")}),
 }
-"""Models that one release has and the other does not."""
+"""Models that only one of the two releases has."""
 
 PIPELINED_0_2 = frozenset({"llama3", "llama4", "deepseek_v3"})
-"""Families of 0.2.2 with a ``pipelining_fn``; the others cannot be cut into stages."""
+"""Model families of 0.2.2 that have a ``pipelining_fn``. Other families cannot be split into stages."""
 
 _FLEX = {DEBUG_MODEL: "debugmodel_flex_attn", ("llama3", "8B"): "8B_flex"}
-"""Flavors of 0.2.2 that have a sister with FlexAttention."""
+"""Model flavors of 0.2.2 that exist a second time with FlexAttention."""
 
 _FLEX_FAMILIES = frozenset({"deepseek_v3", "gpt_oss"})
-"""Families of 0.2.2 whose flavors attend by FlexAttention; the others by ``scaled_dot_product_attention``."""
+"""Model families of 0.2.2 that use FlexAttention. The others use ``scaled_dot_product_attention``."""
 
 _SUFFIXES: Mapping[str, AttentionKernel] = {
     "_flex": AttentionKernel.FLEX,
@@ -228,7 +230,7 @@ _SUFFIXES: Mapping[str, AttentionKernel] = {
     "_varlen": AttentionKernel.FLASH,  # FlashAttention's kernel for sequences of several lengths
     "_varlen_attn": AttentionKernel.FLASH,
 }
-"""Ends of a flavor's name that say an attention of its own (llama3 of 0.2.2)."""
+"""Endings of a flavor's name that select an attention kernel (llama3 of 0.2.2)."""
 
 _DEBUG = TransformerSpec(
     name="debugmodel",
@@ -240,7 +242,8 @@ _DEBUG = TransformerSpec(
     ffn_size=768,
     vocab_size=2048,
 )
-"""llama3's ``debugmodel``, 0.2.2 and 0.3.0: 8/3 of the width, in steps of 256."""
+"""llama3's flavor ``debugmodel`` in 0.2.2 and 0.3.0. Its feed-forward width is 8/3 of the width, rounded to a multiple
+of 256."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Settings of torchtitan as a layout, with what was assumed, changed and ignored on the way."""
+"""Reads settings of torchtitan as a layout, with notes about assumed, changed and ignored settings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FLOAT8 = "quantize.linear.float8"
 _MX = "quantize.linear.mx"
 
 _RECIPES = {"tensorwise": Fp8Recipe.TENSORWISE, "rowwise": Fp8Recipe.ROWWISE, "rowwise_with_gw_hp": Fp8Recipe.ROWWISE}
-"""Recipes of torchao's float8 training; the last keeps the product of a weight's gradient in 16 bits."""
+"""Recipes of torchao's float8 training. The last one keeps the product for the gradient of the weight in 16 bits."""
 
 _FACTS = {
     f"{_FLOAT8}.enable_fsdp_float8_all_gather": "what is gathered in 8 bits is a fact of the stack",
@@ -51,14 +51,14 @@ _FACTS = {
         "a layout rounds the products of its layers and no others",
     ),
 }
-"""Settings of 0.2's converters that no layout says."""
+"""Settings of converters in 0.2 that a layout does not have, each with the reason."""
 
 _CONVERTERS = {"Float8LinearConverter": "float8", "MXFP8LinearConverter": "mx", "NVFP4LinearConverter": "nvfp4"}
-"""Classes of 0.3 (torchtitan/components/quantization) by the words of 0.2."""
+"""Converter classes of 0.3 (torchtitan/components/quantization), with their names in 0.2."""
 
 
 def _precision_0_2(reading: Settings, layout: Layout) -> Layout:
-    """Return the layout with the number formats of 0.2."""
+    """Return the layout with the number formats of a configuration for 0.2."""
     layout = _unrounded(reading, layout, needs_shards=True)
     names = reading.settings.words("model.converters") or ()
     for name, detail in _FACTS.items():
@@ -75,7 +75,10 @@ def _precision_0_2(reading: Settings, layout: Layout) -> Layout:
 
 
 def _precision_0_3(reading: Settings, layout: Layout) -> Layout:
-    """Return the layout with the number formats of 0.3, whose converters a model's registry function takes."""
+    """Return the layout with the number formats of a configuration for 0.3.
+
+    Its converters are arguments of the model's registry function.
+    """
     layout = _unrounded(reading, layout, needs_shards=False)
     kinds = {_CONVERTERS.get(kind, kind) for kind in reading.settings.words("model.converters") or ()}
     if "nvfp4" in kinds:
@@ -84,10 +87,10 @@ def _precision_0_3(reading: Settings, layout: Layout) -> Layout:
 
 
 def _unrounded(reading: Settings, layout: Layout, *, needs_shards: bool) -> Layout:
-    """Return the layout with what parameters are cast to before any product.
+    """Return the layout with the precision that parameters are cast to before products.
 
-    0.2 casts by FSDP, or by autocast where no other parallelism is (``maybe_enable_amp`` of its distributed/utils.py);
-    0.3 always has FSDP's policy.
+    Release 0.2 casts by FSDP, or by autocast if there is no other parallelism (``maybe_enable_amp`` of its
+    distributed/utils.py); Release 0.3 always uses FSDP's policy.
     """
     param = reading.choice(_PARAM, "bfloat16", ("bfloat16", "float32"))
     dtype = reading.choice(_DTYPE, "float32", ("bfloat16", "float32"))
@@ -103,7 +106,10 @@ def _unrounded(reading: Settings, layout: Layout, *, needs_shards: bool) -> Layo
 
 
 def _rounded(reading: Settings, layout: Layout, kinds: set[str], section: str, default: str) -> Layout:
-    """Return the layout with the 8 bits of a converter, whose float8 recipe a section names."""
+    """Return the layout with the 8-bit format of a converter.
+
+    The section ``section`` names its float8 recipe.
+    """
     if "mx" in kinds:
         return replace(layout, precision=Precision.FP8, fp8_recipe=Fp8Recipe.MXFP8)
     if "float8" not in kinds:
@@ -124,7 +130,10 @@ _MODES = (*Recompute.labels(), "memory_budget")
 
 
 def _recompute_0_2(reading: Settings, layout: Layout) -> Layout:
-    """Return it by mode and option of 0.2: ``selective`` with a number recomputes every n-th layer in full."""
+    """Return the layout with the recomputation mode and option of 0.2.
+
+    ``selective`` with a number recomputes every n-th layer in full.
+    """
     mode = reading.choice(_MODE, "selective", _MODES, tells=True)
     if mode != "selective":
         return _by_word(reading, layout, _MODE, mode)
@@ -142,7 +151,7 @@ def _recompute_0_2(reading: Settings, layout: Layout) -> Layout:
 
 
 def _recompute_0_3(reading: Settings, layout: Layout) -> Layout:
-    """Return the layout with the kind of activation checkpointing of 0.3, which flags write with dashes."""
+    """Return the layout with the activation checkpointing of 0.3, whose kinds are spelled with dashes in flags."""
     reading.assume(_KIND, "selective")
     word = reading.text(_KIND, "selective").replace("-", "_")
     return _by_word(reading, layout, _KIND, reading.meant(_KIND, word, dict(zip(_MODES, _MODES, strict=True))))
@@ -156,7 +165,7 @@ def _by_word(reading: Settings, layout: Layout, name: str, mode: str) -> Layout:
 
 
 _SECTIONS = ("parallelism", "training", "activation_checkpoint", "compile", "quantize")
-"""Sections whose every setting is told about."""
+"""Sections for which every setting that is not used gets a note."""
 
 _OTHER_THINGS = {
     "training.enable_cpu_offload": "moves parameters, gradients and optimizer states to the host, which no layout says",
@@ -166,14 +175,14 @@ _OTHER_THINGS = {
     "parallelism.pipeline_parallel_expert_parallel_overlap": "the stack says how much of the dispatch is hidden",
     "parallelism.expert_parallel_comm_backend": "the stack says how tokens reach their experts",
 }
-"""Settings that change a run and that no layout says."""
+"""Settings that change a run but have no field in a layout, each with its effect."""
 
 _HARMLESS = (None, False, "", "None", "False", "false", "headtail", "standard")
-"""Values at which these settings change nothing."""
+"""Values with which these settings have no effect."""
 
 
 def _imported(release: Release, reading: Settings, num_ranks: int | None) -> Imported:
-    """Return the layout that a configuration means."""
+    """Return the layout and the notes of a configuration."""
     model, model_name, attention = _model(release, reading)
     ranks, of_0_2 = num_ranks or reading.num_ranks, release is RELEASE_0_2
     layout = _with_degrees(release, reading, ranks, model)
@@ -236,7 +245,7 @@ def _with_degrees(release: Release, reading: Settings, ranks: int | None, model:
 
 
 def _shard_degree(reading: Settings, others: Layout, ranks: int | None) -> int:
-    """The degree that is said, or the ranks that the others leave."""
+    """Return the shard degree that the configuration states, or the number of ranks that the other degrees leave."""
     name = "parallelism.data_parallel_shard_degree"
     said = reading.integer(name, -1, least=-1)
     if said > 0:
@@ -286,19 +295,19 @@ def _with_fields(release: Release, reading: Settings, layout: Layout) -> Layout:
 _PER_STAGE = "parallelism.pipeline_parallel_layers_per_stage"
 _PARTS = "parallelism.module_fqns_per_model_part"
 _MOST_LESS = 8
-"""Layers that an end may have fewer, among those that are tried for a list of modules."""
+"""Largest number of layers by which an end stage may have fewer, when a list of modules is matched."""
 
 
 def _with_stages(reading: Settings, layout: Layout, num_layers: int | None) -> Layout:
-    """The layout with the stages that torchtitan makes (``pipeline_llm`` of torchtitan 0.2.2).
+    """Return the layout with the stages that torchtitan makes (``pipeline_llm`` of torchtitan 0.2.2).
 
     Args:
-        reading: What is said of layers per stage, or of each stage's modules.
-        layout: With a pipeline, its schedule and its smaller ends.
-        num_layers: Of the model; None: it is not known.
+        reading: Settings with the layers per stage, or the modules of each stage.
+        layout: The layout with its pipeline degree, schedule and smaller end stages.
+        num_layers: Number of layers of the model; None if it is not known.
 
     Raises:
-        InvalidInput: They are no whole number of stages per rank, or not what the schedule runs.
+        InvalidInput: The number of stages per rank is not whole, or the schedule cannot run it.
     """
     parts = reading.settings.rows(_PARTS)
     per_stage = None if reading.text(_PER_STAGE, "None") == "None" else reading.integer(_PER_STAGE)
@@ -316,7 +325,10 @@ def _with_stages(reading: Settings, layout: Layout, num_layers: int | None) -> L
 
 
 def _of_parts(reading: Settings, layout: Layout, parts: tuple[tuple[str, ...], ...]) -> Layout:
-    """Stages that list their modules, with the smaller ends that deal as many layers to each, where there are such."""
+    """Return the layout with stages that list their modules.
+
+    If some smaller end stages give the same split, they are part of the layout.
+    """
     sizes = tuple(sum(name.startswith("layers.") for name in part) for part in parts)
     staged = _of_stages(layout, len(parts), _PARTS, len(parts))
     for first in range(_MOST_LESS + 1):
@@ -364,7 +376,10 @@ def _with_batch(reading: Settings, layout: Layout) -> tuple[Layout, int]:
 
 # ---------------------------------------------------------------- data-parallel ranks
 def _with_sharding(release: Release, reading: Settings, layout: Layout) -> Layout:
-    """FSDP where shards are asked for, by a degree above 1, by context ranks, or by -1 for any number of ranks."""
+    """Return the layout with FSDP if the settings ask for shards.
+
+    They do so by a degree above 1, by context ranks, or by -1, which means any number of ranks.
+    """
     name = "parallelism.fsdp_reshard_after_forward"
     policy = reading.choice(name, "default", ("default", "always", "never"))
     layout = replace(layout, fp32_gradient_reduce=_reduces_in_fp32(reading, layout))
@@ -382,7 +397,10 @@ def _with_sharding(release: Release, reading: Settings, layout: Layout) -> Layou
 
 
 def _reduces_in_fp32(reading: Settings, layout: Layout) -> bool:
-    """Gradients are summed in fp32 wherever several ranks have one and the layout's own format is shorter."""
+    """Return True if gradients are summed in fp32.
+
+    This is so wherever several ranks sum a gradient and the layout's own format is shorter.
+    """
     name = "training.mixed_precision_reduce"
     word = reading.choice(name, "float32", ("float32", "bfloat16"))
     if word == "bfloat16":

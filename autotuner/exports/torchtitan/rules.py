@@ -1,4 +1,4 @@
-"""Layouts that torchtitan cannot express: what it does in their place."""
+"""Rules for layouts that torchtitan cannot express. Their messages say what it does instead."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from autotuner.exports.common_rules import exchanges_and_batches, keeps, sends_a
 from autotuner.exports.torchtitan.catalog import PIPELINED_0_2, RELEASE_0_2, flavor_of
 
 DDP_BUCKET_BYTES = 100 * MIB
-"""``bucket_cap_mb`` of its DDP (torchtitan 0.2.2, ``apply_ddp`` of models/llama3/infra/parallelize.py)."""
+"""Value of ``bucket_cap_mb`` in torchtitan's DDP (torchtitan 0.2.2, ``apply_ddp`` of
+models/llama3/infra/parallelize.py)."""
 
 _SHARED_WITH_TRIALS = (
     "trial-recomputes-selectively-once",
@@ -32,7 +33,7 @@ _SHARED_WITH_TRIALS = (
     "trial-keeps-parameters-between-backwards",
     "trial-fills-zero-bubble-rounds",
 )
-"""Rules of the trial job that exist because PyTorch itself cannot run these layouts."""
+"""Names of rules of the trial job that also apply to torchtitan, because PyTorch itself cannot run these layouts."""
 
 
 def shards(x: Layout) -> bool:
@@ -49,7 +50,10 @@ def _has_experts(job: Job) -> bool:
 
 
 def _has_stages(job: Job) -> bool:
-    """Return whether 0.2.2 can cut this model into stages; one that it does not register is the user's own."""
+    """Return True if torchtitan 0.2.2 can split this model into stages.
+
+    A model that torchtitan does not contain is the user's own, and can be split.
+    """
     flavor = flavor_of(job.model, RELEASE_0_2.version)
     return flavor is None or flavor.family in PIPELINED_0_2
 
@@ -210,8 +214,8 @@ _LIMITS_0_2: Mapping[str, Limit] = {
 RULES_0_2: tuple[Rule, ...] = (*_COMMON, *named(_LIMITS_0_2))
 
 _KERNELS_0_3 = (AttentionKernel.FLEX, AttentionKernel.FLASH)
-"""Kernels behind ``attn_backend`` of its model registries: flex, and varlen, which is FlashAttention for sequences of
-all lengths."""
+"""Attention kernels that ``attn_backend`` of the model registries selects: flex, and varlen, which is FlashAttention
+for sequences of all lengths."""
 
 _LIMITS_0_3: Mapping[str, Limit] = {
     "torchtitan-rounds-experts-to-8-bits": refuse(
@@ -292,4 +296,4 @@ DEFAULT_SPACE_0_3 = {
     "attention_kernel": _KERNELS_0_3,
     "fp8_recipe": (Fp8Recipe.TENSORWISE, Fp8Recipe.ROWWISE, Fp8Recipe.MXFP8),  # the first beside bf16
 }
-"""Default values in a sweep of such a trainer; rules remove those that the other choices forbid."""
+"""Default values that a sweep with such a trainer tries. Rules remove values that other options forbid."""

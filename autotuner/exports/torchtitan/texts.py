@@ -1,7 +1,7 @@
-"""Texts that hold a configuration of torchtitan.
+"""Reads texts that contain a configuration of torchtitan.
 
-Of 0.2: a job file as TOML, flags, both, or the configuration that it prints as JSON. Of 0.3: a Python module, flags, or
-both.
+For 0.2: a job file in TOML, flags, both, or the configuration that torchtitan prints as JSON. For 0.3: a Python module,
+flags, or both.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ _OTHER_SECTIONS = frozenset(
         *("hf_assets_path", "dump_folder", "activation_checkpoint", "compile", "quantize", "model_spec", "float8"),
     }
 )
-"""Sections of torchtitan 0.2.2 and 0.3.0 about other things than layouts, and sections of which nothing was read."""
+"""Sections of torchtitan 0.2.2 and 0.3.0 that do not describe a layout. They get no notes."""
 
 _OTHER_SETTINGS = re.compile(
     r"training\.(dataset(_path)?|max_norm|steps|dtype|gc_.*|dataloader.*|seed|deterministic|debug_.*|warmup_steps)"
     r"|activation_checkpoint\.(early_stop|per_op_sac_.*|memory_budget|visualize_.*|preserve_rng_state|determinism_check|debug)"
     r"|compile\.backend|quantize\..*"
 )
-"""Settings that no layout has a field for, of the sections that are read: torchtitan 0.2.2, config/job_config.py."""
+"""Settings without a field in a layout, in sections that are read (torchtitan 0.2.2, config/job_config.py). They get no
+notes."""
 
 
 def _section(name: str) -> str:
@@ -168,7 +169,7 @@ _RENAMED = {
     "float8.recipe_name": "quantize.linear.float8.recipe_name",
     "mx.recipe_name": "quantize.linear.mx.recipe_name",
 }
-"""Settings of earlier releases (0.0.2 and 0.1.0, ``torchtitan/config_manager.py``) by the names that they have now."""
+"""Settings of earlier releases (0.0.2 and 0.1.0, ``torchtitan/config_manager.py``), with their present names."""
 
 _TABLE = re.compile(r"^[ \t]*\[[A-Za-z_][\w.]*\][ \t\r]*(#.*)?$", re.MULTILINE)
 _OWN_TABLE = re.compile(rf"^[ \t]*\[({_SECTIONS})\][ \t\r]*(#.*)?$", re.MULTILINE)
@@ -180,7 +181,8 @@ _BEGINS_COMMAND = re.compile(r"\s*(--\w|(?:\w+=\S*\s+)*(?:torchrun|python\d?|sru
 _OF_SHELL = re.compile(
     r"#!|#SBATCH|\s*(?:[A-Z_][A-Z0-9_]*\+?=|[A-Z]+$|(?:set|export|if|for|while|case|cd|source|cat|sbatch|module|mkdir|echo)\s)"
 )
-"""Lines that begin a script beside tables; TOML sets small names, and has blanks where a shell has none."""
+"""Pattern of lines that belong to a shell script and not to a TOML table. TOML has names in lower case, and blanks
+where a shell has none."""
 
 
 def is_job_file(text: str) -> bool:
@@ -211,7 +213,10 @@ def job_file_settings(text: str) -> Settings:
 def _named_as_now(
     values: Mapping[str, object], num_ranks: int | None = None, notes: Iterable[Note] = (), *, is_partial: bool = False
 ) -> Settings:
-    """Return the settings, those of earlier releases by the names of today; a name of today wins."""
+    """Return the settings, with those of earlier releases under their present names.
+
+    If both names occur, the present one counts.
+    """
     told = Notes(notes)
     values = {name: value for name, value in values.items() if value != {}}
     for name in (name for name in values if name in _RENAMED):
@@ -246,14 +251,15 @@ def overrides(flags: Flags) -> Mapping[str, object]:
 
 
 _MAX_PARTS = 32
-"""Maximum number of parts of a dotted key; torchtitan's have four, and the cost of a long one grows with its square."""
+"""Most parts of a dotted key. Keys of torchtitan have four; the cost of a long key grows with the square of its
+length."""
 
 _PIECES, _DOT = re.compile(r"[=,{}\[\]\n]"), re.compile(r"[^.\s]\s*\.")
-"""Pattern of the end of a key, and of a part of a key with its dot."""
+"""Patterns of the end of a key, and of one part of a key with its dot."""
 
 
 def _parts(text: str) -> tuple[str, str]:
-    """Return the tables and the commands of a text."""
+    """Return the TOML tables and the shell commands of a text."""
     if not _TABLE.search(text):
         return ("", text) if _FLAG.search(text) else (text, "")
     return split_commands(text, _BEGINS_COMMAND, scripts=_OF_SHELL, documents=_TABLE)
@@ -287,7 +293,7 @@ _CHECKPOINT = re.compile(r"\bactivation[-_]checkpoint:([a-z][a-z_-]*)")
 
 _FAMILIES = ("llama3", "qwen3", "deepseek_v3", "gpt_oss")
 _AC = {"FullAC": "full", "SelectiveAC": "selective", "MemoryBudgetAC": "memory_budget"}
-"""Classes of ``torchtitan/distributed/activation_checkpoint.py`` (0.3.0)."""
+"""Recomputation by class of ``torchtitan/distributed/activation_checkpoint.py`` (0.3.0)."""
 
 _MODULE_SECTIONS = ("training", "parallelism", "compile", "optimizer")
 
@@ -350,7 +356,7 @@ def _of_module(module: Module, function: str, notes: Notes) -> dict[str, object]
 
 
 def _family(module: Module, function: str) -> str:
-    """Return the family of the registry that is imported, or the one that the function's name begins with."""
+    """Return the model family: that of the imported registry, or the one with which the function's name begins."""
     imported = module.imports.get("model_registry", "").rpartition(".")[2]
     return imported or next((family for family in _FAMILIES if function.startswith(f"{family}_")), "")
 
@@ -373,7 +379,7 @@ def _checkpoint(value: object) -> object:
 
 
 def _class(made: Made) -> str:
-    """The class whose ``Config`` it is."""
+    """Return the name of the class whose ``Config`` was created."""
     return made.name.removesuffix(".Config").rpartition(".")[2]
 
 

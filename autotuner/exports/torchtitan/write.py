@@ -1,4 +1,4 @@
-"""A layout in torchtitan's words: the job file of 0.2, a TOML, and the module of 0.3, Python with one function."""
+"""Writes a layout for torchtitan: the TOML job file of 0.2, or the Python module with one function of 0.3."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ from autotuner.exports.torchtitan.rules import shards
 
 # ---------------------------------------------------------------- both
 def _batch(job: Job, layout: Layout) -> Written:
-    """Sequences of a replica: one micro-batch with accumulation, or in a pipeline all micro-batches of a step."""
+    """Return the batch settings.
+
+    The sequences of a replica are one micro-batch with accumulation, or in a pipeline all micro-batches of a step.
+    """
     pipelined = layout.pipeline_parallel_degree > 1
     at_once = job.workload.num_micro_batches(layout) if pipelined else 1
     written: Written = {
@@ -39,7 +42,7 @@ def _batch(job: Job, layout: Layout) -> Written:
 
 
 def _fields(release: Release, layout: Layout) -> Written:
-    """Settings that say one field each; those that mean nothing beside the degrees are left out."""
+    """Return the settings that set one field each, without those that have no effect with the degrees."""
     written: Written = write_table(release.keys, layout)  # type: ignore[assignment]  # of these keys
     if shards(layout):
         written["parallelism.fsdp_reshard_after_forward"] = "always" if layout.reshard_after_forward else "never"
@@ -47,10 +50,11 @@ def _fields(release: Release, layout: Layout) -> Written:
 
 
 def _stages(job: Job, layout: Layout) -> Written:
-    """Layers per stage, from which torchtitan counts its stages, where these are not what it takes by itself.
+    """Return the setting for layers per stage, if torchtitan's default gives other stages than the layout.
 
-    It makes ceil((layers + first less + last less) / this) of them and deals the layers as a layout does
-    (``generate_llm_fqn_per_model_part`` of torchtitan 0.2.2), one or two stages per rank where nothing is said.
+    torchtitan makes ceil((layers + first less + last less) / layers per stage) stages, and splits layers as a layout
+    does (``generate_llm_fqn_per_model_part`` of torchtitan 0.2.2). Without the setting, it makes one or two stages per
+    rank.
     """
     usual = 1 if layout.pipeline_schedule in ONE_STAGE_SCHEDULES else 2
     if layout.pipeline_parallel_degree == 1 or layout.virtual_stages_per_rank == usual:
@@ -66,7 +70,7 @@ def _mixed_precision(layout: Layout) -> Written:
 # ---------------------------------------------------------------- 0.2
 _FILE_NAME = "torchtitan.toml"
 _ORDER = ("model", "training", "parallelism", "activation_checkpoint", "compile", "optimizer")
-"""Sections in the order in which torchtitan's own files have them; tables of quantization come last."""
+"""Sections in the order of torchtitan's own files. Tables of quantization come last."""
 
 
 def write_0_2(job: Job, layout: Layout) -> Export:
@@ -94,7 +98,10 @@ def write_0_2(job: Job, layout: Layout) -> Export:
 
 
 def _checkpoints(layout: Layout) -> Written:
-    """Activation checkpointing; an interval of full layers is a kind of its selective mode."""
+    """Return the settings for activation checkpointing.
+
+    Full recomputation of every n-th layer is a kind of the selective mode.
+    """
     by_interval = layout.recompute == Recompute.FULL and layout.recompute_every > 1
     if not by_interval and layout.recompute != Recompute.SELECTIVE:
         return {"activation_checkpoint.mode": layout.recompute.label}
@@ -103,7 +110,10 @@ def _checkpoints(layout: Layout) -> Written:
 
 
 def _quantized(job: Job, layout: Layout) -> Written:
-    """Converters of products, with the recipe; tensorwise is what float8 takes where it emulates or gathers."""
+    """Return the settings of the 8-bit converters with their recipe.
+
+    Emulation and float8 gathers need the recipe tensorwise.
+    """
     kind = "mx" if layout.fp8_recipe == Fp8Recipe.MXFP8 else "float8"
     linear, grouped, has_experts = f"quantize.linear.{kind}", f"quantize.grouped_mm.{kind}", bool(job.model.experts)
     written: Written = {
@@ -145,7 +155,10 @@ def _toml(settings: Mapping[str, Value]) -> str:
 
 
 def _toml_value(value: Value) -> str:
-    """A value; in basic strings, JSON's escapes are TOML's, but for DEL and halves of a pair, which no TOML has."""
+    """Return a value in TOML.
+
+    JSON's escapes are valid in TOML's basic strings, except for DEL and lone surrogates.
+    """
     if isinstance(value, tuple):
         return f"[{', '.join(map(_toml_value, value))}]"
     if isinstance(value, str):
@@ -158,13 +171,13 @@ def _toml_value(value: Value) -> str:
 _MODULE, _FUNCTION = "torchtitan_layout", "layout_config"
 
 _Converters = Mapping[str, Mapping[str, object]]
-"""Arguments by class of ``torchtitan/components/quantization``."""
+"""Arguments for classes of ``torchtitan/components/quantization``, by class name."""
 
 _CHECKPOINTS = {Recompute.NONE: "", Recompute.SELECTIVE: "SelectiveAC", Recompute.FULL: "FullAC"}
-"""Classes of ``torchtitan/distributed/activation_checkpoint.py``."""
+"""Classes of ``torchtitan/distributed/activation_checkpoint.py`` for each kind of recomputation."""
 
 _BACKENDS = {AttentionKernel.FLEX: "flex", AttentionKernel.FLASH: "varlen"}
-"""Words of ``attn_backend``; varlen is FlashAttention for sequences of several lengths."""
+"""Values of ``attn_backend`` for each kernel. ``varlen`` is FlashAttention for sequences of several lengths."""
 
 
 def write_0_3(job: Job, layout: Layout) -> Export:
@@ -227,14 +240,17 @@ def _module(
 
 
 def _literal(value: object) -> str:
-    """Return a value as Python writes it, with the quotes that formatters choose."""
+    """Return a value as a Python literal, with the quotes that code formatters use."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_literal, value))}]"
     return json.dumps(value) if isinstance(value, str) and value.isascii() else repr(value)
 
 
 def _converters(job: Job, layout: Layout) -> dict[str, dict[str, object]]:
-    """Classes that round products, with their arguments: of linear modules, and of experts where there are some."""
+    """Return the converter classes that round the operands of products, with their arguments.
+
+    One is for linear modules, and one for experts if the model has them.
+    """
     if layout.precision not in NARROW_PRECISIONS:
         return {}
     compiled: dict[str, object] = {"model_compile_enabled": layout.compiled}
