@@ -1,1 +1,1 @@
-"""Replays tables of measured runs, published or one's own, against the cost model and the sampler."""
+"""Backtests: replay tables of measured runs, published or the user's own, against the cost model and the sampler."""

@@ -1,7 +1,7 @@
-"""Cells of a row: text that means a number, a count, a switch, a choice of a layout, or nothing.
+"""Readers of table cells: text that means a number, a count, a switch, a choice of a layout, or nothing.
 
-Whatever reads a cell raises ``UnusableRow`` where it holds something else. Our own labels of choices are understood
-everywhere.
+A reader raises ``UnusableRow`` for a cell that contains something else. All readers understand our own labels of
+choices.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 _MAX_COUNT = 10**9  # tokens of a step, and elements of a vocabulary, are fewer; more is a slip of the hand
 
 _BLANK = ("", "-", "n/a", "na", "nan", "none", "null", "?", "unknown", "not stated")
-"""Texts of an empty cell."""
+"""Texts that mean an empty cell."""
 
 
 class UnusableRow(Exception):
@@ -123,12 +123,12 @@ def _number(name: str, cell: str) -> float:
 
 
 def _plain(text: str) -> str:
-    """Return letters and digits, small."""
+    """Return the letters and digits of a text in lower case."""
     return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
 def _first(patterns: Iterable[tuple[str, _T]], text: str) -> _T | None:
-    """Return what stands beside the first pattern that occurs in a text."""
+    """Return the value of the first pattern that occurs in a text; None if no pattern occurs."""
     return next((found for pattern, found in patterns if re.search(pattern, text)), None)
 
 
@@ -138,9 +138,9 @@ class Sharding(NamedTuple):
 
     level: ShardLevel
     in_node: bool = False
-    """True if only the ranks of one node split it."""
+    """True if only the ranks of one node shard together."""
     num_ranks: int | None = None
-    """Number of ranks that split it, beyond which are replicas; None: all ranks."""
+    """Number of ranks that shard together. All further ranks are replicas. None: all ranks shard together."""
 
 
 _SHARD_LEVELS = {
@@ -159,11 +159,12 @@ _SHARD_LEVELS = {
     "ddp": ShardLevel.NONE,
     "replicated": ShardLevel.NONE,
 }
-"""Shard levels by a word within the cell, letters and digits alone; the first that occurs counts (``FSDP-
-SHARD_GRAD_OP``)."""
+"""Shard levels by a word in the cell, compared by letters and digits alone. The first word that occurs counts
+(``FSDP-SHARD_GRAD_OP``)."""
 
 _NUM_SHARDS = re.compile(r"[fh]sdp(?:[12]\D+|(?![12]$)\D*)(\d+)$")
-"""``FSDP128``, ``FSDP2-64``, ``HSDP (8)``; a lone 1 or 2 after the word is a version."""
+"""Pattern of the number of shards: ``FSDP128``, ``FSDP2-64``, ``HSDP (8)``. A single 1 or 2 after the word is a
+version."""
 
 
 def shard_level(text: str) -> Sharding:
@@ -238,7 +239,10 @@ def schedule(text: str, virtual_stages_per_rank: int) -> PipelineSchedule:
 
 
 def _scheduled(text: str) -> PipelineSchedule | None:
-    """Return what the word names; what a table adds in parentheses is about other things."""
+    """Return the schedule that a word names; None if it names none.
+
+    Text in parentheses is ignored, because tables add other things there.
+    """
     return _SCHEDULES.get(_plain(re.sub(r"\(.*", "", text)).removesuffix("schedule"))
 
 
@@ -248,11 +252,11 @@ class Recomputation(NamedTuple):
 
     level: Recompute
     every: int = 1
-    """Distance between recomputed layers: one layer in so many."""
+    """Interval of recomputed layers: one layer of every n recomputes."""
     policies: tuple[RecomputePolicy, ...] = ()
-    """Policies by which selective recomputation chooses activations; empty: those that are usual for the software."""
+    """Policies of selective recomputation; empty: the usual policies of the software."""
     num_layers: int | None = None
-    """Number of recomputed layers of each stage; None: all, or those that ``every`` gives."""
+    """Number of recomputed layers of each stage; None: all layers, or those that ``every`` selects."""
 
 
 _KEEPS_ALL = ("none", "disabled", "off", "0", "no", "false", "nothing", "norecompute", "noac", "saveall")
@@ -260,7 +264,8 @@ _DROPS_ALL = ("full", "everylayer", "on", "1", "yes", "true", "uniform", "block"
 _DROPS_SOME = re.compile(
     r"select|core_?attn|attn|attention|mlp|moe|norm|proj|minimal|custom|save_|dots|_saveable|offload|\bop\b|context"
 )
-"""Selective recomputation of any framework, and MaxText's ``remat_policy`` (MaxText/configs/base.yml, 2025-10)."""
+"""Pattern of selective recomputation in any framework, and in MaxText's ``remat_policy`` (MaxText/configs/base.yml,
+2025-10)."""
 
 _PARTS = (
     (r"\bop\b|every_other_product", RecomputePolicy.EVERY_OTHER_PRODUCT),  # torchtitan's selective_ac_option
@@ -273,7 +278,8 @@ _PARTS = (
     (r"save_qkv_proj|qkv_proj_offloaded", RecomputePolicy.SAVE_QKV_PROJ),
     (r"save_out_proj", RecomputePolicy.SAVE_OUT_PROJ),
 )
-"""Policies of a whole layer, of which one holds; ``custom`` of MaxText keeps what its recipes at NVIDIA say."""
+"""Policies for a whole layer, of which only one applies. ``custom`` of MaxText keeps the activations that NVIDIA's
+recipes name."""
 
 _MODULES = (
     (r"norm", RecomputePolicy.LAYERNORM),
@@ -284,7 +290,7 @@ _MODULES = (
     (r"moe|expert", RecomputePolicy.MOE),
     (r"mlp|ffn", RecomputePolicy.MLP),
 )
-"""Modules of Megatron's layers, of which several may hold, by the first pattern that each word has."""
+"""Policies by Megatron module, of which several can apply. Each word counts for the first pattern that matches it."""
 
 
 def _policies(word: str) -> tuple[RecomputePolicy, ...]:
@@ -333,8 +339,8 @@ def recompute(text: str) -> Recomputation:
 
 # ---------------------------------------------------------------- kernels
 _TRANSFORMER_ENGINE = (AttentionKernel.CUDNN, AttentionKernel.FLASH)
-"""Kernels that Transformer Engine selects by default: cuDNN's on Hopper and later, FlashAttention-2 before, whose cost
-law cuDNN's kernels share there. Source: transformer_engine/pytorch/attention/dot_product_attention/utils.py,
+"""Attention kernels that Transformer Engine selects by default: cuDNN's on Hopper and later, FlashAttention-2 before,
+whose cost law cuDNN's kernels share there. Source: transformer_engine/pytorch/attention/dot_product_attention/utils.py,
 get_attention_backend, v2.8 (2025-10)."""
 
 _KERNELS: tuple[tuple[str, AttentionKernel], ...] = (
@@ -349,8 +355,8 @@ _KERNELS: tuple[tuple[str, AttentionKernel], ...] = (
     (r"xformers|efficient", AttentionKernel.EFFICIENT),
     (r"tilelang|triton|pallas|splash|sdpa|pytorch|\bck\b|aiter", AttentionKernel.FLASH),
 )
-"""Kernels by a pattern; the first that occurs counts. FlashAttention-4 counts as 3; TileLang's, Triton's and ROCm's
-kernels as 2."""
+"""Attention kernels by a pattern of the cell. The first pattern that occurs counts. FlashAttention-4 counts as 3; the
+kernels of TileLang, Triton and ROCm count as 2."""
 
 _FALLBACKS = (
     *(AttentionKernel.FLASH_3, AttentionKernel.CUDNN, AttentionKernel.FLASH),

@@ -1,4 +1,4 @@
-"""The clusters that tables were measured on, by the sources that describe them."""
+"""Sources: the clusters and software that tables were measured with, as their publications describe them."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Recipe:
     """The recomputation that some software chooses by default for certain models, devices and precisions."""
 
     models: tuple[str, ...]
-    """Models by their names in the catalog."""
+    """Catalog names of the models that the recipe is for."""
     recompute: str
-    """Recomputation in the table's words."""
+    """Recomputation of the recipe, in the table's words."""
     devices: tuple[str, ...] = ()
-    """Beginnings of the accelerators' names in the catalog; empty: all."""
+    """Beginnings of the catalog names of the accelerators that the recipe is for; empty: all."""
     precision: str = ""
-    """A pattern of the table's word; empty: any."""
+    """Pattern of the precision in the table's words that the recipe is for; empty: any."""
     sharding: str = ""
-    """Shard level in the table's words."""
+    """Shard level of the recipe, in the table's words."""
 
     def is_for(self, model: str, device: str, row: Row) -> bool:
         """Return True if the recipe applies to a run of this model on this device.
@@ -53,52 +53,53 @@ class Source:
     """
 
     match: tuple[str, ...] = ()
-    """Beginnings of the ``source`` column; of software: patterns of its name."""
+    """Beginnings of the ``source`` column that this source matches. If the source is software: patterns of its name."""
     where: dict[str, str] = field(default_factory=dict)
-    """Patterns that other columns must hold too, by the column's name; of software alone."""
+    """Patterns that other columns must match too, by the column's name. Used only if the source is software."""
     until: str | None = None
-    """Year and month of the last tables that it is about; None: up to today."""
+    """Year and month of the last tables that this source describes; None: it describes tables until today."""
     stack: str = "typical"
-    """Software, by its name in the catalog."""
+    """Name of the software stack in the catalog."""
     sharding: str = "zero1"
-    """Meaning of a blank shard level, in the table's words."""
+    """Shard level for rows with a blank cell, in the table's words."""
     attention: str = "flash"
-    """Meaning of a blank kernel, in the table's words."""
+    """Attention kernel for rows with a blank cell, in the table's words."""
     flash: str = "flash"
-    """FlashAttention version that the bare word means."""
+    """Version of FlashAttention that the word ``flash`` alone means."""
     recompute: str = "none"
-    """Meaning of blank recomputation, in the table's words, unless a recipe says otherwise."""
+    """Recomputation for rows with a blank cell, in the table's words, unless a recipe states another."""
     recipes: tuple[Recipe, ...] = ()
-    """Recipes of certain models; the first that fits counts."""
+    """Recipes for certain models. The first recipe that matches counts."""
     fp8_recipe: str = "tensorwise"
-    """Scaling recipe of fp8 that the table does not describe, by our label."""
+    """Scaling recipe of fp8 for tables that do not state one, by our label."""
     context_exchange: str = "ring"
-    """Exchange of attention between ranks that split the sequence, by our label."""
+    """Exchange between context ranks for attention, by our label."""
     sequence_parallel: bool = True
-    """Meaning of a blank cell for sequence parallelism."""
+    """Sequence parallelism for rows with a blank cell."""
     compiled: bool = False
-    """Meaning of a blank cell for compiled layers."""
+    """Compilation of layers for rows with a blank cell."""
     names_fused_norm: bool = False
-    """The kernel column says where norms are fused, so that elsewhere they are not; else all are."""
+    """True if the kernel column says where norms are fused, so that norms are not fused in other rows; otherwise all
+    norms are fused."""
     capacity_factor: float | None = None
     """Capacity factor to which experts are padded if the row has none; None: no padding."""
     vocab: int | None = None
-    """Size of the vocabulary; None: that of the model's family."""
+    """Size of the vocabulary; None: the vocabulary of the model's family."""
     micro_batches: dict[str, int] = field(default_factory=dict)
-    """Meaning of a blank micro-batch size, by a word of the model's name; 1 for all other models."""
+    """Micro-batch size for rows with a blank cell, by a word of the model's name; 1 for all other models."""
     inter_node_link: str | None = None
-    """Network link of one accelerator, by its name in the catalog; None: the usual link."""
+    """Catalog name of the network link of one accelerator; None: the usual link."""
     oversubscription: float = 2.0
-    """Factor by which the cluster's network is thinner than that; the default is the median of those that were fitted
-    to published tables."""
+    """Oversubscription of the cluster's network. The default is the median of the values that were fitted to published
+    tables."""
     congestion: float | None = None
-    """Exponent of the number of nodes by which it slows down; None: the link's own."""
+    """Exponent of the number of nodes by which the network slows down; None: the link's own exponent."""
     accelerators_per_node: int | None = None
-    """Accelerators per node; if the number of accelerators is no multiple of it, the largest divisor of both
-    applies."""
+    """Number of accelerators per node. If the number of accelerators is not a multiple of it, the greatest common
+    divisor of both is used."""
     tflops: Literal["hardware", "model", "causal"] = "model"
-    """Convention behind a row that has only TFLOP/s: the model's FLOP with full attention (``model``), with causal
-    attention counted half (``causal``), or with recomputation (``hardware``)."""
+    """Meaning of TFLOP/s in rows without a time: FLOP of the model with full attention (``model``), with causal
+    attention counted as half (``causal``), or including recomputation (``hardware``)."""
 
     def recompute_of(self, model: str, device: str, row: Row) -> str:
         """Return the recomputation of a run whose cell is blank, in the words of such a cell."""
@@ -126,7 +127,10 @@ def _described(named: str | None, known: Mapping[str, Any]) -> Source:
 
 
 def _software_named(row: Row) -> str | None:
-    """The first software whose name occurs, of the time that the row tells: by its column, else by source and notes."""
+    """Return the name of the first software that matches a row at its date.
+
+    It is looked up in the software column, otherwise in source and notes.
+    """
     month = _month(row)
     for words in (text(row, "framework", "software", "trainer"), text(row, "source"), text(row, "notes")):
         for name, entry in descriptions()["software"].items():
@@ -138,7 +142,10 @@ def _software_named(row: Row) -> str | None:
 
 
 def _month(row: Row) -> str:
-    """Year and month of the table, as ``2023-11``, where its source tells: by the number of a paper, or in words."""
+    """Return the year and month of the table, such as ``2023-11``, if its source states them.
+
+    They are read from an arXiv number or from words.
+    """
     words = f"{text(row, 'date')} {text(row, 'source')}"
     released = re.match(r"(\d\d)\.(\d\d)(?!\d)", text(row, "release"))  # NVIDIA's containers: 24.07
     if released:
@@ -153,7 +160,7 @@ def _month(row: Row) -> str:
 
 
 _UNDATED_FP16 = "2022-06"
-"""Date assumed for undated fp16 training on an A100: bf16 was not usual before."""
+"""Date that is assumed for undated fp16 training on an A100, because bf16 was not usual before it."""
 
 
 @cache
@@ -179,7 +186,7 @@ def calibration_of(row: Row, accelerator: str) -> Calibration | None:
 
 @cache
 def _clusters() -> Mapping[str, Mapping[str, Calibration]]:
-    """Return the calibrations by the beginning of a source's name, then by accelerator."""
+    """Return the fitted calibrations by the beginning of a source's name, then by accelerator."""
     document = tomllib.loads(files("autotuner.backtests").joinpath("clusters.toml").read_text(encoding="utf-8"))
     return {
         source: {device: from_plain(Calibration, one, f"{source}.{device}") for device, one in devices.items()}
@@ -233,11 +240,12 @@ _DEVICES = (
     (r"pro ?6000", "rtx-pro-6000"),
     (r"a10(g|$| )", "a10"),
 )
-"""Patterns in a table's name of a GPU, in small letters and with blanks between words; the first match counts."""
+"""Patterns of the names that tables use for GPUs, in lower case with blanks between words. The first pattern that
+matches counts."""
 
 
 def _accelerator(called: str) -> str:
-    """The catalog's name for what a table calls a GPU: ``A100-SXM4-80GB``, ``H100-96GB-HBM2e-500W``."""
+    """Return the catalog name of a GPU that a table names, such as ``A100-SXM4-80GB`` or ``H100-96GB-HBM2e-500W``."""
     name = called.lower().strip("?")
     try:
         return load_accelerator(name).name

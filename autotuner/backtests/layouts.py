@@ -1,4 +1,4 @@
-"""The layout of a row: its own cells, and what its software does where they are blank."""
+"""Reads the layout of a row from its cells, and from the defaults of its software where cells are blank."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ from autotuner.core.stages import V_SCHEDULES
 
 
 class _Degrees(NamedTuple):
-    """The ways that each axis splits; ``data`` times ``context`` times ``tensor`` times ``pipeline`` is all ranks."""
+    """The degrees of a row.
+
+    ``data`` times ``context`` times ``tensor`` times ``pipeline`` is the number of ranks.
+    """
 
     data: int
     context: int
@@ -104,13 +107,16 @@ def stack_of(row: Row, source: Source, cluster: Cluster, model: TransformerSpec)
 
 
 def _may_split_experts(row: Row, source: Source, cluster: Cluster) -> bool:
-    """Return whether tensor ranks can split experts: not where ``etp`` is 1, or the expert ranks need them."""
+    """Return True if tensor ranks can split experts.
+
+    They cannot if ``etp`` is 1, or if the expert ranks include them.
+    """
     degrees, stated = _degrees(row, source, cluster.world_size), maybe_count(row, "etp")
     return stated == degrees.tensor if stated else degrees.data * degrees.context % degrees.expert == 0
 
 
 def _recompute_word(row: Row, source: Source, cluster: Cluster, model: TransformerSpec) -> str:
-    """The table's word, or that of the software's recipe."""
+    """Return the word for recomputation in the table, or in the recipe of its software."""
     word = text(row, "act_ckpt") or source.recompute_of(model.name, cluster.accelerator.name, row)
     return f"{word} (mlpwo)" if word == "custom" and "mlpwo" in text(row, "notes") else word
 
@@ -133,20 +139,26 @@ def _degrees(row: Row, source: Source, world_size: int) -> _Degrees:
 
 
 def _is_data_parallel_alone(row: Row, source: Source, world_size: int) -> bool:
-    """Return whether a row without tensor and pipeline degrees needs none."""
+    """Return True if a row without tensor and pipeline degrees can be data-parallel alone."""
     has_no_such_column = "tp" not in row and "pp" not in row
     fully_sharded = cells.shard_level(text(row, "zero_or_fsdp") or source.sharding).level == ShardLevel.PARAMETERS
     return has_no_such_column or fully_sharded or maybe_count(row, "dp") == world_size
 
 
 def _what_is_left(world_size: int, context: int, other: int | None, data: int | None) -> int:
-    """The one degree of tensor and pipeline that the others leave; 1 where they do not tell."""
+    """Return the one missing degree of tensor and pipeline that the other degrees leave.
+
+    The result is 1 if the other degrees do not determine it.
+    """
     taken = context * (other or 1) * (data or world_size)
     return world_size // taken if other is not None and data is not None and world_size % taken == 0 else 1
 
 
 def _sharding(row: Row, source: Source, cluster: Cluster, degrees: _Degrees) -> tuple[ShardLevel, int]:
-    """The level, and among how many ranks; ranks that share out the experts are shard ranks by construction."""
+    """Return the shard level, and the number of ranks that shard together.
+
+    Ranks that hold different experts are always shard ranks.
+    """
     level, in_node, num_ranks = cells.shard_level(text(row, "zero_or_fsdp") or source.sharding)
     per_node = max(1, cluster.accelerators_per_domain // (degrees.tensor * degrees.context))
     wanted = degrees.data if level != ShardLevel.NONE else 1
@@ -162,7 +174,7 @@ def _sharding(row: Row, source: Source, cluster: Cluster, degrees: _Degrees) -> 
 
 
 def _micro_batch_size(row: Row, source: Source, degrees: _Degrees) -> int:
-    """Sequences of a forward pass: stated, what batch and accumulation leave, the source's own, or 1."""
+    """Return the micro-batch size: as stated, computed from batch and accumulation, the source's own, or 1."""
     stated = maybe_count(row, "micro_batch", "micro_batch_size", "local_batch")
     if stated is not None:
         return stated
@@ -178,7 +190,10 @@ def _micro_batch_size(row: Row, source: Source, degrees: _Degrees) -> int:
 
 # ---------------------------------------------------------------- pipelines
 def _stages(row: Row, pipeline: int, model: TransformerSpec, *, balances: bool) -> _Stages:
-    """The schedule and the stages per rank; a lone rank runs none, so it has that of an equal layout."""
+    """Return the schedule and the number of stages per rank.
+
+    A single pipeline rank runs no schedule, so it gets the default, as an equal layout has.
+    """
     if pipeline == 1:
         return _Stages()
     word = text(row, "schedule", "pipeline_schedule")
@@ -191,13 +206,13 @@ def _stages(row: Row, pipeline: int, model: TransformerSpec, *, balances: bool) 
 
 
 def _smaller_ends(num_layers: int, num_stages: int, virtual: int) -> tuple[int, int]:
-    """Layers that the first and the last stage have fewer, so that all others are equal.
+    """Return the numbers of layers by which the first and the last stage have fewer than the others.
 
-    Who counts the embedding and the loss as layers gives both ends one less (Llama 3's 126 = 128 - 2, arXiv 2407.21783
-    section 3.3.2; Megatron-LM's ``account_for_embedding_in_pipeline_split``). Stages of a rank that holds several have
-    to be equal; what is missing elsewhere is missing at the last, which may hold none, and then at the first: 61 layers
-    are 4 times 15 and 1, or 1, 2 times 30 and none (``set_deepseek_v3_pipeline_model_parallel_layout``,
-    Megatron-Bridge 067f987df).
+    All other stages then have the same number. If the embedding and the loss are counted as layers, both ends have one
+    less (Llama 3's 126 = 128 - 2, arXiv 2407.21783 section 3.3.2; Megatron-LM's
+    ``account_for_embedding_in_pipeline_split``). If ranks have several stages, stages must be equal. Otherwise the last
+    stage has fewer layers, down to none, and then the first one: 61 layers are 4 times 15 and 1, or 1, 2 times 30 and
+    none (``set_deepseek_v3_pipeline_model_parallel_layout``, Megatron-Bridge 067f987df).
     """
     missing = -num_layers % num_stages
     if missing == 2:
@@ -209,7 +224,7 @@ def _smaller_ends(num_layers: int, num_stages: int, virtual: int) -> tuple[int, 
 
 
 def _interval(recomputation: cells.Recomputation, model: TransformerSpec, num_stages: int) -> int:
-    """Return the distance between recomputed layers; at least one layer of a stage recomputes."""
+    """Return the interval of recomputed layers, at which at least one layer of a stage recomputes."""
     if recomputation.level == Recompute.NONE:
         return 1
     most = max(1, model.num_layers // num_stages)
@@ -220,7 +235,7 @@ def _interval(recomputation: cells.Recomputation, model: TransformerSpec, num_st
 
 # ---------------------------------------------------------------- other choices
 def _attention(row: Row, source: Source) -> AttentionKernel | None:
-    """Return the kernel that the row names; a word that nobody knows is the software's own."""
+    """Return the kernel that the row names. For an unknown word, return the kernel of the software."""
     try:
         return cells.attention_kernel(text(row, "attention") or source.attention, source.flash)
     except UnusableRow:

@@ -1,4 +1,4 @@
-"""The models of tables."""
+"""Reads the model of a row, by its name in the catalog or by its shapes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ _GATED_FAMILIES = (
     *("llama", "mistral", "mixtral", "qwen", "gemma", "deepseek", "gpt oss", "gpt-oss", "kimi", "moonlight", "glm"),
     *("yi-", "grok", "phi-3", "phi-4", "olmo", "dbrx", "internlm", "baichuan", "command-r", "smollm"),
 )
-"""Families whose feed-forward blocks have three matrices, by a word of the name."""
+"""Families whose feed-forward blocks have three matrices, by a word of the model's name."""
 
 _COUNT_TOLERANCE = 0.2
-"""Tolerance between a stated parameter count and that of the shapes: tables round, and some leave embeddings out."""
+"""Relative tolerance between a stated number of parameters and the number that the shapes give. Tables round, and some
+leave embeddings out."""
 
 _USUAL_TOLERANCE = 0.12
-"""Tolerance for the kind of block that width or family suggest: learned positions are up to a tenth of the count."""
+"""Relative tolerance for the kind of feed-forward block that width or family suggest. Learned positions are up to a
+tenth of the parameters."""
 
 
 def model_of(row: Row, vocab: int | None) -> TransformerSpec:
@@ -69,7 +71,7 @@ def with_capacity(model: TransformerSpec, row: Row, usual: float | None) -> Tran
 
 # ---------------------------------------------------------------- by name
 def _agrees(row: Row, known: TransformerSpec) -> bool:
-    """Return True if each width that the row states is the known model's."""
+    """Return True if each width that the row states equals the known model's width."""
     experts, latent = known.experts, known.latent_attention
     widths: dict[str, tuple[int | None, ...]] = {
         "hidden": (known.hidden_size,),
@@ -86,7 +88,10 @@ def _agrees(row: Row, known: TransformerSpec) -> bool:
 
 
 def _with_own_sizes(row: Row, known: TransformerSpec) -> TransformerSpec:
-    """The known model with the row's layers and vocabulary, and positions enough for its sequences."""
+    """Return the known model with the row's number of layers and vocabulary.
+
+    Its positions are enough for the row's sequences.
+    """
     known = known.with_num_layers(_num_layers(row) or known.num_layers)
     experts, num_dense = known.experts, maybe_count(row, "num_dense_layers", lowest=0)
     if experts is not None and num_dense is not None:
@@ -101,7 +106,8 @@ def _with_own_sizes(row: Row, known: TransformerSpec) -> TransformerSpec:
 
 
 def _num_layers(row: Row) -> int | None:
-    """Layers by their cell, or by the name: ``truncated to 12 layers``, ``proxy 4L``, ``(16L)``."""
+    """Return the number of layers from its cell or from the name: ``truncated to 12 layers``, ``proxy 4L``,
+    ``(16L)``."""
     stated = maybe_count(row, "layers")
     in_name = re.search(r"\b(\d{1,3})(?:l\b| ?-?layers?\b)", text(row, "model").lower())
     return stated or (int(in_name[1]) or None if in_name else None)
@@ -162,7 +168,10 @@ def _latent_attention(row: Row) -> LatentAttention | None:
 
 
 def _usual_ffn(row: Row, hidden: int, experts: MixtureOfExperts | None) -> int:
-    """A gated block of three matrices as large as a plain one of 4 h (arXiv 2302.13971), in multiples of 256."""
+    """Return the usual inner width of a feed-forward block.
+
+    A gated block of three matrices is as large as a plain block with 4 h (arXiv 2302.13971), in multiples of 256.
+    """
     if experts is not None:
         return experts.expert_ffn_size
     return -(-8 * hidden // (3 * 256)) * 256 if _is_of_gated_family(row) else 4 * hidden
@@ -172,9 +181,9 @@ _VOCABULARIES = (
     *((r"llama[ _-]?[34]", 128256), ("llama", 32000), ("qwen", 151936)),
     *(("mistral|mixtral", 32000), ("gemma|nemotron", 256000), ("", 51200)),
 )
-"""Sizes of the tokenizers of families, by a pattern of the name; a few percent of a step at most hang on one.
+"""Vocabulary sizes of model families, by a pattern of the name. They change a step by a few percent at most.
 
-The last is GPT-2's, padded for tensor ranks: Megatron-LM's examples."""
+The last is the vocabulary of GPT-2, padded for tensor ranks as in Megatron-LM's examples."""
 
 
 def _usual_vocab(row: Row) -> int:

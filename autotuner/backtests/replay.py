@@ -1,7 +1,7 @@
-"""Replays: how soon a sampler finds the best of a table.
+"""Replays: how many trials a sampler needs to find the best layout of a table.
 
-A proposer yields open layouts of a ``Replay``, each at most once, and looks at what came of one only after it yielded
-it. What is known beforehand is told to our sampler and to TPE alike.
+A proposer yields layouts of a ``Replay`` that were not tried yet, each at most once. It sees the measured result of a
+layout only after it has yielded it. Our sampler and TPE get the same known results before the start.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from autotuner.search.sampler.observations import OUT_OF_MEMORY, STEP_TIME_S, pa
 from autotuner.search.sampler.optuna_sampler import LayoutSampler
 
 Ended: TypeAlias = tuple[TrialState, Sequence[float] | None]
-"""The end of a trial of Optuna."""
+"""State and values with which a trial of Optuna ends."""
 
 
 Proposer: TypeAlias = "Callable[[Replay, int], Iterator[int]]"
-"""Yields layouts in the order in which it would try them: one search; the same seed gives the same order."""
+"""A function that yields layouts in the order in which one search tries them. The same seed gives the same order."""
 
 
 def ours(replay: Replay, seed: int) -> Iterator[int]:
@@ -122,7 +122,7 @@ PROPOSERS: Mapping[str, Proposer] = MappingProxyType({"ours": ours, "tpe": tpe, 
 
 
 _NEAR_BEST = 1.02
-"""A search has arrived at a layout whose step takes at most 2 % longer than the best one's."""
+"""Step time, relative to the best one, at which a search counts as finished: at most 2 % longer."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -135,16 +135,16 @@ class Replay:
     job: Job
     layouts: LayoutColumns
     codes: Integers
-    """The layouts as integers: shape (layouts, layout fields)."""
+    """Layouts as integers, of shape (layouts, layout fields)."""
     predictions: PredictionColumns
     step_time_s: Floats
-    """NaN where every run of the layout ran out of memory."""
+    """Measured step time of each layout; NaN if every run of the layout ran out of memory."""
     known: Integers
-    """Layouts whose outcome a search is told beforehand; they are neither proposed nor judged."""
+    """Indices of layouts whose results a search knows before the start. They are neither proposed nor judged."""
     layout_of_row: Integers
     """Index of the layout for each row of the sheet."""
     past: tuple[PastTrial, ...] = ()
-    """Trials of other sheets that our sampler is told beforehand."""
+    """Trials of other sheets that our sampler knows before the start."""
 
     @classmethod
     def of(cls, sheet: Sheet) -> Replay:

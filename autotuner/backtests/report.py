@@ -68,9 +68,9 @@ class Calibrated:
 
     step_time_s: Floats
     relative_error: Floats
-    """Half-width e of the 80 % interval of each step time t: measured within t / (1 + e) .. t (1 + e)."""
+    """Half-width e of the 80 % interval of each step time t. The interval is t / (1 + e) .. t (1 + e)."""
     fits: Booleans
-    """True for rows that are more likely to fit in memory than not."""
+    """True for rows that are predicted to fit in memory with a probability above one half."""
 
 
 def corrected(replay: Replay) -> Calibrated:
@@ -96,7 +96,7 @@ def corrected(replay: Replay) -> Calibrated:
 
 
 GIVEN = "given to the calibration"
-"""Reason why a row that the model was shown is left out."""
+"""Reason why a row is not judged: the calibration used it."""
 
 _NONE = np.empty(0)
 
@@ -106,12 +106,12 @@ class Rows:
     """Runs that are compared with their predictions, as arrays with one element per run."""
 
     measured_s: Floats
-    """NaN where the run ran out of memory."""
+    """Measured step times; NaN if the run ran out of memory."""
     predicted_s: Floats
     relative_error: Floats
-    """Half-width e of the 80 % interval, ``predicted_s / (1 + e)`` .. ``predicted_s * (1 + e)``."""
+    """Half-width e of the 80 % interval, which is ``predicted_s / (1 + e)`` .. ``predicted_s * (1 + e)``."""
     fits: Booleans
-    """Predicted to fit in memory."""
+    """True for rows that are predicted to fit in memory."""
 
     @classmethod
     def joined(cls, parts: Sequence[Rows]) -> Rows:
@@ -153,17 +153,17 @@ class Search:
     spearman: float | None
     """Rank correlation of predicted and measured step times."""
     regret: Floats
-    """Share of the best MFU that is lost by keeping the first proposal of our sampler that runs: its first, unless that
-    runs out of memory. 1 if none ran."""
+    """Share of the best MFU that is lost if the first layout that our sampler proposes and that runs is kept; 1 if none
+    ran. It is the sampler's first proposal, unless that runs out of memory."""
     best_refused: bool
-    """The best layout is predicted not to fit."""
+    """True if the best layout is predicted not to fit in memory."""
     trials: Mapping[str, Integers]
-    """Number of trials by proposer, including out-of-memory ones, until the first within 2 % of the sheet's best step
-    time; the number of layouts for a search that gives up before."""
+    """Number of trials, including those out of memory, until the first within 2 % of the sheet's best step time, by
+    proposer. If the search gives up before, this is the number of layouts."""
     num_run: Mapping[str, Integers]
-    """Number of trials by proposer that the search ran before it gave up."""
+    """Number of trials that the search ran until it found such a layout or gave up, by proposer."""
     num_lost: Mapping[str, Integers]
-    """Number of the trials that ran out of memory, by proposer."""
+    """Number of these trials that ran out of memory, by proposer."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -172,13 +172,13 @@ class Judgement:
 
     name: str
     num_rows: int
-    """Runs judged; with a calibration, in one draw."""
+    """Number of runs that were judged; with a calibration, in one draw."""
     left_out: Mapping[str, int]
-    """Rows not judged: reason to count."""
+    """Number of rows that were not judged, by reason."""
     rows: Rows
-    """Judged runs; with a calibration, those of every draw."""
+    """Judged runs; with a calibration, the runs of every draw."""
     searches: tuple[Search, ...]
-    """A search per draw that leaves 8 measured rows or more."""
+    """Searches, one for each draw that leaves 8 or more measured rows."""
 
 
 def judge(sheet: Sheet, *, num_seeds: int, num_given: int, others: Sequence[Sheet] = ()) -> Judgement:
@@ -254,35 +254,36 @@ class Score:
 
     name: str
     rows_used: int
-    """Runs judged, measured or out of memory."""
+    """Number of judged runs, measured or out of memory."""
     rows_left_out: Mapping[str, int]
-    """Runs not judged: reason to count."""
+    """Number of runs that were not judged, by reason."""
     median_abs_error: float | None
-    """Median of |predicted / measured - 1| over the measured runs; of all: over all sheets' runs."""
+    """Median of |predicted / measured - 1| over the measured runs. In the total: over all sheets' runs."""
     p90_abs_error: float | None
-    """90th percentile of the same."""
+    """90th percentile of |predicted / measured - 1|."""
     mean_abs_error: float | None
-    """Mean of the same."""
+    """Mean of |predicted / measured - 1|."""
     spearman: float | None
-    """Rank correlation of predicted and measured step times; of all: median over sheets."""
+    """Rank correlation of predicted and measured step times. In the total: the median over sheets."""
     oom_balanced_accuracy: float | None
-    """Mean of two shares: runs out of memory predicted not to fit, measured runs predicted to."""
+    """Mean of two shares: out-of-memory runs that were predicted not to fit, and measured runs that were predicted to
+    fit."""
     oom_let_through: float | None
-    """Share of the runs out of memory that were predicted to fit."""
+    """Share of the out-of-memory runs that were predicted to fit."""
     feasible_refused: float | None
     """Share of the measured runs that were predicted not to fit."""
     regret: float | None
-    """Share of the best measured MFU lost by keeping the first proposal of our sampler that runs, which is its first
-    unless that one runs out of memory; mean over seeds; of all: median over sheets."""
+    """Share of the best measured MFU that is lost if the first layout that our sampler proposes and that runs is kept.
+    It is the mean over seeds; in the total, the median over sheets."""
     trials_to_2pct: Mapping[str, TrialCount]
-    """Trials, those out of memory too, until one is within 2 % of the sheet's best step time, by proposer (``ours``,
-    ``tpe``, ``random``); of all: over all sheets and seeds, equally many per sheet."""
+    """Number of trials, including those out of memory, until one is within 2 % of the sheet's best step time, by
+    proposer (``ours``, ``tpe``, ``random``). In the total: over all sheets and seeds, with equally many per sheet."""
     interval_coverage: float | None
-    """Share of the measured runs that lie in the 80 % interval of their prediction."""
+    """Share of the measured runs that are inside the 80 % interval of their prediction."""
     best_refused: float | None
-    """1 where the best layout is predicted not to fit, else 0; of all: share of sheets."""
+    """1 if the best layout is predicted not to fit, otherwise 0. In the total: the share of sheets."""
     lost_to_memory: Mapping[str, float | None]
-    """Share of the trials of these searches that ran out of memory, by proposer; of all: of all trials."""
+    """Share of these searches' trials that ran out of memory, by proposer. In the total: of all trials."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,7 +293,7 @@ class BacktestReport:
     all: Score
     sheets: tuple[Score, ...]
     left_out_examples: Mapping[str, str] = field(default_factory=dict)
-    """A row that was left out, in words: by reason."""
+    """One row that was left out for each reason, in words."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as plain values for JSON: fractions, and null for a figure that has no meaning."""
@@ -349,7 +350,10 @@ def _total(judgements: Sequence[Judgement], sheets: Sequence[Score], left_out: M
 
 
 def _score(name: str, rows: Rows, searches: Sequence[Search], **others: Any) -> Score:
-    """Return figures of rows and searches, with those ``others`` that sheets and their sum have in their own way."""
+    """Return the score of some rows and searches.
+
+    ``others`` are figures that are computed differently for sheets and for the total.
+    """
     errors, ran = rows.absolute_errors, rows.ran
     let_through, refused = mean(rows.fits[~ran]), mean(~rows.fits[ran])
     return Score(
@@ -383,10 +387,10 @@ def _joined(parts: Sequence[Floats | Integers]) -> Floats:
 
 
 MIN_MEASURED = 8
-"""Measured rows below which an order of layouts says little."""
+"""Fewest measured rows of a sheet for which the order of layouts is judged."""
 
 NUM_DRAWS = 5
-"""Number of random draws of the shown runs."""
+"""Number of random draws of the runs for the calibration."""
 
 
 def kind_of_cluster(sheet: Sheet) -> tuple[object, ...]:
@@ -417,7 +421,7 @@ def replays(sheet: Sheet, others: Sequence[Sheet], num_shown: int) -> list[Repla
 
 
 def _drawn(sheets: Sequence[Sheet], count: int, seed: int) -> Iterator[MeasuredRuns]:
-    """Return that many random measured runs of all sheets."""
+    """Return ``count`` random measured runs of all sheets."""
     owner = np.concatenate([np.full(len(sheet), number) for number, sheet in enumerate(sheets)])
     row = np.concatenate([np.arange(len(sheet)) for sheet in sheets])
     measured = np.flatnonzero(~np.concatenate([sheet.out_of_memory for sheet in sheets]))

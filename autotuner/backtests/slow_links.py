@@ -1,7 +1,8 @@
 """Backtest of pipelines under slow links, against measured iteration times.
 
-One number per pipeline is calibrated, by its healthy iterations alone: the seconds of a pass, equal for forwards, input
-gradients and weight gradients of every stage. All else follows from the row and from constants of this module.
+One number per pipeline is calibrated, from its iterations without slow links: the seconds of a pass, which is the same
+for forward passes, input gradients and weight gradients of every stage. Everything else follows from the row and from
+the constants of this module.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from autotuner.schedules.simulate import BLOCKING, BLOCKING_IN_TURN, PassTimes, 
 REQUIRED_COLUMNS = ("model", "pp", "microbatches", "method", "slow_links", "delay_ms", "last5_mean_ms")
 
 _MOST_PASSES = 20_000
-"""Micro-batches through stages: 64 stages of 312 micro-batches take a second."""
+"""Largest number of passes of micro-batches through stages. 64 stages with 312 micro-batches take a second."""
 
 
 class Method(StrEnum):
@@ -52,7 +53,7 @@ _METHODS = {
     **dict.fromkeys(("delegate_only", "delegated_only", "zb_delegate", "zb_cpu_delegate"), Method.DELEGATED),
     **dict.fromkeys(("pipemorph", "adaptra", "adaptive", "adapted", "zb_adaptive"), Method.ADAPTED),
 }
-"""Words of the tables, in lower case, with ``_`` between their parts."""
+"""Methods by the words of the tables, in lower case, with ``_`` between their parts."""
 
 
 class Pipeline(NamedTuple):
@@ -79,13 +80,13 @@ class Iteration:
     method: Method
     """Method that was measured."""
     delay_s: tuple[tuple[int, float], ...]
-    """Delay by slow link; link i joins the stages i and i + 1."""
+    """Delay of each slow link, by number. Link i joins the stages i and i + 1."""
     hidden: int | None
-    """Width of what is sent; None where the table does not say."""
+    """Hidden size, which is the width of the sent data; None if the table does not state it."""
     healthy_s: float | None
-    """The run's iterations before its links became slow; None where the table does not say."""
+    """Time of the run's iterations before its links became slow; None if the table does not state it."""
     measured_s: float
-    """Measured time of its iterations under slow links."""
+    """Measured time of the iterations under slow links."""
 
     @property
     def links(self) -> str:
@@ -130,7 +131,7 @@ def _method(word: str) -> Method:
 
 
 def _links(row: Row, num_ranks: int) -> list[int]:
-    """The first stage of every slow link: ``0_1,6_7`` is 0 and 6."""
+    """Return the first stage of every slow link: 0 and 6 for ``0_1,6_7``."""
     cell = text(row, "slow_links")
     rest = re.sub(r"\d+\s*[_\-:>]+\s*\d+", "", cell)
     if re.sub(r"[\s,;|+/&\[\]()'\"]", "", rest).lower() not in ("", "none", "healthy"):
@@ -147,7 +148,7 @@ def _links(row: Row, num_ranks: int) -> list[int]:
 
 
 def _delays_s(row: Row, num_links: int) -> list[float]:
-    """Return one delay for all slow links, or one each."""
+    """Return the delay of each slow link. The row states one delay for all links, or one for each."""
     cell = text(row, "delay_ms")
     words = [word for word in re.split(r"[\s,;|]+", cell.removesuffix("ms")) if word]
     if not num_links:
@@ -169,9 +170,9 @@ class IterationTable:
 
     iterations: tuple[Iteration, ...]
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """Rows that cannot be judged: reason to count."""
+    """Number of rows that cannot be judged, by reason."""
     examples: Mapping[str, str] = field(default_factory=dict)
-    """The first of them by reason, in words."""
+    """First row that cannot be judged for each reason, in words."""
 
 
 def read_iteration_table(path: Path) -> IterationTable | None:
@@ -200,15 +201,16 @@ BYTES_PER_WIDTH = 1024 * 2
 2504.19232."""
 
 _DELEGATE_BYTES_PER_S = 2e9
-"""Bandwidth of one delegate from host to host."""
+"""Bandwidth of one delegate between two hosts."""
 
 _COPY_BYTES_PER_S = 150e9
-"""Bandwidth between accelerators and pinned memory of their host, of all ranks of a stage together.
+"""Bandwidth between the accelerators of a stage and the pinned memory of their host, all ranks together.
 
-This and the rate of a delegate are fitted to iterations of arXiv 2504.19232 without slow links whose sends are
-delegated all the same: 435, 787, 1104 and 1165 ms where plain ones take 394, 767, 933 and 962 (7B, 14B, 30B, 60B). Of
-four ways to share them it is the best by these four figures alone (``python -m research.fit_links --delegates``), and
-they do not say much: it leaves errors of -5.3, +2.7, -2.0 and +1.4 %.
+This value and the bandwidth of a delegate are fitted to iterations of arXiv 2504.19232 in which sends are delegated
+although no link is slow: 435, 787, 1104 and 1165 ms where plain ones take 394, 767, 933 and 962 (7B, 14B, 30B, 60B). Of
+four models of how transfers share this bandwidth, this one matches these four figures best (``python -m
+research.fit_links --delegates``), but four figures are weak evidence. The remaining errors are -5.3, +2.7, -2.0 and
++1.4 %.
 """
 
 
@@ -256,7 +258,10 @@ def predicted_s(iteration: Iteration, pass_s: Mapping[Pipeline, float]) -> float
 
 
 def _known_pass_s(pipeline: Pipeline, pass_s: Mapping[Pipeline, float]) -> float:
-    """The pass of a pipeline, or of the same model split otherwise: as many times longer as a rank has more of it."""
+    """Return the time of a pass in a pipeline, also from another pipeline of the same model.
+
+    The time is proportional to the part of the model on one rank.
+    """
     if pipeline in pass_s:
         return pass_s[pipeline]
     for other, seconds in pass_s.items():
@@ -267,7 +272,7 @@ def _known_pass_s(pipeline: Pipeline, pass_s: Mapping[Pipeline, float]) -> float
 
 @lru_cache(maxsize=64)
 def _fixed(method: Method, num_ranks: int, num_micro_batches: int) -> Schedule:
-    """The schedule that knows of no delay."""
+    """Return the schedule of a method that does not adapt to delays."""
     if method is Method.ONE_F_ONE_B:
         return one_f_one_b(num_ranks, num_micro_batches)
     equal = PassTimes.equal(num_ranks, 1.0, 1.0, 1.0)
@@ -275,13 +280,12 @@ def _fixed(method: Method, num_ranks: int, num_micro_batches: int) -> Schedule:
 
 
 def _transport(iteration: Iteration) -> Transport:
-    """Return who carries what is sent.
+    """Return the transport of an iteration: inline sends or delegates, and whether sends block.
 
     Megatron's 1F1B posts a send and the receive that comes back as one batch, and waits for it. How its zero-bubble
-    schedules wait is not known here: of some two dozen combinations (held senders, shared streams, batches in the order
-    that was planned) ``BLOCKING_IN_TURN`` is the one that agrees best with the published rows under slow links, so
-    that its error on these is flattered. Delegates are 3 for delays of up to 30 ms and 6 above (code of arXiv
-    2504.19232).
+    schedules wait is not known here: of about two dozen combinations (held senders, shared streams, batches in the
+    planned order), ``BLOCKING_IN_TURN`` agrees best with the published rows under slow links. Its error on these rows
+    is therefore too optimistic. Delegates are 3 for delays of up to 30 ms and 6 above (code of arXiv 2504.19232).
     """
     slow = any(delay_s for _, delay_s in iteration.delay_s)
     if iteration.method is Method.ONE_F_ONE_B:
@@ -331,19 +335,19 @@ class Score:
     median_abs_error: float | None
     """Median of |predicted / measured - 1|."""
     mean_abs_error: float | None
-    """Mean of the same."""
+    """Mean of |predicted / measured - 1|."""
     max_abs_error: float | None
-    """Largest of the same."""
+    """Largest |predicted / measured - 1|."""
     mean_error: float | None
-    """Mean of predicted / measured - 1: below 0 where predictions are short."""
+    """Mean of predicted / measured - 1. Below 0, predicted times are too short."""
     num_pairs: int
-    """Pairs of methods that were measured on the same pipeline and links."""
+    """Number of pairs of methods that were measured on the same pipeline and links."""
     pairs_right: int
-    """Pairs of which the faster one was predicted to be the faster."""
+    """Number of these pairs whose faster method was predicted to be the faster one."""
     num_orders: int
-    """Pipelines and links on which all of adapted, delegated and inline sends were measured."""
+    """Number of pipelines and links on which adapted, delegated and inline sends were all measured."""
     orders_right: int
-    """Pipelines and links on which the three are predicted in the measured order; inline is the faster of 1F1B and
+    """Number of those whose three methods are predicted in the measured order. Inline is the faster one of 1F1B and
     zero-bubble, of those that were measured."""
 
 
@@ -352,7 +356,7 @@ class SlowLinkReport:
     """Errors of the predicted iterations under slow links: in all, by method, by model, and row by row."""
 
     all: Score
-    """Every judged row."""
+    """Score over all judged rows."""
     methods: tuple[Score, ...]
     """Scores by method, over the pairs that include it."""
     models: tuple[Score, ...]
@@ -360,13 +364,13 @@ class SlowLinkReport:
     parts: tuple[Score, ...]
     """Scores by testbed, model and method."""
     rows: tuple[Judged, ...]
-    """Every judged row."""
+    """All judged rows."""
     pass_s: Mapping[Pipeline, float]
-    """Seconds of a pass, by pipeline: all that was calibrated."""
+    """Calibrated seconds of a pass, by pipeline. Nothing else was calibrated."""
     rows_left_out: Mapping[str, int]
-    """Reason to count."""
+    """Number of rows that were left out, by reason."""
     left_out_examples: Mapping[str, str]
-    """The first row by reason, in words."""
+    """First row that was left out for each reason, in words."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values for JSON."""
@@ -438,7 +442,10 @@ _Pair: TypeAlias = tuple[Judged, Judged]
 
 
 def _scenarios(rows: Iterable[Judged]) -> Iterator[list[Judged]]:
-    """Rows of one pipeline and the same slow links, one per method: of those measured twice the first."""
+    """Yield the rows of one pipeline with the same slow links, one row per method.
+
+    If a method was measured twice, the first row counts.
+    """
     by_links: dict[object, dict[Method, Judged]] = defaultdict(dict)
     for row in rows:
         iteration = row.iteration
@@ -452,7 +459,10 @@ def _is_right(pair: _Pair) -> bool:
 
 
 def _orders(rows: Iterable[Judged]) -> Iterator[bool]:
-    """Yield whether adapted, delegated and inline sends come in the order measured, wherever there are all three."""
+    """Yield True if adapted, delegated and inline sends are predicted in the measured order.
+
+    Only pipelines and links with all three are compared.
+    """
     for same in _scenarios(rows):
         by_method = {row.iteration.method: row for row in same}
         inline = [row for row in same if row.iteration.method.is_inline]

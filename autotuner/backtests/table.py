@@ -1,4 +1,4 @@
-"""A table of measured runs, read row by row."""
+"""Reads a table of measured runs, row by row."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from autotuner.core.rules.legality import RULES, reasons
 from autotuner.core.workload import Workload
 
 _MAX_CHARACTERS = 20_000_000
-"""Maximum size of a table: some ten thousand rows with long notes."""
+"""Maximum number of characters of a table: about ten thousand rows with long notes."""
 
 
 def columns_and_rows(path: Path) -> tuple[tuple[str, ...], list[Row]]:
@@ -53,8 +53,9 @@ def columns_and_rows(path: Path) -> tuple[tuple[str, ...], list[Row]]:
 REQUIRED_COLUMNS = ("model", "seq_len", "gpu", "num_gpus")
 
 _BROKEN_BY_MEASURED_RUNS = ("tensor-group-inside-node", "micro-batches-fill-pipeline")
-"""Rules of what is worth proposing: Megatron and nanotron ran tensor groups of 16 on nodes of 8, and 1F1B with fewer
-micro-batches than ranks (the tables of vTrain, of the Ultra-Scale Playbook and of arXiv 2401.10241 have such rows)."""
+"""Rules that measured runs break, because they are about good proposals only: Megatron and nanotron ran tensor groups
+of 16 on nodes of 8, and 1F1B with fewer micro-batches than ranks (the tables of vTrain, of the Ultra-Scale Playbook and
+of arXiv 2401.10241 have such rows)."""
 
 _RULES = tuple(rule for rule in RULES if rule.name not in _BROKEN_BY_MEASURED_RUNS)
 
@@ -66,7 +67,7 @@ class Run:
     job: Job
     layout: Layout
     step_time_s: float | None
-    """Step time; None if the run ran out of memory."""
+    """Step time of the run; None if it ran out of memory."""
 
 
 def read_row(row: Row) -> Run:
@@ -100,7 +101,7 @@ def read_row(row: Row) -> Run:
 
 
 def _refuse_other_runs(row: Row) -> None:
-    """Raise ``UnusableRow`` where the row measured no step of training, or is not to be trusted."""
+    """Raise ``UnusableRow`` if the row did not measure a training step, or if its figures cannot be trusted."""
     if "lora" in text(row, "task").lower():
         raise UnusableRow("fine-tuning by LoRA: most weights have no gradients, which no prediction knows")
     if text(row, "suspect"):
@@ -115,7 +116,7 @@ def _refuse_other_runs(row: Row) -> None:
 
 # ---------------------------------------------------------------- step time
 def _step_time_s(row: Row, source: Source, job: Job, layout: Layout) -> float | None:
-    """Seconds; None if the run ran out of memory."""
+    """Return the seconds of a step; None if the run ran out of memory."""
     if is_true(text(row, "oom")):
         return None
     tokens, ranks = job.workload.tokens_per_step, job.cluster.world_size
@@ -134,7 +135,7 @@ def _step_time_s(row: Row, source: Source, job: Job, layout: Layout) -> float | 
 
 
 def _flop_per_token(source: Source, job: Job, layout: Layout) -> float:
-    """FLOP behind a stated TFLOP/s, counted as the source does."""
+    """Return the FLOP per token that a stated TFLOP/s is based on, counted as the source counts."""
     model, seq_len = job.model, job.workload.seq_len
     flop = model.model_flop_per_token(seq_len)
     if source.tflops == "causal":
@@ -149,16 +150,16 @@ class Sheet:
     """Measured runs of one job: they have the same source, model, cluster, sequence length and batch."""
 
     name: str
-    """Name of the sheet in words, with a number if two sheets would share it; unique in a table."""
+    """Name of the sheet in words, unique in a table. A number is added if two sheets would have the same name."""
     job: Job
     layouts: LayoutColumns
-    """Layouts, one row per run."""
+    """Layouts of the sheet, one row per run."""
     step_time_s: Floats
-    """NaN where the run ran out of memory."""
+    """Measured step times; NaN if the run ran out of memory."""
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """Rows of this sheet that cannot be judged: reason to count."""
+    """Number of rows of the sheet that cannot be judged, by reason."""
     source: str = ""
-    """The text of the table's ``source`` column."""
+    """Text in the table's ``source`` column."""
 
     def __len__(self) -> int:
         return len(self.step_time_s)
@@ -175,9 +176,9 @@ class Table:
 
     sheets: tuple[Sheet, ...]
     left_out: Mapping[str, int]
-    """Rows of no sheet, because none of that sheet's can be judged: reason to count."""
+    """Number of rows that belong to no sheet, by reason, because no row of their sheet can be judged."""
     examples: Mapping[str, str] = field(default_factory=dict)
-    """The first row that was left out, of any sheet, in words: by reason."""
+    """First row that was left out for each reason, in words."""
 
 
 def read_table(path: Path) -> Table:
@@ -208,7 +209,10 @@ _KEY_COLUMNS = ("source", "model", "num_gpus", "gpu", "seq_len", "global_batch")
 
 
 def _sheets(runs: Mapping[_Key, list[Run]], left_out: Mapping[_Key, Mapping[str, int]]) -> Iterator[Sheet]:
-    """Return one sheet per key, or several if its rows are about different jobs; all have different names."""
+    """Return one sheet per key, or several if the rows of a key are about different jobs.
+
+    All sheets have different names.
+    """
     names: Counter[str] = Counter()
     for key, found in runs.items():
         jobs: dict[Job, list[Run]] = defaultdict(list)
@@ -229,7 +233,10 @@ def _sheets(runs: Mapping[_Key, list[Run]], left_out: Mapping[_Key, Mapping[str,
 
 
 def _name(key: _Key) -> str:
-    """Return a sheet's job in words; of a long citation the beginning and the end, where the file is named."""
+    """Return the job of a sheet in words.
+
+    A long source is shortened to its beginning and its end, because the end names the file.
+    """
     source, model, num_gpus, gpu, seq_len, batch = key
     words = f"{model}, {num_gpus} x {gpu}, {seq_len} tokens, batch {batch or '?'}"
     short = source if len(source) <= 60 else f"{source[:28]}...{source[-29:]}"

@@ -31,8 +31,8 @@ class Assignment:
     """Number of data-parallel ranks."""
     balance: BatchBalance = BatchBalance.STRATIFIED_SNAKE
     num_dealing_ranks: int = 1
-    """Number of neighbouring ranks that redistribute their sequences among each other, such as those of a node; it
-    divides ``num_ranks``."""
+    """Number of neighbouring ranks that redistribute their sequences among each other, such as the ranks of a node. It
+    must divide ``num_ranks``."""
 
 
 class BalancedBatchSampler(Sampler[list[int]]):
@@ -84,7 +84,7 @@ class BalancedBatchSampler(Sampler[list[int]]):
         return len(self._lengths) // self._global_size
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yield positions in the data set, a list for each batch, in the order in which micro-batches take them."""
+        """Yield one list of positions in the data set for each batch, in the order in which micro-batches use them."""
         order = list(range(len(self._lengths)))
         Random(f"{self._seed}/{self._epoch}").shuffle(order)  # a string is hashed alike everywhere
         bounds = strata(max(self._lengths))
@@ -102,16 +102,16 @@ class BalancedBatchSampler(Sampler[list[int]]):
 
 # ---------------------------------------------------------------- sequences as rows
 Documents = tuple[int, ...]
-"""Tokens of each document of the row, in their order; empty if every row is one sequence."""
+"""Number of tokens of each document in the row, in order; empty if every row is one sequence."""
 
 WHOLE_ROWS: Documents = ()
-"""Every row is one sequence."""
+"""Value of ``documents`` if every row is one sequence."""
 
 NO_LABEL = -100
 """Label of a token that is not predicted; ``torch.nn.functional.cross_entropy`` ignores it by default."""
 
 _PADDING = 0
-"""Token that fills rows. Any would do, because no real token follows it in its row or document."""
+"""Token that fills rows. Its value does not matter, because no real token follows it in its row or document."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +120,9 @@ class MicroBatch:
 
     tokens_BS: Tensor
     labels_BS: Tensor
-    """Token that follows each token; ``NO_LABEL`` after a sequence's end."""
+    """Labels: for each token, the token that follows; ``NO_LABEL`` after the end of a sequence."""
     documents: Documents = WHOLE_ROWS
-    """Tokens of the sequences in the one row. Padding counts as the last of them."""
+    """Number of tokens of each sequence in the packed row. Padding counts as the last sequence."""
 
     @property
     def num_tokens(self) -> int:
@@ -190,7 +190,7 @@ def _filled(tokens_S: Tensor, row_length: int, value: int) -> Tensor:
 
 # ---------------------------------------------------------------- documents of a packed row
 _BLOCK = 128
-"""Tokens on a side of a block of scores; FlexAttention's default (torch 2.13)."""
+"""Side of a block of scores in tokens; FlexAttention's default (torch 2.13)."""
 
 
 def positions_in(documents: Documents, device: torch.device | None = None) -> Tensor:
@@ -265,7 +265,10 @@ def is_visible(sequence: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Te
 
 
 def _numbers_and_columns(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the number of visible blocks of each row, and their indices, the same for all sequences and heads."""
+    """Return the number of visible blocks of each row of blocks, and their indices.
+
+    They are the same for all sequences and heads.
+    """
     columns = blocks.int().argsort(dim=-1, descending=True, stable=True)
     return blocks.sum(-1, dtype=torch.int32)[None, None], columns.int()[None, None]
 

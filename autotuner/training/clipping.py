@@ -1,4 +1,4 @@
-"""Clipping before the reduction, as communication hooks of DistributedDataParallel, and its overlap.
+"""Gradient clipping before the reduction, as communication hooks of DistributedDataParallel.
 
 ``clip_buckets`` clips each bucket by itself as it fills, so that its all-reduce starts at once (arXiv 2402.02447).
 ``clip_replicas`` clips a replica's whole gradient, for which every all-reduce waits. ``average`` clips nothing: call
@@ -19,7 +19,8 @@ from torch.nn.parallel import DistributedDataParallel
 from autotuner.training.communicator import Pending, future_of
 
 _PASSES_UNTIL_REBUILT = 2
-"""DDP orders its buckets anew before the second forward pass (``Reducer::_rebuild_buckets``, torch 2.11 to 2.13)."""
+"""Number of forward passes until DDP's buckets are final. DDP reorders its buckets before the second forward pass
+(``Reducer::_rebuild_buckets``, torch 2.11 to 2.13)."""
 
 
 def clip(gradients: Sequence[Tensor], norm: Tensor, max_norm: float | Tensor) -> None:
@@ -172,7 +173,7 @@ _Hook = Callable[[GradBucket], Future[Tensor]]
 
 
 class _Average:
-    """Averages buckets, and counts what overlaps."""
+    """Averages gradient buckets over replicas, and counts how many bytes overlap with the backward pass."""
 
     def __init__(
         self,
@@ -202,7 +203,7 @@ class _Average:
         return mean
 
     def start(self, buffer: Tensor) -> Future[Tensor]:
-        """Begin to average; the mean will be in the memory of ``buffer``."""
+        """Start to average a buffer over the replicas. The mean will replace the contents of ``buffer``."""
         total = buffer if self._dtype is None else buffer.to(self._dtype)
         self._overlap.reduction(total.nbytes)
         total.div_(self._group.size())
@@ -210,7 +211,10 @@ class _Average:
         return future_of(pending).then(lambda summed: buffer if total is buffer else buffer.copy_(summed.value()[0]))
 
     def hold(self, bucket: GradBucket) -> Future[Tensor]:
-        """Keep a bucket back, and return the future that DDP waits for until it is released and reduced."""
+        """Keep a bucket back.
+
+        Return the future that DDP waits for until the bucket is released and reduced.
+        """
         buffer: Tensor = bucket.buffer()
         future: Future[Tensor] = Future(devices=[buffer.device] if buffer.is_cuda else None)
         self.held.append(buffer)
@@ -218,7 +222,10 @@ class _Average:
         return future
 
     def release(self) -> None:
-        """Reduce the held buckets. The backward pass is over except this hook, so waiting here delays nothing."""
+        """Reduce the buckets that were kept back.
+
+        The backward pass is over except for this hook, so waiting here delays nothing.
+        """
         self._overlap.end_backward()
         means = [self.start(buffer) for buffer in self.held]
         for mean, future in zip(means, self._futures, strict=True):
@@ -227,7 +234,7 @@ class _Average:
 
 
 class _WholeClip:
-    """Holds every bucket back until the last is there, and clips them together."""
+    """Keeps every bucket back until the last bucket is ready, and clips them together."""
 
     def __init__(self, max_norm: float, average: _Average) -> None:
         self._max_norm = max_norm
@@ -243,7 +250,7 @@ class _WholeClip:
 
 
 class _BucketClip:
-    """Clips each bucket by itself, at once if their number is known."""
+    """Clips each bucket separately, and at once if the number of buckets is known."""
 
     def __init__(self, max_norm: float, num_buckets: int | None, average: _Average) -> None:
         self._max_norm = max_norm

@@ -1,4 +1,4 @@
-"""Communicator: the ranks of a group, which sum and gather tensors while they compute."""
+"""Communicator: the ranks of a group, which sum and gather tensors during computation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.autograd.profiler import record_function
 from torch.futures import Future
 
 WAIT = "trial wait: "
-"""Prefix of the name that a wait has in a profile; the name of the collective follows."""
+"""Prefix of the name that a wait has in a profile. The name of the collective follows it."""
 
 # torch 2.13 warns of the older names, and 2.11 has no others
 _reduce_scatter: Callable[..., Any] = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
@@ -61,9 +61,9 @@ class Communicator(Protocol):
     """
 
     size: int
-    """Number of ranks."""
+    """Number of ranks in the group."""
     rank: int
-    """Number of this process among the ranks."""
+    """Number of this process among the ranks of the group."""
 
     def all_reduce(self, tensor: Tensor) -> Pending:
         """Begin to replace the tensor by its sum over all ranks."""
@@ -189,14 +189,14 @@ class ThreadBackground:
 
 
 class _StreamBackground:
-    """A CUDA stream that runs collectives in their order: NCCL's calls return at once."""
+    """A CUDA stream that runs collectives in order. NCCL's calls return at once."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch gives it no types
 
     def start(self, name: str, run: Callable[[], object], result: Tensor) -> Pending:
-        """Start ``run``, a collective that writes ``result`` and that profiles show under the name."""
+        """Start the collective ``run``, which writes ``result``. Profiles show it under the given name."""
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         future: Future[list[Tensor]] = Future(devices=[self._device])
         with torch.cuda.stream(self._stream), torch.no_grad():

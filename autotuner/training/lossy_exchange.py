@@ -36,7 +36,8 @@ class Replicator(Protocol):
     """Exchanges this rank's gradients with the ranks of other replicas that hold the same shard of the model."""
 
     payload_bytes: int
-    """Bytes that this rank contributed to the latest exchange, without the collective's own factor."""
+    """Number of bytes that this rank contributed to the latest exchange, before the collective's own factor such as 2
+    (n - 1) / n."""
 
     def start(self, gradients: Sequence[Tensor]) -> Work:
         """Begin to exchange these gradients. The caller may change or free them afterwards."""
@@ -55,7 +56,8 @@ class Replicator(Protocol):
 
 
 BuildReplicator = Callable[[Sequence[Tensor]], Replicator]
-"""Makes a replicator for tensors of the gradients' shapes and device: ``partial(DemoReplicator, group=group)``."""
+"""A function that makes a replicator for tensors with the shapes and the device of the gradients:
+``partial(DemoReplicator, group=group)``."""
 
 
 def exchange(replicator: Replicator, gradients: Sequence[Tensor]) -> list[Tensor]:
@@ -385,9 +387,9 @@ class AveragerState(TypedDict):
     """The state that a rank must save to continue with a ``ParameterAverager``."""
 
     anchors: list[Tensor]
-    """The parameters after the latest average."""
+    """Parameters as they were after the latest average."""
     num_steps: int
-    """Number of optimizer steps done."""
+    """Number of optimizer steps that were done."""
 
 
 class ParameterAverager:
@@ -471,7 +473,7 @@ def _all_reduce(payload: Tensor, group: dist.ProcessGroup) -> Work:
 
 
 def _all_gather(payload: Tensor, group: dist.ProcessGroup) -> tuple[list[Tensor], Work]:
-    """Return buffers for the payloads of all ranks in their order, and the work that fills them."""
+    """Return buffers for the payloads of all ranks in order, and the collective that fills the buffers."""
     if group.size() == 1:
         return [payload], None
     payloads = [torch.empty_like(payload) for _ in range(group.size())]

@@ -1,4 +1,4 @@
-"""Momentum with error feedback: the memory of a replica, arranged as one matrix of rows.
+"""Momentum with error feedback: the memory of a replica for gradients that were not sent, as one matrix of rows.
 
 Shapes: R rows (chunks of elements), C elements of a row.
 """
@@ -80,9 +80,9 @@ class ExchangeState(TypedDict):
     """The state that a rank must save to continue an exchange. Every replica has its own."""
 
     residuals: list[Tensor]
-    """The part of the momentum that was not sent, in the shapes of the gradients; empty if everything is sent."""
+    """Parts of the momentum that were not sent, in the shapes of the gradients; empty if everything is sent."""
     num_steps: int
-    """Number of exchanges done."""
+    """Number of exchanges that were done."""
 
 
 class Momentum:
@@ -160,8 +160,8 @@ def cosine_basis(width: int, device: torch.device) -> Tensor:
 
 # ---------------------------------------------------------------- which element of each row is sent
 ChooseOffsets = Callable[[Rows, int], Tensor]
-"""A function that returns one offset per row, ``[num_rows, 1]``, for a step; equal on all replicas without
-communication."""
+"""A function that returns one offset per row for a step, of shape ``[num_rows, 1]``. All replicas get the same offsets
+without communication."""
 
 _Number = TypeVar("_Number", int, Tensor)
 
@@ -189,7 +189,7 @@ def striding_offsets(rows: Rows, step: int) -> Tensor:
 
 
 def _hash(number: _Number) -> _Number:
-    """Return 32 bits, each of which depends on every bit of the number. Source: finaliser of MurmurHash3."""
+    """Return a 32-bit hash, each bit of which depends on every bit of the number. Source: finaliser of MurmurHash3."""
     word = number & 0xFFFF_FFFF
     word = (word ^ (word >> 16)) * 0x85EB_CA6B & 0xFFFF_FFFF
     word = (word ^ (word >> 13)) * 0xC2B2_AE35 & 0xFFFF_FFFF

@@ -1,12 +1,12 @@
-"""Collectives by messages: around a ring, or up and down two trees.
+"""Collectives that consist of messages: around a ring, or up and down two trees.
 
-In a ring a rank sends (n - 1) / n of the bytes in a reduce-scatter and in an all-gather, and twice that in an
-all-reduce, which is the least that n ranks can do with (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009,
-pages 117-124).
+In a ring, a rank sends (n - 1) / n of the bytes in a reduce-scatter and in an all-gather, and twice that in an
+all-reduce. This is the least that n ranks can send (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009, pages
+117-124).
 
-Of two trees each carries half of the bytes. A rank inside one is a leaf of the other, so that every rank sends and
-receives about as much as in a ring, over paths as long as the logarithm of the ranks (Sanders, Speck and Traeff,
-Parallel Computing 35, 2009, pages 581-594).
+With two trees, each tree sums half of the bytes. A rank inside one tree is a leaf of the other, so that every rank
+sends and receives about as much as in a ring, over paths whose length is the logarithm of the number of ranks (Sanders,
+Speck and Traeff, Parallel Computing 35, 2009, pages 581-594).
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ class Ring:
         self._pass_around(parts)
 
     def _sum(self, parts: Sequence[Tensor]) -> Tensor:
-        """Return this rank's part of the sum. Each part goes around once, and every rank adds its own to it."""
+        """Return this rank's part of the sum.
+
+        Each part is sent around the ring once, and every rank adds its own values.
+        """
         passed = parts[self._rank - 1]
         for step in range(2, self._size + 1):
             own = parts[self._rank - step]
@@ -61,12 +64,12 @@ class Ring:
         return passed
 
     def _pass_around(self, parts: Sequence[Tensor]) -> None:
-        """Send the parts of all ranks to every rank."""
+        """Send the parts of all ranks to every rank, around the ring."""
         for step in range(self._size - 1):
             self._exchange(parts[self._rank - step], parts[self._rank - step - 1])
 
     def _exchange(self, sent: Tensor, received: Tensor) -> None:
-        """Send to the next rank while the previous one sends."""
+        """Send a tensor to the next rank while the previous rank sends one to this rank."""
         messages = [
             dist.P2POp(dist.isend, sent, self._next, self._group),
             dist.P2POp(dist.irecv, received, self._previous, self._group),
@@ -77,18 +80,18 @@ class Ring:
 
 _SEGMENT_BYTES = 2**16
 _AHEAD = 8
-"""Size of a segment and number of segments in flight: together half a MiB, which 10 Gbit/s carry in the 0.4 ms until an
-answer. Segments of 32 to 128 KiB, four or eight of them, took within 4 % of each other."""
+"""Size of a segment, and number of segments in flight. Together they are half a MiB, which a 10 Gbit/s link sends in
+the 0.4 ms until an answer. Four or eight segments of 32 to 128 KiB took the same time within 4 %."""
 
 
 class _Stream:
     """The segments of one tensor that this rank exchanges with others, separate from messages of other tags.
 
-    Gloo's sender waits to hear that somebody waits for a message, behind all that is on the way to it. Asking for each
-    segment when it is needed leaves links empty meanwhile; asking for all at once lets leaves fill the queues of a slow
-    link, behind which everything waits that has further to go. Sums of 8 MiB over trees between two nodes of two ranks
-    at 200 Mbit/s took 1,200 ms in the first way, 880 in the second and 705 with eight segments asked for; the bytes
-    take 674.
+    Gloo sends a message only after the receiver has requested it, and the request waits behind all data on the way. If
+    each segment is requested when it is needed, links are empty meanwhile. If all segments are requested at once,
+    leaves fill the queues of a slow link, and data that must go further waits behind them. Sums of 8 MiB over trees
+    between two nodes of two ranks at 200 Mbit/s took 1,200 ms in the first way, 880 in the second, and 705 with eight
+    requested segments; the transfer of the bytes alone takes 674.
     """
 
     def __init__(self, group: dist.ProcessGroup, tag: int) -> None:
@@ -96,21 +99,21 @@ class _Stream:
         self._sent: list[dist.Work] = []
 
     def send(self, segment: Tensor, rank: int) -> None:
-        """Begin to send a segment to a rank of the group, behind those before."""
+        """Start to send a segment to a rank of the group, after the segments before it."""
         self._sent.append(self._group.send([segment], rank, self._tag))
 
     def arrivals(self, places: Iterable[Tensor], rank: int) -> Iterator[Tensor]:
-        """Yield what a rank of the group sends into these places, in their order. The first are asked for at once.
+        """Yield the tensors in ``places``, each after a rank of the group has sent its contents.
 
         Raises:
-            RuntimeError: (at an arrival) The rank is gone.
+            RuntimeError: The rank has ended; raised at an arrival.
         """
         later = iter(places)
         asked = deque(self._ask(place, rank) for place in islice(later, _AHEAD))
         return self._in_order(asked, (self._ask(place, rank) for place in later))
 
     def finish(self) -> None:
-        """Wait until everything that was sent has left."""
+        """Wait until everything that was sent has left this rank."""
         for message in self._sent:
             message.wait()
 
@@ -163,8 +166,8 @@ def _branch(rank: int, size: int, *, is_turned: bool) -> Branch:
 def _parent(number: int, size: int) -> int | None:
     """Return the parent of a number in an in-order binary tree, whose odd numbers are leaves and whose root is 0.
 
-    Of a number that 2^k divides and 2^(k+1) does not, it is the neighbour that 2^(k+1) divides and 2^(k+2) does not,
-    or the other neighbour if that is too large.
+    If 2^k is the largest power of two that divides the number, its parent is the number at distance 2^k for which this
+    power is 2^(k+1). If that number is too large, the parent is the one on the other side.
     """
     if number == 0:
         return None
@@ -174,14 +177,17 @@ def _parent(number: int, size: int) -> int | None:
 
 
 class _Climb:
-    """One tree's half of an all-reduce, on this rank."""
+    """This rank's part in one tree's half of an all-reduce."""
 
     def __init__(self, stream: _Stream, branch: Branch, half: Tensor) -> None:
         self._stream, self._branch = stream, branch
         self._segments = half.tensor_split(max(-(-half.nbytes // _SEGMENT_BYTES), 1))
 
     def up(self) -> None:
-        """Add the children's sums to each segment and pass it to the parent; the root's go down."""
+        """Add the children's sums to each segment, and send it to the parent.
+
+        The root sends its segments down instead.
+        """
         parent, children = self._branch.parent, self._branch.children
         from_children = [self._stream.arrivals(map(torch.empty_like, self._segments), child) for child in children]
         for segment, *arrived in zip(self._segments, *from_children, strict=True):
@@ -190,9 +196,9 @@ class _Climb:
             self._send(segment, children if parent is None else (parent,))
 
     def down(self) -> None:
-        """Take the total from the parent and pass it to the children.
+        """Receive the total from the parent, and send it to the children.
 
-        It overwrites what went up, which has arrived by then: the parent's sum holds it.
+        The total replaces the sum that was sent up. That sum has arrived by then, because it is a part of the total.
         """
         if self._branch.parent is not None:
             for segment in self._stream.arrivals(self._segments, self._branch.parent):

@@ -1,10 +1,11 @@
 """Two-level collectives: inside nodes, between nodes on as few bytes as possible, and inside nodes again.
 
-A node of L ranks sends M * (N - 1) / N of M bytes to N - 1 others in a reduce-scatter or an all-gather, and twice that
-in an all-reduce, split evenly over its ranks and so over its ports. A flat ring that leaves the node once sends almost
-the whole M over one of them, and up to L times that where neighbours lie on different nodes.
+For M bytes on N nodes of L ranks, a node sends M * (N - 1) / N bytes to the N - 1 other nodes in a reduce-scatter or an
+all-gather, and twice that in an all-reduce, split evenly over its ranks and so over its network ports. A flat ring that
+leaves the node once sends almost all M bytes over one port, and up to L times that if neighbours in the ring are on
+different nodes.
 
-A tensor goes through the levels in pieces: while one is between the nodes, the next one is at work inside them.
+A tensor is processed in pieces: while one piece is sent between nodes, the next piece is summed inside them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from autotuner.training.communicator import (
 from autotuner.training.ring_and_tree import Ring, Tree
 
 Partition = Sequence[Sequence[int]]
-"""Groups of the job's ranks, in the order of each group. A rank is in one group, or in none."""
+"""Groups of the job's ranks, in the order of each group. A rank is in one group at most."""
 
 
 def communicator_of(
@@ -92,7 +93,7 @@ def _between(partition: Partition, algorithm: CollectiveAlgorithm, device: torch
 
 
 def _own(algorithm: CollectiveAlgorithm, group: dist.ProcessGroup) -> Collectives | None:
-    """Return this project's collectives; None if the algorithm is the backend's."""
+    """Return this project's collectives for an algorithm; None if the backend has the algorithm itself."""
     if algorithm == CollectiveAlgorithm.RING:
         return Ring(group)
     return Tree(group) if algorithm == CollectiveAlgorithm.TREE else None
@@ -116,9 +117,9 @@ class Levels:
     """The ranks of a group, and the ranks of the same group on each node."""
 
     ranks: tuple[int, ...]
-    """Ranks in the order of the group."""
+    """Ranks of the group, in order."""
     by_node: tuple[tuple[int, ...], ...]
-    """The ranks of each node, in that order."""
+    """Ranks of each node, in the same order."""
 
     @property
     def are_one(self) -> bool:
@@ -156,7 +157,7 @@ class TwoLevel:
     inside: Collectives
     """Collectives among the group's ranks on this node."""
     between: Communicator
-    """Communicator among the ranks with this rank's place on their nodes."""
+    """Communicator among the ranks that have the same place on their nodes as this rank."""
     order: Sequence[int]
     """Ranks of the group, sorted by place, then by node."""
     ranks_per_node: int
@@ -194,14 +195,17 @@ class TwoLevel:
             piece[list(self.order)] = by_place
 
     def _begin_to_sum(self, piece: Tensor) -> tuple[Tensor, Tensor, Tensor, Pending]:
-        """Sum a piece inside nodes, and begin to sum this rank's part of it between them."""
+        """Sum a piece inside the nodes, and start to sum this rank's part of the piece between nodes."""
         padded = _padded(piece, self.ranks_per_node)
         part = torch.empty_like(padded[: padded.numel() // self.ranks_per_node])
         self.inside.reduce_scatter(part, padded)
         return piece, padded, part, self.between.all_reduce(part)
 
     def _columns(self, part: Tensor, whole: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Return pieces of every rank's part of the whole, a row each, and of this rank's own."""
+        """Yield pieces of the whole tensor and of this rank's own part.
+
+        A piece of the whole has one row for every rank's part.
+        """
         num = _num_pieces(whole)
         rows = whole.view(len(self.order), -1)
         return zip(rows.tensor_split(num, dim=1), part.view(-1).tensor_split(num), strict=True)
@@ -215,7 +219,7 @@ class Led:
     """
 
     inside: dist.ProcessGroup
-    """The group's ranks on this node; the first one leads."""
+    """Process group of this node's ranks. The first rank is the leader."""
     between: Communicator | None
     """Communicator among the leaders; None on the other ranks."""
     rank: int
@@ -254,17 +258,21 @@ class Led:
 
 
 def _num_pieces(whole: Tensor) -> int:
-    """Return one on a GPU: two NCCL communicators at work at once may wait for each other's kernels (not tried)."""
+    """Return the number of pieces of a tensor.
+
+    It is 1 on a GPU, because two NCCL communicators that work at the same time may wait for each other's kernels (not
+    tried).
+    """
     return 1 if whole.is_cuda else num_pieces(whole.nbytes)
 
 
 def _pieces(flat: Tensor, multiple: int) -> Sequence[Tensor]:
-    """Return pieces of a tensor; the lengths of all but the last are multiples."""
+    """Return the pieces of a tensor. The lengths of all pieces but the last are multiples of ``multiple``."""
     length = -(-flat.numel() // _num_pieces(flat))
     return torch.split(flat, max(length + -length % multiple, 1))
 
 
 def _padded(flat: Tensor, multiple: int) -> Tensor:
-    """Return the tensor, padded to a multiple."""
+    """Return the tensor, padded to a multiple of ``multiple`` elements."""
     missing = -flat.numel() % multiple
     return flat if missing == 0 else torch.cat((flat, flat.new_zeros(missing)))

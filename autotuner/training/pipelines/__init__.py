@@ -1,4 +1,4 @@
-"""Pipelines that continue when a link turns slow or dies.
+"""Pipelines that continue to train when a link becomes slow or fails.
 
 ``docs/how-to/use-a-technique-in-your-own-loop.md`` shows how to use them.
 """

@@ -1,4 +1,4 @@
-"""Channel: the connection to one other pipeline rank, its neighbours, and the store in which processes meet."""
+"""Channel: a connection to one other pipeline rank, and the store through which processes find each other."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from torch.distributed import (  # type: ignore[attr-defined]  # Store is export
 from autotuner.schedules.schedule import Schedule
 
 _NUM_ROUND_TRIPS = 8
-"""Number of round trips from which the difference of two clocks is estimated by the shortest one. The first ones
-connect."""
+"""Number of round trips from which the difference of two clocks is estimated. The shortest round trip counts; the first
+ones only set up the connection."""
 
 _NEVER_SENT = 2**31 - 1
-"""A tag that no message has."""
+"""Tag of a message that is never sent."""
 
 
 class Channel:
@@ -38,7 +38,7 @@ class Channel:
     """
 
     def __init__(self, group: Any, peer: int) -> None:
-        """Use a process group of several ranks, as torch's own schedules do; ``peer`` is a rank of the group."""
+        """Use a process group of several ranks, as torch's own schedules do. ``peer`` is a rank of the group."""
         self._group, self._peer = group, peer
         self.tells_moments, self.ahead_s = False, 0.0
 
@@ -72,7 +72,10 @@ class PairChannel(Channel):
         timeout_s: float,
         attempt: int = 0,
     ) -> None:
-        """Meet the other rank in a store for the two of them. Both ranks count the same attempts."""
+        """Connect to the other rank through a store that only the two ranks use.
+
+        Both ranks must count the same attempts.
+        """
         store = rendezvous.store(f"inline/{around.pair(peer)}/{attempt}")
         is_upper, timeout = around.rank > peer, timedelta(seconds=timeout_s)
         if device.type == "cpu":
@@ -95,7 +98,7 @@ class PairChannel(Channel):
             self.receive(torch.empty(1), _NEVER_SENT).wait(timedelta(milliseconds=1))
 
     def _clock_difference_s(self, *, is_upper: bool) -> float:
-        """Return this host's monotonic clock minus the other's, from the shortest of a few round trips."""
+        """Return this host's monotonic clock minus the other host's, from the shortest of a few round trips."""
         moment = torch.empty(1, dtype=torch.float64)
         found = []
         for number in range(_NUM_ROUND_TRIPS):
@@ -128,7 +131,7 @@ class Rendezvous:
     """
 
     path: str = ""
-    """File that all ranks see; empty: a server at ``host`` and ``port``."""
+    """Path of a file that all ranks can read and write; empty: a server at ``host`` and ``port``."""
     host: str = ""
     port: int = 0
     timeout_s: float = 60.0
@@ -166,7 +169,7 @@ class Neighbourhood:
     peers: tuple[int, ...]
     """Other ranks of the pipeline, in order."""
     pipeline: str = "0"
-    """Name that no other pipeline of the job has."""
+    """Name of the pipeline, which no other pipeline of the job has."""
 
     @classmethod
     def of(cls, schedule: Schedule, rank: int, pipeline: str = "0") -> Self:

@@ -1,6 +1,6 @@
-"""Controller: all ranks learn each other's measurements, find the same, and follow one plan from the next step on.
+"""Controller: ranks exchange measurements, find the same slow links, and follow the same plan from the next step on.
 
-It answers the delays of links by another plan, by other senders, or not at all.
+To the delays of links, it reacts by another schedule, by delegates that send, or not at all.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from autotuner.training.pipelines.pipeline import ResilientPipeline
 _OF_LINKS = (LinkEventKind.LINK_SLOW, LinkEventKind.LINK_RECOVERED, LinkEventKind.LINK_DEAD)
 
 _NOTICED = 0.5
-"""Share of a forward pass from which a transfer's time is a delay to plan with. Every link takes less."""
+"""Share of a forward pass from which the time of a transfer counts as a delay in plans. Nominal links take less."""
 
 
 _UNSURE = 0.15
-"""Share of a forward pass by which a measured delay may be wrong. Within it a plan stays."""
+"""Uncertainty of a measured delay, as a share of a forward pass. The plan stays if a delay changes by less."""
 
 _DELEGATION_COST = 0.1
-"""Share of a step that delegates have to save before they send. They cost 3 to 21 % of a nominal step (measured in
-arXiv 2504.19232 on four models, 2.6, 10.5, 18.4 and 21.1 %)."""
+"""Smallest share of a step that delegates must save before they are used. They cost 3 to 21 % of a nominal step
+(measured in arXiv 2504.19232 on four models, 2.6, 10.5, 18.4 and 21.1 %)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,17 +42,17 @@ class Powers:
     """The changes that a controller is allowed to make to a pipeline."""
 
     may_replan: bool
-    """True if the schedule may change."""
+    """True if the controller may change the schedule."""
     may_delegate: bool = False
-    """True if delegates may send when it pays. They bridge a dead link in any case."""
+    """True if delegates may send when that saves time. They are used for a dead link in any case."""
     is_always_delegated: bool = False
     """True if delegates always send, whatever the state of the links."""
     num_delegates: int = 1
     """Number of delegates per neighbour and direction."""
     extra_slack: int = 0
-    """Number of forwards per slow link that are run ahead, beyond those that its delay requires."""
+    """Number of additional forward passes that are run ahead per slow link, on top of those that its delay requires."""
     most_in_flight: tuple[int, ...] | None = None
-    """Number of micro-batches that each stage has memory for; None: for all."""
+    """Number of micro-batches that each stage has memory for; None: memory for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,10 @@ def choose(times: PassTimes, late: Sequence[int], plain: Schedule, now: Schedule
 
 
 def _planned(times: PassTimes, late: Sequence[int], num_micro_batches: int, powers: Powers) -> Schedule:
-    """Return a plan for the delays that count. A delay near a whole number of passes counts as that number."""
+    """Return the planned schedule for the delays that count.
+
+    A delay near a whole number of passes counts as that number.
+    """
     whole_s = (count * forward_s * (1 - 1e-9) for count, forward_s in zip(late, times.forward_s, strict=False))
     counted = replace(times, send_s=tuple(map(min, times.send_s, whole_s)))
     slack, most = powers.extra_slack, powers.most_in_flight
@@ -130,7 +133,7 @@ def _planned(times: PassTimes, late: Sequence[int], num_micro_batches: int, powe
 
 
 def _pays(planned: Schedule, inline: Schedule, times: PassTimes, powers: Powers) -> bool:
-    """Return True if sends beside the passes save more than delegates cost."""
+    """Return True if sends by delegates save more than the delegates cost."""
     delegated_s = simulate(planned, times, delegated(powers.num_delegates)).makespan_s
     return delegated_s < _blocked_s(inline, times) * (1 - _DELEGATION_COST)
 
@@ -214,7 +217,10 @@ class Controller:
         return forwards_late(times.send_s, times.forward_s[:-1], before)
 
     def _steer(self, step: int, observations: Sequence[RankObservation], before: tuple[int, ...]) -> list[LinkEvent]:
-        """Replan for the present links; return no event if the running plan stays."""
+        """Plan again for the present links.
+
+        Return no event if the running plan stays.
+        """
         began_s = self._clock()
         self._late = self._forwards_late(observations, before)
         if self._late == before:

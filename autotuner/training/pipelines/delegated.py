@@ -1,7 +1,7 @@
-"""DelegatedTransport: delegates send and receive for the rank, so that a slow link blocks none of its passes.
+"""DelegatedTransport: delegate processes send and receive for a rank, so that a slow link does not block its passes.
 
-The delegates of a neighbour and direction take micro-batches by turns. A delegate is busy with a message until that has
-passed, so a slow link needs several. After PipeMorph (arXiv 2504.19232).
+The delegates of a neighbour and direction take micro-batches in turn. A delegate is busy with a message until it has
+arrived, so that a slow link needs several delegates. The method is PipeMorph's (arXiv 2504.19232).
 """
 
 from __future__ import annotations
@@ -132,12 +132,12 @@ class DelegatedTransport:
         return max(0.0, self._arrived.pop((message.peer, tag)) - sent_s)
 
     def _of(self, delegates: Mapping[int, tuple[Delegate, ...]], message: Message) -> Delegate:
-        """Return the delegate for a micro-batch. Both ranks find the same one."""
+        """Return the delegate for a message. Both ranks select the same delegate."""
         of_peer = delegates[message.peer]
         return of_peer[message.micro_batch % len(of_peer)]
 
     def _hear(self) -> None:
-        """Wait until a delegate answers, and process the answer."""
+        """Wait until any delegate answers, and process its answer."""
         for key, _ in self._selector.select():
             delegate: Delegate = key.data
             try:
@@ -166,7 +166,7 @@ class DelegatedTransport:
 
 
 class _Gpu:
-    """Copies between a GPU and the host beside its passes, in each direction on a separate stream."""
+    """Copies between a GPU and the host during the passes, on a separate stream for each direction."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -175,7 +175,7 @@ class _Gpu:
         Thread(target=self._tell_when_done, name="copies of delegated sends", daemon=True).start()
 
     def fetch(self, tensor: Tensor, room: Tensor, then: Callable[[], None]) -> None:
-        """Copy the result of the passes so far to the host, and call ``then`` when it is there."""
+        """Copy the result of the passes so far to the host, and call ``then`` when the copy is complete."""
         self._out.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._out):
             room.copy_(tensor, non_blocking=True)

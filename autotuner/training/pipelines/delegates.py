@@ -1,7 +1,7 @@
 """Delegates: processes that send, or receive, for a rank, each over a gloo group with its counterpart.
 
-A rank and its delegate share memory without a name, which is freed with the last process that maps it, however these
-end. Each message of a step has a slot in it.
+A rank and its delegate share anonymous memory. The memory is freed with the last process that maps it, however the
+processes end. Each message of a step has a slot in the memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.training.pipelines.channels import Neighbourhood, Rendezvous
 
 _HEADER_BYTES = 64
-"""Bytes in front of a message, which hold the moment of sending and align the message for every dtype."""
+"""Size of the header before a message. The header has the time of sending, and aligns the message for every dtype."""
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -132,9 +132,9 @@ class Delegate:
 
     pid: int
     peer: int
-    """Pipeline rank at the other end."""
+    """Pipeline rank that the delegate exchanges messages with."""
     connection: Connection
-    """Connection that takes ``Send`` and ``Receive`` and gives answers. It closes when the process ends."""
+    """Connection that accepts ``Send`` and ``Receive`` and returns answers. It closes when the process ends."""
     slots: Slots
 
     @classmethod
@@ -248,7 +248,7 @@ def _become_delegate(parent: int) -> None:
 def _work(
     rank: Connection, rendezvous: Rendezvous, name: str, slots: Slots, *, is_upper: bool, timeout_s: float
 ) -> None:
-    """Serve the rank's requests until it closes its side or something fails."""
+    """Serve the rank's requests until the rank closes the connection or something fails."""
     peer = 0 if is_upper else 1
     try:
         group: Any = dist.ProcessGroupGloo(rendezvous.store(name), int(is_upper), 2, timedelta(seconds=timeout_s))

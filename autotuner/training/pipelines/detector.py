@@ -14,20 +14,21 @@ from autotuner.training.pipelines.pipeline import ResilientPipeline
 
 # ---------------------------------------------------------------- one noisy series of times
 LEARNED_STEPS = 5
-"""Number of steps from which the first nominal level is learned. A fault in these is not seen."""
+"""Number of steps from which the first nominal level is learned. A fault during these steps is not detected."""
 
 _KEPT_STEPS = 32
-"""Number of steps whose median is the nominal level, so that it follows slow changes such as drifting clocks."""
+"""Number of steps whose median is the nominal level. The level so follows slow changes such as drifting clocks."""
 
 _FINEST = 1 / 8
-"""Least scale of the noise, as a share of the shift that matters, because a few steps may look
-quieter than they are."""
+"""Smallest scale of the noise, as a share of the shift to detect, because a few steps may have less noise than
+usual."""
 
 _AGREEING = 0.25
-"""Share of a delay by which two steps with the same delay may differ, for example by jitter."""
+"""Relative difference of two delays that count as the same delay, for example because of jitter."""
 
 _NORMAL_MAD = 1.4826
-"""Standard deviations of normal noise per median absolute deviation (1 / 0.6745, any table of the normal law)."""
+"""Number of standard deviations of normal noise in one median absolute deviation (1 / 0.6745, any table of the normal
+distribution)."""
 
 
 def threshold_for(false_alarms_per_step: float, num_tests: int) -> float:
@@ -91,8 +92,8 @@ class NominalLevel:
 class _Sum:
     """The sum of log-likelihood ratios of a shift in one direction, over the steps since it was last 0.
 
-    Noise that is not normal has more outliers than its scale tells. No step adds more than the observed rareness of
-    outliers, nor more than its part of the threshold, which ``num_steps`` steps reach at least.
+    Noise that is not normal has more outliers than its scale suggests. So a step adds at most the observed rareness of
+    outliers, and at most 1 / ``num_steps`` of the threshold, so that at least ``num_steps`` steps are needed.
     """
 
     def __init__(self, threshold: float, num_steps: int) -> None:
@@ -104,7 +105,10 @@ class _Sum:
         self._sum = 0.0
 
     def add(self, off_s: float, shift_s: float, scale_s: float) -> bool:
-        """Add a step ``off_s`` away from the level in this direction; return True if the shift is certain."""
+        """Add a step that is ``off_s`` away from the level in this direction.
+
+        Return True if the shift is now certain.
+        """
         ratio = shift_s * (off_s - shift_s / 2) / scale_s**2
         self._sum = max(0.0, self._sum + min(self._rareness(), ratio))
         self._num_steps += 1
@@ -114,11 +118,14 @@ class _Sum:
         return self._sum >= self._threshold * (1 - 1e-9)  # equal parts sum to a little less
 
     def restart(self) -> None:
-        """Restart the sum, because the shift was confirmed."""
+        """Set the sum back to 0, because the shift was confirmed."""
         self._sum, self._pending = 0.0, 0
 
     def _rareness(self) -> float:
-        """Return minus the logarithm of the share of outliers, at first as rare as one part asks."""
+        """Return minus the logarithm of the share of outliers.
+
+        At first, outliers are assumed to be as rare as one part of the threshold requires.
+        """
         rarest = math.exp(self._most)
         return min(self._most, math.log((rarest + self._num_steps) / (1 + self._num_outliers)))
 
@@ -180,7 +187,10 @@ class ChangeTest:
         return is_later or is_earlier
 
     def _moved(self, shift_s: float) -> bool:
-        """Adopt the new level on which the last steps agree, or most of them if one was disturbed."""
+        """Adopt a new level if the last steps agree on it, or most of them if one was disturbed.
+
+        Return True if the level has changed.
+        """
         *_, last_s = recent = list(self._recent)[-self._num_steps :]
         if max(recent) - min(recent) > max(shift_s / 2, _AGREEING * abs(last_s)) and not self._waited:
             self._waited = True  # the next step says which of them it was
@@ -199,7 +209,7 @@ class ChangeTest:
 
 # ---------------------------------------------------------------- what ranks measure
 _KEPT_PASSES = 32
-"""Number of passes whose median is the time of a pass (the ring buffer of PipeMorph, arXiv 2504.19232)."""
+"""Number of passes whose median counts as the time of a pass (the ring buffer of PipeMorph, arXiv 2504.19232)."""
 
 
 class RecentPasses:
@@ -223,25 +233,26 @@ class RankObservation(NamedTuple):
     """The measurements of one pipeline rank in a step, as the few numbers that all ranks exchange."""
 
     stage: int
-    """Stage of the rank in the pipeline."""
+    """Pipeline stage of the observed rank."""
     forward_s: float
-    """Median of its last 32 forward passes, across steps; so are the next two."""
+    """Median time of the rank's last 32 forward passes, over several steps. The times of backward passes below are such
+    medians too."""
     micro_batch_s: float
-    """Time of all passes of one micro-batch: medians of this step alone, summed."""
+    """Time of all passes of one micro-batch: the sum of medians over this step alone."""
     input_s: float = 0.0
-    """Backward passes for inputs, or half of whole ones."""
+    """Time of backward passes for inputs, or half of the time of whole backward passes."""
     weight_s: float = 0.0
-    """Backward passes for weights, or half of whole ones."""
+    """Time of backward passes for weights, or half of the time of whole backward passes."""
     pipeline_index: int = 0
-    """Number of its pipeline among those with the same stages. Messages stay within one pipeline."""
+    """Number of the rank's pipeline among those with the same stages. Messages stay within one pipeline."""
     from_previous_s: float | None = None
-    """Shortest transfer from the rank before; None if none was seen."""
+    """Shortest time of a transfer from the previous rank in this step; None if none was observed."""
     from_next_s: float | None = None
-    """Shortest transfer from the rank after."""
+    """Shortest time of a transfer from the next rank in this step; None if none was observed."""
     lost_previous: bool = False
-    """True if nothing passes between it and the rank before any more, except through delegates."""
+    """True if the link to the previous rank is broken, so that only delegates can send over it."""
     lost_next: bool = False
-    """True if nothing passes between it and the rank after any more, except through delegates."""
+    """True if the link to the next rank is broken, so that only delegates can send over it."""
 
     @classmethod
     def of(cls, pipeline: ResilientPipeline, recent: RecentPasses | None = None, *, pipeline_index: int = 0) -> Self:
@@ -284,26 +295,26 @@ class RankObservation(NamedTuple):
 
 
 _FALSE_ALARMS_PER_STEP = 1e-4
-"""Most alarms per step of all tests together while nothing is wrong: one in 10,000 steps."""
+"""Highest number of false alarms per step, of all tests together: one in 10,000 steps."""
 
 _LINK_STEPS = 2
-"""Number of steps that must agree before a link is called slow, or nominal again. A plan costs little, each slow step
-much."""
+"""Number of steps that must agree before a link counts as slow, or as nominal again. It is small, because a new plan
+costs little and each slow step costs much."""
 
 _ONE_WAY_STEPS = 6
-"""Number of steps that must agree if messages are late in one direction alone, as to a rank that
-does not get its core."""
+"""Number of steps that must agree if messages are late in only one direction, as they are to a rank that waits for a
+CPU core."""
 
 _RANK_STEPS = 4
-"""Number of steps that must agree before a rank is called slow. Nothing is replanned then, and cores are shared for
-moments."""
+"""Number of steps that must agree before a rank counts as slow. It is larger, because a slow rank changes no plan, and
+cores are often shared for a moment."""
 
 
 _Change = tuple[LinkEventKind, tuple[int, ...], float]
 
 
 class _Link:
-    """Tests of one link: one of both directions, by the faster one, and one of each direction."""
+    """The tests of one link: one for both directions, by the faster one, and one for each direction."""
 
     def __init__(self, threshold: float, known_s: float) -> None:
         self._both = ChangeTest(threshold, num_steps=_LINK_STEPS, level_s=known_s)
@@ -311,11 +322,14 @@ class _Link:
 
     @property
     def level_s(self) -> float:
-        """The seconds above the nominal delay."""
+        """The present delay of the link above its nominal delay, in seconds."""
         return max(self._both.level_s, *(test.level_s for test in self._each))
 
     def add(self, forth_s: float | None, back_s: float | None, shift_s: float, *, doubt_s: float) -> bool:
-        """Add a step; return True if the level of any test has changed with it."""
+        """Add the transfer times of a step.
+
+        Return True if the level of any test has changed.
+        """
         moved = False
         for test, took_s in zip(self._each, (forth_s, back_s), strict=True):
             moved |= took_s is not None and test.add(took_s, shift_s, doubt_s=doubt_s)
@@ -410,7 +424,10 @@ class Detector:
                 yield kind, (link, link + 1), delay_s
 
     def _is_news(self, link: int, shift_s: float) -> bool:
-        """Adopt the delay of a link, unless it is about the last one, as when its other direction follows."""
+        """Adopt the new delay of a link, and return True if it counts as a change.
+
+        It does not if it is nearly equal to the last delay, as when the other direction follows.
+        """
         found_s = max(tests.level_s for (where, _), tests in self._by_link.items() if where == link)
         before_s = self._delays_s[link]
         if bool(found_s) == bool(before_s) and abs(found_s - before_s) < shift_s / 2:

@@ -1,4 +1,4 @@
-"""InlineTransport: the rank itself sends, in the order of its passes, so that a slow link delays all of them."""
+"""InlineTransport: the rank itself sends, in the order of its passes, so that a slow link delays all of its passes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from autotuner.training.pipelines.transport import Arrival, LinkConditions, Link
 _CPU = torch.device("cpu")
 
 _AT_ONCE_S = 1e-4
-"""Longest time that gloo takes to receive a message that has arrived (34 us were seen). It does not report arrivals."""
+"""Longest time that gloo takes to receive a message that has already arrived (34 us were measured). gloo does not
+report arrivals."""
 
 
 class InlineTransport:
@@ -167,7 +168,10 @@ class InlineTransport:
         return partial(self._arrive, message.peer, work, stamp)
 
     def _arrive(self, peer: int, work: dist.Work, stamp: tuple[dist.Work, Tensor] | None) -> float | None:
-        """Wait for a message and the stamp that follows it; return its seconds on the way, if its arrival was seen."""
+        """Wait for a message and for the stamp that follows it.
+
+        Return the seconds that the message took, or None if its arrival was not observed.
+        """
         looked_s = time.monotonic()
         self._wait(peer, work)
         came_s = time.monotonic()

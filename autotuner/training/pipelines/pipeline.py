@@ -41,10 +41,10 @@ class Timings:
     """The durations of passes and transfers in one step on one rank."""
 
     passes_s: Mapping[Kind, Sequence[float]] = field(default_factory=dict)
-    """Durations of the passes of each kind that ran, in their order, without the waits for messages before them."""
+    """Durations of the passes that ran, by kind and in order, without the waits for messages before them."""
     transfers_s: Mapping[Message, float] = field(default_factory=dict)
-    """Seconds from the moment at which the other rank sent a message until it arrived. Messages whose arrival was not
-    seen are left out."""
+    """Seconds from the sending of each message until its arrival. Messages whose arrival was not observed are left
+    out."""
 
     def shortest_transfer_s(self, peer: int) -> float | None:
         """Return the seconds of the shortest transfer from another pipeline rank; None if none was seen."""
@@ -102,7 +102,8 @@ class PassLog(Generic[PassKind]):
 
 # ---------------------------------------------------------------- stages
 WatchPass = Callable[[Kind, int, int], AbstractContextManager[None]]
-"""A function that returns the context in which a pass of a kind, stage and micro-batch runs."""
+"""A function that returns a context manager in which a pass runs. Its arguments are kind, stage and micro-batch of the
+pass."""
 
 
 class TimedStage(PipelineStage):

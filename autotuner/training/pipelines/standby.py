@@ -1,4 +1,4 @@
-"""Standby: the delegates of a rank, and the pipeline that they serve."""
+"""Standby: the delegates of a rank, and the pipeline that they send for."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Standby:
     rendezvous: Rendezvous
     around: Neighbourhood
     delegates: Delegates | None
-    """Delegates; None: the rank itself sends everything."""
+    """Delegates that send for the rank; None: the rank itself sends everything."""
     timeout_s: float
-    """Seconds after which a message counts as lost."""
+    """Seconds after which a message that has not arrived counts as lost."""
 
     @property
     def pids(self) -> tuple[int, ...]:

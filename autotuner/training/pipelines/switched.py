@@ -1,8 +1,8 @@
-"""SwitchedTransport: the rank sends by itself while it can, and delegates stand by.
+"""SwitchedTransport: the rank itself sends while its links work; when a link fails, delegates send.
 
-When an inline send or receive fails, both ranks of that link notice, because it breaks on both sides. They tell each
-other through delegates which messages of this step have come, and delegates send the rest. Nothing is computed twice,
-and no other rank is involved.
+When an inline send or receive fails, both ranks of that link notice, because it breaks on both sides. Through delegates
+they exchange which messages of this step have arrived, and delegates send the rest. Nothing is computed twice, and no
+other rank is involved.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autotuner.training.pipelines.inline import InlineTransport
 from autotuner.training.pipelines.transport import Arrival, LinkConditions, LinkDead, Message
 
 Reconnect = Callable[[int, int], Channel]
-"""A function that makes a new channel to a pipeline rank. The second number counts the attempts."""
+"""A function that makes a new channel to a pipeline rank. Its second argument counts the attempts."""
 
 
 class SwitchedTransport:
@@ -138,14 +138,14 @@ class SwitchedTransport:
 
     @contextmanager
     def _bridging(self) -> Iterator[None]:
-        """If a link dies inside the context, let delegates take over the messages that it did not carry."""
+        """Run the context, and let delegates send the missing messages if a link fails inside it."""
         try:
             yield
         except LinkDead as error:
             self._bridge(error.peer)
 
     def _bridge(self, peer: int) -> None:
-        """Agree with a rank, through delegates, on the messages that have not come, and let delegates carry these."""
+        """Agree with another rank on the messages that have not arrived, and let delegates send these."""
         if peer in self._bridged:
             return
         self._bridged.add(peer)
@@ -160,7 +160,7 @@ class SwitchedTransport:
                 self._delegated.send(message, tensor)
 
     def _missing(self, peer: int) -> list[tuple[Message, Tensor]]:
-        """Return the messages of this step that have not come from a rank whose link is broken."""
+        """Return the messages of this step that have not arrived from a rank whose link is broken."""
         for message, arrival in self._coming.items():
             if message.peer == peer and message not in self._came:
                 with suppress(LinkDead):
@@ -169,7 +169,10 @@ class SwitchedTransport:
         return [one for one in self._expected.items() if one[0].peer == peer and one[0] not in self._came]
 
     def _exchange_missing(self, peer: int, missing: Sequence[Message]) -> Tensor:
-        """Tell a rank which messages are missing, and return its answer: by tag, 1 if a message is missing there."""
+        """Send a rank the list of missing messages, and return its answer.
+
+        The answer has a 1 for the tag of each message that is missing there.
+        """
         account = Message(peer, self._num_stages, False, 0)
         ours = torch.zeros(self._inline.tag(account), dtype=torch.uint8)
         ours[[self._inline.tag(message) for message in missing]] = 1
@@ -180,7 +183,7 @@ class SwitchedTransport:
         return theirs
 
     def _revive(self) -> None:
-        """Reconnect peers whose links' conditions are no longer dead."""
+        """Connect again to ranks whose links' conditions are no longer dead."""
         for peer in sorted(self._by_condition):
             if self._reconnect is not None and not self.conditions.between(self._inline.rank, peer).is_dead:
                 self._num_reconnects[peer] = self._num_reconnects.get(peer, 0) + 1

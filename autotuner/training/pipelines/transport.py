@@ -1,4 +1,4 @@
-"""Transport: the way of tensors from one pipeline rank to another, and the conditions of links that it emulates."""
+"""Transport: sends tensors from one pipeline rank to another, and emulates conditions of links."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LinkCondition:
     bandwidth_bytes_per_s: Positive | None = None
     """Bandwidth in one direction; None: that of the real link."""
     is_dead: bool = False
-    """True if inline sends fail. Delegates still get through, over the hosts' own network."""
+    """True if inline sends fail. Delegates can still send, over the hosts' own network."""
 
     def hold_s(self, num_bytes: int, chance: random.Random) -> float:
         """Return the seconds for which a message of ``num_bytes`` bytes is delayed. ``chance`` draws the jitter."""
@@ -47,7 +47,7 @@ class LinkConditions:
     """
 
     of_pairs: Mapping[tuple[int, int], LinkCondition] = field(default_factory=lambda: MappingProxyType({}))
-    """Conditions by both pipeline ranks, the lower first. Links that are not named are nominal."""
+    """Conditions by the two pipeline ranks of a link, the lower one first. Links that are not listed are nominal."""
 
     def __post_init__(self) -> None:
         for pair in self.of_pairs:
@@ -61,22 +61,23 @@ class LinkConditions:
 
 
 _MOST_PARTS = 8
-"""Most tensors that a stage sends to the next, including one with the time of sending; a decoder sends one."""
+"""Largest number of tensors that a stage sends to the next, including one with the time of sending. A decoder sends
+one."""
 
 
 class Message(NamedTuple):
     """The name of one tensor that a stage sends to a neighbouring stage; messages may come in any order."""
 
     peer: int
-    """Pipeline rank at the other end."""
+    """Pipeline rank that sends or receives the message at the other end."""
     stage: int
-    """Stage that receives it."""
+    """Stage that receives the message."""
     is_gradient: bool
-    """True if it is a gradient that goes back; otherwise it is an activation."""
+    """True if the message is a gradient on its way back; otherwise it is an activation."""
     micro_batch: int
     """Number of the micro-batch, from 0."""
     part: int = 0
-    """Number of the tensor among those that a stage sends."""
+    """Number of the tensor, if a stage sends several."""
 
     def tag(self, num_micro_batches: int) -> int:
         """Return a number that no other message between the same two ranks has in this step.
@@ -101,8 +102,8 @@ class LinkDead(AutotunerError, ConnectionError):
 
 
 Arrival = Callable[[], float | None]
-"""A function that waits for a tensor being received. It returns the seconds since it was sent, or None if its arrival
-was not seen."""
+"""A function that waits for a tensor that is being received. It returns the seconds since the tensor was sent, or None
+if its arrival was not observed."""
 
 
 class Transport(Protocol):
@@ -112,7 +113,7 @@ class Transport(Protocol):
     """
 
     conditions: LinkConditions
-    """Conditions of the next messages; set between steps."""
+    """Conditions of links for the next messages. Set them between two steps."""
 
     @property
     def is_delegated(self) -> bool:
