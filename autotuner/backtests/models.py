@@ -106,8 +106,7 @@ def _with_own_sizes(row: Row, known: TransformerSpec) -> TransformerSpec:
 
 
 def _num_layers(row: Row) -> int | None:
-    """Return the number of layers from its cell or from the name: ``truncated to 12 layers``, ``proxy 4L``,
-    ``(16L)``."""
+    """Return the number of layers from its cell or the name: ``truncated to 12 layers``, ``proxy 4L``, ``(16L)``."""
     stated = maybe_count(row, "layers")
     in_name = re.search(r"\b(\d{1,3})(?:l\b| ?-?layers?\b)", text(row, "model").lower())
     return stated or (int(in_name[1]) or None if in_name else None)
