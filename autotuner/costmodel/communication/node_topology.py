@@ -45,7 +45,7 @@ class WiredNode:
     ring_slowdown: Floats
     """Time of a byte around a ring inside a node, divided by the time over the cluster's link inside nodes."""
     pair_slowdown: Floats
-    """The same ratio for traffic from every rank of a group to every other."""
+    """Slowdown, as in ``ring_slowdown``, of traffic from every rank of a group to every other."""
     delay_s: Floats
     """Additional latency of a step inside a node."""
     limiting: Integers
