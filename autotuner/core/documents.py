@@ -81,7 +81,6 @@ def _hints(cls: Any) -> Mapping[str, Any]:
     return get_type_hints(cls, include_extras=True)
 
 
-
 # ---------------------------------------------------------------- reading
 def read(cls: type[T], document: Any, path: str = "") -> T:
     """Return the value that a JSON document from a caller describes. Fields with a default may be missing.

@@ -267,7 +267,7 @@ class Spread:
 
     @classmethod
     def within(cls, value: float, half: float | None) -> Spread:
-        """Return a value with an interval of ± ``half``, as measurements have it; None: no interval is known."""
+        """Return a value with an interval of ± ``half``, which measurements use; None: no interval is known."""
         return cls(value, value - (half or 0.0), value + (half or 0.0))
 
     @classmethod

@@ -127,9 +127,6 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def junit_xml(case: GateCase) -> str:
     """Return JUnit XML: one suite with one case.
 
-    The case is skipped while the gate runs, passed, failed if the change is slower, or in error if the gate ended
-    without a verdict.
-
     The case is skipped while the gate runs, passed, failed if the change is slower, or in error if the gate is
     undecided or could not run.
     """

@@ -211,11 +211,11 @@ def picture(width: float, height: float, parts: Iterable[str], says: str, *, has
 
 
 def for_both(draw: Callable[[int], Markup], wide: int = WIDE) -> Markup:
-    """Return a picture twice, drawn for a desk and for a phone; the style sheet shows one of both.
+    """Return a picture twice, drawn for a wide screen and for a phone; the style sheet shows one of them.
 
     Args:
         draw: Returns the picture at a width in pixels.
-        wide: Width on a desk in pixels.
+        wide: Width on a wide screen in pixels.
     """
     return Markup(f'<div class="hide-narrow">{draw(wide)}</div><div class="hide-wide">{draw(NARROW)}</div>')
 
@@ -309,7 +309,7 @@ def _label(axis: Axis, value: float, step: float) -> str:
 
 # ---------------------------------------------------------------- plots
 def draw(chart: Plot | Intervals | Stacks) -> Markup:
-    """Return the chart twice, drawn for a desk and for a phone; the style sheet shows one of both."""
+    """Return the chart twice, drawn for a wide screen and for a phone; the style sheet shows one of them."""
     match chart:
         case Plot():
             return for_both(lambda width: _Plot(chart, width).drawn, chart.wide)

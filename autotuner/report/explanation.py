@@ -276,7 +276,7 @@ def _batches(ways: Sequence[BatchWay], lengths: LengthDistribution | None, link_
 
 
 def way_in_words(way: BatchWay) -> str:
-    """Describe the cost of a way to divide sequences into batches.
+    """Describe what a way to divide sequences into batches costs.
 
     Example: ``snake, packed: the slowest rank computes 3 % more than the mean, …``.
     """

@@ -27,7 +27,7 @@ def slow_links(request: SweepRequest, wide: int = 620) -> Section | None:
 
     Args:
         request: The request of the sweep.
-        wide: Width in pixels of the trace's picture on a desk.
+        wide: Width in pixels of the trace's picture on a wide screen.
     """
     trace, links = request.fault_trace, latest(request.job.cluster.link_health)
     if trace is None and not links:
@@ -73,7 +73,7 @@ class FaultStrip(Drawing):
 
     @property
     def drawn(self) -> Markup:
-        """The picture as SVG markup, drawn for a desk and for a phone."""
+        """The picture as SVG markup, drawn for a wide screen and for a phone."""
         return for_both(lambda width: _drawn(self.trace, width), wide=self.wide)
 
 

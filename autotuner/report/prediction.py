@@ -78,8 +78,8 @@ def predictions_report(request: PredictionRequest, found: PredictionTable) -> Re
 def prediction_report(found: PredictionTable, headline: str, objective: Objective | None = None) -> Report:
     """Return the report of the best predicted layouts: MFU and step time with intervals, parts of the step, memory.
 
-    If more than speed counts, the value of the objective comes first, and columns on cost and energy replace where the
-    time goes. Below are the best numerically equivalent layout, if none of the rows is one, and the layout in use. If
+    If the objective is not speed alone, its value comes first, and columns on cost and energy replace the parts of the
+    step. Below are the best numerically equivalent layout, if none of the rows is one, and the layout in use. If
     no layout fits, the report says what is missing.
 
     Args:

@@ -400,7 +400,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The description of one result: the answer in one line (``headline``), then sections with the details."""
+    """The report of one result: the answer in one line (``headline``), then sections with the details."""
 
     headline: str
     state: State | None = None

@@ -516,7 +516,7 @@ def _look(found: PairEffect) -> Look:
 def importance(found: Choices, most: int = 8) -> Intervals | None:
     """Return a chart of how much of the differences in throughput each option explains; None without any.
 
-    Each range goes from what only this option explains to what it explains by itself.
+    Each range goes from the share that no other option explains to the share that this option explains by itself.
 
     Args:
         found: Importance of the options.
