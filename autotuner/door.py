@@ -349,8 +349,7 @@ class Autotuner:
 
         Raises:
             InvalidInput: The space has no legal layout or too many, the export format cannot express a named value, or
-                the
-                cluster lacks a value that the objective needs.
+                the cluster lacks a value that the objective needs.
             InvalidDocument: The layout cannot run. The error names every rule that it breaks.
         """
         job = self.job(request)

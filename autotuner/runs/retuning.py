@@ -110,8 +110,7 @@ class Retuning:
 
         Raises:
             InvalidInput: The cron expression or the time zone is not legal, the incumbent cannot run as a trial, or the
-                retune
-                should react to new software or new links and this service cannot detect them.
+                retune should react to new software or new links and this service cannot detect them.
             Conflict: Another retune has that name.
         """
         cron, now = the_cron(request), self._clock.now()

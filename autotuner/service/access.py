@@ -195,8 +195,7 @@ class Tokens:
 
         Raises:
             InvalidInput: The text is not a token, or a token with that id is stored with another secret. The error does
-                not
-                quote the text.
+                not quote the text.
         """
         found = read_token(text)
         if found is None:

@@ -95,11 +95,9 @@ class App(Autotuner):
 
         Raises:
             InvalidInput: The cluster has a name that means this machine, or its engine or queue is not registered. A
-                service
-                that runs no trials and has no registered engines does not check engine and queue.
+                service that runs no trials and has no registered engines does not check engine and queue.
             Conflict: The name is in the catalog or has a meaning there (``h100:64``), or something different is stored
-                under
-                it.
+                under it.
         """
         name = described.name
         if isinstance(described, Cluster):
@@ -217,10 +215,8 @@ class App(Autotuner):
 
         Raises:
             InvalidInput: It is already clear that the run would fail: no layout that a trial can run, a cluster without
-                an
-                engine or with one that is not registered, no clusters to compare; or this service's own worker lacks
-                the
-                devices. A service without a worker leaves that check to the workers.
+                an engine or with one that is not registered, no clusters to compare; or this service's own worker lacks
+                the devices. A service without a worker leaves that check to the workers.
             Conflict: The key was used for a different request, or another check of the cluster is not finished.
             NotYours: A gate would replace another caller's baseline.
             QuotaExceeded: The caller's quota does not have so much left.
@@ -323,8 +319,7 @@ class App(Autotuner):
 
         Raises:
             InvalidInput: The search space holds no layout that a trial can run, or none that a proxy trial on the
-                smaller
-                cluster can stand for; or ``refusal`` returns a reason.
+                smaller cluster can stand for; or ``refusal`` returns a reason.
         """
         self.asides.search(require_layouts, request)
         if (refusal := self.refusal(request)) is not None:

@@ -117,8 +117,7 @@ def check_url(url: str, allowed: Sequence[Network]) -> None:
 
     Raises:
         InvalidInput: It is not a URL with a host, has an impossible port, contains a password, uses http although only
-            the
-            public internet is allowed, or names an address that is refused.
+            the public internet is allowed, or names an address that is refused.
     """
     parsed = _parsed(url)
     _require_port(parsed)
