@@ -35,36 +35,39 @@ _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
 def start(rank: int | None = None) -> Reporter:
-    """A reporter for this process; the first step's time counts from here.
+    """Return a reporter for this process; the time of the first step starts now.
 
     Args:
-        rank: Among all ranks; left out, ``torch.distributed`` or the launcher's variables say it at the first step.
+        rank: Rank of this process in the whole job. If it is None, the first step reads it from ``torch.distributed``
+            or from the launcher's variables.
     """
     return Reporter(os.environ.get(REPORT_DIR), rank)
 
 
 def spec() -> dict[str, Any] | None:
-    """All that the autotuner asks for: model, workload, layout, seed, settings; None where it started nothing.
+    """Return the specification of the trial: model, workload, layout, seed and settings.
+
+    None if the autotuner did not start this process.
 
     Raises:
-        ValueError: The variable holds no JSON; training something else instead would be worse.
+        ValueError: The variable holds no JSON. An error is better than training something else.
     """
     text = os.environ.get(SPEC)
     return json.loads(text) if text else None
 
 
 def layout() -> dict[str, Any] | None:
-    """The layout that is to be tried, by field; None where the autotuner started nothing.
+    """Return the layout to try as a dictionary of its fields; None if the autotuner did not start this process.
 
     Raises:
-        ValueError: As ``spec``.
+        ValueError: The variable holds no JSON.
     """
     asked = spec()
     return None if asked is None else asked["layout"]
 
 
 class Reporter:
-    """Appends a line per call to this rank's file; without a directory it does nothing."""
+    """Writes one line per report to the file of this rank; without a directory for reports, it does nothing."""
 
     def __init__(self, directory: str | None, rank: int | None = None) -> None:
         self._directory = directory
@@ -85,11 +88,12 @@ class Reporter:
         """Report the optimizer step that has just ended.
 
         Args:
-            loss: A number or a tensor of one, as this rank knows it; None where it does not.
-            tokens: Tokens of the whole job in this step; None: as many as the autotuner asked for.
-            step_time_s: What the step took, where the loop measures that; None: the time since the last call, for which
-                the device is waited for if it is a CUDA device.
-            num_steps: Steps since the last call, over which time and loss are means, where not every step is reported.
+            loss: Loss of this rank, as a number or a tensor with one element; None if this rank does not know it.
+            tokens: Tokens of the whole job in this step; None: as many as the autotuner requested.
+            step_time_s: Time of the step, if the loop measures it; None: the time since the last call. In that case, a
+                CUDA device is waited for first.
+            num_steps: Number of steps since the last call, if not every step is reported. Time and loss are then means
+                over these steps.
         """
         if not self._directory:
             return

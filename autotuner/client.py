@@ -44,7 +44,7 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class Answer(Generic[T]):
-    """An answer that shows itself: as a table in a terminal, and as a table of HTML in a notebook."""
+    """An answer that displays itself: as a table in a terminal, and as an HTML table in a notebook."""
 
     value: T
     """The answer as the REST API sends it."""
@@ -72,7 +72,7 @@ class Answer(Generic[T]):
         return str(element("style", _STYLE) + element("div", inside, class_="autotuner"))
 
     def to_dict(self) -> Any:
-        """Return the answer as JSON has it: dictionaries, lists, texts and numbers."""
+        """Return the answer as JSON data: dictionaries, lists, texts and numbers."""
         return documents.write(self.value)
 
     def to_markdown(self) -> str:
@@ -82,10 +82,10 @@ class Answer(Generic[T]):
         return markdown(self.report)
 
     def to_frame(self) -> Any:
-        """Return the rows of the answer as a data frame of pandas, or of polars where only that is installed.
+        """Return the rows of the answer as a pandas data frame, or as a polars one if only polars is installed.
 
         Raises:
-            ImportError: Neither is installed.
+            ImportError: Neither pandas nor polars is installed.
         """
         return _frame(list(self._rows()))
 
@@ -94,11 +94,11 @@ class Answer(Generic[T]):
 
 
 class Predictions(Answer[PredictionTable]):
-    """The layouts that are predicted to be best, the best first."""
+    """The best predicted layouts of a job, the best first."""
 
     @property
     def best(self) -> PredictedLayout:
-        """The first row: its ``layout``, ``mfu``, ``step_time_s`` and ``peak_bytes``.
+        """Return the best predicted layout with its ``layout``, ``mfu``, ``step_time_s`` and ``peak_bytes``.
 
         Raises:
             InvalidInput: No layout fits in memory.
@@ -156,13 +156,13 @@ class Predictions(Answer[PredictionTable]):
 
 
 class Ranking(Answer[Any]):
-    """The trials of a sweep, the best first."""
+    """The ranked trials of a sweep, the best first."""
 
     value: list[RankedTrial]
 
     @property
     def best(self) -> RankedTrial:
-        """The first trial of the ranking.
+        """Return the best trial of the sweep.
 
         Raises:
             InvalidInput: No layout was measured.
@@ -178,11 +178,11 @@ class Ranking(Answer[Any]):
 
 
 class Client:
-    """The questions of the product, answered in this process or by a service.
+    """Answers questions about training jobs, in this process or through a service.
 
     Args:
-        url: Address of a service; None answers here.
-        token: Shown to the service; None takes the variable ``AUTOTUNER_TOKEN``.
+        url: Address of a service; None: this process answers.
+        token: Token for the service; None: the value of the variable ``AUTOTUNER_TOKEN``.
     """
 
     def __init__(self, url: str | None = None, token: str | None = None) -> None:
@@ -393,11 +393,11 @@ class Client:
 
 
 def connect(url: str, token: str | None = None) -> Client:
-    """Return the same functions, answered by a service.
+    """Return a client with the same functions, which a service answers.
 
     Args:
         url: Address of the service, such as ``http://127.0.0.1:8000``.
-        token: Shown to the service; None takes the variable ``AUTOTUNER_TOKEN``.
+        token: Token for the service; None: the value of the variable ``AUTOTUNER_TOKEN``.
     """
     return Client(url, token)
 

@@ -80,7 +80,7 @@ class NoNames:
     """A store of named models and clusters that is empty, so that only the names in the catalog are known."""
 
     def get(self, cls: type[Described], name: str) -> Described:
-        """Raise ``NotFound``, because this store has no names."""
+        """Raise ``NotFound``, because this store is empty."""
         raise NotFound(KINDS[cls], name)
 
 

@@ -313,12 +313,12 @@ class Remote:
         limit: int = 50,
         offset: int = 0,
     ) -> Listed[R]:
-        """Return runs of one kind, newest first. The kind ``Run`` stands for runs of every kind."""
+        """Return runs of one kind, newest first; with the kind ``Run``, runs of all kinds."""
         asked = {"kind": kind_of(kind), "subject": subject, "parent": parent, "state": state}
         return self._get("/runs", Listed[kind], **asked, limit=limit, offset=offset)  # type: ignore[valid-type]  # a class
 
     def read_run(self, kind: type[R], run_id: str, *, wait_s: float | None = None) -> R:
-        """Return a run. The kind ``Run`` stands for a run of any kind.
+        """Return a run; with the kind ``Run``, a run of any kind.
 
         If the run is a plan, the service waits up to ``wait_s`` seconds until it is computed; None: it does not wait.
         """
@@ -719,7 +719,7 @@ class Remote:
 
     # ---------------------------------------------------------------- access
     def read_caller(self) -> CallerUsage:
-        """Return the caller as which the service recognises this client, with its scope and quota."""
+        """Return the caller whose credentials this client sends, with its scope and quota."""
         return self._get("/caller", CallerUsage)
 
     def list_tokens(self) -> Listed[Token]:

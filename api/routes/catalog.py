@@ -39,25 +39,25 @@ catalog_router = APIRouter(prefix="/catalog", tags=["catalog"])
 
 @catalog_router.get("/accelerators", responses=problems())
 def list_accelerators(app: AppOf) -> Document[Listed[Accelerator]]:
-    """List the accelerators that a cluster can be named after (`h100-sxm:64`)."""
+    """List the accelerators of the catalog, which clusters can name (`h100-sxm:64`)."""
     return app.list_accelerators()
 
 
 @catalog_router.get("/accelerators/{name}", responses=problems(404, 422))
 def read_accelerator(name: Name) -> Document[SourcedAccelerator]:
-    """Read an accelerator by name or alias, with the source and date of every value."""
+    """Read an accelerator by name or alias, with the source and the date of every value."""
     return sourced_accelerator(name)
 
 
 @catalog_router.get("/models", responses=problems())
 def list_catalog_models(app: AppOf) -> Document[Listed[TransformerSpec]]:
-    """List the built-in models."""
+    """List the models of the catalog."""
     return app.list_catalog_models()
 
 
 @catalog_router.get("/stacks", responses=problems())
 def list_stacks(app: AppOf) -> Document[Listed[Stack]]:
-    """List the training software that a layout can be predicted for (`stack` of a prediction)."""
+    """List the training software (stacks) for which layouts can be predicted (`stack` of a prediction)."""
     return app.list_stacks()
 
 
@@ -68,9 +68,9 @@ stacks_router = APIRouter(prefix="/stacks", tags=["catalog"])
 
 @stacks_router.get("", responses=problems())
 def list_stack_profiles(app: AppOf) -> Document[Listed[StackProfile]]:
-    """List the training software with its framework and versions, and the measured runs that it was fitted to.
+    """List the training software with its framework and versions, and the measured runs to which it was fitted.
 
-    Its constants are at `/catalog/stacks`.
+    `/catalog/stacks` has the constants of each stack.
     """
     return app.list_stack_profiles()
 
@@ -81,7 +81,7 @@ descriptions_router = APIRouter(tags=["models and clusters"])
 
 
 class HuggingFaceConfig(BaseModel, extra="allow"):
-    """The `config.json` that a model is published with."""
+    """The `config.json` of a model that is published on Hugging Face."""
 
     model_type: str
 
@@ -100,13 +100,13 @@ _MODEL: TypeAdapter[TransformerSpec] = TypeAdapter(Document[TransformerSpec])
 
 @descriptions_router.get("/models", responses=problems())
 def list_models(app: AppOf) -> Document[Stored[TransformerSpec]]:
-    """List the stored models by name; the built-in ones are in the catalog."""
+    """List the stored models by name; models of the catalog are listed by `/catalog/models`."""
     return app.store.descriptions.stored(TransformerSpec)
 
 
 @descriptions_router.get("/models/{name}", responses=problems(404, 422))
 def read_model(app: AppOf, name: Name) -> Document[TransformerSpec]:
-    """Read a model by name: a stored one, else one of the catalog."""
+    """Read a stored model by its name; if none is stored, the model of the catalog."""
     return app.model(name)
 
 
@@ -114,10 +114,11 @@ def read_model(app: AppOf, name: Name) -> Document[TransformerSpec]:
 def save_model(
     app: AppOf, caller: CallerOf, name: Name, body: Annotated[_ModelBody, Body(title="Model")]
 ) -> Document[TransformerSpec]:
-    """Store a model: our own fields, a `base` of the catalog with changes, or a Hugging Face `config.json` as it is.
+    """Store a model: its fields, a `base` from the catalog with changes, or a Hugging Face `config.json`.
 
-    Sending an equal model again changes nothing; another model under a stored name is refused with 409, because
-    sweeps refer to it, and so is a name of the catalog, which means the same to everybody.
+    Storing an equal model again changes nothing. A different model under a stored name is refused with 409, because
+    sweeps refer to the stored one. A name of the catalog is refused with 409 too, because it must mean the same for
+    everybody.
     """
     model = body if isinstance(body, TransformerSpec) else _published(body, name)
     _check_name(model.name, name)
@@ -127,9 +128,9 @@ def save_model(
 
 @descriptions_router.delete("/models/{name}", responses=problems(404, 422))
 def remove_model(app: AppOf, caller: CallerOf, name: Name) -> Document[TransformerSpec]:
-    """Forget a stored model, which only who stored it and an admin may; sweeps keep the model that they were given.
+    """Remove a stored model. Only the caller who stored it and admins may do this.
 
-    The answer is the model as it was stored.
+    Sweeps keep their own copy of the model. The answer is the removed model.
     """
     return app.remove(TransformerSpec, name, caller)
 
@@ -142,18 +143,19 @@ def list_clusters(app: AppOf) -> Document[Stored[Cluster]]:
 
 @descriptions_router.get("/clusters/{name}", responses=problems(404, 422))
 def read_cluster(app: AppOf, name: Name) -> Document[Cluster]:
-    """Read a cluster: a stored name, `local`, or an accelerator of the catalog with a count (`h100:64`).
+    """Read a cluster: a stored cluster, `local`, or an accelerator of the catalog with a count (`h100:64`).
 
-    Its constants are those that predictions use: of a stored cluster that was checked, what the check measured.
+    The answer has the constants that predictions use. For a stored cluster that was checked, these are the measured
+    ones.
     """
     return app.cluster(name)
 
 
 @descriptions_router.put("/clusters/{name}", responses=problems(400, 404, 409, 422))
 def save_cluster(app: AppOf, caller: CallerOf, name: Name, body: _Cluster) -> Document[Cluster]:
-    """Store a cluster, whose accelerator and links may be names of the catalog; what holds for models holds here.
+    """Store a cluster. Its accelerator and its links may be names of the catalog; names are refused as for models.
 
-    `engine` and `queue` say where its trials run; where this service knows the engines, it refuses others.
+    `engine` and `queue` say where its trials run. A service with registered engines refuses unknown ones.
     """
     _check_name(body.name, name)
     return app.save(as_described(body), caller)
@@ -161,10 +163,10 @@ def save_cluster(app: AppOf, caller: CallerOf, name: Name, body: _Cluster) -> Do
 
 @descriptions_router.delete("/clusters/{name}", responses=problems(404, 409, 422))
 def remove_cluster(app: AppOf, caller: CallerOf, name: Name) -> Document[Cluster]:
-    """Forget a stored cluster, its checks and what they measured, which only who stored it and an admin may.
+    """Remove a stored cluster with its checks and measurements. Only its creator and admins may do this.
 
-    The answer is the cluster as it was stored; sweeps keep the cluster that they were given. While a check of it is not
-    finished, 409.
+    Sweeps keep their own copy of the cluster. The answer is the removed cluster. While a check of it is unfinished, the
+    request is refused with 409.
     """
     return app.remove(Cluster, name, caller)
 
@@ -190,16 +192,16 @@ topologies_router = APIRouter(tags=["models and clusters"])
 
 @topologies_router.get("/catalog/networks", responses=problems())
 def list_networks() -> Document[Listed[NetworkPreset]]:
-    """List the networks that a cluster can name (`network`, or behind an @: `h100:128@fat-tree-2to1`)."""
+    """List the networks that a cluster can name, as `network` or after an @ (`h100:128@fat-tree-2to1`)."""
     return Listed.whole(network_presets())
 
 
 @topologies_router.post("/topologies", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
 def read_topology(app: AppOf, body: Document[TopologyRequest]) -> Document[TopologyReading]:
-    """Read what describes a network or a node, and say what it means; nothing is stored.
+    """Read files that describe a network or a node, and explain their content. Nothing is stored.
 
-    `network` and `wiring` of the answer are fields of a cluster; where one was given, `cluster` has both, with links as
-    the files say them, and can be sent to `PUT /clusters/{name}`.
+    `network` and `wiring` of the answer are fields of a cluster. If the request has a cluster, `cluster` of the answer
+    is this cluster with both fields and with the links of the files; it can be sent to `PUT /clusters/{name}`.
     """
     files = [app.asides.ask(read_file, file) for file in body.files]  # a long file takes seconds
     given = app.resolve(body).cluster
@@ -223,11 +225,11 @@ _CalibrationsCluster = Annotated[
 
 @calibrations_router.get("", responses=problems(404, 422))
 def list_calibrations(app: AppOf, cluster: _CalibrationsCluster = None) -> Document[Listed[Lesson]]:
-    """Tell what the stored trials taught of each platform: accelerator, links, software.
+    """List the calibrations: what stored trials show about each platform (accelerator, links and software).
 
-    Predictions and sweeps use it unless they are told not to (`uses_history`): step times are multiplied by the
-    factors, and their intervals are as wide as the trials leave them. What was learnt on one platform counts on
-    another the less, the more of it differs.
+    Predictions and sweeps use them unless `uses_history` is false: they multiply step times by the factors, and the
+    intervals become as narrow as the trials allow. The calibration of one platform also counts for others, but less the
+    more they differ.
     """
     accelerator = None if cluster is None else app.cluster(cluster).accelerator.name
     return Listed.whole(app.recollection.lessons(accelerator))
@@ -240,8 +242,8 @@ trainers_router = APIRouter(prefix="/trainers", tags=["trainers"])
 
 @trainers_router.get("", responses=problems())
 def list_trainers(app: AppOf) -> Document[Listed[TrainerOffer]]:
-    """List the trainers that a sweep can name (`trainer`), and what it may search with each.
+    """List the registered trainers, which sweeps can name (`trainer`), with the options that a sweep may search.
 
-    Commands, folders and variables stay with the operator who registered them.
+    Commands, folders and variables are only visible to the operator who registered the trainers.
     """
     return Listed.whole(app.trainer_offers())

@@ -20,10 +20,9 @@ router = APIRouter(tags=["models and clusters"])
 
 @router.get("/engines", responses=problems())
 def list_engines(app: AppOf) -> Document[Listed[EngineStanding]]:
-    """List the engines that a cluster can name (`engine`), with their queues.
+    """List the engines that clusters can name (`engine`), with their queues.
 
-    Each is asked whether it answers and has its queues.
-    How each is reached stays with the operator who registered it.
+    Each engine is asked if it answers and has its queues. How to reach an engine is only visible to its operator.
     """
     return Listed.whole(app.engine_standings())
 
@@ -32,10 +31,11 @@ def list_engines(app: AppOf) -> Document[Listed[EngineStanding]]:
 def create_check(
     request: Request, response: Response, app: AppOf, caller: CallerOf, name: Name, body: Document[CheckRequest]
 ) -> Document[CheckRun]:
-    """Queue a check of a stored cluster: its engine is asked, a small trial runs, devices and links are measured.
+    """Queue a check of a stored cluster: it asks the engine, runs a small trial, and measures devices and links.
 
-    A worker runs it, whoever still asks; what it measures then stands in the predictions for this cluster. Only one
-    check of a cluster runs at a time: 409. A cluster without an engine is this machine, which is not checked: 422.
+    A worker carries out the check even if the caller disconnects. Predictions for this cluster then use the measured
+    values. A second check of the same cluster is refused with 409 while the first is unfinished. A cluster without an
+    engine is this machine; it is not checked, and the request is refused with 422.
     """
     asked = ClusterCheck(cluster=app.store.descriptions.get(Cluster, name), request=body)
     return new_run(CheckRun, request, response, app.start(asked, caller=caller))

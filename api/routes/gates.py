@@ -36,10 +36,11 @@ def _content(media_type: str) -> dict[str, Any]:
 def create_gate(
     request: Request, response: Response, app: AppOf, caller: CallerOf, body: Document[GateCreate]
 ) -> Document[GateRun]:
-    """Ask whether a change may be merged: its MFU is measured, again and again, beside that of a stored baseline.
+    """Start a performance regression gate: measure if a change makes training slower than a stored baseline.
 
-    It fails where the rate is lower by more than the tolerance and that is outside the measured noise. Where an earlier
-    gate measured the same layout with the same software, its runs are taken and the answer is finished at once.
+    The gate repeats its runs until it can decide. It fails if the rate is lower by more than the tolerance and the
+    difference exceeds the measured noise. If an earlier gate measured the same layout with the same software, its runs
+    are reused and the gate is finished at once.
     """
     return new_run(GateRun, request, response, app.start(body, caller=caller))
 
@@ -50,7 +51,7 @@ def create_gate(
     responses={200: _content("application/xml"), **problems(404, 422)},
 )
 def read_gate_junit(app: AppOf, gate_id: RunId) -> Response:
-    """Read a gate as JUnit XML: one case, passed, failed or in error; skipped while it runs."""
+    """Read a gate as JUnit XML with one test case: passed, failed or in error; skipped while the gate runs."""
     return Response(junit_xml(_case(app, gate_id)), media_type="application/xml")
 
 
@@ -70,21 +71,21 @@ def read_gate_summary(app: AppOf, gate_id: RunId) -> Response:
     responses={200: _content("image/svg+xml"), **problems(404, 422)},
 )
 def read_gate_badge(app: AppOf, gate_id: RunId) -> Response:
-    """Read a gate as a badge: its MFU, coloured by its outcome."""
+    """Read a gate as a badge with its MFU, coloured by its outcome."""
     return _badge(_case(app, gate_id))
 
 
 @router.get("/baselines", responses=problems())
 def list_baselines(app: AppOf) -> Document[Listed[Baseline]]:
-    """List the baselines that changes are held to, by name, and of each name one for every job."""
+    """List the baselines with which gates compare, by name; a name has one baseline for each job."""
     return Listed.whole(app.store.mfu_gates.list_baselines())
 
 
 @router.delete("/baselines/{name}/{key}", responses=problems(404, 422))
 def remove_baseline(app: AppOf, caller: CallerOf, name: Name, key: _Key) -> Document[Baseline]:
-    """Forget a baseline, so that the next gate that sets one begins anew; the way to accept what is slower.
+    """Remove a baseline, so that the next gate that may set it starts a new one. This accepts a slowdown.
 
-    The answer is the baseline as it was. Only who asked for the gate that set it and an admin may.
+    Only the caller whose gate set the baseline and admins may do this. The answer is the removed baseline.
     """
     baseline = app.store.mfu_gates.get_baseline(name, key)
     if baseline is None:
@@ -100,7 +101,7 @@ def remove_baseline(app: AppOf, caller: CallerOf, name: Name, key: _Key) -> Docu
     responses={200: _content("image/svg+xml"), **problems(404, 422)},
 )
 def read_baseline_badge(app: AppOf, name: Name) -> Response:
-    """Read the badge of the last gate that may set the baseline of that name, as for a README."""
+    """Read the badge of the newest gate that may set the baseline of this name, for instance for a README."""
     gates, _ = app.store.runs.list(GateRun, subject=name, page=Page(limit=_NEWEST))
     for gate in gates:
         if gate.request.gate.sets_baseline and gate.result is not None:

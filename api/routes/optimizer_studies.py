@@ -26,11 +26,12 @@ def create_optimizer_study(
     body: Document[OptimizerStudyCreate],
     idempotency_key: IdempotencyKey = None,
 ) -> Document[StudyRun]:
-    """Queue an optimizer study of a layout.
+    """Queue an optimizer study for a layout.
 
-    Candidates, each an optimizer with its numbers, a batch and a data-parallel degree, are trained one after the other
-    until their loss is at the target; searched are those that come there in the least time and for the least
-    accelerator-hours. With an `Idempotency-Key` a repeated request creates nothing, as of sweeps.
+    The study trains candidates one after the other until each reaches the target loss or is ended early. A candidate is
+    an optimizer with its settings, a batch size and a data-parallel degree. The study looks for the candidates that reach
+    the target in the least time and with the fewest accelerator-hours. A repeated request with the same
+    `Idempotency-Key` creates no second study.
     """
     study = new_run(StudyRun, request, response, app.start(body, key=idempotency_key, caller=caller))
     return with_trials(study, app.store.optimizer_studies.trials(study.id))

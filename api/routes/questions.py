@@ -49,14 +49,14 @@ predictions_router = APIRouter(prefix="/predictions", tags=["predictions"])
 
 @predictions_router.post("", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
 def predict(app: AppOf, body: Document[PredictionRequest]) -> Document[PredictionTable]:
-    """Predict one layout, or the best of a space, without running anything.
+    """Predict one layout, or find the best layouts of a search space, without running anything.
 
-    With `layout` the table has that one row. Without it, the `limit` layouts with the highest predicted MFU x
-    probability to fit among those that are predicted to fit, how many layouts are legal and fit at all, and what is
-    expected of options that the space leaves out. Where none fits, `items` is empty and `shortfall` says how many bytes
-    are missing, which change would help and which cluster would do. With `current`, the layout that runs today, the
-    answer says what the best would give in its place; a `current` that breaks rules has their reasons. With `format`,
-    only layouts that this trainer can be told are tried.
+    With `layout`, the table has one row for this layout. Without it, the answer has the `limit` layouts that are
+    predicted to fit and have the highest product of predicted MFU and probability to fit. It also says how many layouts
+    are legal, how many of them fit, and which gain to expect from options outside the space. If no layout fits, `items`
+    is empty, and `shortfall` has the missing bytes, changes that would help, and the smallest cluster that would
+    suffice. With `current`, the present layout, the answer has the gain of the best layouts over it, or the rules that
+    it breaks. With `format`, only layouts that this trainer supports are searched.
     """
     return app.predict(body)
 
@@ -70,12 +70,13 @@ _STILL_COMPUTED = {"model": Document[PlanRun], "description": "It is still compu
 
 @plans_router.post("", responses={202: _STILL_COMPUTED, **problems(400, 404, 422)}, openapi_extra=needs(Scope.READ))
 def create_plan(request: Request, response: Response, app: AppOf, body: Document[PlanRequest]) -> Document[PlanRun]:
-    """Compare whole clusters for a training run: which to take, what more would buy, what to try first.
+    """Compare whole clusters for a training run: which to choose, what more would gain, and what to try first.
 
-    Clusters of the catalog, hypothetical ones and the caller's own, each with its best layout by prediction: time, cost
-    and energy of the run with 80 % intervals, the front of time and cost, what one more node, twice the network or 40
-    GB more memory would buy, and small sweeps whose results would make the choice surer by more than they cost. The
-    same question has the same id and is computed once, until the release or its catalog changes. Nothing runs.
+    The clusters come from the catalog and from the request, and may be hypothetical. Each is compared with its best
+    predicted layout: time, cost and energy of the run with 80 % intervals, and the Pareto front of time and cost. The
+    answer also says what one more node, twice the network bandwidth or 40 GB more memory would gain, and which small
+    sweeps would make the choice surer by more than they cost. Equal requests share one plan, which has the same id
+    until the release or its catalog changes. Nothing runs on a cluster.
     """
     plan = new_run(PlanRun, request, response, app.start(body))
     response.status_code = 200 if plan.state.is_finished else 202
@@ -91,9 +92,9 @@ job_phases_router = APIRouter(prefix="/job-phases", tags=["predictions"])
 def plan_job_phases(app: AppOf, body: Document[PhasesRequest]) -> Document[PhasesPlan]:
     """Predict the best layout for each phase of a job, without running anything.
 
-    A switch between two layouts costs what writing a checkpoint, starting the ranks anew and reading it take, so that
-    a phase may keep the layout before it. The answer holds the best course, the best that stay in one layout
-    throughout (`statics`), and what it would take if each phase had its own fastest layout (`greedy`).
+    A switch between two layouts costs the time to write a checkpoint, restart the ranks and read the checkpoint, so a
+    phase may keep the layout of the phase before it. The answer has the best course, the best courses that never switch
+    (`statics`), and the course in which each phase has its own fastest layout (`greedy`).
     """
     return app.phases(body)
 
@@ -107,43 +108,43 @@ explanations_router = APIRouter(tags=["explanations"])
 def explain_layout(app: AppOf, body: Document[ExplanationRequest]) -> Document[Explanation]:
     """Explain a layout without running anything.
 
-    Where its time goes and what limits each part, how its memory is made up and how far it lies from the limit, and
-    the changes of one step that would help, would not fit, or cannot run.
+    The answer shows how its time is divided and what limits each part, how its memory is divided and how near it is to
+    the limit, and the changes of one option that would help, would not fit, or cannot run.
     """
     return app.explain(body)
 
 
 @explanations_router.post("/layer-reports", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
 def report_layers(app: AppOf, body: Document[LayersRequest]) -> Document[LayerReport]:
-    """Search the layers of communication of a job by prediction: strategy alone, with task scheduling, to all five.
+    """Predict the gain of each layer of communication options for a job: strategy alone up to all five layers.
 
-    Each layer's best is found with the options of all before it, so that it is no worse; `gain` says how much better.
-    Options of later layers stay at their defaults.
+    The best layout of each layer is searched together with the options of the layers before it, so it is never worse
+    than theirs; `gain` says how much better it is. Options of later layers keep their defaults.
     """
     return app.layers(body)
 
 
 @explanations_router.post("/bandwidth-curves", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
 def draw_bandwidth_curve(app: AppOf, body: Document[ExplanationRequest]) -> Document[BandwidthCurve]:
-    """Predict the ways in which a layout's replicas could share what they learnt, by the bandwidth between nodes.
+    """Predict the fastest way to exchange gradients between a layout's replicas, by the bandwidth between nodes.
 
-    Full exchanges with whatever is sharded, and lossy ones; which takes the shortest step where, and below which
-    bandwidth each lossy one is faster than every full one. ``ways`` is empty where no network lies between the
-    layout's data-parallel ranks, or none fits; ``why_empty`` says which.
+    The ways are full exchanges with different sharding, and lossy exchanges. The answer says which way has the shortest
+    step at which bandwidth, and below which bandwidth each lossy exchange is faster than every full one. ``ways`` is
+    empty if no network lies between the data-parallel ranks, or if no way fits; ``why_empty`` has the reason.
     """
     return app.bandwidth_curve(body)
 
 
 @explanations_router.get("/trials/{trial_id}/bandwidth-curve", responses=problems(404, 422))
 def read_bandwidth_curve(app: AppOf, trial_id: TrialId) -> Document[BandwidthCurve]:
-    """Predict what ``POST /bandwidth-curves`` does of a trial's layout, on the cluster that the sweep is for."""
+    """Predict the bandwidth curve of a trial's layout on the sweep's cluster, as ``POST /bandwidth-curves`` does."""
     trial, request = _trial(app, trial_id)
     return app.asides.ask(bandwidth_curve, trial.layout, request.job)
 
 
 @explanations_router.get("/trials/{trial_id}/explanation", responses=problems(404, 422))
 def explain_trial(app: AppOf, trial_id: TrialId) -> Document[Explanation]:
-    """Explain a trial's layout as today's cost model predicts it; what was measured is in the trial itself."""
+    """Explain a trial's layout with the present cost model; the trial itself has the measured values."""
     trial, request = _trial(app, trial_id)
     return explain(trial.layout, request.trial_job)
 
@@ -156,29 +157,31 @@ def _trial(app: App, trial_id: str) -> tuple[Trial, SweepRequest]:
 
 @explanations_router.get("/trials/{trial_id}/parts", responses=problems(404, 422))
 def read_parts(app: AppOf, trial_id: TrialId) -> Document[TrialParts]:
-    """Divide a trial's step and memory into parts, each as predicted and as measured.
+    """Divide a trial's step and memory into parts, each with its predicted and its measured value.
 
-    Passes, the collectives of each kind of group, waiting and the optimizer; memory by pipeline rank.
+    The parts of a step are passes, the collectives of each kind of group, waiting, and the optimizer. Memory is divided
+    by pipeline rank.
     """
     return app.asides.ask(trial_parts, *_trial(app, trial_id))
 
 
 @explanations_router.get("/trials/{trial_id}/timeline", responses=problems(404, 422))
 def read_timeline(app: AppOf, trial_id: TrialId) -> Document[TrialTimelines]:
-    """Draw a trial's step in time: when each pass of each micro-batch begins and ends, predicted and measured.
+    """Return the timeline of a trial's step: when each pass of each micro-batch begins and ends.
 
-    Passes are named as torch names them (``0F3``: stage, F, B, I or W, micro-batch). What repeats is left out and
-    counted in ``folds``; the seconds of each rank by part count all of it.
+    The timeline is predicted and, if the trial was profiled, measured. Passes are named as in torch (``0F3``: stage, F,
+    B, I or W, micro-batch). Repeated passes are left out and counted in ``folds``; the seconds of each rank by part
+    include them.
     """
     return app.asides.ask(trial_timelines, *_trial(app, trial_id))
 
 
 @explanations_router.get("/trials/{trial_id}/link-timelines", responses=problems(404, 422))
 def read_link_timelines(app: AppOf, trial_id: TrialId) -> Document[LinkTimelines]:
-    """Compare a trial's step with nominal links with the same step with slow ones.
+    """Compare a trial's step with nominal links with the same step with slow links.
 
-    Slow are the links of the sweep's cluster (``link_health``), or those of the worst stretch of its fault trace.
-    ``messages`` are what passes them between neighbouring stages, from send to receive. Where every link is healthy,
+    The slow links are those of the sweep's cluster (``link_health``), or those of the worst stretch of its fault trace.
+    ``messages`` are the transfers over them between neighbouring stages, from send to receive. If no link is slow,
     ``slow`` is null.
     """
     return app.asides.ask(trial_link_timelines, *_trial(app, trial_id))
@@ -186,10 +189,11 @@ def read_link_timelines(app: AppOf, trial_id: TrialId) -> Document[LinkTimelines
 
 @explanations_router.get("/sweeps/{sweep_id}/rules", responses=problems(404, 422))
 def read_rules(app: AppOf, sweep: SweepOf) -> Document[MeasuredRules]:
-    """State what the sweep's measured trials say about one choice at a time.
+    """Report the effect of each single option among a sweep's measured trials.
 
-    Pairs of measured layouts that differ in one choice alone: how many there are, how many became faster, and by how
-    much in the median and at the ends. The six subjects of arXiv 2311.05610 come first, without pairs too.
+    The effect of an option comes from pairs of measured layouts that differ only in this option: the number of pairs,
+    how many became faster, and by how much (median, least and greatest). The six subjects of arXiv 2311.05610 come
+    first, even without pairs.
     """
     return MeasuredRules.of(app.store.all_trials(sweep.id))
 
@@ -201,10 +205,10 @@ comparisons_router = APIRouter(tags=["explanations"])
 
 @comparisons_router.post("/comparisons", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
 def compare_layouts(app: AppOf, body: Document[ComparisonRequest]) -> Document[LayoutComparison]:
-    """Set two to four layouts side by side: trials, sweeps by their best, explored ones, a trainer's own flags.
+    """Compare two to four layouts: of trials, the best of sweeps, explored ones, or a trainer's own flags.
 
-    What differs, which is faster and whether by more than noise, and through which parts of a step. What was measured
-    is compared as measured, anything else as predicted; nothing is run or stored.
+    The answer says how they differ, which one is faster, if the difference exceeds the noise, and which parts of a step
+    cause it. Measured layouts are compared by their measurements, others by predictions. Nothing is run or stored.
     """
     found = asked_about(app, body.of, body.flags)
     for _, error in found.problems:
@@ -221,13 +225,13 @@ exports_router = APIRouter(tags=["exports"])
 
 @exports_router.get("/exports/formats", responses=problems())
 def list_formats() -> Document[Listed[Format]]:
-    """List the formats that a layout can be written in: of which release, what they cannot say, which are read back."""
+    """List the export formats: the release that each is for, what it cannot express, and if it can be read back."""
     return Listed.whole([target.described for target in FORMATS.values()])
 
 
 @exports_router.post("/exports", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
 def export_layout(app: AppOf, body: Document[ExportRequest]) -> Document[Export]:
-    """Write a layout down as a trainer's arguments or configuration file, with what these cannot say."""
+    """Write a layout as a trainer's arguments or configuration file, with a list of what these cannot express."""
     return app.export(body)
 
 
@@ -237,15 +241,15 @@ def export_trial(
     trial_id: TrialId,
     wanted: Annotated[ExportFormat, Query(alias="format", description="Whose words are wanted.")],
 ) -> Document[Export]:
-    """Write a trial's layout down as a trainer's arguments or configuration file, for the job of its sweep."""
+    """Write a trial's layout as a trainer's arguments or configuration file, for the job of its sweep."""
     trial = app.store.get_trial(trial_id)
     return export(app.store.get_sweep(trial.sweep_id).request.job, trial.layout, wanted)
 
 
 @exports_router.post("/imports", responses=problems(400, 422), openapi_extra=needs(Scope.READ))
 def import_configuration(app: AppOf, body: Document[ImportRequest]) -> Document[Imported]:
-    """Read a trainer's configuration as a layout: what you run today, to predict, explain and compare.
+    """Read the layout from a trainer's configuration, to predict, explain or compare it.
 
-    Shell scripts are read, never run. `notes` say what was assumed, changed and ignored on the way.
+    Shell scripts are parsed and never run. `notes` list what was assumed, changed or ignored.
     """
     return app.import_configuration(body)

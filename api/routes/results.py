@@ -44,11 +44,12 @@ _Profile = Annotated[
 
 @results_router.get("/answer", responses=problems(404, 422))
 def read_answer(app: AppOf, sweep: SweepOf) -> Document[SweepAnswer]:
-    """Say what to train with, by what the sweep has measured so far.
+    """Return the layout to train with, as far as the sweep has measured.
 
-    The best layout with what it reached and how well that is known, how sure it is that it is the best, what it beats
-    and by how much (what runs today, the next ranks, the best without each of its choices), and why. A figure is
-    `measured`, `estimated` from trials on fewer ranks, or `simulated`, and says so.
+    The answer has the best layout with its result and the precision of this result, the probability that it is the
+    best, and the layouts that it beats, with the gain over each: the present layout, the next ranks, and the best
+    layout without each of its options. It also says why. Each figure is marked as `measured`, as `estimated` from
+    trials on fewer ranks, or as `simulated`.
     """
     kept = app.kept_trials.of(sweep.id)
     found = kept.once("answer", lambda: answer(sweep.request, kept.trials))
@@ -57,10 +58,11 @@ def read_answer(app: AppOf, sweep: SweepOf) -> Document[SweepAnswer]:
 
 @results_router.get("/choices", responses=problems(404, 422))
 def read_choices(app: AppOf, sweep: SweepOf, rows: _Choice = None, columns: _Choice = None) -> Document[SweepChoices]:
-    """State which choices mattered among the ranked trials of a sweep.
+    """Return which options mattered among the ranked trials of a sweep.
 
-    How much of the differences in throughput each choice explains, by itself and beyond the others; what single changes
-    did to otherwise equal layouts; and the best of every pair of values of two choices.
+    For each option, the answer has the share of the differences in throughput that it explains, by itself and beyond
+    the other options. It also has the effects of single changes between otherwise equal layouts, and the best trial for
+    each pair of values of two options.
     """
     kept = app.kept_trials.of(sweep.id)
     key = ("mattered", rows, columns)
@@ -69,10 +71,10 @@ def read_choices(app: AppOf, sweep: SweepOf, rows: _Choice = None, columns: _Cho
 
 @results_router.get("/layers", responses=problems(404, 422))
 def read_layers(app: AppOf, sweep: SweepOf) -> Document[SweepLayers]:
-    """Return the gain of each communication layer for a sweep's job: predicted, and measured by its trials.
+    """Return the gain of each layer of communication options for a sweep's job: predicted, and among its trials.
 
-    Strategy alone, with task scheduling, with collectives, flow scheduling and network: each layer's best is found with
-    the options of all before it, and of later ones at their defaults.
+    The layers are strategy alone, then with task scheduling, collectives, flow scheduling and network. The best layout
+    of each layer is searched together with the options of the layers before it; later options keep their defaults.
     """
     kept = app.kept_trials.of(sweep.id)
     predicted = kept.once("layers", lambda: app.asides.search(layer_report, sweep.request.job, sweep.request.space))
@@ -81,25 +83,25 @@ def read_layers(app: AppOf, sweep: SweepOf) -> Document[SweepLayers]:
 
 @results_router.get("/failures", responses=problems(404, 422))
 def read_failures(app: AppOf, sweep: SweepOf) -> Document[Listed[FailureGroup]]:
-    """Group a sweep's trials that died by cause: what they share, the number that decided, the nearest way out."""
+    """Group the failed trials of a sweep by cause: what they share, the decisive number, and the nearest remedy."""
     kept = app.kept_trials.of(sweep.id)
     return Listed.whole(kept.once("failures", lambda: failures(sweep.request, kept.trials)))
 
 
 @results_router.get("/accuracy", responses=problems(404, 422))
 def read_accuracy(app: AppOf, sweep: SweepOf) -> Document[Accuracy]:
-    """Hold the predictions of a sweep to what its trials reached: each pair, how many kept their interval, errors."""
+    """Compare the predictions of a sweep with its results: each pair, the intervals that held, and the errors."""
     kept = app.kept_trials.of(sweep.id)
     return kept.once("accuracy", lambda: accuracy(sweep.request, kept.trials))
 
 
 @results_router.get("/front", responses=problems(404, 422))
 def read_front(app: AppOf, sweep: SweepOf, metrics: _Metrics = "", profile: _Profile = "") -> Document[SweepFront]:
-    """List the trials of a sweep that no other beats in everything, and why each is among them.
+    """List the Pareto front of a sweep: the trials that no other trial beats in every metric, and why.
 
-    A trial is on the front where none is as good by every metric and better by one. Each says what it is the best in,
-    what more of anything else costs, and how much of the front stands and falls with it; all others say what beats
-    them. A profile names one of them without another sweep.
+    A trial is on the front if no other trial is at least as good in every metric and better in one. Each of them says
+    in which metrics it is the best, what an improvement of another metric costs, and how much of the front depends on
+    it. The other trials name a trial that beats them. A profile of weights picks one of them without another sweep.
     """
     objective = _asked(metrics, profile)
     require_told(objective, sweep.request.job.cluster, has_trace=sweep.request.fault_trace is not None)
@@ -175,9 +177,9 @@ def read_table(
     limit: Annotated[int, Query(ge=1, le=_MOST_ROWS, description="Rows on the page.")] = 50,
     offset: Annotated[int, Query(ge=0, le=MAX_INTEGER, description="Rows to skip.")] = 0,
 ) -> Document[TableSlice]:
-    """Read a sweep's trials as a table: the rows, the order and the columns that are asked for.
+    """Read a sweep's trials as a table with the requested rows, order and columns.
 
-    Every column has a name by which it is chosen, sorted by and compared with; the answer tells what each means.
+    The name of a column selects it, sorts by it and compares with it; the answer explains every column.
     """
     return TableSlice.of(table_rows(app, sweep, rows), query, limit=limit, offset=offset)
 
@@ -188,7 +190,7 @@ def read_table(
     responses={200: {"content": {"text/csv": {}}}, **problems(404, 422)},
 )
 def read_table_csv(app: AppOf, sweep: SweepOf, query: TableQueryOf, rows: _Rows = "ranked") -> Response:
-    """Read the same table as CSV, every row that meets the conditions: SI units, the layout in words last."""
+    """Read a sweep's table as CSV, with every row that meets the filter; values are in SI units, the layout is last."""
     written = as_csv(query.rows(table_rows(app, sweep, rows)), query.columns)
     headers = {"Content-Disposition": f'attachment; filename="{sweep.id}.csv"'}
     return Response(written, media_type="text/csv", headers=headers)

@@ -24,10 +24,10 @@ _MOST_POINTS = 500
 def create_retune(
     request: Request, response: Response, app: AppOf, caller: CallerOf, body: Document[RetuneCreate]
 ) -> Document[Retune]:
-    """Store a retune: a cron expression in a time zone, and the sweep that every due time starts.
+    """Create a retune (a scheduled retuning): a cron expression with a time zone, and the sweep to run when due.
 
-    It is first due at the next due time. A run measures the incumbent until it is compared with what it reached before,
-    searches, and measures the best that it finds and the incumbent by turns.
+    The first run starts at the next due time. A run measures the present layout until it can be compared with its
+    earlier results, searches for better layouts, and then measures the best one and the present layout alternately.
     """
     retune = app.create_retune(app.retune(body), caller)
     response.headers["Location"] = request.url_for("read_retune", name=retune.name).path
@@ -36,40 +36,40 @@ def create_retune(
 
 @router.get("/retunes", responses=problems())
 def list_retunes(app: AppOf) -> Document[Listed[Retune]]:
-    """List all retunes: what is in use, when each is due, and how its last run ended."""
+    """List all retunes: the present layout of each, its next due time, and how its last run ended."""
     return Listed.whole(app.store.retunes.list())
 
 
 @router.get("/retunes/{name}", responses=problems(404, 422))
 def read_retune(app: AppOf, name: Name) -> Document[Retune]:
-    """Read a retune with all that was asked of it."""
+    """Read a retune with its whole request."""
     return app.store.retunes.get(name)
 
 
 @router.delete("/retunes/{name}", responses=problems(404, 409, 422))
 def remove_retune(app: AppOf, retune: OwnRetuneOf) -> Document[Retune]:
-    """Forget a retune with its runs; their sweeps stay. While a run is not finished: 409."""
+    """Remove a retune with its runs; their sweeps stay. While a run is unfinished, this is refused with 409."""
     app.store.retunes.remove(retune.name)
     return retune
 
 
 @router.post("/retunes/{name}/pause", responses=problems(404, 422))
 def pause_retune(app: AppOf, retune: OwnRetuneOf) -> Document[Retune]:
-    """Start no run by the clock any more; one that goes on ends as it would."""
+    """Pause a retune, so that the schedule starts no more runs; a run that is in progress continues."""
     return app.retuning.pause(retune.name)
 
 
 @router.post("/retunes/{name}/resume", responses=problems(404, 422))
 def resume_retune(app: AppOf, retune: OwnRetuneOf) -> Document[Retune]:
-    """Go on with the next due time; those that came meanwhile are not caught up."""
+    """Resume a paused retune at its next due time; runs that were due meanwhile are not made up for."""
     return app.retuning.resume(retune.name)
 
 
 @router.post("/retunes/{name}/adopt", responses=problems(400, 404, 409, 422))
 def adopt_layout(app: AppOf, retune: OwnRetuneOf, body: Document[Adoption]) -> Document[Retune]:
-    """Make another layout the incumbent: the one that is named, else the better one that the last run found.
+    """Put another layout into use: the given one, or the better layout that the last run found.
 
-    Where the last run found none: 409.
+    If no layout is given and the last run found no better one, this is refused with 409.
     """
     return app.retuning.adopt(retune.name, body.layout)
 
@@ -78,11 +78,11 @@ def adopt_layout(app: AppOf, retune: OwnRetuneOf, body: Document[Adoption]) -> D
 def run_retune(
     request: Request, response: Response, app: AppOf, caller: CallerOf, retune: OwnRetuneOf
 ) -> Document[RetuneRun]:
-    """Start a run now; when the retune is next due stays as it was. While another is not finished: 409."""
+    """Start a run of a retune now, without changing its next due time. While another is unfinished: 409."""
     return new_run(RetuneRun, request, response, (app.retuning.run_now(retune.name, caller), True))
 
 
 @router.get("/retunes/{name}/trend", responses=problems(404, 422))
 def read_retune_trend(app: AppOf, name: Name) -> Document[Listed[TrendPoint]]:
-    """Read what the layout in use reached run by run, each beside the band in which noise alone lies."""
+    """Read the results of the present layout from run to run, each with the range that noise alone explains."""
     return Listed.whole(trend(app.store.retunes.runs(name, page=Page(limit=_MOST_POINTS))[0]))

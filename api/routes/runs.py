@@ -60,12 +60,12 @@ _WaitS = Annotated[float, Query(ge=0, le=50, description="How long the answer ma
 
 
 def new_run(kind: type[R], request: Request, response: Response, started: tuple[Run, bool]) -> R:
-    """Return a run that a caller just asked for, and set the status and the address in the HTTP answer.
+    """Return a run that was just requested, and set the status and the address in the HTTP answer.
 
     Args:
         kind: Type of the run.
-        request: The request that asked for it.
-        response: The answer; its status becomes 201 for a new run and 200 for one that existed before.
+        request: The HTTP request for the run.
+        response: The HTTP answer; its status becomes 201 for a new run and 200 for one that existed before.
         started: The run, and True if it is new.
     """
     run, is_new = started
@@ -89,9 +89,9 @@ def list_runs(
     parent: _Parent = None,
     state: _State = None,
 ) -> Document[RunList]:
-    """List runs, newest first: of all kinds, or of one.
+    """List runs of all kinds or of one kind, newest first.
 
-    A plan stands there without its `result`, and an optimizer study without its `progress`, which is its trials.
+    A plan is listed without its `result`, and an optimizer study without its trials in `progress`.
     """
     states = () if state is None else (state,)
     runs, total = app.store.runs.list(kind, subject=subject, parent_id=parent, states=states, page=page)
@@ -102,10 +102,11 @@ def list_runs(
 
 @router.get("/{run_id}", responses=problems(400, 404, 422))
 def read_run(app: AppOf, run_id: RunId, wait_s: _WaitS = 0.0) -> Document[AnyRun]:
-    """Read a run: where it stands, what was asked, how far it is, and its result once it has ended.
+    """Read a run: its state, its request, its progress, and its result once it has ended.
 
     `child_id` is the sweep that measures for a gate or for a run of a retune. An optimizer study has its trials with
-    their loss curves, which are stored about every second. A plan may be waited for, for `wait_s` seconds.
+    their loss curves, which are stored about once a second. For a plan, the service waits up to `wait_s` seconds until
+    it is computed.
     """
     return _read(app, run_id, wait_s)
 
@@ -116,11 +117,11 @@ def _read(app: App, run_id: str, wait_s: float = 0.0) -> AnyRun:
 
 @router.post("/{run_id}/cancel", responses=problems(404, 409, 422))
 def cancel_run(app: AppOf, caller: CallerOf, run_id: RunId) -> Document[AnyRun]:
-    """Ask for the end of a run.
+    """Cancel a run.
 
-    One that nobody works on is cancelled at once, another as soon as its trial or its job is stopped; a finished one
-    stays as it is. With a gate or a run of a retune its sweep is cancelled, unless it was decided already. A plan is
-    everybody's who asks the same question, and cancelled by admins alone.
+    A run that no worker holds is cancelled at once. Any other run ends as soon as its trial or its job has stopped. A
+    finished run stays as it is. Cancelling a gate or a run of a retune also cancels its sweep, unless the run was
+    decided already. Callers with the same question share a plan, so only admins may cancel one.
     """
     app.stop(run_id, caller=caller)
     return _read(app, run_id)
@@ -130,9 +131,9 @@ def cancel_run(app: AppOf, caller: CallerOf, run_id: RunId) -> Document[AnyRun]:
 def pause_run(app: AppOf, caller: CallerOf, run_id: RunId) -> Document[AnyRun]:
     """Pause a sweep until it is resumed.
 
-    A queued sweep is paused at once, a running one as soon as its trial is stopped, which begins anew later. A paused
-    sweep stays as it is; a finished one, one that a retune or a performance regression gate started, and a run of
-    another kind: 409.
+    A queued sweep is paused at once, and a running one as soon as its trial has stopped; this trial starts again from
+    its beginning later. A paused sweep stays as it is. The request is refused with 409 for a finished sweep, for a
+    sweep that belongs to a retune or a performance regression gate, and for runs of other kinds.
     """
     app.stop(run_id, Stop.PAUSE, caller=caller)
     return _read(app, run_id)
@@ -140,9 +141,9 @@ def pause_run(app: AppOf, caller: CallerOf, run_id: RunId) -> Document[AnyRun]:
 
 @router.post("/{run_id}/resume", responses=problems(404, 409, 422))
 def resume_run(app: AppOf, caller: CallerOf, run_id: RunId) -> Document[AnyRun]:
-    """Resume a paused sweep; the time that it was paused counts for no budget.
+    """Resume a paused sweep; no budget counts the time of the pause.
 
-    One that is queued or runs stays as it is; a finished one: 409.
+    A sweep that is queued or runs stays as it is. For a finished sweep, the request is refused with 409.
     """
     app.resume(run_id, caller=caller)
     return _read(app, run_id)
@@ -171,13 +172,13 @@ _OpenStream = Annotated[None, Depends(_open_stream)]
 async def stream_events(
     live: LiveEventsOf, run_id: RunId, _: _OpenStream, last_event_id: _LastEventId = 0, wait: _Wait = True
 ) -> AsyncIterator[ServerSentEvent]:
-    """Stream a run's events from its first, or from behind `Last-Event-ID`, until it is finished.
+    """Stream the events of a run, from the first or from after `Last-Event-ID`, until the run is finished.
 
-    Events tell of sweeps; the stream of another run only ends with it. Kinds: `sweep.created`, `sweep.started`,
-    `sweep.resumed`, `sweep.paused`, `sweep.queued`, `sweep.changed`, `sweep.finished`, `trial.started`, `trial.step`,
-    `trial.link_event`, `trial.note`, `trial.waiting`, `trial.resumed`, `trial.job`, `trial.finished`, `trial.gated`,
-    `trial.interrupted`, `sweep.estimated`. Of a sweep that was opened again, more come behind a `sweep.finished`. A
-    comment every 15 s keeps idle connections open.
+    Only sweeps have events; the stream of another run just ends together with it. The kinds are `sweep.created`,
+    `sweep.started`, `sweep.resumed`, `sweep.paused`, `sweep.queued`, `sweep.changed`, `sweep.finished`,
+    `trial.started`, `trial.step`, `trial.link_event`, `trial.note`, `trial.waiting`, `trial.resumed`, `trial.job`,
+    `trial.finished`, `trial.gated`, `trial.interrupted` and `sweep.estimated`. If a sweep is opened again, more events
+    follow after `sweep.finished`. A comment every 15 s keeps idle connections open.
     """
     async for told in live.read(run_id, after=last_event_id, wait=wait):
         yield told.message

@@ -33,15 +33,15 @@ health_router = APIRouter(tags=["health"])
 
 @health_router.get("/health", responses=problems(), openapi_extra=OPEN)
 async def health() -> Document[Health]:
-    """Say that the process answers; asks nothing of the database. Restart it when this fails."""
+    """Report that the process answers, without asking the database. Restart the process when this fails."""
     return Health()
 
 
 @health_router.get("/ready", responses=problems(), openapi_extra=OPEN)
 def ready(app: AppOf) -> Document[Readiness]:
-    """Say that the database answers, is migrated and takes writes. Send no requests while this fails.
+    """Report that the database answers, is migrated and accepts writes. Send no requests while this fails.
 
-    A service without any worker is ready: it answers, and sweeps wait. Watch `num_workers` for that.
+    A service without workers is ready too: it answers, and its sweeps wait. Watch `num_workers` for this case.
     """
     revision, now = app.store.check(), app.clock.now()
     num_workers = sum(worker.is_alive(now) for worker in app.store.health.workers())
@@ -55,7 +55,7 @@ metrics_router = APIRouter(include_in_schema=False)
 
 @metrics_router.get("/metrics", response_class=Response)
 def metrics(request: Request) -> Response:
-    """Tell Prometheus of requests, the event loop, and what is stored."""
+    """Return metrics of requests, of the event loop and of the stored data for Prometheus."""
     told: Metrics = request.app.state.metrics
     return Response(told.text(), media_type=CONTENT_TYPE)
 
@@ -67,9 +67,9 @@ workers_router = APIRouter(tags=["health"])
 
 @workers_router.get("/workers", responses=problems())
 def list_workers(app: AppOf) -> Document[Listed[WorkerStanding]]:
-    """List the workers, whether each lives, and the sweep that it runs.
+    """List the workers, whether each is alive, and the sweep that it runs.
 
-    One that was stopped in good order is no longer listed; one that died is for a day.
+    A worker that was stopped normally is no longer listed; a worker that died is listed for a day.
     """
     return Listed.whole(app.worker_standings())
 
@@ -81,11 +81,12 @@ attention_router = APIRouter(tags=["health"])
 
 @attention_router.get("/attention", responses=problems())
 def list_attention(app: AppOf) -> Document[Listed[Trouble]]:
-    """List what went wrong and stands unmended, with the page where to go on with it.
+    """List the incidents that nobody has fixed yet, each with the page on which to handle it.
 
-    Sweeps that wait while no worker lives; retunes whose last run was a regression or could not run; gates that failed,
-    could not run or stayed undecided; sweeps that failed and whose job no later one measured; clusters whose last check
-    failed; webhooks with deliveries that were given up. Sweeps, gates and deliveries are listed for a week.
+    Incidents are: sweeps that wait while no worker is alive; retunes whose last run found a regression or could not
+    run; gates that failed, could not run or stayed undecided; failed sweeps whose job no later sweep has measured;
+    clusters whose last check failed; and webhooks with deliveries that were given up. Sweeps, gates and deliveries are
+    listed for a week.
     """
     return Listed.whole(app.store.health.attention(now=app.clock.now()))
 
@@ -99,9 +100,10 @@ CallerName = Annotated[str | None, Query(max_length=128, description="Only what 
 
 @audit_router.get("/audit", responses=problems(422), openapi_extra=needs(Scope.ADMIN))
 def read_audit(app: AppOf, page: PageOf, caller: CallerName = None) -> Document[Listed[AuditEntry]]:
-    """List what was changed and what was refused, newest first: who asked, for what, when, and from where.
+    """List changes and refused requests, newest first: the caller, the request, its time and its address.
 
-    What only looks, predicts or explains is not listed. A refusal that is repeated within a minute is listed once.
+    Requests that only read, predict or explain are not listed. A refusal that is repeated within a minute is listed
+    once.
     """
     found, total = app.store.access.audit(caller=caller, page=page)
     return Listed(items=tuple(found), total=total, limit=page.limit, offset=page.offset)
@@ -118,29 +120,29 @@ TokenId = Annotated[str, Path(pattern=r"^[a-z0-9]{1,32}$", examples=["k3v7q2mxn5
 
 @tokens_router.get("/caller", responses=problems())
 def read_caller(app: AppOf, caller: CallerOf) -> Document[CallerUsage]:
-    """Read who the service takes you for, what you may do, how much of it, and what you take of that now."""
+    """Read your own identity: your name, your scope, your quota, and how much of the quota you use now."""
     usage = app.store.access.usage(caller.name, now=app.clock.now())
     return CallerUsage(name=caller.name, scope=caller.scope, quota=caller.quota, token_id=caller.token_id, usage=usage)
 
 
 @tokens_router.post("/tokens", status_code=201, responses=problems(400, 422), openapi_extra=_ADMIN)
 def create_token(app: AppOf, caller: CallerOf, body: Document[TokenCreate]) -> Document[TokenCreated]:
-    """Make a token for a person or a program. The answer has its text, which no other answer shows."""
+    """Create a token for a person or a program. Only this answer contains the text of the token."""
     token, text = app.tokens.add(body.name, body.scope, body.quota, expires_at=body.expires_at, created_by=caller.name)
     return TokenCreated(token=token, text=text)
 
 
 @tokens_router.get("/tokens", responses=problems(), openapi_extra=_ADMIN)
 def list_tokens(app: AppOf) -> Document[Listed[Token]]:
-    """List all tokens, without their secrets, with when each was last used."""
+    """List all tokens without their secrets, with the time of their last use."""
     return Listed.whole(app.tokens.all())
 
 
 @tokens_router.post("/tokens/{token_id}/revoke", responses=problems(404, 422), openapi_extra=_ADMIN)
 def revoke_token(app: AppOf, token_id: TokenId) -> Document[Token]:
-    """Take a token back, from the next request on, with the sessions of browsers that it opened.
+    """Revoke a token and end the browser sessions that it opened; the next request with it is refused.
 
-    One that was taken back stays as it is.
+    A token that is already revoked keeps its date.
     """
     return app.tokens.revoke(token_id)
 
@@ -160,10 +162,10 @@ _StateOf = Annotated[DeliveryState | None, Query(description="Only deliveries in
 def create_webhook(
     request: Request, response: Response, app: AppOf, caller: CallerOf, body: Document[WebhookCreate]
 ) -> Document[WebhookCreated]:
-    """Post outcomes to a URL from now on, signed after the Standard Webhooks scheme.
+    """Create a webhook: outcomes are posted to its URL from now on, signed by the Standard Webhooks scheme.
 
-    The answer has the secret of the signatures, which no other answer shows. The URL is one of https and leads into
-    the public internet, unless the operator allows other networks.
+    Only this answer contains the secret for the signatures. The URL must use https and lead to the public internet,
+    unless the operator allows other networks.
     """
     added = app.webhooks.add(body, caller.name)
     response.headers["Location"] = request.url_for("read_webhook", name=added.name).path
@@ -172,19 +174,19 @@ def create_webhook(
 
 @webhooks_router.get("/webhooks", responses=problems())
 def list_webhooks(app: AppOf) -> Document[Listed[WebhookStanding]]:
-    """List the webhooks with how many deliveries wait and how many were given up."""
+    """List the webhooks, with the numbers of waiting deliveries and of deliveries that were given up."""
     return Listed.whole(app.webhooks.standings())
 
 
 @webhooks_router.get("/webhooks/{name}", responses=problems(404, 422))
 def read_webhook(app: AppOf, name: Name) -> Document[WebhookStanding]:
-    """Read a webhook; its secret and what follows the host of its URL are not shown."""
+    """Read a webhook, without its secret and without the part of its URL after the host."""
     return app.webhooks.standing(app.store.announcements.get_webhook(name))
 
 
 @webhooks_router.delete("/webhooks/{name}", responses=problems(404, 422), openapi_extra=needs(Scope.ADMIN))
 def remove_webhook(app: AppOf, name: Name) -> Document[WebhookStanding]:
-    """Forget a webhook with its deliveries, those that wait too."""
+    """Remove a webhook with its deliveries, including those that wait."""
     removed = app.webhooks.standing(app.store.announcements.get_webhook(name))
     app.store.announcements.remove_webhook(name)
     return removed
@@ -192,7 +194,7 @@ def remove_webhook(app: AppOf, name: Name) -> Document[WebhookStanding]:
 
 @webhooks_router.post("/webhooks/{name}/test", responses=problems(404, 422), openapi_extra=needs(Scope.ADMIN))
 def test_webhook(app: AppOf, name: Name) -> Document[WebhookAnswer]:
-    """Post a test to a webhook now, once, and answer with what became of it."""
+    """Post a test message to a webhook once, now, and return the result."""
     return app.webhooks.test(name)
 
 
@@ -200,7 +202,7 @@ def test_webhook(app: AppOf, name: Name) -> Document[WebhookAnswer]:
 def list_deliveries(
     app: AppOf, page: PageOf, webhook: _WebhookOf = None, state: _StateOf = None
 ) -> Document[Listed[Delivery]]:
-    """List deliveries, newest first; those in the state `dead` were given up and wait to be sent again by hand."""
+    """List deliveries, newest first. Those in the state `dead` were given up and can be sent again by hand."""
     if webhook is not None:
         app.store.announcements.get_webhook(webhook)
     found, total = app.store.announcements.deliveries(webhook=webhook, state=state, page=page)
@@ -211,7 +213,7 @@ def list_deliveries(
     "/deliveries/{delivery_id}/send-again", responses=problems(404, 409, 422), openapi_extra=needs(Scope.ADMIN)
 )
 def send_again(app: AppOf, delivery_id: DeliveryId) -> Document[Delivery]:
-    """Make a delivery anew, whether it arrived or was given up; one that is still pending is refused with 409."""
+    """Send a delivery again, whether it arrived or was given up; a pending delivery is refused with 409."""
     return app.store.announcements.send_again(delivery_id, now=app.clock.now())
 
 
@@ -225,13 +227,13 @@ _ATOM: dict[str, Any] = {"content": {ATOM: {"schema": {"type": "string"}}}}
 
 @feeds_router.get("/feed.json", response_class=Response, responses={200: _JSON, **problems(422)})
 def json_feed(request: Request, app: AppOf, page: PageOf) -> Response:
-    """Read what was announced, newest first, as a JSON Feed (1.1); `next_url` leads to what is older."""
+    """Read the announcements, newest first, as a JSON Feed (1.1); `next_url` is the page of older ones."""
     return Response(_feed(request, app, page, "json_feed").as_json(), media_type=JSON_FEED)
 
 
 @feeds_router.get("/feed.atom", response_class=Response, responses={200: _ATOM, **problems(422)})
 def atom_feed(request: Request, app: AppOf, page: PageOf) -> Response:
-    """Read what was announced, newest first, as an Atom feed (RFC 4287)."""
+    """Read the announcements, newest first, as an Atom feed (RFC 4287)."""
     return Response(_feed(request, app, page, "atom_feed").as_atom(), media_type=ATOM)
 
 

@@ -53,11 +53,12 @@ def create_sweep(
 ) -> Document[SweepStanding]:
     """Queue a new sweep.
 
-    With an `Idempotency-Key` a repeated request creates nothing: it answers 200 with the sweep as it stands now.
-    The same key with another body is refused with 409. Keys of different callers are different keys.
+    A repeated request with the same `Idempotency-Key` creates no second sweep: it returns the first one with status
+    200. The same key with another body is refused with 409. Equal keys of different callers are different keys.
 
-    Where the caller has a quota of accelerator-hours, the budget is held to what is left of it: a sweep that names none
-    gets all of that, one that names more is refused with 429, and one that names more than a day ever has with 422.
+    If the caller's quota limits accelerator-hours, it limits the budget too. A sweep that names no hours gets all that
+    is left. A sweep that names more than is left is refused with 429, and one that names more than the quota of a whole
+    day is refused with 422.
     """
     return _started(request, response, app, app.start(body, key=idempotency_key, caller=caller))
 
@@ -71,25 +72,25 @@ def _started(request: Request, response: Response, app: App, started: tuple[Run,
 
 @sweeps_router.post("/preview", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
 def preview_sweep(app: AppOf, body: Document[SweepCreate]) -> Document[SweepPreview]:
-    """Say what a sweep would search, without starting it.
+    """Preview what a sweep would search, without starting it.
 
-    How many layouts its space makes, what each rule takes out of these, how many a trial can run and how many are
-    predicted to fit, the three best by prediction, and what would help where none fits. `refusal` says why this service
-    would not start it as it is; quotas are asked once it is started.
+    The answer has the number of layouts in the space, how many of them each rule excludes, how many a trial can run,
+    how many are predicted to fit, the three best predicted ones, and remedies if none fits. `refusal` is the reason why
+    this service would not start the sweep; quotas are only checked at the start.
     """
     return app.preview(app.sweep(body))
 
 
 @sweeps_router.get("", responses=problems(422))
 def list_sweeps(app: AppOf, where: SweepFilterOf, order: SweepOrderOf, page: PageOf) -> Document[Listed[SweepOverview]]:
-    """List sweeps, newest first unless another order is asked for."""
+    """List sweeps, newest first unless the request names another order."""
     overviews, total = app.store.list_overviews(now=app.clock.now(), where=where, order=order, page=page)
     return Listed(items=tuple(overviews), total=total, limit=page.limit, offset=page.offset)
 
 
 @sweeps_router.get("/{sweep_id}", responses=problems(404, 422))
 def read_sweep(app: AppOf, sweep: SweepOf) -> Document[SweepStanding]:
-    """Read a sweep: state, stop reason, progress, trials by state, best trial, and all that was asked."""
+    """Read a sweep: state, stop reason, progress, trials by state, best trial, and the whole request."""
     return app.standing(sweep)
 
 
@@ -102,9 +103,9 @@ def list_trials(app: AppOf, sweep: SweepOf, where: TrialFilterOf, page: PageOf) 
 
 @sweeps_router.get("/{sweep_id}/ranking", responses=problems(404, 422))
 def rank_sweep(app: AppOf, sweep: SweepOf, where: TrialFilterOf, page: PageOf) -> Document[Listed[RankedTrial]]:
-    """Rank a sweep's trials by what it maximises, the best first, and say which cannot be told from the first.
+    """Rank a sweep's trials by its objective, the best first, and mark those that are tied with the first.
 
-    A trial in a number format that its hardware lacks, or whose convergence gate failed, has no rank.
+    A trial has no rank if its hardware lacks its number format, or if its convergence gate failed.
     """
     trials, total = app.store.ranking(sweep.id, where=where, page=page)
     known = standings(app.store.ranked_times(sweep.id))
@@ -117,9 +118,9 @@ def rank_sweep(app: AppOf, sweep: SweepOf, where: TrialFilterOf, page: PageOf) -
 
 @sweeps_router.post("/{sweep_id}/comments", status_code=201, responses=problems(400, 404, 422))
 def create_comment(app: AppOf, caller: CallerOf, sweep_id: SweepId, body: Document[CommentCreate]) -> Document[Comment]:
-    """Write a comment on a sweep or on one of its trials: a text, tags by which the list of sweeps finds it, or both.
+    """Write a comment on a sweep or on one of its trials: a text, tags that the list of sweeps can filter by, or both.
 
-    Whoever may start sweeps may write on every sweep.
+    Callers who may start sweeps may comment on every sweep.
     """
     return app.store.comments.add(sweep_id, body, now=app.clock.now(), caller=caller)
 
@@ -140,7 +141,7 @@ control_router = APIRouter(tags=["sweeps"])
 
 @control_router.delete("/comments/{comment_id}", responses=problems(404, 422))
 def remove_comment(app: AppOf, caller: CallerOf, comment_id: RunId) -> Document[Comment]:
-    """Remove a comment; the answer is the comment as it was. Only who wrote it and an admin may."""
+    """Remove a comment and return it. Only its author and admins may do this."""
     return app.store.comments.remove(comment_id, caller=caller)
 
 
@@ -148,10 +149,12 @@ def remove_comment(app: AppOf, caller: CallerOf, comment_id: RunId) -> Document[
 def change_budget(
     app: AppOf, caller: CallerOf, sweep_id: SweepId, body: Document[BudgetChange]
 ) -> Document[SweepStanding]:
-    """Give a sweep another budget, each limit for the whole sweep, what it has spent included.
+    """Change the budget of a sweep. Each limit is a total that includes what the sweep has already used.
 
-    A finished sweep is opened again, and goes on where it ended; a budget by which it would end at once is refused with
-    422. One that tried every layout, died, or was started by a retune or a performance regression gate: 409.
+    A finished sweep is opened again and continues where it ended. A budget that would end it again at once is refused
+    with
+    422. The request is refused with 409 if the sweep has tried every layout, has failed, or belongs to a retune or a
+    performance regression gate.
     """
     app.change(sweep_id, body.budget, caller=caller)
     return app.standing(app.store.get_sweep(sweep_id))
@@ -169,10 +172,10 @@ def clone_sweep(
     body: Document[SweepClone],
     idempotency_key: IdempotencyKey = None,
 ) -> Document[SweepStanding]:
-    """Queue a sweep of the caller that is asked for as another was, but for what the body says.
+    """Queue a copy of a sweep with the changes in the body; it belongs to the caller.
 
-    It knows nothing of the other but what every new sweep learns from stored trials. `Idempotency-Key` is as for a new
-    sweep.
+    The copy uses no results of the original beyond what every new sweep learns from stored trials. `Idempotency-Key`
+    works as for a new sweep.
     """
     asked = app.clone(body, sweep.request)
     return _started(request, response, app, app.start(asked, key=idempotency_key, caller=caller))
@@ -180,11 +183,11 @@ def clone_sweep(
 
 @control_router.post("/trials/{trial_id}/rerun", responses=problems(404, 409, 422))
 def rerun_trial(app: AppOf, caller: CallerOf, trial_id: TrialId) -> Document[SweepStanding]:
-    """Run a trial that has ended again, by itself, once the running work has ended.
+    """Run an ended trial again, alone, after the present work has ended.
 
-    The new trial repeats the first of its layout that was measured, and tells how far equal runs differ; where none
-    was measured, it is ranked. A finished sweep is opened again to do that alone. While one waits or runs, asking again
-    changes nothing. A trial that has not ended, a spent budget, and a sweep that a retune or a performance regression
-    gate started: 409.
+    The new trial repeats the first measured trial of the same layout and shows how much equal runs differ. If none was
+    measured, the new trial gets a rank. A finished sweep is opened again only for this. While such a repeat waits or
+    runs, further requests change nothing. The request is refused with 409 if the trial has not ended, if the budget is
+    used up, or if the sweep belongs to a retune or a performance regression gate.
     """
     return app.standing(app.store.get_sweep(app.rerun(trial_id, caller=caller)))

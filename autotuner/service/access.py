@@ -330,12 +330,12 @@ class Guesses:
         self._limit = RateLimitItemPerMinute(_PER_MINUTE)
 
     def check(self, address: str, token_id: str) -> None:
-        """Return if the address may try the token with that id once more.
+        """Raise an error if the address has sent too many wrong texts for the token with this id.
 
-        An empty id stands for texts that are no token.
+        The empty id is that of texts that are no token.
 
         Raises:
-            TooOften: The address sent too many wrong ones within a minute.
+            TooOften: The address sent too many wrong texts within a minute.
         """
         key = (household(address), token_id)
         if self._limiter.test(self._limit, *key):

@@ -374,7 +374,7 @@ class App(Autotuner):
         )
 
     def rest(self) -> None:
-        """Stop all background work and computations, and wait until they have ended."""
+        """Stop all background work and all computations, and wait until they have ended."""
         self.background.stop()
         plans: Plans | None = self._made.get("plans")
         if plans is not None:

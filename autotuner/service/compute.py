@@ -59,9 +59,9 @@ class _Turn:
 class Turns:
     """Shares a limited number of places fairly among callers.
 
-    A free place goes to the caller who computes least now, and among equals to the one who was served longest ago. A
-    caller who is alone gets all places. If too many computations wait, a new caller with fewer takes a place in the
-    queue from the caller with most.
+    A free place goes to the caller with the fewest running computations, and among equals to the caller that was served
+    longest ago. A single caller gets all places. If the queue is full, a caller with fewer computations takes a place
+    in it from the caller with the most.
 
     Args:
         num_at_once: Number of places. If there are several, searches leave one free for short computations.
