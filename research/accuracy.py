@@ -35,7 +35,7 @@ harder."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A figure to reach on a table."""
+    """A figure that predictions of a table should reach."""
 
     table: str
     at_least: float
@@ -53,7 +53,7 @@ TARGETS = (
 
 
 def held_out_tables(*, quick: bool) -> dict[str, Table]:
-    """Every table, its sheets' jobs with constants that were fitted without them."""
+    """Return every table with its sheets' jobs, whose constants were fitted without these sheets."""
     tables: dict[str, list[Sheet]] = defaultdict(list)
     for one in FITS:
         by: LeftOut = "sheet" if one.name in _BY_SHEET else "model"
@@ -189,7 +189,7 @@ def _lost_table(reports: Mapping[str, BacktestReport]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Fit without, predict, judge, print and write."""
+    """Fit the constants without each sheet, predict it, judge the errors, and print and write the page."""
     if "--unread" in sys.argv:
         return print(*unread_lines(tables_of_runs()), sep="\n")  # noqa: T201
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -222,18 +222,18 @@ Tables without shapes are about hybrid models, as their notes say."""
 
 
 def tables_of_runs() -> list[Path]:
-    """The published tables whose rows are whole runs."""
+    """Return the published tables whose rows are whole runs."""
     paths = sorted(PUBLISHED.glob("*.csv"))
     return [path for path in paths if "zero_or_fsdp" in path.read_text(encoding="utf-8").partition("\n")[0]]
 
 
 def left_out(table: Table) -> Counter[str]:
-    """Rows by reason, of all sheets and of none."""
+    """Return the number of rows by the reason why they were left out, for all sheets and for rows without a sheet."""
     return sum((Counter(sheet.left_out) for sheet in table.sheets), Counter(table.left_out))
 
 
 def unread_lines(paths: Sequence[Path]) -> Iterator[str]:
-    """One line per table and reason, and the share of all rows."""
+    """Yield one line for each table and reason, with the share of all rows."""
     total: Counter[str] = Counter()
     for path in paths:
         table = read_table(path)

@@ -39,7 +39,7 @@ EXPONENT = 2.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chip:
-    """Accelerators of one chip."""
+    """Accelerators with the same chip."""
 
     fitted: str
     """Device whose clock was fitted to published runs."""
@@ -59,7 +59,7 @@ CHIPS = (
 
 
 def sustained_share(device: Accelerator, fitted: Accelerator, idle_w: float) -> float:
-    """Share of a short benchmark's rate that the device keeps, from that of another with the same chip."""
+    """Return the share of a short benchmark's rate that the device sustains, from that of another with its chip."""
     multiprocessors = _multiprocessors(device) / _multiprocessors(fitted)
     clock = device.bf16_flop_per_s / fitted.bf16_flop_per_s / multiprocessors
     needed_w = (fitted.power_w - idle_w) / fitted.sustained_share**EXPONENT * multiprocessors * clock**EXPONENT
@@ -71,7 +71,7 @@ def _multiprocessors(device: Accelerator) -> int:
 
 
 def shares_report() -> Iterator[str]:
-    """A line for each device: its power limit, the share by this law and the catalog's."""
+    """Yield a line for each device: its power limit, its share by this law, and the catalog's share."""
     for chip in CHIPS:
         fitted = load_accelerator(chip.fitted)
         for name in (chip.fitted, *chip.others):
@@ -94,7 +94,7 @@ _IN_BF16 = {"precision": Precision.BF16, "fp8_recipe": Layout().fp8_recipe}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A run in 8 bits or fewer, and the median of those in bf16 at its layout."""
+    """A run in 8 bits or fewer, compared with the median of the bf16 runs of the same layout."""
 
     table: str
     run: Run
@@ -103,12 +103,12 @@ class Pair:
 
     @property
     def error(self) -> float:
-        """Predicted over measured ratio, less 1."""
+        """Return predicted / measured - 1 for the ratio of step times."""
         return self.predicted / self.measured - 1
 
     @property
     def name(self) -> str:
-        """What pairs of one model, device and recipe share."""
+        """Return the name that all pairs of one model, device and recipe share."""
         job, layout = self.run.job, self.run.layout
         recipe = layout.precision if layout.precision == Precision.NVFP4 else layout.fp8_recipe
         ranks = f"tp{layout.tensor_parallel_degree}{' async' * layout.async_tensor_parallel}"
@@ -116,12 +116,12 @@ class Pair:
 
     @property
     def has_experts(self) -> bool:
-        """Whether its model has any."""
+        """Return True if the model has experts."""
         return self.run.job.model.experts is not None
 
 
 def pairs(table: str) -> Iterator[Pair]:
-    """The pairs of one table, in the order of its rows: of one source and release, so of one software."""
+    """Yield the pairs of one table in the order of its rows; both runs have the same source and software."""
     groups: Mapping[object, list[Run]] = defaultdict(list)
     for row in csv.DictReader((PUBLISHED / f"{table}.csv").read_text(encoding="utf-8").splitlines()):
         run = _run(row)
@@ -160,17 +160,17 @@ def _predicted_s(run: Run) -> float:
 
 
 def all_pairs(keep: Callable[[Pair], bool] = lambda _: True) -> list[Pair]:
-    """The pairs of all tables."""
+    """Return the pairs of all tables."""
     return [pair for table in TABLES for pair in pairs(table) if keep(pair)]
 
 
 def errors(found: Iterable[Pair]) -> Floats:
-    """Error of each ratio."""
+    """Return the error of each pair's predicted ratio."""
     return np.array([pair.error for pair in found])
 
 
 def pairs_report() -> Iterator[str]:
-    """Everything."""
+    """Yield the whole report on pairs."""
     found = all_pairs()
     for name, group in groupby(sorted(found, key=lambda pair: pair.name), key=lambda pair: pair.name):
         same = list(group)

@@ -34,7 +34,7 @@ Owner = Literal["device", "stack", "network", "cluster"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constant:
-    """A positive number to fit, from where and how freely."""
+    """A positive number to fit, with its start and the freedom of its prior."""
 
     owner: Owner
     """Kind of the constant's owner. A ``cluster`` has a single constant, the factor on all of its step times."""
@@ -49,7 +49,7 @@ class Constant:
     most: float = np.inf
 
     def concerns(self, sheet: Sheet) -> bool:
-        """Whether the sheet's predictions depend on it."""
+        """Return True if the predictions of this sheet depend on the constant."""
         device, source = sheet.job.cluster.accelerator.name, sheet.source
         match self.owner:
             case "device":
@@ -67,19 +67,19 @@ Values = Mapping[Constant, float]
 
 
 def with_values(sheet: Sheet, values: Values) -> Sheet:
-    """The sheet, its job with the constants replaced that concern it, but for its cluster's factor."""
+    """Return the sheet with the constants of its job replaced, except for its cluster's factor."""
     concerned = {constant: value for constant, value in values.items() if constant.concerns(sheet)}
     return replace(sheet, job=_with(sheet.job, concerned))
 
 
 def cluster_factor(sheet: Sheet, values: Values) -> float:
-    """What the sheet's cluster does to all of its step times; 1 where no constant says it."""
+    """Return the factor of the sheet's cluster on all of its step times; 1 if there is no such constant."""
     factors = (value for one, value in values.items() if one.owner == "cluster" and one.concerns(sheet))
     return prod(factors, start=1.0)
 
 
 def log_errors(sheet: Sheet, values: Values) -> Floats:
-    """log(predicted / measured) of the measured rows."""
+    """Return log(predicted / measured) for each measured row."""
     measured = ~sheet.out_of_memory
     predicted_s = predict(sheet.layouts.take(measured), with_values(sheet, values).job).step_time.total_s
     errors: Floats = np.log(predicted_s * cluster_factor(sheet, values) / sheet.step_time_s[measured])
@@ -110,7 +110,7 @@ def _network(cluster: Cluster, values: Mapping[str, Any]) -> Cluster:
 def fit(
     sheets: Sequence[Sheet], constants: Sequence[Constant], start: Values | None = None, rounds: int = 15
 ) -> dict[Constant, float]:
-    """The constants that predict the sheets best."""
+    """Return the constants that predict the sheets best."""
     if not constants:
         return {}
     problem = _Problem(sheets, constants)
@@ -209,7 +209,7 @@ _CLUSTERS_HEAD = """\
 
 
 def write_stacks(values: Values) -> None:
-    """Every stack's constants, to three digits."""
+    """Write the constants of every stack, with three digits."""
     text = STACKS.read_text(encoding="utf-8")
     for constant, value in values.items():
         if constant.owner == "stack":
@@ -218,7 +218,7 @@ def write_stacks(values: Values) -> None:
 
 
 def write_devices(values: Values, source: str) -> None:
-    """Every device's sustained share, with the fit as its source."""
+    """Write the sustained share of every device, with the fit as its source."""
     text = ACCELERATORS.read_text(encoding="utf-8")
     for constant, value in values.items():
         if constant.owner == "device":
@@ -228,7 +228,7 @@ def write_devices(values: Values, source: str) -> None:
 
 
 def write_clusters(values: Values, sheets: Sequence[Sheet]) -> None:
-    """Every cluster's factor, with what is left of its deviation."""
+    """Write the factor of every cluster, with its remaining standard deviation."""
     found: dict[str, list[str]] = defaultdict(list)
     for constant, value in sorted(values.items(), key=lambda item: item[0].name):
         if constant.owner == "cluster":
@@ -242,7 +242,7 @@ def write_clusters(values: Values, sheets: Sequence[Sheet]) -> None:
 
 
 def write_left_out_errors(errors: Mapping[str, float]) -> None:
-    """Median error of each stack's runs, whose source was left out, into its origin."""
+    """Write the median error of each stack's runs in fits without their source into the origin of the stack."""
     text = STACKS.read_text(encoding="utf-8")
     for stack, error in errors.items():
         text = with_left_out_error(text, stack, error)
@@ -250,14 +250,14 @@ def write_left_out_errors(errors: Mapping[str, float]) -> None:
 
 
 def with_left_out_error(text: str, stack: str, error: float) -> str:
-    """The text whose stack has the error in its origin, in the place of an older one."""
+    """Return the text with this error in the origin of the stack, in place of an older error."""
     begins, old = rf"^\[{re.escape(stack)}\]\n(?:(?!\[).*\n)*?origin = {{ .*?", r", left_out_error = [\d.]+"
     origin = re.compile(f"({begins})(?:{old})? }}", re.MULTILINE)
     return origin.sub(rf"\g<1>, left_out_error = {error:.3f} }}", text)
 
 
 def cluster_deviation_left(num_runs: int) -> float:
-    """Deviation of a cluster's factor after so many runs on it."""
+    """Return the standard deviation of a cluster's factor that remains after ``num_runs`` runs on the cluster."""
     return float((CLUSTER**-2 + num_runs * RESIDUAL**-2) ** -0.5)
 
 
@@ -266,7 +266,7 @@ def _number(constant: Constant, value: float) -> str:
 
 
 def with_line(text: str, section: str, field: str, value: str) -> str:
-    """The text whose section has the field with that value: in the place of its old one, or at the end."""
+    """Return the text with a field of a section set to this value, in place of its old line or at the end."""
     start = re.search(rf'^\["?{re.escape(section)}"?\]\n', text, flags=re.MULTILINE)
     assert start is not None, f"no section {section}"
     rest = text[start.end() :]
@@ -279,5 +279,5 @@ def with_line(text: str, section: str, field: str, value: str) -> str:
 
 
 def as_lines(values: Mapping[Constant, float]) -> list[str]:
-    """Every constant as a person reads it."""
+    """Return each constant as a line for people."""
     return [f"{c.owner} {c.name}: {c.field} = {_number(c, value)}" for c, value in values.items()]

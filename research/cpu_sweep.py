@@ -72,7 +72,7 @@ Runs = Mapping[str, Sequence[float]]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Take the profile, measure for a while, and print predictions beside what was measured."""
+    """Take the profile, measure for a while, and print predictions beside measurements."""
     parser = argparse.ArgumentParser(
         prog="python -m research.cpu_sweep", description="Measure every layout of the demo."
     )
@@ -159,7 +159,7 @@ def _keep(document: Mapping[str, Any], kept: Path) -> None:
 # ---------------------------------------------------------------- judging
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """Predicted beside measured step times."""
+    """How well predicted step times agree with measured ones."""
 
     num_layouts: int
     median_error: float
@@ -175,7 +175,7 @@ class Judgement:
 
 
 def judged(predicted: Floats, measured: Floats) -> Judgement:
-    """How near, and how well ranked."""
+    """Return the errors of the predictions and how well they rank the layouts."""
     return Judgement(
         num_layouts=len(measured),
         median_error=float(np.median(np.abs(predicted / measured - 1))),
@@ -185,7 +185,7 @@ def judged(predicted: Floats, measured: Floats) -> Judgement:
 
 
 def noise_floor(runs: Runs) -> Judgement | None:
-    """The best of every second run as if it predicted the best of the others; None where few layouts ran twice."""
+    """Return how well the best of every second run predicts the best of the others; None if few layouts ran twice."""
     twice = [times for times in runs.values() if len(times) > 1]
     if len(twice) < 3:
         return None
@@ -193,7 +193,7 @@ def noise_floor(runs: Runs) -> Judgement | None:
 
 
 def undisturbed(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """Step times by layout, of runs that went first, or in which others used little of the machine."""
+    """Return the step times by layout, of runs that went first or that other processes hardly disturbed."""
     found: dict[str, list[float]] = {}
     for run in runs:
         if run.get("first") or run["foreign"] <= _UNDISTURBED:
@@ -207,14 +207,14 @@ def _spearman(one: Floats, other: Floats) -> float:
 
 
 def kept_layouts(num_cores: int) -> tuple[Job, LayoutColumns]:
-    """The layouts that ran on so many cores, and the job of all of them."""
+    """Return the layouts that ran on this number of cores, and their common job."""
     job, runs = _job(num_cores), _kept_runs(num_cores)
     layouts = _layouts(job)
     return job, layouts.take(np.array([number for number, row in enumerate(_rows(layouts)) if str(row) in runs]))
 
 
 def judgements(num_cores: int) -> Iterator[tuple[str, Judgement | None]]:
-    """The noise floor of the kept runs, and how the catalog's cores and those of the kept profile predict them."""
+    """Yield the noise floor of the stored runs, and the judgement of the catalog's and the profile's predictions."""
     runs = _kept_runs(num_cores)
     job, layouts = kept_layouts(num_cores)
     measured = np.array([min(runs[str(row)]) for row in _rows(layouts)])

@@ -31,7 +31,7 @@ PUBLISHED = Path(__file__).parents[1] / "tests" / "published"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Products:
-    """Measured products of one source, device and precision, as columns."""
+    """Measured matrix products of one source, device and precision, as columns."""
 
     count: Integers
     m: Integers
@@ -41,17 +41,17 @@ class Products:
 
     @property
     def flop(self) -> Floats:
-        """FLOP of each row."""
+        """Return the FLOP of each row."""
         return np.asarray(2.0 * self.count * self.m * self.n * self.k)
 
     def take(self, rows: Booleans) -> Products:
-        """The rows that a mask picks."""
+        """Return the rows for which the mask is True."""
         sizes = {name: getattr(self, name)[rows] for name in ("count", "m", "n", "k")}
         return Products(time_s=self.time_s[rows], **sizes)
 
 
 def load_products(source: str, accelerator: str, precision: str) -> Products:
-    """The table's rows of that source, device and precision."""
+    """Return the table's rows of this source, device and precision."""
     wanted = (source, accelerator, precision)
     rows = [r for r in _rows("gemm_throughput.csv") if (r["source"], r["accelerator"], r["precision"]) == wanted]
     sizes = {name: np.array([int(row[name]) for row in rows]) for name in ("count", "m", "n", "k")}
@@ -59,13 +59,13 @@ def load_products(source: str, accelerator: str, precision: str) -> Products:
 
 
 def load_gemm_law(accelerator: str, precision: str) -> GemmLaw:
-    """The catalog's law."""
+    """Return the catalog's law of matrix products for this device and precision."""
     return kernels_for(load_accelerator(accelerator)).gemm[Precision.from_label(precision)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
-    """What a benchmark measures besides the product: rounding the (m, k) operand, in kernels of its own."""
+    """Work that a benchmark measures together with the product: kernels that round the (m, k) operand."""
 
     start_s: float = 0.0
     s_per_element: float = 0.0
@@ -80,7 +80,7 @@ converts in another way (costmodel/layer/quantization.py)."""
 
 
 def product_error(products: Products, law: GemmLaw, conversion: Conversion | None = None) -> Floats:
-    """Predicted over measured time, less 1."""
+    """Return predicted / measured time - 1 for each product."""
     besides = conversion or Conversion()
     predicted_s = gemm_s(products.m, products.n, products.k, law, count=products.count)
     converted_s = besides.start_s + products.m * products.k * besides.s_per_element
@@ -88,13 +88,13 @@ def product_error(products: Products, law: GemmLaw, conversion: Conversion | Non
 
 
 def load_attention_law(accelerator: str) -> AttentionLaw:
-    """The catalog's, in bf16."""
+    """Return the catalog's law of attention for this device in bf16."""
     return kernels_for(load_accelerator(accelerator)).attention[Precision.BF16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """One bar of a figure; ``direction`` is forward, backward or both."""
+    """One bar of a published figure; ``direction`` is forward, backward or both."""
 
     panel: tuple[str, ...]
     direction: str
@@ -105,7 +105,7 @@ class Speed:
 
 
 def load_speeds(accelerator: str, kernel: AttentionKernel) -> list[Speed]:
-    """The table's rows of that device and kernel."""
+    """Return the table's rows of this device and kernel."""
     wanted = (accelerator, kernel.label)
     return [_speed(r) for r in _rows("attention_throughput.csv") if (r["accelerator"], r["kernel"]) == wanted]
 
@@ -127,7 +127,7 @@ def _speed(row: dict[str, str]) -> Speed:
 
 
 def attention_error(speeds: Sequence[Speed], kernel: AttentionKernel, law: AttentionLaw) -> Floats:
-    """Predicted over measured time, less 1."""
+    """Return predicted / measured time - 1 for each row."""
     return np.array([_predicted_s(speed, kernel, law) / speed.time_s - 1 for speed in speeds])
 
 
@@ -163,7 +163,7 @@ of the product, which is assumed to be that of bf16."""
 
 
 def fit_gemm(products: Products, law: GemmLaw) -> dict[str, Any]:
-    """The constants with the least error on these products; in 8 bits also those of the benchmark's conversions."""
+    """Return the constants with the least error on these products; for 8 bits, with those of the conversions."""
     converts = law.operand_bytes < 2
     ranges = {name: values for name, values in RANGES.items() if name != "latency_s" or not converts}
     ranges |= CONVERSION_RANGES if converts else {}
@@ -183,7 +183,7 @@ def fit_gemm(products: Products, law: GemmLaw) -> dict[str, Any]:
 
 
 def left_out_product_error(products: Products, law: GemmLaw) -> Floats:
-    """Error of each product by constants that no product of its width helped to fit_gemm."""
+    """Return the error of each product with constants that were fitted without products of its width."""
     _, rank = np.unique(products.n, return_inverse=True)
     error = np.full(len(rank), np.nan)
     for fold in range(FOLDS):
@@ -208,7 +208,7 @@ SIZES: dict[str, Callable[[Products], Booleans]] = {
 
 
 def report_fit(accelerator: str, precision: str) -> Iterator[str]:
-    """Constants and errors of one device and precision."""
+    """Yield the constants and the errors of one device and precision."""
     law, products = load_gemm_law(accelerator, precision), load_products("aiconfigurator", accelerator, precision)
     constants = fit_gemm(products, law)
     yield f"{accelerator} {precision}: " + ", ".join(f"{key} = {value:.3g}" for key, value in constants.items())
@@ -219,7 +219,7 @@ def report_fit(accelerator: str, precision: str) -> Iterator[str]:
 
 
 def report_unaligned() -> Iterator[str]:
-    """Median rate of unaligned products over that of aligned ones; sweeps of n and of k apart."""
+    """Yield the median rate of unaligned products relative to aligned ones, separately for sweeps of n and of k."""
     products = load_products("cookbook", "a100", "bf16")
     rate = products.flop / products.time_s
     for name, swept, fixed in (("n", products.n, 14336), ("k", products.k, 51200)):
@@ -232,7 +232,7 @@ def report_unaligned() -> Iterator[str]:
 
 
 def report_others() -> Iterator[str]:
-    """The catalog's laws on sources that no constant was fitted to: predicted over measured time."""
+    """Yield the errors of the catalog's laws on sources that were not used in any fit."""
     cookbook, law = load_products("cookbook", "a100", "bf16"), load_gemm_law("a100", "bf16")
     ratio = 1 + product_error(cookbook, law)
     aligned = (cookbook.n % 8 == 0) & (cookbook.k % 8 == 0)
@@ -252,7 +252,7 @@ def _summary(error: Floats) -> str:
 
 
 def products_report() -> Iterator[str]:
-    """Everything."""
+    """Yield the whole report on matrix products."""
     for accelerator, precision in MEASURED:
         yield from report_fit(accelerator, precision)
     yield from report_unaligned()
@@ -274,7 +274,7 @@ SHARE, SOFTMAX_FLOP, OVERHEAD_KEYS = (0.05, 0.6, 1.0), (1.0, 80.0, 1000.0), (5.0
 
 
 def fit_attention(speeds: Sequence[Speed], kernel: AttentionKernel, law: AttentionLaw) -> AttentionLaw:
-    """The law with this kernel's constants at the least error on these speeds."""
+    """Return the law with this kernel's constants that have the least error on these rows."""
     apart = any(speed.direction != "both" for speed in speeds)
     ranges = (SHARE, OVERHEAD_KEYS, *((SHARE, OVERHEAD_KEYS, SOFTMAX_FLOP) if apart else ()))
     low, start, high = np.log(ranges).T
@@ -300,7 +300,7 @@ def fit_attention(speeds: Sequence[Speed], kernel: AttentionKernel, law: Attenti
 
 
 def left_out_attention_error(speeds: Sequence[Speed], kernel: AttentionKernel, law: AttentionLaw) -> Floats:
-    """Error of each row by constants that no bar of its panel helped to fit_attention."""
+    """Return the error of each row with constants that were fitted without the bars of its panel."""
     errors = []
     for panel in sorted({speed.panel for speed in speeds}):
         fitted = fit_attention([speed for speed in speeds if speed.panel != panel], kernel, law)
@@ -309,7 +309,7 @@ def left_out_attention_error(speeds: Sequence[Speed], kernel: AttentionKernel, l
 
 
 def attention_report() -> Iterator[str]:
-    """Constants and errors of every device and kernel in the table."""
+    """Yield the constants and the errors of every device and kernel in the table."""
     for name in ("a100-80gb", "h100-sxm"):
         law = load_attention_law(name)
         for kernel in AttentionKernel:
@@ -329,7 +329,7 @@ def _constants(one: FusedPass) -> str:
 
 
 def main() -> None:
-    """Print everything."""
+    """Print the reports on products and on attention."""
     print(*products_report(), *attention_report(), sep="\n")  # noqa: T201
 
 

@@ -48,7 +48,7 @@ much."""
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """Which rows of the table fit which constants of a link."""
+    """The rows of the table to which the constants of a link are fitted."""
 
     link: str
     """Name of the link in the catalog."""
@@ -101,7 +101,7 @@ FITS = (
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rows:
-    """Measured collectives as columns; some ran with multicast switched off."""
+    """Measured collectives as columns; some of them ran with multicast switched off."""
 
     source: Texts
     collective: Texts
@@ -112,17 +112,17 @@ class Rows:
     measured_s: Floats
 
     def where(self, kept: Booleans) -> Rows:
-        """The rows for which it holds."""
+        """Return the rows for which the mask is True."""
         return Rows(**{name: column[kept] for name, column in vars(self).items()})
 
     @property
     def decade(self) -> Integers:
-        """Power of ten of the size."""
+        """Return the power of ten of each row's size."""
         return np.floor(np.log10(self.payload_bytes)).astype(np.int64)
 
 
 def load_rows(keep: Callable[[Record], bool], path: Path = TABLE) -> Rows:
-    """Rows of the published table that count."""
+    """Return the rows of the published table for which ``keep`` is True."""
     with path.open(encoding="utf-8") as lines:
         records = [r for r in csv.DictReader(lines) if int(r["payload_bytes"]) >= MIN_BYTES and keep(r)]
     return Rows(
@@ -137,7 +137,7 @@ def load_rows(keep: Callable[[Record], bool], path: Path = TABLE) -> Rows:
 
 
 def predicted_s(rows: Rows, intra: Link, inter: Link) -> Floats:
-    """What the laws say of each row."""
+    """Return the time that the laws predict for each row."""
     without = replace(intra, multicast_efficiency=0.0)
     return np.where(rows.without_multicast, _on_links(rows, without, inter), _on_links(rows, intra, inter))
 
@@ -159,13 +159,13 @@ def _on_links(rows: Rows, intra: Link, inter: Link) -> Floats:
 
 
 def predicted_on(fit: Fit, link: Link, rows: Rows) -> Floats:
-    """What the laws say of each row when the fitted link is this one."""
+    """Return the time that the laws predict for each row if the fitted link is ``link``."""
     intra = link if fit.intra_node_link is None else load_link(fit.intra_node_link)
     return predicted_s(rows, intra, link)
 
 
 def fitted(fit: Fit, rows: Rows) -> Link:
-    """The link with the constants that suit these rows best."""
+    """Return the link with the constants that fit these rows best."""
     start = load_link(fit.link)
 
     def link(logarithms: Floats) -> Link:
@@ -180,7 +180,7 @@ def fitted(fit: Fit, rows: Rows) -> Link:
 
 
 def left_out_s(fit: Fit, rows: Rows, key: Texts | Integers) -> Floats:
-    """Predictions of every row by a fit to the rows whose key is another."""
+    """Return predictions for each row from a fit without the rows that have the same key."""
     predicted = np.zeros(len(key))
     for value in np.unique(key):
         here = key == value
@@ -189,14 +189,14 @@ def left_out_s(fit: Fit, rows: Rows, key: Texts | Integers) -> Floats:
 
 
 def misses_of(predicted: Floats, rows: Rows) -> str:
-    """Median and 90th percentile of the relative error, and the median ratio."""
+    """Return the median and the 90th percentile of the relative error, and the median ratio, as text."""
     ratio = predicted / rows.measured_s
     error = np.abs(ratio - 1)
     return f"{np.median(error):6.1%} {np.quantile(error, 0.9):6.1%} x{np.median(ratio):.2f} ({len(ratio)})"
 
 
 def report(fit: Fit) -> str:
-    """Constants of one link and their errors, a line for each part of the rows."""
+    """Return the constants of one link and their errors, one line for each part of the rows."""
     rows = load_rows(fit.keep)
     link = fitted(fit, rows)
     predicted = predicted_on(fit, link, rows)
@@ -221,7 +221,7 @@ _COPY_RATES = (5, 7.5, 10, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200, 1e6)
 
 @dataclass(frozen=True, kw_only=True)
 class Healthy:
-    """A model's iterations without slow links: by ranks of its pipeline, and of each stage."""
+    """Iterations of a model without slow links, with the ranks of its pipeline and of each stage."""
 
     num_ranks: int
     num_micro_batches: int
@@ -232,13 +232,13 @@ class Healthy:
 
     @cached_property
     def schedule(self) -> Schedule:
-        """The fixed zero-bubble order."""
+        """Return the fixed zero-bubble schedule."""
         equal = PassTimes.equal(self.num_ranks, 1.0, 1.0, 1.0)
         return adaptive(equal, self.num_micro_batches, warm_up(equal))
 
     @cached_property
     def times(self) -> PassTimes:
-        """Equal passes of which the plain iteration follows."""
+        """Return equal passes from which the time of the plain iteration follows."""
         unit = PassTimes.equal(self.num_ranks, 1.0, 1.0, 1.0)
         pass_s = self.plain_ms / 1e3 / simulate(self.schedule, unit).makespan_s
         return PassTimes.equal(self.num_ranks, pass_s, pass_s, pass_s)
@@ -254,7 +254,7 @@ HEALTHY = {
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class DelegationFit:
-    """Rates, and how well healthy iterations follow from them."""
+    """Fitted rates, and how well they explain iterations without slow links."""
 
     squared: float
     """Sum of squared errors."""
@@ -269,7 +269,7 @@ class DelegationFit:
 
 
 def fits() -> Iterator[DelegationFit]:
-    """The best of each way of sharing."""
+    """Yield the best fit for each way of sharing."""
     for transfers, copies in product((False, True), repeat=2):
         yield min(_fit(transfers, copies, *rates) for rates in product(_RATES, _COPY_RATES))
 
@@ -303,7 +303,7 @@ def _print_delegates() -> None:
 
 
 def main() -> None:
-    """Print the links, or the delegates."""
+    """Print the constants of links, or those of delegated sends."""
     if "--delegates" in sys.argv:
         return _print_delegates()
     for each in FITS:

@@ -70,7 +70,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
-    """Where a constant starts, and how far its logarithm strays from there."""
+    """The start of a constant, and the standard deviation of its logarithm around it."""
 
     start: float
     deviation: float
@@ -148,13 +148,13 @@ FITS = (
 
 @cache
 def sheets_of(table: str) -> tuple[Sheet, ...]:
-    """The sheets of a published table that have measured rows."""
+    """Return the sheets of a published table that have measured rows."""
     sheets = read_table(PUBLISHED / f"{table}.csv").sheets
     return tuple(sheet for sheet in sheets if not sheet.out_of_memory.all())
 
 
 def constants_of(one: Fit, sheets: Sequence[Sheet]) -> tuple[Constant, ...]:
-    """What the sheets' owners have to fit."""
+    """Return the constants to fit for the owners of these sheets."""
     return tuple(_constants(one, sheets))
 
 
@@ -191,18 +191,18 @@ def _constant(owner: Owner, name: str, field: str, prior: Prior) -> Constant:
 
 
 def cluster_of(sheet: Sheet) -> str:
-    """The sheet's source and device: whose accelerators these are."""
+    """Return the source and the device of a sheet, which identify its cluster."""
     return f"{source_name(sheet)}|{sheet.job.cluster.accelerator.name}"
 
 
 def source_name(sheet: Sheet) -> str:
-    """The repository or paper that the sheet is from, whatever file and release."""
+    """Return the repository or paper of a sheet, without file and release."""
     named = re.match(r"github \S+|arXiv:[\d.]+|docs\.nvidia\.com", sheet.source)
     return named[0] if named else sheet.source
 
 
 def fitted(one: Fit, without: Sequence[Sheet] = (), start: Values | None = None, rounds: int = 15) -> Values:
-    """The constants of the tables, some sheets left out; an owner that loses all of its sheets keeps its priors."""
+    """Return the fitted constants of the tables, without some sheets; an owner without sheets keeps its prior."""
     left_out = {sheet.name for sheet in without}
     every = sheets_in(one)
     kept = [on_typical_cluster(one, sheet) for sheet in every if sheet.name not in left_out]
@@ -210,12 +210,12 @@ def fitted(one: Fit, without: Sequence[Sheet] = (), start: Values | None = None,
 
 
 def on_typical_cluster(one: Fit, sheet: Sheet) -> Sheet:
-    """The sheet as a typical cluster would have run it."""
+    """Return the sheet with the step times that a typical cluster would have had."""
     return replace(sheet, step_time_s=sheet.step_time_s / one.cluster_factor)
 
 
 def main() -> None:
-    """Print every stack's constants and how well they predict what they were fitted to; write them if asked."""
+    """Print every stack's constants and their errors on the fitted runs; write them if requested."""
     if "--memory" in sys.argv:
         return _print_memory()
     names = [word for word in sys.argv[1:] if not word.startswith("--")]
@@ -243,7 +243,7 @@ def _write(one: Fit, values: Values) -> None:
 
 
 def sheets_in(one: Fit) -> list[Sheet]:
-    """The sheets of all of its tables."""
+    """Return the sheets of all tables of a fit."""
     return [sheet for table in one.tables for sheet in sheets_of(table)]
 
 
@@ -254,21 +254,21 @@ _REFUSED_WEIGHT = 8.0
 
 
 def with_memory(job: Job, values: Floats) -> Job:
-    """The job with the stack's memory constants replaced."""
+    """Return the job with other constants of memory for its stack."""
     named: dict[str, float] = dict(zip(_MEMORY_FIELDS, map(float, values), strict=True))
     named["allowance_bytes"] = int(named["allowance_bytes"])
     return replace(job, stack=from_plain(Stack, to_plain(job.stack) | named))
 
 
 def excess(sheet: Sheet, values: Floats) -> Floats:
-    """log(predicted peak / memory) of every row."""
+    """Return log(predicted peak / memory) of every row."""
     job = with_memory(sheet.job, values)
     ratio: Floats = np.log(memory(sheet.layouts, job).total_bytes / job.cluster.accelerator.memory_bytes)
     return ratio
 
 
 def fitted_memory(sheets: Sequence[Sheet]) -> Floats:
-    """The constants under which the outcomes are most likely, near where they start."""
+    """Return the most likely constants of memory for these outcomes, near their start."""
     ran_out = np.concatenate([sheet.out_of_memory for sheet in sheets])
     weight = np.where(ran_out, 1.0, _REFUSED_WEIGHT)
 

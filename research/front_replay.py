@@ -51,7 +51,7 @@ ENOUGH = 0.95
 class FrontReplay:
     """A replay whose layouts are compared by several metrics.
 
-    Step times are measured; what layouts take beside time is modelled, since no published sheet tells it.
+    Step times are measured. The other metrics are modelled, because no published sheet has them.
     """
 
     replay: Replay
@@ -63,7 +63,7 @@ class FrontReplay:
 
     @classmethod
     def of(cls, replay: Replay, metrics: Sequence[Metric]) -> Self:
-        """The replay, of which two layouts at least must have run."""
+        """Return the replay; at least two of its layouts must have run."""
         footprints = predicted_footprints(replay.layouts, replay.job, replay.predictions)
         worths = FrontWorths.of(metrics, replay.job, footprints, len(replay))
         values = worths.values(np.arange(len(replay)), np.log(replay.step_time_s))
@@ -74,16 +74,16 @@ class FrontReplay:
 
     @property
     def num_on_front(self) -> int:
-        """Layouts that no other beats."""
+        """Return the number of layouts on the Pareto front."""
         return int(non_dominated(self.values[~np.isnan(self.replay.step_time_s)]).sum())
 
     def volume_share(self, tried: Sequence[int]) -> float:
-        """Part of the whole front's hypervolume that these layouts dominate."""
+        """Return the part of the whole front's hypervolume that these layouts dominate."""
         ran = [layout for layout in tried if not self.replay.ran_out(layout)]
         return Frontier.of(self.values[ran], self.whole.reference).volume / self.whole.volume
 
     def volume_shares(self, proposals: Iterator[int], num_trials: int) -> list[float]:
-        """The same after each of the first trials; a search that ends keeps what it has."""
+        """Return this part after each of the first trials; a search that ends early keeps its last value."""
         tried = list(islice(proposals, num_trials))
         shares = [self.volume_share(tried[: count + 1]) for count in range(len(tried))]
         return shares + [shares[-1]] * (num_trials - len(tried))
@@ -94,7 +94,7 @@ FrontProposer = Callable[[FrontReplay, int], Iterator[int]]
 
 
 def ours(front: FrontReplay, seed: int) -> Iterator[int]:
-    """The sampler of a sweep; ends early when it holds that no other layout is likely to fit."""
+    """Yield the proposals of a sweep's sampler; it ends early if no other layout is likely to fit."""
     replay, objective = front.replay, Objective(front=front.metrics)
     sampler = LayoutSampler(replay.layouts, replay.predictions, job=replay.job, objective=objective, seed=seed)
     trials: list[optuna.trial.FrozenTrial] = []
@@ -151,7 +151,7 @@ trials."""
 
 
 def main() -> None:
-    """Replay every sheet and print each, and the means."""
+    """Replay every sheet, and print the results of each and the means."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--processes", type=int, default=2)

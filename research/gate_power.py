@@ -29,7 +29,7 @@ _TEST = SequentialTest()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """What is compared."""
+    """A pair of layouts to compare, and the noise of their runs."""
 
     noise: float
     """Relative standard deviation between runs."""
@@ -48,7 +48,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """How pairs ended."""
+    """The numbers of outcomes of simulated pairs."""
 
     slower: int
     """Number of pairs that were judged slower."""
@@ -61,7 +61,7 @@ class Tally:
 
     @classmethod
     def of(cls, ends: Iterable[tuple[Decision, int]]) -> Tally:
-        """Count decisions, each with the runs that it took."""
+        """Count the decisions, each with the number of runs that it took."""
         decisions, runs = zip(*ends, strict=True)
         return cls(
             slower=decisions.count(Decision.SLOWER),
@@ -72,11 +72,11 @@ class Tally:
 
     @property
     def num_decisions(self) -> int:
-        """Pairs, those left open among them."""
+        """Return the number of pairs, including the undecided ones."""
         return len(self.runs)
 
     def in_words(self) -> str:
-        """Shares and runs, as cells of a table."""
+        """Return the shares of outcomes and the numbers of runs as cells of a table."""
         ends = (self.slower, self.not_slower, self.undecided)
         shares = " | ".join(f"{100 * end / self.num_decisions:.1f} %" for end in ends)
         return f"{shares} | {statistics.fmean(self.runs):.1f}, {max(self.runs)}"
@@ -147,7 +147,7 @@ def _line(scenario: Scenario, num_pairs: int) -> str:
 
 
 def simulated(scenario: Scenario, loss: float, num_pairs: int) -> Tally:
-    """How so many pairs ended of which the second is slower by ``loss``."""
+    """Return the outcomes of ``num_pairs`` simulated pairs whose second layout is slower by ``loss``."""
     rng = np.random.default_rng([round(1e4 * scenario.noise), round(1e4 * loss), *scenario.baseline])
     return Tally.of(_ended(scenario, loss, rng) for _ in range(num_pairs))
 

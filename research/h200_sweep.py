@@ -80,7 +80,7 @@ TINY = TransformerSpec(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What one kind of device is asked to do."""
+    """The models and settings that are measured on one kind of device."""
 
     models: tuple[tuple[TransformerSpec, Workload], ...]
     space: SearchSpace

@@ -41,9 +41,10 @@ _KEY: dict[LeftOut, Callable[[Sheet], tuple[str, ...]]] = {
 
 @cache
 def held_out(one: Fit, by: LeftOut, processes: int = 1) -> dict[str, list[Sheet]]:
-    """Every sheet of the fit's tables, by table, left out with all that are alike.
+    """Return every sheet of the fit's tables, by table, each with constants that were fitted without its group.
 
-    A sheet whose cluster others of its fit tell of is calibrated by them; of a left-out source nothing is known.
+    A sheet is calibrated if other sheets of the fit ran on its cluster. If a whole source is left out, its cluster is
+    unknown.
     """
     everything = _of_all(one)
     folds: dict[tuple[str, ...], list[tuple[str, Sheet]]] = defaultdict(list)
@@ -65,7 +66,7 @@ def _of_all(one: Fit) -> Values:
 
 
 def in_sample(one: Fit) -> dict[str, list[Sheet]]:
-    """Every sheet by table, with the constants fitted to all of them."""
+    """Return every sheet by table, with constants that were fitted to all sheets."""
     values = _of_all(one)
     every = [sheet for table in one.tables for sheet in sheets_of(table)]
     return {table: [_calibrated(one, s, values, every) for s in sheets_of(table)] for table in one.tables}
@@ -127,7 +128,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Rows of one kind, and the median error and share of refusals that they must reach."""
+    """Rows of one kind, with the median error and the share of refusals that they should reach."""
 
     name: str
     keep: Callable[[Row], bool]
@@ -177,7 +178,7 @@ GROUPS = (
 
 
 def rows_of(table: str, sheets: Sequence[Sheet]) -> Iterator[Row]:
-    """Every run that ended, predicted."""
+    """Yield every run that ended, with its prediction."""
     for sheet in sheets:
         ran = ~sheet.out_of_memory
         layouts = sheet.layouts.take(ran)
@@ -198,7 +199,7 @@ def rows_of(table: str, sheets: Sequence[Sheet]) -> Iterator[Row]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What a group of rows shows."""
+    """Figures of a group of rows."""
 
     num_rows: int
     median_error: float
@@ -209,7 +210,7 @@ class Figures:
 
 
 def figures(rows: Sequence[Row]) -> Figures:
-    """The figures of some rows, at least one."""
+    """Return the figures of some rows; there must be at least one."""
     ratio: Floats = np.array([row.predicted_s / row.measured_s for row in rows])
     reach: Floats = np.array([1 + row.relative_error for row in rows])
     inside: Booleans = (ratio <= reach) & (ratio >= 1 / reach)
@@ -224,7 +225,7 @@ def figures(rows: Sequence[Row]) -> Figures:
 
 
 def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """The rows of each group, by its name and what it must reach."""
+    """Return the rows of each group, by the group's name and the figures that it should reach."""
     return {_title(group): [row for row in rows if group.keep(row)] for group in GROUPS}
 
 
@@ -236,7 +237,7 @@ def _title(group: Group) -> str:
 
 
 def group_table(groups: Mapping[str, Sequence[Row]]) -> Iterator[str]:
-    """The figures of named groups as a table of Markdown."""
+    """Yield the figures of named groups as a Markdown table."""
     yield "| rows | number | median error | bias | p90 | refused | in 80 % interval |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for name, rows in groups.items():
@@ -247,7 +248,7 @@ def group_table(groups: Mapping[str, Sequence[Row]]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Print the groups: by the catalog's constants, fitted, left out by model and by source."""
+    """Print the groups with the catalog's constants, with fitted ones, and without each model and each source."""
     wanted = [one for one in FITS if not _names() or one.name in _names()]
     if "--catalog" in sys.argv:
         return _print("constants of the catalog", [{t: list(sheets_of(t)) for t in one.tables} for one in wanted])

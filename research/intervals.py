@@ -55,7 +55,10 @@ _HEAD = """\
 
 
 def counted(sheets: Iterable[tuple[str, Sheet]]) -> Iterator[Compared]:
-    """One entry for each stack, accelerator and kind of model, in the order of the sheets, which name their table."""
+    """Yield one entry for each stack, accelerator and kind of model, in the order of the sheets.
+
+    Each sheet comes with the name of its table.
+    """
     tables: dict[Key, dict[str, None]] = defaultdict(dict)
     runs: Counter[Key] = Counter()
     options: dict[Key, Counter[str]] = defaultdict(Counter)
@@ -73,7 +76,7 @@ def counted(sheets: Iterable[tuple[str, Sheet]]) -> Iterator[Compared]:
 
 
 def of_cores() -> Compared:
-    """The runs on cores that ``research.cpu_sweep`` keeps, with the software that measured them."""
+    """Return the entry of the runs on CPU cores that ``research.cpu_sweep`` stores."""
     table = {f"cpu_sweep_{num_cores}": kept_layouts(num_cores) for num_cores in KEPT_CORES}
     job = next(job for job, _ in table.values())
     return Compared(
@@ -91,7 +94,7 @@ def of_cores() -> Compared:
 
 
 def as_toml(entries: Iterable[Compared], pooled: Mapping[str, Mapping[str, float]]) -> str:
-    """The table as text."""
+    """Return the table as TOML."""
     return "\n".join(
         [_HEAD, *map(_compared, entries), *(_pooled(model, found) for model, found in pooled.items() if found)]
     )
@@ -144,7 +147,7 @@ to a third."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Miss:
-    """How far the prediction of one run was off, and how far it was said to be."""
+    """The error of the prediction of one run, and the variances that were predicted for it."""
 
     owner: Key
     sheet: str
@@ -164,7 +167,7 @@ class Miss:
 
 
 def misses(sheets: Iterable[Sheet]) -> Iterator[Miss]:
-    """Every measured run of the sheets."""
+    """Yield every measured run of the sheets."""
     for sheet in sheets:
         measured, job = ~sheet.out_of_memory, sheet.job
         x = sheet.layouts.take(measured)
@@ -188,7 +191,10 @@ def misses(sheets: Iterable[Sheet]) -> Iterator[Miss]:
 
 # ---------------------------------------------------------------- deviations
 def scatter(found: Iterable[Miss]) -> dict[Key, dict[str, float]]:
-    """Deviation by owner and width of numbers: its own runs, and as many as ``POOLED_RUNS`` of others of its kind."""
+    """Return the deviation by owner and width of numbers.
+
+    It comes from the owner's runs and, with the weight of ``POOLED_RUNS`` runs, from those of others of its kind.
+    """
     by_kind = _by_kind(found)
     result: dict[Key, dict[str, float]] = defaultdict(dict)
     for (_, bits), owners in by_kind.items():
@@ -199,7 +205,7 @@ def scatter(found: Iterable[Miss]) -> dict[Key, dict[str, float]]:
 
 
 def pooled(found: Iterable[Miss]) -> dict[str, dict[str, float]]:
-    """Deviation by kind of model and width of numbers, every owner counting as much."""
+    """Return the deviation by kind of model and width of numbers; all owners have the same weight."""
     result: dict[str, dict[str, float]] = defaultdict(dict)
     for (kind, bits), owners in _by_kind(found).items():
         result[kind][bits] = _deviation([], list(owners.values()))
@@ -207,7 +213,7 @@ def pooled(found: Iterable[Miss]) -> dict[str, dict[str, float]]:
 
 
 def cluster_deviation(found: Iterable[Miss]) -> float:
-    """Deviation of the cluster factor with which the runs lie in their intervals, every cluster counting as much."""
+    """Return the deviation of the cluster factor that makes the intervals hold; all clusters have the same weight."""
     clusters: dict[str, list[Miss]] = defaultdict(list)
     for miss in found:
         clusters[miss.cluster].append(miss)
@@ -216,7 +222,7 @@ def cluster_deviation(found: Iterable[Miss]) -> float:
 
 
 def covered(found: Iterable[Miss]) -> float:
-    """Share of the runs that lie in their intervals."""
+    """Return the share of the runs that lie in their intervals."""
     return float(np.mean([_excess(miss, miss.parts + miss.residual + miss.common) <= 0 for miss in found]))
 
 
@@ -264,7 +270,7 @@ def _is_hopper(miss: Miss, name: str) -> bool:
 
 
 def group_line(name: str, found: Sequence[Miss]) -> str:
-    """How many runs of each group lie in their intervals, and how wide these are in the median."""
+    """Return how many runs of a group lie in their intervals, and the median width of these."""
     cells = []
     for keep in GROUPS.values():
         kept = [miss for miss in found if keep(miss)]
@@ -274,12 +280,15 @@ def group_line(name: str, found: Sequence[Miss]) -> str:
 
 
 def with_scatter(miss: Miss, scatter: Mapping[Key, Mapping[str, float]]) -> Miss:
-    """The run as one of its owner is said to scatter."""
+    """Return the run with the residual variance of its owner."""
     return replace(miss, residual=scatter[miss.owner][miss.bits] ** 2)
 
 
 def on_known_clusters(found: Sequence[Miss]) -> Iterator[Miss]:
-    """The runs as if each cluster had been calibrated on those of its other sheets (``costmodel/calibration.py``)."""
+    """Yield the runs as if each cluster had been calibrated on the runs of its other sheets.
+
+    ``costmodel/calibration.py`` describes this calibration.
+    """
     by_cluster: dict[str, list[Miss]] = defaultdict(list)
     for miss in found:
         by_cluster[miss.cluster].append(miss)
@@ -299,7 +308,7 @@ def _told(some: Sequence[Miss]) -> Floats:
 
 
 def main() -> None:
-    """Write how far runs scatter that were left out, and print how many lie in the intervals that this gives."""
+    """Write the scatter of runs that were left out, and print how many lie in the resulting intervals."""
     if "--counts" in sys.argv:
         return _write_counts()
     print("| runs, median width ± | " + " | ".join(GROUPS) + " |", "| --- |" + " --- |" * len(GROUPS), sep="\n")  # noqa: T201

@@ -43,7 +43,7 @@ _RESAMPLES = 2000
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Told:
-    """What is said of a sheet's measured runs beforehand."""
+    """Predictions of a sheet's measured runs before the sheet is known."""
 
     errors: Floats
     """log(predicted / measured)."""
@@ -52,7 +52,7 @@ class Told:
 
     @classmethod
     def of(cls, sheet: Sheet, job: Job) -> Told:
-        """By the job as it is calibrated."""
+        """Return the predictions of the job with its present calibration."""
         ran = np.flatnonzero(~sheet.out_of_memory)
         said = predict(sheet.layouts.take(ran), job)
         return cls(
@@ -62,7 +62,7 @@ class Told:
 
     @classmethod
     def joined(cls, some: Sequence[Told]) -> Told:
-        """Of all sheets."""
+        """Return the joined predictions of several sheets."""
         return cls(
             errors=np.concatenate([one.errors for one in some]),
             deviations=np.concatenate([one.deviations for one in some]),
@@ -70,19 +70,19 @@ class Told:
 
     @property
     def absolute_errors(self) -> Floats:
-        """Of |predicted / measured - 1|."""
+        """Return |predicted / measured - 1| of each run."""
         errors: Floats = np.abs(np.expm1(self.errors))
         return errors
 
     def within(self, deviations: float) -> Booleans:
-        """Whether each run lies within so many deviations."""
+        """Return, for each run, True if its error is within this number of standard deviations."""
         inside: Booleans = np.abs(self.errors) <= deviations * self.deviations
         return inside
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Left:
-    """One sheet that was left out."""
+    """The results of one sheet that was left out."""
 
     source: str
     told: Mapping[str, Told]
@@ -93,7 +93,7 @@ class Left:
 
 # ---------------------------------------------------------------- a source as a team
 def teams(sheets: Iterable[Sheet]) -> dict[str, list[Sheet]]:
-    """Sheets by source, of sources that have several; nothing is known of their clusters."""
+    """Return the sheets by source, for sources with several sheets; their clusters count as unknown."""
     found: dict[str, list[Sheet]] = defaultdict(list)
     for sheet in sheets:
         found[source_name(sheet)].append(replace(sheet, job=replace(sheet.job, calibration=None)))
@@ -101,7 +101,7 @@ def teams(sheets: Iterable[Sheet]) -> dict[str, list[Sheet]]:
 
 
 def past_trials(sheets: Sequence[Sheet]) -> list[PastTrial]:
-    """Every run as a trial, each sheet a sweep; the order within a sheet is drawn."""
+    """Return every run as a past trial; each sheet is a sweep, and the order of its runs is random."""
     chance = np.random.default_rng(0)
     return [
         _trial(sheet, row, number + chance.random()) for number, sheet in enumerate(sheets) for row in range(len(sheet))
@@ -120,7 +120,7 @@ def _trial(sheet: Sheet, row: int, at: float) -> PastTrial:
 
 
 def left_out(source: str, sheet: Sheet, history: Sequence[PastTrial]) -> Left:
-    """What is said of the sheet without the history and with it."""
+    """Return the predictions for the sheet without the history and with it."""
     learnt = Learnt(history)
     jobs = {"nothing": sheet.job, "one factor": _by_one_factor(sheet.job, history)}
     jobs |= {str(count): Learnt(_drawn(history, count)).calibrated(sheet.job) for count in NUM_SHOWN}
@@ -167,7 +167,7 @@ def _count(replay: Replay) -> int:
 # ---------------------------------------------------------------- figures
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What sheets show of what was said of them."""
+    """Figures of the predictions for some sheets."""
 
     num_runs: int
     median: float
@@ -183,7 +183,7 @@ class Figures:
 
 
 def figures(left: Sequence[Left], known: str) -> Figures:
-    """The figures of some sheets, at least one, by what was known."""
+    """Return the figures of some sheets, at least one, by what was known."""
     told = Told.joined([one.told[known] for one in left])
     return Figures(
         num_runs=len(told.errors),
@@ -198,9 +198,9 @@ def figures(left: Sequence[Left], known: str) -> Figures:
 def worse_beyond_noise(
     left: Sequence[Left], figure: Callable[[Sequence[Left], str], float], known: str = "all"
 ) -> tuple[float, float]:
-    """Between which values the rise of a figure by what was known lies, at 90 %, by a bootstrap over the sheets.
+    """Return the 90 % interval of the rise of a figure caused by the history, by a bootstrap over the sheets.
 
-    Above 0 altogether: it is worse, and chance does not explain it.
+    If the whole interval is above 0, the history makes the figure worse, and chance does not explain this.
     """
     chance = np.random.default_rng(0)
     drawn = (chance.integers(len(left), size=len(left)).tolist() for _ in range(_RESAMPLES))
@@ -220,7 +220,7 @@ def _mean_trials(left: Sequence[Left], known: str) -> float:
 
 # ---------------------------------------------------------------- tables
 def lines(left: Sequence[Left]) -> Iterator[str]:
-    """Figures by source, by length of the history, and of the search, as tables of Markdown."""
+    """Yield the figures by source, by length of the history, and of the search, as Markdown tables."""
     by_source: dict[str, list[Left]] = defaultdict(list)
     for one in left:
         by_source[one.source].append(one)
@@ -277,7 +277,7 @@ def _search_table(by_source: Mapping[str, Sequence[Left]]) -> Iterator[str]:
 
 
 def every_sheet(sheets: Iterable[Sheet]) -> list[Left]:
-    """Every sheet of every team, left out."""
+    """Return the results of every sheet of every team, each left out in turn."""
     asked = []
     for source, some in teams(sheets).items():
         trials = past_trials(some)

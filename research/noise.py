@@ -29,28 +29,28 @@ from autotuner.report.words import percent
 
 
 class Patient:
-    """Lets every trial run to its end, and listens to nothing."""
+    """A watcher that never stops a trial and ignores all reports."""
 
     def on_step(self, step: StepReport) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def on_link_event(self, event: LinkEvent) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def on_note(self, note: str) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def on_wait(self, reason: str | None) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def on_run(self, run: FinishedRun) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def on_job(self, job: EngineJob) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def stop_requested(self) -> Stopped | None:
-        """Never."""
+        """Return None: the trial never has to stop."""
         return None
 
 
@@ -63,7 +63,7 @@ _LAYOUTS = (
 
 
 def main() -> None:
-    """Print a line per trial, and one per layout with the spread of its medians."""
+    """Print a line for each trial, and one for each layout with the spread of its medians."""
     parser = argparse.ArgumentParser(prog="python -m research.noise", description="Measure equal trials.")
     parser.add_argument("--runs", type=int, default=6, help="trials of each layout")
     num_runs = parser.parse_args().runs

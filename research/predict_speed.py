@@ -52,7 +52,7 @@ WIDE = SearchSpace(
 
 
 def main() -> None:
-    """Print rates, memory and the ratio to the peer."""
+    """Print the rates, the memory, and the ratio to the other predictor."""
     job = Job(
         model=load_model("llama-3-70b"),
         cluster=load_cluster("h100:1024"),

@@ -41,7 +41,7 @@ ACCELERATORS = ("h100", "b200", "gb200")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """A published run: of its source, model, accelerator and number format the fastest per accelerator."""
+    """The published run with the highest rate per accelerator for its source, model, accelerator and number format."""
 
     source: str
     job: Job
@@ -55,21 +55,21 @@ class Recipe:
 
     @property
     def error(self) -> float:
-        """Predicted over measured throughput, less 1."""
+        """Return predicted / measured throughput - 1."""
         return self.measured_s / self.theirs.step_time.total_s - 1
 
     @property
     def gain(self) -> float | None:
-        """What our first choice is predicted to reach over what theirs is, less 1."""
+        """Return the predicted gain of our first choice over the published layout; None without a first choice."""
         return None if self.ours is None else self.ours.prediction.tokens_per_s / self.theirs.tokens_per_s - 1
 
     def per_rank(self, tokens_per_s: float) -> float:
-        """Tokens per second of one accelerator, from those of the whole job."""
+        """Return the tokens per second of one accelerator, from those of the whole job."""
         return tokens_per_s / self.job.cluster.world_size
 
 
 def recipes(tables: Iterable[str] = TABLES) -> Iterator[Recipe]:
-    """One for each software, model, accelerator and format of a table, in the order of the tables."""
+    """Yield one recipe for each software, model, accelerator and format of a table, in the order of the tables."""
     for table in tables:
         best: dict[tuple[str, ...], tuple[Sheet, int]] = {}
         for sheet, row in _runs(table):
@@ -125,7 +125,7 @@ _OURS = ("ours", "predicted", "gain", "fits")
 
 
 def recipes_page(found: Iterable[Recipe]) -> str:
-    """The recipes_page as Markdown, by model, accelerator and number format."""
+    """Return the page of recipes as Markdown, by model, accelerator and number format."""
     rows = sorted(found, key=lambda one: (one.job.model.name, one.job.cluster.accelerator.name, _format(one.layout)))
     errors, gains = [abs(one.error) for one in rows], [one.gain for one in rows if one.gain is not None]
     num_large = sum(not one.theirs.fits for one in rows)
@@ -198,7 +198,7 @@ def _format(layout: Layout) -> str:
 
 
 def main() -> None:
-    """Write the page."""
+    """Write the page of recipes."""
     RECIPES.write_text(recipes_page(recipes()), encoding="utf-8")
 
 

@@ -79,7 +79,7 @@ class _Run:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Case:
-    """Large runs of one job, and the proxy trials that are shown beforehand."""
+    """Large runs of one job, and the proxy trials that are given before they are predicted."""
 
     source: str
     """Source that published the runs."""
@@ -93,17 +93,17 @@ class Case:
 
     @cached_property
     def before(self) -> list[FullSizeEstimate]:
-        """Without proxy trials."""
+        """Return the estimates without proxy trials."""
         return _belief(self.job).estimates(self.layouts, [])
 
     @cached_property
     def after(self) -> list[FullSizeEstimate]:
-        """With them."""
+        """Return the estimates with the proxy trials."""
         return _belief(self.job).estimates(self.layouts, self.trials)
 
     @cached_property
     def scaled_s(self) -> Floats:
-        """The rule of thumb: as much slower than predicted as the first proxy trial was."""
+        """Return the predictions times the measured / predicted ratio of the first proxy trial (the rule of thumb)."""
         first = self.trials[0]
         slower = (first.step_time_s or np.nan) / predict_one(
             first.stand_in.layout, first.stand_in.job
@@ -119,7 +119,7 @@ def _belief(job: Job) -> FullSize:
 
 # ---------------------------------------------------------------- families
 def families(sheets: Sequence[Sheet]) -> list[list[Sheet]]:
-    """Sheets of one source, accelerator and software that were run on several numbers of accelerators."""
+    """Return groups of sheets with the same source, accelerator and software, but different numbers of ranks."""
     found: dict[tuple[str, ...], list[Sheet]] = defaultdict(list)
     for sheet in sheets:
         found[source_name(sheet), sheet.job.cluster.accelerator.name, sheet.job.stack.name].append(sheet)
@@ -150,7 +150,7 @@ def _case(large: Sequence[_Run], trials: Sequence[tuple[Layout, _Run]]) -> Case:
 
 # ---------------------------------------------------------------- the same layout on fewer ranks
 def twins(sheets: Sequence[Sheet]) -> Iterator[Case]:
-    """Every large run after the run on fewest ranks of its layout, apart from replicas, stages and depth."""
+    """Yield every large run with the smallest run of the same layout, apart from replicas, stages and depth."""
     for family in families(sheets):
         alike: dict[tuple[object, ...], list[_Run]] = defaultdict(list)
         for run in _runs(family, out_of_memory=False):
@@ -171,7 +171,7 @@ def _kept(run: _Run) -> tuple[object, ...]:
 
 # ---------------------------------------------------------------- a whole family
 def taught(sheets: Sequence[Sheet], num_shown: int, *, out_of_memory: bool = False) -> Iterator[Case]:
-    """Every large sheet after so many runs of its family on at most half as many ranks, drawn anew for each case."""
+    """Yield every large sheet with some runs of its family on at most half as many ranks, drawn again for each case."""
     for family in families(sheets):
         for sheet in family:
             num_ranks = sheet.job.cluster.world_size
@@ -192,7 +192,7 @@ def _grown(run: _Run, num_ranks: int) -> Layout:
 # ---------------------------------------------------------------- figures
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What large runs show of their estimates, first without proxy trials, then with."""
+    """Figures of the estimates of large runs, first without proxy trials, then with them."""
 
     num_runs: int
     median: tuple[float, float]
@@ -213,7 +213,7 @@ class Figures:
 
 
 def figures(cases: Sequence[Case]) -> Figures:
-    """The figures of some cases, at least one."""
+    """Return the figures of some cases; there must be at least one."""
     before, after = [one for case in cases for one in case.before], [one for case in cases for one in case.after]
     measured_s = np.concatenate([case.measured_s for case in cases])
     errors = [np.abs(np.array([one.step_time_s for one in some]) / measured_s - 1) for some in (before, after)]
@@ -303,7 +303,7 @@ explains."""
 
 
 def learn(cases: Iterable[Case]) -> dict[str, Floats]:
-    """Mean log density of the large runs of each source after small ones, by the correlations tried (2 axes)."""
+    """Return the mean log density of each source's large runs after small ones, by the tried correlations (2 axes)."""
     found: dict[str, list[Floats]] = defaultdict(list)
     for case in cases:
         found[case.source].append(_log_densities(case))
@@ -357,7 +357,7 @@ def _likeliest(densities: Sequence[Floats]) -> tuple[float, float]:
 
 # ---------------------------------------------------------------- the command
 def tables(by: str) -> dict[str, Sequence[Sheet]]:
-    """Every table's sheets with constants fitted without a source or a model, or with those of the catalog."""
+    """Return every table's sheets, with constants fitted without a source or a model, or those of the catalog."""
     if by == "catalog":
         return {table: sheets_of(table) for one in FITS for table in one.tables}
     found = (held_out(one, "source" if by == "source" else "model", PROCESSES) for one in FITS)
@@ -366,7 +366,7 @@ def tables(by: str) -> dict[str, Sequence[Sheet]]:
 
 
 def unfamiliar(sheets: Mapping[str, Sequence[Sheet]]) -> dict[str, Sequence[Sheet]]:
-    """The sheets with software that intervals take for unknown, where no other source has it on that accelerator."""
+    """Return the sheets; software that no other source has on the same accelerator is marked as unknown."""
     sources: dict[tuple[str, str], set[str]] = defaultdict(set)
     for sheet in (sheet for some in sheets.values() for sheet in some):
         sources[_software(sheet)].add(source_name(sheet))
@@ -386,7 +386,7 @@ def _of_unknown_software(sheet: Sheet) -> Sheet:
 
 
 def lines(sheets: Sequence[Sheet]) -> Iterator[str]:
-    """What small runs teach of large ones, in words and tables."""
+    """Yield, in words and tables, how much small runs improve the estimates of large ones."""
     pairs = list(twins(sheets))
     yield from ("## One proxy trial of the same layout", "", *_table(pairs, _source, with_rule=True))
     yield from ("", *_table(pairs, _of_ratio, with_rule=True))

@@ -102,7 +102,7 @@ json.dump(answers, sys.stdout)
 
 
 def main() -> None:
-    """Print what agrees and what does not."""
+    """Print how many exports torchtitan understands as the same layout, and the differences of the others."""
     parser = argparse.ArgumentParser(prog="python -m research.torchtitan_parser", description=__doc__)
     parser.add_argument("interpreter", help="a Python that has torchtitan 0.3 and triton")
     interpreter = parser.parse_args().interpreter

@@ -41,7 +41,7 @@ _QUESTIONS: Sequence[tuple[str, Sequence[str]]] = (
 
 
 def main() -> None:
-    """Build, check, install and ask."""
+    """Build the wheel, check its contents, install it, and run a question with it."""
     with TemporaryDirectory() as folder:
         wheel = _built(Path(folder))
         environment = Path(folder, "env")
