@@ -71,7 +71,7 @@ PageOf = Annotated[Page, Depends(_page)]
 
 
 def filter_of(cls: type[T], *, of_form: bool = False) -> Any:
-    """Return a FastAPI dependency that reads the fields of a filter from the query.
+    """Return a FastAPI dependency that reads a filter from the query, one parameter for each field.
 
     Args:
         cls: Class of the filter; each field describes its own parameter.

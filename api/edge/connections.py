@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Limits on the time and size of what one client may leave unfinished on a connection."""
+    """Limits on the requests and answers that one client may leave unfinished on a connection."""
 
     head_s: float = 10.0
     """Seconds from the first byte of a request, or from the opening of a connection, until its head must be

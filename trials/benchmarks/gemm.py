@@ -27,8 +27,8 @@ _CUDA_REPETITIONS = 20
 def flop_per_s(device: torch.device, dtype: torch.dtype) -> float:
     """Return the best rate, in FLOP/s, of square matrix products on this rank's core or device.
 
-    Call it on all ranks at once. On a CPU the clock is the thread's CPU time. So processes that take the core away for
-    a while do not lower the rate, but what they take permanently does, such as the other hardware thread's share.
+    Call it on all ranks at once. On a CPU, the thread's CPU time is measured. Therefore processes that use the core for
+    a while do not lower the rate; a permanent loss does, such as the share of the core's other hardware thread.
     """
     if device.type == "cuda":
         return _cuda_rate(device, dtype)

@@ -88,8 +88,8 @@ class Bench:
 
         Args:
             call: The function to time.
-            together: Other ranks take part in the call. So every rank makes as many calls, and time spent waiting
-                counts.
+            together: True if other ranks take part in the call. Then all ranks make the same number of calls, and
+            waiting for each other counts.
         """
         call()  # the first call plans, allocates and compiles
         if together:

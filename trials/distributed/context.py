@@ -149,9 +149,9 @@ def ring_attention(
 ) -> Tensor:
     """Return causal attention of this rank's part of each sequence to the whole sequence, with keys sent around a ring.
 
-    While a rank attends to the keys of one rank, those of the next rank are being sent. If they come from a rank nearer
-    to the front, all queries see its first part. If from one nearer to the back, the queries of the second part see
-    both parts. Either way, that is half of all pairs.
+    While a rank attends to the keys of one rank, those of the next rank are being sent. Of keys from a rank nearer to
+    the front, all queries see the first part. Of keys from a rank nearer to the back, only the queries of the second
+    part see both parts. In both cases, this is half of all pairs of a query and a key.
     """
     attended_BHSE: Tensor = _RingAttention.apply(  # type: ignore[no-untyped-call]  # torch leaves it without types
         q_BHSE, k_BKSE, v_BKSE, kernel, part, group

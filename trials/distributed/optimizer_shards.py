@@ -73,7 +73,7 @@ class OptimizerShard(Protocol):
 
 
 class ParameterShard:
-    """This rank's part of one parameter, whose gradient FSDP or DDP reduces, or nobody if it needs no reduction."""
+    """This rank's part of one parameter whose gradient FSDP or DDP reduces, or that needs no reduction."""
 
     def __init__(self, parameter: nn.Parameter, *, num_replicas: int, is_tied: bool = False) -> None:
         self.num_replicas = num_replicas

@@ -25,7 +25,7 @@ MARK = "trial: "
 
 
 class Stopwatch:
-    """Named moments of a step: points in the CUDA stream, or on a CPU the time at which the host gets there.
+    """Named moments of a step: points in the CUDA stream, or on a CPU the time at which the host reaches the mark.
 
     A profiler that runs at the same time records them too.
     """

@@ -22,7 +22,7 @@ class TaskContext:
     rank_info: RankInfo
 
     def store(self) -> Store:
-        """Return the store in which the ranks meet: a file, since all ranks are on one host; so no port is needed.
+        """Return the store in which the ranks meet: a file, because all ranks are on one host and then need no port.
 
         The file stays as long as the folder. A store that knows the number of ranks would remove its file when that
         many have closed it and none has it open. A rank that opens it after that, or still reads, would wait for ever.
