@@ -493,7 +493,7 @@ class Remote:
     def create_plan(self, body: PlanRequest) -> PlanRun:
         """Compare whole clusters for a training run.
 
-        The result is None until ``read_run`` finds that it is computed.
+        The plan's ``result`` is None until it is computed; ``read_run`` returns the plan again later.
         """
         return self._post("/plans", PlanRun, body)
 

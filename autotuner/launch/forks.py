@@ -137,7 +137,7 @@ class Zygote:
         return self._process.poll() == -signal.SIGKILL
 
     def start(self, task: str, folder: Path, num_ranks: int, environment: Mapping[str, str]) -> ForkedRanks:
-        """Ask the zygote to fork that many ranks, and return before they run, even before torch is imported.
+        """Ask the zygote to fork ``num_ranks`` ranks, and return before they run, possibly before torch is imported.
 
         Args:
             task: The function that each rank calls, as ``module:function``; its type is

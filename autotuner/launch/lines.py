@@ -85,7 +85,7 @@ class NodeOutputs:
         self.ends: dict[int, NodeEnd] = {}
 
     def read(self, node: int, chunk: bytes) -> list[NodeLine]:
-        """Return the values in a node's next bytes, and remember what describes the end of the attempt."""
+        """Return the values in a node's next bytes, and keep those that describe the end of the attempt."""
         values = self._readers[node].read(chunk)
         for value in values:
             match value:

@@ -189,7 +189,7 @@ class Worths:
         return self._objective.worth_per_step(self._job, self.modelled(layout))
 
     def front(self, footprint: Footprint | None, step_time_s: float) -> tuple[float, ...]:
-        """Return the values by each metric of the objective's front, for a layout with this step time in seconds."""
+        """Return a layout's value in each metric of the objective's Pareto front, from its step time in seconds."""
         return tuple(self._value(metric, footprint, step_time_s) for metric in self._objective.front)
 
     def modelled(self, layout: Layout) -> Footprint | None:

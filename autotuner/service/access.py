@@ -110,7 +110,7 @@ first."""
 class Verified:
     """A cache of verified tokens, which maps the fingerprint of a token's text to its digest.
 
-    Whether a token is still valid is checked each time anyway.
+    Each request still checks that the token is valid.
     """
 
     def __init__(self) -> None:

@@ -30,10 +30,7 @@ def is_within(address: str, networks: Sequence[Network]) -> bool:
 
 
 def is_held(address: Address, networks: Sequence[Network]) -> bool:
-    """Return True if one of the networks contains the address as it is.
-
-    IPv4-mapped IPv6 addresses are not converted.
-    """
+    """Return True if one of the networks contains the address, without converting IPv4-mapped IPv6 addresses."""
     return any(address in network for network in networks if network.version == address.version)
 
 

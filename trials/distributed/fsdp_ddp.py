@@ -100,7 +100,7 @@ def shard(module: nn.Module, grid: Grid) -> None:
     """Apply FSDP2 to a module, or HSDP if the layout has replicas of shards; do nothing if it shards no gradients.
 
     Context ranks are shards too: they hold the same parameters and see other tokens. Replicas that exchange less than
-    their gradients are not replicas of FSDP's: each of them shards its own model.
+    their gradients do not count as replicas for FSDP, because each of them shards its own model.
     """
     layout = grid.layout
     if layout.shard_level not in _FSDP_LEVELS:

@@ -132,8 +132,8 @@ def environment(device: torch.device, gpu: Gpu | None, variables: Mapping[str, s
 def of_all_ranks(facts: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """Return the facts of rank 0, together with those that differ on other ranks.
 
-    Differences are listed because a single rank often makes a step slow. For clocks and limits, the lowest value counts.
-    For versions and devices, each value is listed with its ranks. If there are several machines, ``nodes`` lists them.
+    Differences are listed because a single rank often makes a step slow. Of clocks and limits, only the lowest value is
+    given. Versions and devices are listed with their ranks. If there are several machines, ``nodes`` lists them.
     """
     hosts = sorted({one["host"] for one in facts})
     together = {name: _of_all(name, value, facts) for name, value in facts[0].items()}

@@ -42,8 +42,7 @@ class Languages:
         Args:
             row: The row.
             num_rows: Number of rows in the global batch.
-            turn: Moves every row to the next language. After as many turns as there are languages, each rank has read
-                all.
+            turn: Number of languages by which every row moves on. Over all turns, each rank reads every language.
         """
         return (row * self.num_languages // num_rows + turn) % self.num_languages
 
@@ -105,7 +104,7 @@ def batch(
         data_parallel_rank: Number of the slice of the global batch.
         device: The device of this rank.
         part: The part of each sequence that this context rank holds.
-        turn: Moves every rank to the next language; each rank reads its own.
+        turn: Number of languages by which every rank moves on from its own language.
     """
     layout, lengths = spec.layout, sequence_lengths(spec, step)
     languages = Languages(vocab_size=spec.model.vocab_size, num_languages=spec.settings.num_languages)
