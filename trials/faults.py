@@ -263,8 +263,8 @@ def _tensors(arguments: Iterable[Any]) -> Iterator[Tensor]:
 class LinkFaults:
     """The emulated faults of one rank's links, in its pipeline and in its tensor, data, context and expert groups.
 
-    Collectives over the whole pipeline, such as the sum of the loss, are not delayed, because trainers need their results
-    only in the next step.
+    Collectives over the whole pipeline, such as the sum of the loss, are not delayed, because trainers need their
+    results only in the next step.
     """
 
     def __init__(self, links: Links, grid: Grid, pipeline: ResilientPipeline | None, device: torch.device) -> None:

@@ -91,7 +91,9 @@ def is_stored_cluster(name: str) -> bool:
 
 @contextmanager
 def answering(server: str | None, *, opens_store: bool) -> Iterator[Autotuner | Remote]:
-    """Yield whatever answers questions: the product in this process, or a running service. Their methods are the same.
+    """Yield the object that answers questions: the product in this process, or a client of a running service.
+
+    Both have the same methods.
 
     Args:
         server: URL of a running service; None: this process answers.

@@ -240,5 +240,5 @@ class Starter(Protocol):
         ...
 
     def close(self) -> None:
-        """Release the resources that are kept for the next attempt. A later start works as well as the first one."""
+        """Release the resources that are kept for the next attempt. ``start`` may still be called afterwards."""
         ...

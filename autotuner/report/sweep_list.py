@@ -168,7 +168,7 @@ def when_in_words(sweep: SweepOverview, now: float) -> str:
 
 
 def short_moment(at: float, now: float) -> str:
-    """Return a time in UTC, as short as the present time allows: ``14:40``, ``21 Nov 22:14``, ``21 Nov 2025``.
+    """Return a time in UTC without parts that the reader knows: ``14:40``, ``21 Nov 22:14``, ``21 Nov 2025``.
 
     Args:
         at: The time in epoch seconds.

@@ -123,7 +123,7 @@ def phases(breakdown: Breakdown) -> tuple[PhaseShare, ...]:
 
 
 def facts(measured: Measurement) -> dict[str, str]:
-    """Return facts about how a measurement was made and what else it found, as texts by name."""
+    """Return facts about a measurement, such as its number of steps and its noise, as texts by name."""
     return dict(_facts(measured))
 
 

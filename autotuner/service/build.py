@@ -242,7 +242,7 @@ class App(Autotuner):
         return store.runs.get("sweep", sweep.id), is_new
 
     def read(self, run_id: str, wait_s: float = 0.0) -> Run:
-        """Return a run as it is stored now. A plan is waited for, up to ``wait_s`` seconds, until it is computed.
+        """Return a run as it is stored now; for a plan, wait up to ``wait_s`` seconds until it is computed.
 
         Raises:
             NotFound: No listed run has that id.

@@ -367,7 +367,7 @@ def ranked_ids(sweep_id: str | None, where: TrialFilter) -> AnySelect:
 
 
 def ranked_times(sweep_id: str, *, with_worths: bool) -> AnySelect:
-    """Return the query for ``RankedTime`` rows of a sweep's ranked trials, best first, repeats left out.
+    """Return the query for ``RankedTime`` rows of a sweep's ranked trials without repeats, best first.
 
     With ``with_worths`` each row also has the value of the objective multiplied by the step time.
     """
