@@ -1,1 +1,1 @@
-"""Search: the layouts that there are, the best of them by prediction, and what trials of them say."""
+"""Search: finds the legal layouts and the best of them by prediction, and evaluates trials of them."""

@@ -1,4 +1,4 @@
-"""Asides: what a service has its computations done by, so that none of them stands in the way of another request."""
+"""Asides: computations that a service runs in separate processes, so that they do not delay other requests."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ class AsidesStanding:
     """Numbers of computations that are running now, are waiting, and ended without an answer."""
 
     num_running: int = 0
-    """Computed at this moment."""
+    """Number of computations that are running now."""
     num_waiting: int = 0
-    """Asked for and not begun."""
+    """Number of computations that were requested and have not begun."""
     num_ended: int = 0
-    """Ended without an answer since the service began: they took too long or too much memory."""
+    """Number of computations that ended without an answer since the service started, because they took too long or too
+    much memory."""
 
 
 class Asides(Protocol):

@@ -1,4 +1,4 @@
-"""Caveats of predictions: what was compared with measured runs, what is borrowed, what is known of the cluster."""
+"""Caveats of predictions: what was compared with measured runs, and which constants come from other hardware."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def approximations(model: TransformerSpec) -> tuple[Caveat, ...]:
 
 
 def _shapes(model: TransformerSpec) -> Iterator[Caveat]:
-    """Yield shapes that the cost model knows of and prices as others."""
+    """Yield caveats about shapes that the cost model computes as if they were other shapes."""
     if model.num_linear_layers:
         yield Caveat(kind=CaveatKind.LINEAR_ATTENTION, count=model.num_linear_layers, total=model.num_layers)
     if model.latent_attention and model.latent_attention.indexer_heads:
@@ -60,7 +60,7 @@ def _shapes(model: TransformerSpec) -> Iterator[Caveat]:
 
 
 def _compared(evidence: Evidence, accelerator: str) -> Iterator[Caveat]:
-    """Yield how many runs of the kind of model were compared on this stack and device, or else where some were."""
+    """Yield the number of measured runs of the kind of model on this stack and device, or otherwise on others."""
     kind, stack, device = evidence.kind, evidence.stack, evidence.device
     if evidence.of_kind == Where.HERE:
         runs_here = sum(one.runs for one in evidence.here)
@@ -77,7 +77,10 @@ def _compared(evidence: Evidence, accelerator: str) -> Iterator[Caveat]:
 
 
 def _less_known(evidence: Evidence, layouts: LayoutColumns) -> Iterator[Caveat]:
-    """Yield what some of the layouts have that was not compared here; of the kind of model ``_compared`` tells."""
+    """Yield caveats about properties of the layouts that were not compared with runs here.
+
+    ``_compared`` has the caveats about the kind of model.
+    """
     had = [(subject.name, where) for subject, where in evidence.less_known if subject.of(layouts).any()]
     if elsewhere := tuple(name for name, where in had if where == Where.ELSEWHERE):
         yield Caveat(kind=CaveatKind.COMPARED_ELSEWHERE, subjects=elsewhere)
@@ -87,7 +90,7 @@ def _less_known(evidence: Evidence, layouts: LayoutColumns) -> Iterator[Caveat]:
 
 
 def _borrowed(job: Job, layouts: LayoutColumns) -> Iterator[Caveat]:
-    """Yield constants that were not measured on this device or network."""
+    """Yield caveats about constants that were not measured on this device or network."""
     precisions = [precision for precision in Precision if (layouts.precision == precision).any()]
     kernels = [kernel for kernel in AttentionKernel if (layouts.attention_kernel == kernel).any()]
     if borrowed := borrowed_facts(job.cluster, precisions, kernels):
@@ -95,7 +98,7 @@ def _borrowed(job: Job, layouts: LayoutColumns) -> Iterator[Caveat]:
 
 
 def _links(cluster: Cluster) -> Iterator[Caveat]:
-    """Yield the links that a profile of the very machines measured, and those that are not as the cluster says."""
+    """Yield caveats about links that a profile measured, and about links that are not as the cluster describes them."""
     between = cluster.inter_node_link.source if cluster.num_nodes > 1 else ""
     if (within := cluster.intra_node_link.source) or between:
         yield Caveat(kind=CaveatKind.MEASURED_LINKS, subjects=(within, between), cluster=cluster.name)
@@ -105,7 +108,10 @@ def _links(cluster: Cluster) -> Iterator[Caveat]:
 
 
 def _choices(layouts: LayoutColumns) -> Iterator[Caveat]:
-    """Yield what no prediction of time tells of delegated sends, lossy exchanges and early clips."""
+    """Yield caveats about delegated sends, lossy exchanges and early clips.
+
+    Predictions of time do not cover them completely.
+    """
     if (layouts.p2p_transport == P2PTransport.DELEGATED).any():
         yield Caveat(kind=CaveatKind.PUBLISHED_DELEGATES)
     if (layouts.gradient_sync != GradientSync.FULL).any():
@@ -117,7 +123,11 @@ def _choices(layouts: LayoutColumns) -> Iterator[Caveat]:
 
 
 def _workload(job: Job) -> Iterator[Caveat]:
-    """Yield keys outside of windows, which MFU counts and nobody computes, and lengths that are drawn."""
+    """Yield caveats about the workload.
+
+    They are about keys outside of attention windows, which MFU counts although they are not computed, and about lengths
+    that are drawn at random.
+    """
     model, seq_len = job.model, job.workload.seq_len
     if model.num_windowed_layers and 2 * model.attention_window < seq_len:
         yield Caveat(

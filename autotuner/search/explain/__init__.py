@@ -1,1 +1,1 @@
-"""Explanations of a layout: what limits it, what lies one step away, and what measured pairs show."""
+"""Explanations of a layout: what limits it, which neighbouring layouts are better, and what pairs of trials show."""

@@ -1,4 +1,4 @@
-"""BandwidthCurve: which way to share gradients takes the shortest step, by the bandwidth between nodes."""
+"""BandwidthCurve: the fastest method of data parallelism for each bandwidth between nodes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from autotuner.costmodel.scenarios import steps_by_bandwidth
 from autotuner.search.space.moves import exchange_ways
 
 _LOWEST_BYTES_PER_S, _HIGHEST_BYTES_PER_S = 1.25e6, 125e9
-"""10 Mbit/s, a shaped link in the tests of arXiv 2502.06728, and 1 Tbit/s: ports of 2026 have 800 Gbit/s."""
+"""Lowest and highest bandwidth of the curve: 10 Mbit/s, a shaped link in the tests of arXiv 2502.06728, and 1 Tbit/s,
+because ports of 2026 have 800 Gbit/s."""
 
 _PER_DECADE = 4
-"""Bandwidths that are looked at; between two of them one change is found."""
+"""Number of bandwidths per decade. Only one change between two neighbouring bandwidths can be found."""
 
 _EXACT = 1.005
-"""Ratio of the ends between which bisection leaves a crossing: about the three digits that are said."""
+"""Ratio of the two bandwidths at which the bisection for a crossing stops; texts show about three digits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,19 +36,20 @@ class BandwidthWay:
     """One way to shard the model and exchange gradients, with its step time at each bandwidth."""
 
     name: str
-    """``FSDP``, ``HSDP``, ``replicas``, ``demo``."""
+    """Name of the method: ``FSDP``, ``HSDP``, ``replicas`` or ``demo``."""
     label: str
-    """The layout in short."""
+    """Short text for the layout with this method."""
     layout: Layout
     is_lossy: bool
-    """It trains another function than a full exchange, and is ranked with its convergence gate passed alone."""
+    """True if the method is lossy: it trains another function than a full exchange, and is ranked only if its
+    convergence gate passed."""
     fits: bool
-    """Its predicted peak is within memory; what does not fit is drawn by nobody, and wins nothing."""
+    """True if the predicted peak is within memory. A method that does not fit is not drawn and is never the fastest."""
     step_s: tuple[float, ...]
-    """Predicted, at each bandwidth of the curve."""
+    """Predicted step time at each bandwidth of the curve."""
     faster_below_bytes_per_s: float | None
-    """A lossy way's step is shorter than that of every full exchange below this bandwidth; the curve's highest where it
-    is so throughout. None: nowhere, or not lossy."""
+    """Bandwidth below which the step of a lossy method is shorter than that of every full exchange; the curve's highest
+    bandwidth if it always is. None: it never is, or the method is not lossy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,16 +66,17 @@ class BandwidthCurve:
     """Predicted step times of the ways to exchange gradients, by bandwidth between nodes. Nothing here was measured."""
 
     bandwidths_bytes_per_s: tuple[float, ...]
-    """Bandwidths of the port of one accelerator, rising."""
+    """Bandwidths of the network port of one accelerator, ascending."""
     own_bytes_per_s: float
     """Bandwidth that the cluster has."""
     own: str
-    """Name of the layout's own way."""
+    """Name of the method that the layout has."""
     ways: tuple[BandwidthWay, ...]
     spans: tuple[BandwidthSpan, ...]
-    """Fastest way by range, from the lowest bandwidth on."""
+    """Fastest method for each range of bandwidths, from the lowest bandwidth on."""
     why_empty: Literal["no_network", "nothing_fits"] | None = None
-    """Reason why there are no ways: no network lies between data-parallel ranks, or no way fits in memory."""
+    """Reason why there are no methods to compare: no network is between data-parallel ranks, or no method fits in
+    memory."""
 
 
 def bandwidth_curve(layout: Layout, job: Job) -> BandwidthCurve:
@@ -106,7 +109,7 @@ def bandwidth_curve(layout: Layout, job: Job) -> BandwidthCurve:
 
 
 class _Table:
-    """Step times by bandwidth, and where they cross."""
+    """Step times of all methods by bandwidth, and the bandwidths at which two of them cross."""
 
     def __init__(self, ways: Mapping[str, Layout], fits: Sequence[bool], job: Job) -> None:
         self._ways = ways
@@ -120,7 +123,7 @@ class _Table:
         self._at = cache(steps_by_bandwidth(LayoutColumns.from_layouts(ways.values()), job, ends))
 
     def told(self) -> Iterator[BandwidthWay]:
-        """Every way, those that do not fit among them."""
+        """Yield every method, including those that do not fit in memory."""
         for number, (name, layout) in enumerate(self._ways.items()):
             competes = bool(self._lossy[number] and self._fits[number])
             yield BandwidthWay(
@@ -134,7 +137,7 @@ class _Table:
             )
 
     def spans(self) -> tuple[BandwidthSpan, ...]:
-        """Return the fastest ways from the lowest bandwidth on, as far as each is the fastest."""
+        """Return the fastest method for each range of bandwidths, from the lowest bandwidth on."""
         names, winners = list(self._ways), [self._fastest(self._at(one)) for one in self.bandwidths]
         changes = [index for index, (before, after) in enumerate(pairwise(winners)) if before != after]
         edges = [self._crossing(partial(self._is_fastest, winners[index]), index) for index in changes]
@@ -164,7 +167,10 @@ class _Table:
         return bool(steps_s[number] < np.min(steps_s, where=full, initial=np.inf))
 
     def _crossing(self, holds: Callable[[Floats], bool], index: int) -> float:
-        """The bandwidth up to which it holds: so it does at that index, and no more at the next."""
+        """Return the bandwidth up to which a condition is true.
+
+        It must be true at the given index of the curve and false at the next.
+        """
         low, high = self.bandwidths[index], self.bandwidths[index + 1]
         while high > _EXACT * low:
             middle = math.sqrt(low * high)

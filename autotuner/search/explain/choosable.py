@@ -1,4 +1,4 @@
-"""A layout chosen by hand: what it would do, and which values each of its options may take beside the others."""
+"""WhatIf: a layout that a person composes by hand, its prediction, and the possible values of each of its options."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from autotuner.search.explain.explanation import Explanation, explain
 from autotuner.search.space.moves import arrange, nearest_legal, with_choice
 
 _MOST_VALUES = 7
-"""Numbers that stand side by side: more do not fit beside their label, and no finger hits them."""
+"""Maximum number of values of an option that are shown side by side. More do not fit next to the label."""
 
 _SPLITTING = ("tensor_parallel_degree", "pipeline_parallel_degree", "context_parallel_degree")
-"""Degrees that divide the ranks of the cluster; the data-parallel ones are what they leave."""
+"""Degrees that divide the ranks of the cluster. The data-parallel degrees are the remaining ranks."""
 
 _MOST_DOMAINS = 2
-"""Tensor ranks are offered up to so many groups that NVLink joins: one step beyond shows where they end."""
+"""Maximum tensor degree that is offered, as a number of NVLink groups: one group more than useful, to show the
+effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +34,11 @@ class Choosable:
     value: int
     is_chosen: bool
     layout: Layout
-    """The whole layout with it, and with what follows from it."""
+    """The whole layout with this value, and with the changes that follow from it."""
     reasons: tuple[Reason, ...] = ()
-    """Rules that it breaks and the present layout does not, or that are about this very option."""
+    """Rules that the layout breaks and the present layout does not, or that are about this option."""
     is_idle: bool = False
-    """It means nothing beside the other choices: nothing would change."""
+    """True if the option has no effect with the other values of the layout."""
 
     @property
     def is_legal(self) -> bool:
@@ -74,12 +75,18 @@ def _choosable(layout: Layout, job: Job, field: str, value: int, broken: frozens
 
 
 def _is_about(reason: Reason, field: str) -> bool:
-    """Return whether another value of the field may mend it; how many ranks there are is about each of the degrees."""
+    """Return True if another value of the field may meet the rule.
+
+    A rule about the number of ranks is about each of the degrees.
+    """
     return reason.field == field or (reason.rule == "world-size" and field in _SPLITTING)
 
 
 def _offered(layout: Layout, job: Job, field: str) -> tuple[int, ...]:
-    """Values worth showing, the present one always; a switch's and a choice's in their own order."""
+    """Return the values of an option that are worth showing, including the present one.
+
+    Switches and choices are in their own order.
+    """
     one, own = OPTIONS[field], getattr(layout, field)
     if field in _NUMBERS:
         return _around(own, _NUMBERS[field](layout, job))
@@ -90,7 +97,10 @@ def _offered(layout: Layout, job: Job, field: str) -> tuple[int, ...]:
 
 
 def _is_offered(field: str, value: int, job: Job) -> bool:
-    """Return whether the software has it; formats that only emulate another are for losses, never for speed."""
+    """Return True if the software supports the value.
+
+    Emulated formats are not offered, because they are for losses and never for speed.
+    """
     match field:
         case "attention_kernel":
             return value in job.stack.attention_kernels
@@ -104,7 +114,7 @@ def _is_offered(field: str, value: int, job: Job) -> bool:
 
 
 def _around(own: int, values: tuple[int, ...]) -> tuple[int, ...]:
-    """Return as many of the values as there is room for, the present one and those next to it first."""
+    """Return as many of the values as can be shown: the present one, and those nearest to it."""
     rising = sorted({own, *values})
     first = min(max(0, rising.index(own) - _MOST_VALUES // 2), max(0, len(rising) - _MOST_VALUES))
     return tuple(rising[first : first + _MOST_VALUES])
@@ -117,7 +127,7 @@ def _stages(layout: Layout, job: Job) -> tuple[int, ...]:
 
 
 def _splits(job: Job, most: float) -> tuple[int, ...]:
-    """Degrees that divide the ranks of the cluster, up to a bound."""
+    """Return the degrees up to ``most`` that divide the number of ranks of the cluster."""
     return tuple(value for value in divisors(job.cluster.world_size) if value <= most)
 
 
@@ -169,7 +179,8 @@ class LegalLayout:
 
     explanation: Explanation
     untried: tuple[Reason, ...]
-    """Rules of our own trial job that it breaks: a sweep does not try it, other software may run it."""
+    """Rules of our own trial job that the layout breaks. A sweep does not try such a layout, but other software may run
+    it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,11 +190,12 @@ class WhatIf:
     layout: Layout
     """Layout on all ranks of the cluster, without options that have no effect with its other values."""
     choices: Mapping[str, tuple[Choosable, ...]]
-    """Values of each option beside the others, and why some cannot be; by field."""
+    """Values of each option with the rest of the layout unchanged, and the reasons why some are not possible; by
+    field."""
     reasons: tuple[Reason, ...]
-    """Every rule that it breaks; empty for one that can run."""
+    """All rules that the layout breaks; empty if it can run."""
     nearest: Layout | None
-    """One that can run and differs little; None where it can itself, or a few steps find none."""
+    """A similar layout that can run; None if the layout itself can run, or if none was found within a few steps."""
     legal: LegalLayout | None
     """Prediction of the layout; None if it cannot run."""
 

@@ -1,4 +1,4 @@
-"""Communication of a layout: which ranks talk, over which links, and what limits them."""
+"""Communication of a layout: which ranks communicate, over which links, and which link limits them."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ from autotuner.costmodel.details import exchanges
 from autotuner.costmodel.micro_batch import width_split
 
 Traffic = Literal["ring", "all_to_all", "send"]
-"""Around a ring, in equal shares to all, or to the next rank of the group."""
+"""Pattern of traffic: around a ring, from every rank to all others in equal parts, or to the next rank of the group."""
 
 _LINKS: dict[Traffic, Callable[[Group], Iterable[LinkTime]]] = {
     "ring": Group.ring_links,
     "all_to_all": Group.all_to_all_links,
     "send": Group.send_links,
 }
-"""The links that it passes."""
+"""Links that each pattern of traffic uses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +58,9 @@ class LinkUse:
     """The use of one kind of links by the communication groups of one parallel axis."""
 
     link: str
-    """Its name: a link of the catalog, ``leaf uplinks``, ``torus dimension 1``."""
+    """Name of the links: a link of the catalog, ``leaf uplinks``, ``torus dimension 1``."""
     busy_share: float
-    """Time that they are busy over that of the limiting link, 0..1."""
+    """Time that these links are busy divided by the time of the limiting link, 0..1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,19 +68,19 @@ class Route:
     """Communication of one parallel axis, if all of its groups of ranks communicate at the same time."""
 
     axis: str
-    """``tensor``, ``context``, ``expert``, ``pipeline``, ``shard`` or ``replicate``."""
+    """Axis of the groups: ``tensor``, ``context``, ``expert``, ``pipeline``, ``shard`` or ``replicate``."""
     traffic: Traffic
-    """Collectives of the groups."""
+    """Pattern of the groups' traffic."""
     num_ranks: int
     """Number of ranks of one group."""
     num_nodes: int
-    """Number of nodes of one group, or of NVLink domains of several nodes."""
+    """Number of nodes of one group. An NVLink domain of several nodes counts as one node."""
     limiting_link: str
-    """Name of the links that are busy longest."""
+    """Name of the links that are busy for the longest time."""
     bytes_per_s: float
-    """Bandwidth of each rank in long messages: its bytes divided by their time."""
+    """Bandwidth of each rank for long messages: its bytes divided by the time that they take."""
     links: tuple[LinkUse, ...]
-    """All that their traffic passes, from inside nodes up."""
+    """All links that the traffic uses, from the links inside nodes upwards."""
 
 
 def routes(layout: Layout, job: Job) -> tuple[Route, ...]:
@@ -138,23 +138,22 @@ class RankGroup:
     """A group of ranks along one parallel axis in which one rank communicates."""
 
     axis: str
-    """``tensor``, ``context``, ``expert``, ``pipeline`` or ``data``; the last holds context ranks, too, which sum the
-    same gradients."""
+    """Axis of the group: ``tensor``, ``context``, ``expert``, ``pipeline`` or ``data``. The data group includes context
+    ranks, because they sum the same gradients."""
     letters: str
-    """Short name of the degree, as a column heading: ``tp``."""
+    """Short name of the degree, used as a column heading: ``tp``."""
     ranks: tuple[int, ...]
     """Ranks of the group, in order."""
     link: str
-    """Name of the slowest link that it crosses; on a described network of the one that limits it."""
+    """Name of the slowest link between ranks of the group; on a described network, the link that limits the group."""
     num_nodes: int
-    """Nodes on which it lies, or NVLink domains of several nodes."""
+    """Number of nodes of the group. An NVLink domain of several nodes counts as one node."""
     sent_bytes: float
-    """Bytes that pass a rank's link in a step."""
+    """Bytes that a rank of the group sends in a step."""
     exposed_s: float
-    """Seconds of a step in which a rank waits for them."""
+    """Seconds of a step in which a rank waits for the group's communication."""
     slow_links: tuple[LinkHealth, ...] = ()
-    """Degraded links between two ends at which ranks of this group lie; for a pipeline, between stages that follow one
-    another."""
+    """Degraded links between ranks of this group; for a pipeline, between consecutive stages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,20 +162,20 @@ class RankGroups:
 
     rank: int
     pipeline_rank: int
-    """Its stage, or its first of several."""
+    """Pipeline stage of the rank, or the first of its stages."""
     node: int
-    """Node of the cluster, from 0."""
+    """Number of the node in the cluster, from 0."""
     ranks_per_node: int
-    """Ranks of each node."""
+    """Number of ranks on each node."""
     ranks_per_stage: int
-    """Ranks of each pipeline rank."""
+    """Number of ranks that have the same pipeline rank."""
     world_size: int
     groups: tuple[RankGroup, ...]
-    """Innermost first."""
+    """Groups of the rank, the innermost axis first."""
     stages_in_order: bool = True
-    """Stages follow one another in the order of ranks, each of as many ranks in a row."""
+    """True if stages are placed in the order of rank numbers, each on consecutive ranks."""
     is_dealt: bool = False
-    """Ranks are dealt to nodes in turn; else those of a node follow one another."""
+    """True if ranks are placed on nodes in turn (cyclic placement); otherwise consecutive ranks share a node."""
 
     @property
     def num_nodes(self) -> int:
@@ -256,7 +255,7 @@ def _groups(layout: Layout, job: Job, rank: int, place: Place) -> Iterator[RankG
 
 
 def _data_ranks(layout: Layout, place: Place) -> tuple[int, ...]:
-    """Those that sum the same gradients, or hold parts of the same states."""
+    """Return the ranks that sum the same gradients as this rank, or that hold parts of the same states."""
     shards = layout.data_parallel_shard_degree * layout.context_parallel_degree
     replicas = layout.data_parallel_replicate_degree
     one = (place._replace(replica=replica, shard=shard) for replica in range(replicas) for shard in range(shards))
@@ -264,13 +263,13 @@ def _data_ranks(layout: Layout, place: Place) -> tuple[int, ...]:
 
 
 def _members(rank: int, size: int, stride: int) -> tuple[int, ...]:
-    """So many ranks that lie a stride apart, the rank among them."""
+    """Return the ranks of a group that contains ``rank``, with neighbours ``stride`` apart."""
     first = rank - rank // stride % size * stride
     return tuple(range(first, first + size * stride, stride))
 
 
 def _slow_links(ends: list[int], cluster: Cluster, *, in_a_row: bool) -> tuple[LinkHealth, ...]:
-    """Return the faults of the links between ends that the ranks lie at."""
+    """Return the degraded links between the ends at which the ranks are."""
     found = pairwise(ends) if in_a_row else combinations(sorted(set(ends)), 2)
     known = {cluster.health_between(*pair): None for pair in found}
     return tuple(health for health in known if health is not None and not health.is_healthy)
@@ -282,11 +281,11 @@ class NcclBand:
     """A range of message sizes for which NCCL chooses the same algorithm and protocol."""
 
     from_bytes: int
-    """The least; the greatest lies below the next band's."""
+    """Smallest size of the range in bytes. It ends where the next range begins."""
     algorithm: str
-    """``ring``, ``tree``, ``nvls``."""
+    """Algorithm that NCCL chooses: ``ring``, ``tree`` or ``nvls``."""
     protocol: str
-    """``LL``, ``LL128``, ``Simple``."""
+    """Protocol that NCCL chooses: ``LL``, ``LL128`` or ``Simple``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,13 +293,14 @@ class NcclWays:
     """Algorithms and protocols that NCCL would choose among the ranks of one axis, whatever the layout requests."""
 
     axis: str
-    """``tensor``, ``shard`` or ``replicate``."""
+    """Axis of the group: ``tensor``, ``shard`` or ``replicate``."""
     collective: Collective
-    """``all_reduce``, or ``all_gather`` of shards, whose reduce-scatters go the same way."""
+    """Kind of collective: ``all_reduce``, or ``all_gather`` of shards. Reduce-scatters of shards use the same
+    choices."""
     num_ranks: int
     num_nodes: int
     bands: tuple[NcclBand, ...]
-    """Choices for every size, the smallest first."""
+    """Choices for every size, the smallest size first."""
 
 
 def nccl_ways(layout: Layout, job: Job) -> tuple[NcclWays, ...]:
@@ -343,8 +343,8 @@ class CrossedLink:
 
     health: LinkHealth
     axes: tuple[str, ...]
-    """Axes whose groups communicate over the link: ``tensor``, ``context``, ``expert``, ``pipeline`` and ``data``, for
-    both its axes; empty if the layout does not use the link."""
+    """Axes whose groups communicate over the link: ``tensor``, ``context``, ``expert``, ``pipeline`` and ``data``
+    (shards and replicas); empty if the layout does not use the link."""
 
 
 def crossed_links(layout: Layout, job: Job) -> tuple[CrossedLink, ...]:

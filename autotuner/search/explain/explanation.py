@@ -1,4 +1,4 @@
-"""Explanations: what takes the time and memory of a layout, which step away would help, what a trial measured."""
+"""Explanations: which parts take the time and memory of a layout, which changes help, and what a trial measured."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from autotuner.search.explain.timeline import what_ran
 from autotuner.search.space.moves import Alternative, BatchWay, batch_ways, neighbours
 
 _NUM_CHANGES = 5
-"""Changes of one kind that are told; more are a table, and ``predict`` makes better tables."""
+"""Maximum number of changes of one kind in an explanation. ``predict`` makes better tables of many layouts."""
 
 _WORTHWHILE = 0.01
-"""Share of the step below which a change is not worth saying; the default of ``Budget.min_gain``."""
+"""Smallest share of the step time for which a change is worth mentioning; the default of ``Budget.min_gain``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +38,12 @@ class TimePart:
     """A part of the step time, with the resource that limits it."""
 
     part: str
-    """The field of ``StepTime``."""
+    """Name of the part: a field of ``StepTime``."""
     seconds: float
     share: float
-    """Fraction of the whole step, 0..1."""
+    """Share of the whole step time, 0..1."""
     limit: Limit
-    """Limit of the part."""
+    """Resource that limits the part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +51,10 @@ class MemoryPart:
     """A part of the peak memory of a layout."""
 
     part: str
-    """The field of ``Memory``."""
+    """Name of the part: a field of ``Memory``."""
     num_bytes: float
     share: float
-    """Fraction of the whole peak, 0..1."""
+    """Share of the whole peak, 0..1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +62,9 @@ class Refusal:
     """A layout one step away that cannot run, with the first rule that it breaks."""
 
     changes: tuple[FieldChange, ...]
-    """Options that would differ."""
+    """Options that the change would set."""
     reason: Reason
-    """The first rule it breaks."""
+    """First rule that the changed layout breaks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,34 +79,34 @@ class Explanation:
     layout: Layout
     prediction: Prediction
     time: tuple[TimePart, ...]
-    """Parts that take time, longest first."""
+    """Parts that take time, the longest first."""
     step: StepParts
-    """Step time in the parts that measurements distinguish, in the order of a step."""
+    """Step time in the parts that a measurement can distinguish, in the order of a step."""
     memory: tuple[MemoryPart, ...]
-    """Parts that take memory, largest first."""
+    """Parts that take memory, the largest first."""
     stages: tuple[Memory, ...]
-    """Memory of each pipeline rank; ``memory`` is that of the fullest."""
+    """Memory of each pipeline rank; ``memory`` is that of the rank with most memory."""
     limit_bytes: float
-    """Memory of a rank in bytes."""
+    """Bytes of memory that a rank may use."""
     margin_bytes: float
-    """The limit less the predicted peak; below 0 where it does not fit."""
+    """Memory limit minus the predicted peak; below 0 if the layout does not fit."""
     helpful: tuple[Alternative, ...]
-    """Changes that fit, lengthen the step by 1 % at most and raise MFU x probability to fit by 1 % or more, the most
-    first; where the layout itself does not fit, those that do."""
+    """Changes that fit in memory, lengthen the step by 1 % at most, and raise MFU x probability to fit by 1 % or more,
+    the best first. If the layout itself does not fit: changes that make it fit."""
     too_large: tuple[Alternative, ...]
-    """Changes that would save as much and do not fit, the nearest to fitting first."""
+    """Changes that would help as much but do not fit in memory, those nearest to fitting first."""
     illegal: tuple[Refusal, ...]
-    """Changes that no cluster of this shape or model can run."""
+    """Changes that break a rule, so that they cannot run on this cluster."""
     caveats: tuple[Caveat, ...]
     """Caveats for the reader."""
     links: tuple[CrossedLink, ...] = ()
-    """Links of the cluster that are not healthy, and which groups reach over them."""
+    """Degraded links of the cluster, and the groups of ranks that communicate over each of them."""
     batches: tuple[BatchWay, ...] = ()
-    """Ways to deal and pack sequences that differ in length; none where all are as long."""
+    """Methods to assign and pack sequences of different lengths; empty if all sequences have the same length."""
     routes: tuple[Route, ...] = ()
-    """Links that limit the groups of each axis on a described network; empty without one."""
+    """Limiting links of the groups of each axis on a described network; empty without such a network."""
     nccl: tuple[NcclWays, ...] = ()
-    """Algorithm and protocol that NCCL would choose by itself among the ranks of each axis; empty without NCCL."""
+    """Algorithm and protocol that NCCL would choose by default in the groups of each axis; empty without NCCL."""
 
     @property
     @derived
@@ -159,7 +159,7 @@ def explain(layout: Layout, job: Job) -> Explanation:
 
 
 def _parts(whole: StepTime | Memory) -> list[tuple[str, float, float]]:
-    """Names and sizes of the parts that take any, the largest first, with their shares of the sum."""
+    """Return the names, sizes and shares of all parts above zero, the largest first."""
     found = {f.name: getattr(whole, f.name) for f in fields(whole) if f.name.endswith(("_s", "_bytes"))}
     total = whole.total_s if isinstance(whole, StepTime) else whole.total_bytes
     return [(name, one, one / total) for name, one in sorted(found.items(), key=lambda part: -part[1]) if one > 0]
@@ -167,7 +167,10 @@ def _parts(whole: StepTime | Memory) -> list[tuple[str, float, float]]:
 
 # ---------------------------------------------------------------- its neighbours
 def _helpful(changes: Sequence[Alternative], own: Prediction) -> tuple[Alternative, ...]:
-    """Those that raise the expected MFU, the most first: a shorter step, or one about as long that fits more surely."""
+    """Return the changes that raise the expected MFU, the best first.
+
+    A change raises it by a shorter step, or by a step of similar length that fits more surely.
+    """
     least_mfu = (1 + _WORTHWHILE) * own.expected_mfu if own.fits else 0.0
     least_saved = -_WORTHWHILE if own.fits else float("-inf")
     found = [c for c in changes if c.prediction.fits and c.saved_share >= least_saved]
@@ -186,13 +189,13 @@ class StagePeak:
     """Peak memory of one pipeline rank, predicted and, if known, measured."""
 
     stage: int
-    """The pipeline rank, from 0; it may hold several stages."""
+    """Number of the pipeline rank, from 0. It may hold several stages."""
     predicted: Memory
     """Predicted memory by part."""
     measured_bytes: int | None
-    """Highest peak among the ranks of the job that it stands for; None where they did not tell."""
+    """Highest measured peak among the ranks with this pipeline rank; None if no rank reported one."""
     rank: int | None
-    """Rank with the highest peak."""
+    """Number of the rank with the highest peak."""
 
     @property
     @derived
@@ -206,13 +209,13 @@ class TrialParts:
     """The parts of a trial's step time and memory, predicted and, if known, measured."""
 
     is_small: bool
-    """It is the trial on fewer ranks that stands for the layout of which this is told, not that layout."""
+    """True if the figures are those of a proxy trial on fewer ranks, and not those of the layout itself."""
     step: StepParts
-    """A step's parts: as predicted before the trial ran, and as measured."""
+    """Parts of a step, as predicted before the trial ran and as measured."""
     predicted_step: StepParts
-    """Predicted parts, of which there are more than a measurement can distinguish."""
+    """Predicted parts in more detail than a measurement can distinguish."""
     stages: tuple[StagePeak, ...]
-    """Memory by pipeline rank, as today's cost model predicts it."""
+    """Memory by pipeline rank, as the present cost model predicts it."""
     limit_bytes: float
     """Bytes that a rank may allocate."""
     predicted_overlap: float | None = None

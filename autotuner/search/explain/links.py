@@ -1,4 +1,4 @@
-"""A step with nominal links beside the same step with those of today: what a slow link holds up, message by message."""
+"""LinkTimelines: a step on nominal links compared with the same step on degraded links, message by message."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from autotuner.costmodel.predict import predict_one
 from autotuner.search.explain.timeline import PredictedTimeline, predicted_timeline, what_ran
 
 _MOST_UNFOLDED = 1_500
-"""Passes of a step that is told whole, so that two of them lie on one axis without gaps."""
+"""Largest number of passes of a step that is shown whole, so that two steps can be drawn on one axis without gaps."""
 
 _LEAST_WAIT = 1e-3
-"""Share of a step below which nobody waits."""
+"""Smallest share of a step that counts as a wait."""
 
 _LEAST_HELD_UP = 0.001
-"""Share of a step below which sends stand in the way of nothing."""
+"""Smallest share of a step for which a rank counts as held up by its own sends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +34,11 @@ class SlowHop:
     """Two neighbouring pipeline ranks that send to each other over degraded links."""
 
     ranks: tuple[int, int]
-    """Pipeline ranks, the sender of forwards first."""
+    """The two pipeline ranks of the hop; the first one sends activations of forward passes to the second."""
     links: tuple[LinkHealth, ...]
-    """The links between them that are not healthy, the slowest first."""
+    """Degraded links between the two ranks, the slowest first."""
     delay_s: float
-    """One-way, of the slowest."""
+    """One-way delay of the slowest of these links."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,17 +46,17 @@ class Message:
     """A message between two neighbouring pipeline ranks over degraded links: the result of one pass."""
 
     action: str
-    """Pass whose result it is, as torch writes it: ``2F3``."""
+    """Pass whose result the message carries, as torch writes it: ``2F3``."""
     from_rank: int
-    """Pipeline rank that sends."""
+    """Pipeline rank that sends the message."""
     to_rank: int
-    """Pipeline rank that receives."""
+    """Pipeline rank that receives the message."""
     sent_s: float
-    """Time at which the pass ended, from the beginning of the step."""
+    """Time at which the pass ended, in seconds from the beginning of the step."""
     received_s: float
-    """Time at which it arrived; of a message that is waited for, the beginning of the next pass."""
+    """Time at which the message arrived. If the receiver waited for it: the beginning of the receiver's next pass."""
     is_late: bool
-    """The rank behind had nothing else to do before it was there."""
+    """True if the receiving rank had nothing else to do until the message arrived."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class HeldUp:
 
     pipeline_rank: int
     added_s: float
-    """Extra seconds per step that it waits for its own sends, compared with nominal links."""
+    """Additional seconds per step in which the rank waits for its own sends, compared with nominal links."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,17 +79,17 @@ class LinkTimelines:
     hops: tuple[SlowHop, ...] = ()
     """Slow hops between pipeline ranks; empty if only other groups cross the links."""
     healthy: PredictedTimeline
-    """Prediction with every link at the cluster's nominal speed."""
+    """Predicted step with every link in its nominal state."""
     slow: PredictedTimeline | None = None
-    """Prediction under ``links``."""
+    """Predicted step with the degraded ``links``."""
     messages: tuple[Message, ...] = ()
-    """Messages that pass the slow hops in ``slow``, by the time when they are sent."""
+    """Messages over the slow hops in ``slow``, by the time at which they are sent."""
     added_s: float = 0.0
-    """Predicted time that the links add to the step."""
+    """Predicted time that the degraded links add to the step."""
     held_up: HeldUp | None = None
-    """The rank that its own sends hold up longest; None where they hold up none."""
+    """Rank that waits longest for its own sends; None if no rank waits."""
     measured: StepTimeline | None = None
-    """The step that a trial recorded; None without one."""
+    """Step that a trial recorded; None without one."""
 
     @property
     def is_measured_slow(self) -> bool:
@@ -160,7 +160,7 @@ def _worst(layout: Layout, job: Job, trace: FaultTrace) -> Stretch | None:
 
 # ---------------------------------------------------------------- where the slow links lie
 def _hops(layout: Layout, cluster: Cluster) -> Iterator[SlowHop]:
-    """The pairs of neighbouring pipeline ranks with something slow between them, in the order of the pipeline."""
+    """Yield the hops between neighbouring pipeline ranks with a degraded link, in the order of the pipeline."""
     num_ranks = layout.pipeline_parallel_degree
     wraps = layout.virtual_stages_per_rank > 1 and num_ranks > 2
     for rank in range(num_ranks if wraps else num_ranks - 1):
@@ -177,7 +177,7 @@ def _hops(layout: Layout, cluster: Cluster) -> Iterator[SlowHop]:
 # ---------------------------------------------------------------- what passes them
 @dataclass(frozen=True, slots=True)
 class _Lane:
-    """A pipeline rank's passes by what they are, and when it was free for each."""
+    """The passes of a pipeline rank, and the time at which the rank was free for each of them."""
 
     rank: int
     passes: Mapping[tuple[int, bool, int], Block]
@@ -197,14 +197,17 @@ class _Lane:
 
 
 def _what(block: Block) -> tuple[int, bool, int]:
-    """Stage, whether a forward, micro-batch; gradients of weights, which nobody waits for, have no stage."""
+    """Return the stage, True for a forward pass, and the micro-batch of a block.
+
+    Gradients of weights have no stage, because no rank waits for them.
+    """
     if block.kind is BlockKind.WEIGHT:
         return -1, False, block.micro_batch or 0
     return block.stage or 0, block.kind is BlockKind.FORWARD, block.micro_batch or 0
 
 
 def _sends(block: Block, num_stages: int) -> bool:
-    """Return whether another stage needs what the pass makes."""
+    """Return True if another stage needs the result of the pass."""
     if block.kind is BlockKind.FORWARD:
         return (block.stage or 0) < num_stages - 1
     return block.kind is not BlockKind.WEIGHT and (block.stage or 0) > 0
@@ -231,7 +234,7 @@ def messages_over(hops: Sequence[SlowHop], timeline: StepTimeline, *, blocks_sen
 
 
 def _between(one: _Lane, other: _Lane, hop: SlowHop, step_s: float) -> Iterator[Message]:
-    """Yield what one rank hands to the other."""
+    """Yield the messages that one rank sends to the other."""
     for (stage, is_forward, micro_batch), block in one.passes.items():
         behind = (stage + (1 if is_forward else -1), is_forward, micro_batch)
         if stage < 0 or behind[0] < 0 or behind not in other.passes:

@@ -1,8 +1,8 @@
-"""Parts of a step's time, predicted and measured in one vocabulary: they mean the same on both sides.
+"""StepParts: predicted and measured parts of a step's time under common names, so that they can be compared.
 
-A prediction knows kinds of work and groups of ranks; a profiler knows passes and kinds of collectives. Forward and
-backward are on both sides. Collectives are set against each other by who calls which (``_CALLS``): where two groups
-call the same kind, what was measured of it cannot be divided, and both groups are one part.
+A prediction distinguishes kinds of work and groups of ranks; a profiler distinguishes passes and kinds of collectives.
+Both have forward and backward passes. Collectives are matched by which group calls which kind (``_CALLS``). If two
+groups call the same kind, its measured time cannot be divided, and both groups form one part.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from autotuner.costmodel.details import pass_shares
 from autotuner.search.explain.communication import routes
 
 PartKind = Literal["forward", "backward", "weight", "recompute", "communication", "idle", "optimizer", "other"]
-"""Kind of a part, for painting and for sums."""
+"""Kind of a part, for colours of charts and for sums."""
 
 Activity = Literal[
     "forward", "backward", "weight", "recompute", "tensor", "context", "expert", "data", "pipeline", "idle", "optimizer"
 ]
-"""The least that a prediction tells apart."""
+"""Smallest activities that a prediction distinguishes."""
 
 _ACTIVITIES: Mapping[Activity, tuple[PartKind, str, str]] = {
     "forward": ("forward", "forward", ""),
@@ -44,14 +44,14 @@ _ACTIVITIES: Mapping[Activity, tuple[PartKind, str, str]] = {
     "idle": ("idle", "pipeline idle", "bubble_s"),
     "optimizer": ("optimizer", "optimizer", "optimizer_s"),
 }
-"""Parts in the order of a picture: kind, name, and the field of ``StepTime``, if there is one."""
+"""Activities in the order of a chart, each with its kind, its name, and its field of ``StepTime``, if there is one."""
 
 ACTIVITY_WORDS = {activity: words for activity, (_, words, _) in _ACTIVITIES.items()}
 
 PASSES: frozenset[Activity] = frozenset(("forward", "backward", "weight", "recompute"))
 COMPUTED = ("matrix_s", "attention_s", "pointwise_s", "host_s")
 _IN_PASSES = (*COMPUTED, "recompute_s", "offload_s")
-"""Fields of ``StepTime`` that forward and backward passes are made of."""
+"""Fields of ``StepTime`` that belong to forward and backward passes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +60,13 @@ class StepPart:
 
     kind: PartKind
     predicted: Mapping[Activity, float]
-    """Predicted seconds of each activity that a measurement cannot tell apart; empty: no law of the model explains
-    it."""
+    """Predicted seconds of each activity in this part, which a measurement cannot separate; empty if no formula of the
+    cost model explains the part."""
     measured_s: float | None
     """Measured time; None if nothing was measured, or the step was not divided."""
     limits: tuple[Limit, ...] = ()
-    """Limits of the part: of a pass its largest kind of work, of other activities each that takes time."""
+    """Resources that limit the part: for a pass, the resource of its largest kind of work; otherwise one for each
+    activity that takes time."""
 
     @property
     @derived
@@ -79,12 +80,12 @@ class StepParts:
     """All parts of a step's time in a fixed order, predicted and, if known, measured."""
 
     parts: tuple[StepPart, ...]
-    """Those that take time on either side."""
+    """Parts that take time in the prediction or in the measurement."""
     predicted: StepTime
-    """The predicted step, whose recomputation a measured backward pass holds, too."""
+    """Predicted step. Its recomputation is inside the measured backward pass."""
     measured_s: float | None
-    """Sum of the measured parts: the step that was divided, not the median of the timed ones. None where nothing
-    divided one."""
+    """Sum of the measured parts, which is the time of the step that was divided and not the median of the timed steps.
+    None if no step was divided."""
     rank: int | None
     """Rank whose step was profiled; None if none was, or if the slowest rank of each phase was timed."""
 
@@ -168,7 +169,7 @@ def _fields(measured: Breakdown | PhaseTimes | None) -> dict[str, float]:
 
 
 def _measured_as(name: str, layout: Layout, measured: Breakdown | PhaseTimes | None) -> frozenset[Activity]:
-    """Return the activities that what was measured under that name is made of; none for what no law explains."""
+    """Return the activities that a measured part consists of; none if no formula explains the part."""
     return _of_phases(name, layout) if isinstance(measured, PhaseTimes) else _of_breakdown(name, layout)
 
 
@@ -189,11 +190,11 @@ _GROUPS: tuple[Activity, ...] = ("tensor", "context", "expert", "data")
 
 
 def _calls(group: Activity, layout: Layout) -> frozenset[str]:
-    """Kinds of collectives that take a group's time in our trial job; a few small sums beside these are not counted.
+    """Return the kinds of collectives that a group calls in our trial job, without a few small sums.
 
-    Tensor ranks reduce (arXiv 1909.08053), or gather and scatter where the sequence is split between
-    (arXiv 2205.05198), and gather logits where the loss needs them whole. Context ranks exchange parts of the sequence,
-    or gather it. Experts' ranks exchange tokens. Data ranks reduce gradients, or gather and scatter what they shard.
+    Tensor ranks reduce (arXiv 1909.08053), or gather and scatter with sequence parallelism (arXiv 2205.05198), and
+    gather logits if the loss needs all of them. Context ranks exchange parts of the sequence, or gather the sequence.
+    Expert ranks exchange tokens. Data-parallel ranks reduce gradients, or gather and scatter their shards.
     """
     gathers = ("all_gather_s", "reduce_scatter_s")
     match group:
@@ -214,7 +215,10 @@ def _calls(group: Activity, layout: Layout) -> frozenset[str]:
 
 
 def _of_phases(name: str, layout: Layout) -> frozenset[Activity]:
-    """Phases of timed steps: what interrupts a pass counts as the pass; gradients that wait for weights do, too."""
+    """Return the activities of a phase of timed steps.
+
+    Everything that interrupts a pass counts as a part of the pass; so do gradients that wait for weights.
+    """
     if name == "optimizer_s":
         return frozenset(("optimizer",))
     passes = frozenset(activity for activity in _ACTIVITIES if activity not in ("data", "optimizer"))
@@ -225,7 +229,7 @@ def _of_phases(name: str, layout: Layout) -> frozenset[Activity]:
 
 # ---------------------------------------------------------------- both
 def _merged(claims: Iterable[frozenset[Activity]]) -> Sequence[frozenset[Activity]]:
-    """Sets of activities that nothing measured tells apart, in the order of a picture."""
+    """Return the sets of activities that no measurement separates, in the order of a chart."""
     parts: list[frozenset[Activity]] = [frozenset((activity,)) for activity in _ACTIVITIES]
     for claim in claims:
         touched = [part for part in parts if part & claim]
@@ -236,7 +240,10 @@ def _merged(claims: Iterable[frozenset[Activity]]) -> Sequence[frozenset[Activit
 
 
 def _limiting(activities: frozenset[Activity], seconds: Mapping[Activity, float], predicted: StepTime) -> Sequence[str]:
-    """Return the fields whose limits are those of a part: of a forward pass its largest kind of work."""
+    """Return the fields whose limits apply to a part.
+
+    For a pass this is the field of its largest kind of work.
+    """
     if "forward" in activities:
         return (max(COMPUTED, key=lambda name: float(getattr(predicted, name))),)
     own = [(activity, field) for activity, (_, _, field) in _ACTIVITIES.items() if field and activity in activities]
@@ -244,7 +251,8 @@ def _limiting(activities: frozenset[Activity], seconds: Mapping[Activity, float]
 
 
 Resource = Literal["matrix", "memory", "host", "host_link", "link", "schedule"]
-"""Matrix products and memory of an accelerator, the host, the link to it, links between ranks, the order of passes."""
+"""Resources: matrix units and memory of an accelerator, the host, the link to the host, links between ranks, and the
+schedule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,16 +260,16 @@ class Limit:
     """The resource that limits a part of a step, with the numbers of the job that decide how long the part takes."""
 
     part: str
-    """The field of ``StepTime``."""
+    """Name of the part: a field of ``StepTime``."""
     resource: Resource
     device: str = ""
-    """The accelerator, where it is its rate of matrix products."""
+    """Name of the accelerator, if its rate of matrix products is the limit; otherwise empty."""
     rate: float | None = None
-    """FLOP/s of matrix products, bytes/s of memory and of the link to the host."""
+    """Rate that is the limit: FLOP/s of matrix products, bytes/s of memory, or bytes/s of the link to the host."""
     seq_len: int | None = None
-    """Tokens of a sequence, whose square attention grows with."""
+    """Tokens of a sequence. The time of attention grows with its square."""
     num_micro_batches: int | None = None
-    """Number of micro-batches of a pipeline, which idles before and after them."""
+    """Number of micro-batches of a pipeline, which is idle before and after them."""
     recomputed: tuple[RecomputePolicy, ...] = ()
     """Activations that selective recomputation computes again."""
     axis: str = ""
@@ -270,11 +278,11 @@ class Limit:
     num_ranks: int | None = None
     """Number of ranks of one group."""
     link: str = ""
-    """The slowest inside a group."""
+    """Name of the slowest link inside a group."""
     limiting_link: str = ""
-    """Link that is busy longest on a described network; elsewhere the link of the group."""
+    """Name of the link that is busy for the longest time on a described network; otherwise the link of the group."""
     slow_links: tuple[LinkHealth, ...] = ()
-    """Those between stages that are not healthy."""
+    """Degraded links between pipeline stages."""
 
 
 def limit_of(part: str, layout: Layout, job: Job) -> Limit:
@@ -324,7 +332,7 @@ def _of_links(part: str, layout: Layout, job: Job) -> Limit:
 
 
 def _group(part: str, layout: Layout) -> tuple[str, int, int]:
-    """Return the axis whose groups take the time, how many ranks a group has, and how far apart these lie."""
+    """Return the axis whose groups take the time, the number of ranks of a group, and the distance between them."""
     tensor, context = layout.tensor_parallel_degree, layout.context_parallel_degree
     match part:
         case "tensor_communication_s":

@@ -1,9 +1,10 @@
-"""A predicted step as a picture of time: the passes of the cost model, run by the schedule simulator.
+"""PredictedTimeline: a predicted step as blocks over time, by the schedule simulator.
 
-A prediction gets its idle time from closed forms, which are exact where the ranks of a pipeline are equal; here every
-action starts as soon as it can. How far the two lie apart, ``PredictedTimeline.apart`` says. A step of many
-micro-batches is not simulated whole: once its ranks keep step, each further micro-batch takes as long as the one
-before, so that the steps between are folded and their time is counted.
+The times of the passes come from the cost model. A prediction computes idle time by closed formulas, which are exact if
+the ranks of a pipeline are equal. The simulator instead starts every action as soon as possible.
+``PredictedTimeline.apart`` states the difference. A step of many micro-batches is not simulated whole: after some
+rounds, each further micro-batch takes as long as the one before. Such micro-batches are left out (folded) and their
+time is added.
 """
 
 from __future__ import annotations
@@ -36,17 +37,18 @@ from autotuner.schedules.schedule import Action, Kind, Schedule
 from autotuner.schedules.simulate import BESIDE_COMPUTE, PassTimes, delegated, simulate
 
 _WHOLE = 2_500
-"""A step of no more actions is simulated whole: that takes about 10 ms."""
+"""Largest number of actions of a step that is simulated whole, which takes about 10 ms."""
 
 _FEW_RANKS = 16
-"""So many keep step to the last digit after the rounds that are simulated; those of deeper ones nearly, to 0.5 %."""
+"""Largest number of pipeline ranks whose further rounds are exactly equal. For deeper pipelines the error is up to 0.5
+%."""
 
 _NUM_FOLDS = {PipelineSchedule.GPIPE: 2}
-"""Schedules in which forwards and backwards repeat separately; a step in which they do not both is simulated whole."""
+"""Number of folds, for schedules in which forward and backward passes repeat separately. A step without so many folds
+is simulated whole."""
 
 _MOST_BLOCKS = 3_000
-"""Maximum number of blocks of a timeline. Of a larger pipeline, the first and the last ranks are kept, whose blocks are
-fewer."""
+"""Maximum number of blocks of a timeline. For a larger pipeline, only the first and the last ranks are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +56,12 @@ class PredictedTimeline:
     """A simulated step of a layout as a timeline, with the step time that the closed formulas predict."""
 
     timeline: StepTimeline
-    """A row per pipeline rank, as all ranks of it do the same; of a deep pipeline the first and the last."""
+    """Timeline with one row per pipeline rank, because all of its ranks do the same. Of a deep pipeline, only the first
+    and the last rows."""
     predicted_s: float
-    """The step time that the layout is ranked by."""
+    """Step time by which the layout is ranked."""
     apart: float
-    """The timeline's step over it, less 1."""
+    """Step time of the timeline divided by ``predicted_s``, minus 1."""
 
 
 def predicted_timeline(
@@ -111,7 +114,7 @@ def _timeline(layout: Layout, job: Job, times: StageTimes, most_actions: int, mo
 
 
 def _few_enough(rows: Sequence[RankTimeline]) -> tuple[RankTimeline, ...]:
-    """The first and the last of them, half as many until their blocks are few."""
+    """Return the first and the last rows, half as many until they have few enough blocks."""
     half = len(rows) // 2
     kept = tuple(rows)
     while half > 1 and sum(len(row.actions) for row in kept) > _MOST_BLOCKS:
@@ -121,9 +124,10 @@ def _few_enough(rows: Sequence[RankTimeline]) -> tuple[RankTimeline, ...]:
 
 
 def _synced_each_s(layout: Layout, num_micro_batches: int, times: StageTimes) -> float:
-    """Return what exchanging weights and gradients adds to every micro-batch; 0 where that is done once a step.
+    """Return the time that data-parallel collectives add to every micro-batch; 0 if they run once per step.
 
-    A pipeline exchanges its gradients once; the little that its ranks gather again is shown with them at the end.
+    A pipeline reduces its gradients once. The short time in which its ranks gather weights again is shown with them, at
+    the end.
     """
     each = layout.shard_level >= ShardLevel.GRADIENTS and layout.pipeline_parallel_degree == 1
     return times.sync_s[0] / num_micro_batches if each else 0.0
@@ -138,7 +142,7 @@ def _with_end(blocks: Sequence[Block], rank: int, times: StageTimes, *, once: bo
 
 
 def _seconds(blocks: Sequence[Block], folded: Mapping[BlockKind, float], step_s: float) -> RankSeconds:
-    """Return the seconds of all blocks, and what the folded micro-batches add to each kind."""
+    """Return the seconds of all blocks by kind, including the time of the folded micro-batches."""
     spent = {kind: folded.get(kind, 0.0) for kind in BlockKind}
     for block in blocks:
         spent[block.kind] += block.end_s - block.start_s
@@ -156,13 +160,13 @@ def _seconds(blocks: Sequence[Block], folded: Mapping[BlockKind, float], step_s:
 # ---------------------------------------------------------------- the schedule, whole or in its beginning and end
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ran:
-    """The actions of each rank, in order of time, with every micro-batch's number and moment in the whole step."""
+    """The actions of each rank in order of time, with the number of each micro-batch and its time in the whole step."""
 
     ranks: tuple[tuple[Block, ...], ...]
     folds: tuple[Fold, ...]
-    """Stretches that may be left out; what was not simulated lies inside."""
+    """Parts that can be left out of the timeline. The micro-batches that were not simulated are inside."""
     folded: tuple[Mapping[BlockKind, float], ...]
-    """Seconds by kind, of each rank, of the micro-batches that were not simulated."""
+    """Seconds by kind of the micro-batches that were not simulated, for each rank."""
 
     @classmethod
     def of(cls, layout: Layout, num_micro_batches: int, times: StageTimes, each_s: float, most_actions: int) -> _Ran:
@@ -178,7 +182,10 @@ class _Ran:
         return ran._longer_by(missing, p) if missing else ran
 
     def _longer_by(self, missing: int, num_ranks: int) -> _Ran:
-        """Return the same with more micro-batches in its folds, which each take as long as those in there."""
+        """Return the actions with ``missing`` more micro-batches in the folds.
+
+        Each of these takes as long as the micro-batches there.
+        """
         added_s = [  # of the slowest rank, over one round of the ranks or the whole fold
             missing * max((_period_s(blocks, fold, num_ranks) for blocks in self.ranks), default=0.0)
             for fold in self.folds
@@ -198,7 +205,7 @@ class _Ran:
         )
 
     def _later(self, block: Block, added_s: Sequence[float], missing: int) -> Block:
-        """A block behind a fold happens later; those of its kind that the fold hides are numbered before it."""
+        """Return a block after a fold, moved to its later time and numbered after the folded micro-batches."""
         later_s = sum(own_s for fold, own_s in zip(self.folds, added_s, strict=True) if block.end_s > fold.end_s)
         own = self.folds[0 if block.kind is BlockKind.FORWARD else -1]
         number = block.micro_batch
@@ -208,7 +215,10 @@ class _Ran:
 
 
 def _numbers_simulated(p: int, v: int, num_micro_batches: int, most_actions: int) -> Iterator[int]:
-    """Yield as few micro-batches as show beginning, steady state and end, in whole rounds of the ranks; at last all."""
+    """Yield the smallest numbers of micro-batches that show beginning, steady state and end, then all.
+
+    They are multiples of the number of ranks.
+    """
     few = p * max(4 if p <= _FEW_RANKS else 3, -(-12 // p))
     if few < num_micro_batches and 3 * p * v * num_micro_batches > most_actions:
         yield few
@@ -216,7 +226,7 @@ def _numbers_simulated(p: int, v: int, num_micro_batches: int, most_actions: int
 
 
 def _schedule(layout: Layout, num_micro_batches: int, times: StageTimes) -> Schedule:
-    """Return what its ranks run: by name, or as it is planned for its stages and links, as trials plan it."""
+    """Return the schedule of the ranks: by name, or planned for the layout's stages and links, as trials plan it."""
     if layout.pipeline_schedule == PipelineSchedule.ADAPTIVE:
         return _planned(_seen(times), num_micro_batches, layout.extra_slack)
     return _named(
@@ -228,7 +238,10 @@ _named = lru_cache(maxsize=64)(named_schedule)
 
 
 def _seen(times: StageTimes) -> PassTimes:
-    """Return what a planner is told: sends that are short beside a forward are what every link takes, and no delay."""
+    """Return the times for the planner.
+
+    Sends that are short compared with a forward pass are nominal and no delay.
+    """
     sends = zip(times.blocks_s, times.flies_s, times.forward_s, strict=False)
     return PassTimes(
         forward_s=times.forward_s,
@@ -244,7 +257,7 @@ def _planned(times: PassTimes, num_micro_batches: int, extra_slack: int) -> Sche
 
 
 def _period_s(blocks: Sequence[Block], fold: Fold, num_ranks: int) -> float:
-    """Return what a micro-batch adds to a fold, by one rank."""
+    """Return the time that one micro-batch adds to a fold, measured on one rank."""
     starts: dict[tuple[BlockKind, int | None], list[float]] = {}
     for b in blocks:
         if b.kind.is_pass and fold.start_s <= b.start_s < fold.end_s:
@@ -255,7 +268,10 @@ def _period_s(blocks: Sequence[Block], fold: Fold, num_ranks: int) -> float:
 
 
 def _more(blocks: Sequence[Block], folds: Sequence[Fold], num_ranks: int, missing: int) -> dict[BlockKind, float]:
-    """Seconds by kind of so many more micro-batches: each has the passes of those in the folds, and waits like them."""
+    """Return the seconds by kind of ``missing`` more micro-batches.
+
+    Each has the passes and waits of the micro-batches in the folds.
+    """
     spent: dict[BlockKind, float] = {}
     for fold in folds:
         start_s = fold.end_s - num_ranks * _period_s(blocks, fold, num_ranks)
@@ -293,7 +309,7 @@ def _blocks(
     passes: PassTimes,
     each_s: float,
 ) -> Iterator[Block]:
-    """One rank's passes, what it sends where that blocks it, and its waiting for what is under way to it."""
+    """Yield the blocks of one rank: its passes, its sends if they block, and its waits for data on the way."""
     free_s = 0.0
     for action, start_s, end_s in zip(actions, starts, ends, strict=True):
         under_way_s = min(start_s - free_s, _received_s(action, schedule, passes))
@@ -310,7 +326,7 @@ def _blocks(
 
 
 def _received_s(action: Action, schedule: Schedule, passes: PassTimes) -> float:
-    """Return how long what an action needs of another rank is under way."""
+    """Return the time that the needed result of another rank is on the way."""
     other = action.stage + {Kind.FORWARD: -1, Kind.WEIGHT: 0}.get(action.kind, 1)
     rank_of = schedule.rank_of
     if rank_of.get(other, rank_of[action.stage]) == rank_of[action.stage]:
@@ -336,11 +352,11 @@ class TrialTimelines:
     """The step of a trial as a timeline, predicted and, if it was recorded, measured."""
 
     is_small: bool
-    """It is that of the trial on fewer ranks that stands for the layout, not of the layout."""
+    """True if the timelines are those of a proxy trial on fewer ranks, and not those of the layout itself."""
     predicted: PredictedTimeline
-    """Prediction by the schedule simulator, from today's cost model of each pass."""
+    """Timeline by the schedule simulator, with the present cost model's times of the passes."""
     measured: StepTimeline | None
-    """Recorded on a profiled step; None where none was, and once it was thinned away."""
+    """Timeline of a profiled step; None if no step was profiled, and after retention deleted it."""
 
 
 def trial_timelines(trial: Trial, request: SweepRequest) -> TrialTimelines:

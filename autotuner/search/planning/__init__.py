@@ -1,1 +1,1 @@
-"""Plans: whole clusters, layouts for each phase of a job, candidates of optimizer studies."""
+"""Plans: comparisons of whole clusters, layouts for each phase of a job, and candidates of optimizer studies."""

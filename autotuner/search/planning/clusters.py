@@ -1,4 +1,4 @@
-"""Whole clusters that a plan compares: of the catalog, hypothetical ones beside them, and those that a caller has."""
+"""Offers: the clusters that a plan compares: catalog clusters, hypothetical changes of them, and the caller's own."""
 
 from __future__ import annotations
 
@@ -16,32 +16,33 @@ from autotuner.core.units import GIGA, format_bytes
 from autotuner.search.planning.request import MOST_CLUSTERS, ChangePrices, PlanRequest
 
 _NOT_RENTED = ("a100-64gb", "h100-64gb", "h100-96gb", "a800", "h800", "h20")
-"""Parts of one owner's machine, or of one country's market: compared where somebody names them."""
+"""Accelerators that belong to one machine's owner or to one country's market. They are compared only if the request
+names them."""
 
 _GUESSED = "an assumption"
-"""First words of the source of a price that nobody lists."""
+"""First words of the source of a price that no provider lists."""
 
 RECALLED = "recalled, not looked up"
-"""Last words of the source of a price that nobody has checked on its date."""
+"""Last words of the source of a price that was not checked on its date."""
 
 _SLOWER_LINKS = ("pcie4", "pcie5")
-"""Nodes that are joined by no more than this are not offered unasked."""
+"""Links inside nodes that are so slow that such nodes are offered only if the request names them."""
 
 _HIGHEST_MFU = 0.65
-"""Highest MFU: no published run of ``tests/published`` exceeds it, so a cluster that would have to is too small for the
-deadline."""
+"""Highest MFU that is assumed possible, because no published run of ``tests/published`` exceeds it. A cluster that
+would need more to meet the deadline is too small."""
 
 _LONGEST_S = 366 * 86_400.0
-"""Nobody is taken to wait longer where no deadline is named: an assumption."""
+"""Longest time of a run without a deadline: an assumption."""
 
 _SHORTEST_S = 86_400.0
-"""Larger clusters are not looked at that would be done within a day at a third of their peak: an assumption."""
+"""Time of a run at a third of the peak below which a cluster is larger than needed: an assumption."""
 
 _USUAL_MFU = 1 / 3
 
 _STATE_BYTES = 16
-"""Bytes of each parameter: weights, gradients, fp32 copies and two moments (Rajbhandari et al., arXiv 1910.02054,
-section 3). A cluster that cannot hold them is skipped."""
+"""Bytes per parameter: weights, gradients, fp32 copies and two moments (Rajbhandari et al., arXiv 1910.02054, section
+3). A cluster that cannot hold them is skipped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +52,11 @@ class Price:
     accelerator: str
     """Name of the accelerator."""
     per_hour: float
-    """US dollars of one accelerator and hour; 0 where it is not known."""
+    """Price in US dollars of one accelerator for an hour; 0 if it is not known."""
     source: str
-    """Source of the price; empty: the caller gave it."""
+    """Source of the price; empty if the caller gave the price."""
     date: str
-    """ISO date on which the source was read; empty with the source."""
+    """ISO date on which the source was read; empty if there is no source."""
     power_w: float
     """Maximum power of the accelerator; 0 if it is unknown."""
     power_source: str
@@ -67,9 +68,9 @@ class Offer:
     """A cluster that a plan compares, real or hypothetical."""
 
     cluster: Cluster
-    """Cluster with the price that applies."""
+    """Cluster to compare, with the price that applies."""
     is_hypothetical: bool = False
-    """One of the catalog with another network or memory."""
+    """True if the cluster is one of the catalog with another network or memory."""
 
 
 def rentable() -> tuple[str, ...]:
@@ -183,7 +184,10 @@ def changed(cluster: Cluster, prices: ChangePrices, network_factor: float = 1.0,
 
 
 def _usual_sizes(request: PlanRequest, name: str) -> Iterator[int]:
-    """Powers of two of nodes that hold the model and keep the deadline, as far as larger ones are of use."""
+    """Yield numbers of accelerators that hold the model and can meet the deadline.
+
+    They are powers of two of nodes, as far as larger ones are useful.
+    """
     facts, goal = accelerator_facts(name), request.goal
     per_node, peak_flop_per_s = int(facts["accelerators_per_node"].value), float(facts["bf16_flop_per_s"].value)
     model, workload = resolved(request.model), request.workload
@@ -204,5 +208,5 @@ def _usual_sizes(request: PlanRequest, name: str) -> Iterator[int]:
 
 
 def _fastest(request: PlanRequest) -> Precision:
-    """The format with the highest peak that a caller lets be tried."""
+    """Return the number format with the highest peak among those that the request allows."""
     return Precision.FP8 if Precision.FP8 in (request.space.get("precision") or ()) else Precision.BF16

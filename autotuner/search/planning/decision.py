@@ -1,4 +1,4 @@
-"""The decision for a cluster: which has the least expected loss, how sure that is, what knowing more is worth."""
+"""Decision: which cluster has the least expected loss, how sure that is, and the value of knowing more."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from autotuner.search.sampler.normal import below
 _S_PER_HOUR = 3600.0
 
 _NUM_FACTORS = len(PARTS) + 1
-"""The parts of a step, and the cluster's speed."""
+"""Number of uncertain factors: the parts of a step, and the cluster's speed."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -29,13 +29,13 @@ class Errors:
     """Standard deviations of the logarithm of one predicted step time, by source of the error."""
 
     parts: Floats
-    """Effect of a standard deviation of each part's factor on the whole step, in the order of ``PARTS``."""
+    """Relative change of the step by one standard deviation of each part's factor, in the order of ``PARTS``."""
     shares: Floats
-    """Shares of the step, in the order of ``PARTS``."""
+    """Shares of the parts in the step, in the order of ``PARTS``."""
     common: float
-    """Effect of a standard deviation of the common factor."""
+    """Relative change of the step by one standard deviation of the common factor."""
     residual: float
-    """A layout's own."""
+    """Standard deviation of the error that only this layout has."""
 
 
 def errors_of(layout: Layout, job: Job, prediction: Prediction) -> Errors:
@@ -58,11 +58,11 @@ class Told:
     """
 
     accelerator: str
-    """Accelerator whose factors are observed."""
+    """Accelerator whose factors were measured."""
     rows: Floats
-    """Weights of the factors in each sum: shape (sums, factors)."""
+    """Weights of the factors in each measured sum: shape (sums, factors)."""
     noise: Floats
-    """Standard deviation of each."""
+    """Standard deviation of the noise of each sum."""
 
     @classmethod
     def by_parts(cls, accelerator: str, errors: Errors, parts: Iterable[str], num_trials: int) -> Told | None:
@@ -94,15 +94,15 @@ class Belief:
     """Joint normal distribution of the logarithms of the run times, in hours, of several clusters."""
 
     log_hours: Floats
-    """Their means."""
+    """Mean of the logarithm of each cluster's hours."""
     weights: Floats
-    """Effect of each standard factor: shape (clusters, factors of all accelerators)."""
+    """Change of each cluster's log hours by one standard factor: shape (clusters, factors of all accelerators)."""
     covariance: Floats
-    """Covariance of the factors given what is known: shape (factors, factors)."""
+    """Covariance of the factors, given the measurements: shape (factors, factors)."""
     own: Floats
-    """Standard deviation of what each has for itself."""
+    """Standard deviation of the error that each cluster has for itself."""
     accelerators: tuple[str, ...]
-    """Accelerators of the factors, in their order."""
+    """Accelerators of the factors, in the order of the factors."""
 
     @classmethod
     def of(cls, found: Sequence[Outcome], errors: Sequence[Errors]) -> Belief:
@@ -172,11 +172,11 @@ class Loss:
     rates: Floats
     """Price per hour of each cluster."""
     limits_h: Floats
-    """Hours up to which a run keeps all limits."""
+    """Hours up to which a run meets all limits, for each cluster."""
     weight: float
-    """Penalty of a run that takes longer than a limit, in further runs."""
+    """Penalty for a run that exceeds a limit, in costs of further runs."""
     dollars: Floats
-    """Value in dollars of a unit of loss on each cluster."""
+    """Dollars per unit of loss, for each cluster."""
 
     @classmethod
     def of(cls, found: Sequence[Outcome], goal: Goal) -> Loss:
@@ -226,10 +226,11 @@ class Loss:
 
 
 _NUM_DRAWS = 2048
-"""Number of draws of possible measurements: the standard error of a value is 2 % of a cluster's own error."""
+"""Number of random draws of possible measurements. The standard error of a value is then 2 % of a cluster's own
+error."""
 
 _SEED = 20_261_123
-"""Seed of the draws: the same for every question, so that answers differ by the question alone."""
+"""Seed of the random draws. It is fixed, so that answers differ only if questions do."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -284,19 +285,20 @@ class Decision:
         return chances
 
     def _losses_once_known(self) -> Floats:
-        """Losses once all times are known: shape (draws, clusters)."""
+        """Return the losses that are expected once all times are known: shape (draws, clusters)."""
         means = self._drawn(self.belief.shared_covariance + np.diag(self.belief.own**2))
         return self.loss.expected(means, np.zeros(len(self.belief.own)))
 
     def _dollars_below(self, losses: Floats) -> float:
-        """Dollars that the least loss of each draw is below that of the present choice, on average."""
+        """Return the mean dollars by which the least loss of each draw is below that of the present choice."""
         saved = float(np.mean(losses[:, self.best] - np.min(losses, axis=1)))
         return saved * float(self.loss.dollars[self.best])
 
     def _drawn(self, covariance: Floats) -> Floats:
-        """Means that may be believed later: shape (draws, clusters).
+        """Return random draws of the means after further measurements: shape (draws, clusters).
 
-        The root is the symmetric one: eigenvectors alone have another sign on another processor, and draws with them.
+        The square root of the covariance is the symmetric one. Eigenvectors alone would have other signs on other
+        processors, and so would the draws.
         """
         values, vectors = np.linalg.eigh(covariance)
         root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T

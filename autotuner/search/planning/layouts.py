@@ -1,4 +1,4 @@
-"""The best layout of each cluster that a plan compares, and what a training run takes by it."""
+"""Outcomes: the best layout of each cluster that a plan compares, and time and cost of a training run with it."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Interval:
     """A value with its 80 % interval; the two ends are the median divided and multiplied by the same factor."""
 
     low: float
-    """Fewer than 10 of 100 cases lie below."""
+    """Lower end of the 80 % interval: 10 of 100 cases are below."""
     median: float
     """Median of the value."""
     high: float
-    """Fewer than 10 of 100 cases lie above."""
+    """Upper end of the 80 % interval: 10 of 100 cases are above."""
 
     @classmethod
     def of(cls, median: float, deviation: float) -> Interval:
@@ -57,17 +57,17 @@ class Outcome:
     cluster: Cluster
     """Cluster with the prices that apply."""
     best: PredictedLayout
-    """Its best layout by prediction."""
+    """Best layout of the cluster by prediction."""
     footprint: Footprint
     """Resource cost of that layout."""
     num_steps: float
-    """Optimizer steps of the run."""
+    """Number of optimizer steps of the run."""
     goodput: float
-    """Share of the time in which it makes progress."""
+    """Share of the run's time in which it makes progress."""
     deviation: float
     """Standard deviation of the logarithm of the run's time."""
     is_hypothetical: bool = False
-    """Nobody sells such a cluster: one of the catalog was changed."""
+    """True if the cluster is a changed one of the catalog, which no provider sells."""
 
     @property
     def time_s(self) -> Interval:
@@ -145,19 +145,19 @@ class TrainingRun:
     """A whole training run on a cluster, as the cost model predicts it. Intervals are 80 % intervals."""
 
     time_s: Interval
-    """Interruptions counted."""
+    """Time of the run, including interruptions."""
     cost: Interval
-    """US dollars."""
+    """Cost of the run in US dollars."""
     accelerator_hours: Interval
-    """Interruptions counted."""
+    """Accelerator-hours of the run, including interruptions."""
     energy_kwh: Interval | None
-    """Null where nobody knows what the accelerator draws."""
+    """Energy of the run; null if the accelerator's power is not known."""
     co2_kg: Interval
-    """0 where nobody says what the energy emits."""
+    """Emissions of the run; 0 if the emissions of the energy are not known."""
     num_steps: float
-    """Optimizer steps."""
+    """Number of optimizer steps of the run."""
     step_time_s: float
-    """Duration of one of the steps."""
+    """Duration of one step."""
     mfu: float
     """MFU of steps without interruptions."""
     goodput: float
@@ -176,8 +176,8 @@ _THIN: Mapping[str, tuple[int, ...]] = {
     "first_stage_less_layers": (0, 1),
     "last_stage_less_layers": (0, 1),
 }
-"""Values that the best layouts of large jobs have; with them a table is a quarter as long, and its best
-0 % slower in the median, 4 % at most (docs/explanation/plans.md)."""
+"""Values that the best layouts of large jobs usually have. With these values a table is a quarter as long. Its best
+layout is 0 % slower in the median, 4 % at most (docs/explanation/plans.md)."""
 
 
 def job_on(request: PlanRequest, cluster: Cluster) -> Job:
@@ -192,9 +192,10 @@ class SearchedCluster:
     outcome: Outcome | None
     """Outcome of the best layout; None if no layout that was searched fits."""
     is_thorough: bool
-    """All layouts were looked through; else a thin space of them."""
+    """True if all layouts were searched; otherwise only a thin space of them."""
     too_large: Caveat | None = None
-    """The cluster, or all but a thin space of its layouts, was left out against the wish of whoever asked."""
+    """Caveat that the cluster, or all but a thin space of its layouts, was left out because there were too many; None
+    otherwise."""
 
 
 def searched_clusters(
@@ -235,7 +236,7 @@ def searched_cluster(request: PlanRequest, offer: Offer, *, is_thorough: bool = 
 
 
 def _missed(kind: CaveatKind, offer: Offer, rule: str) -> Caveat | None:
-    """Return what was left out, where a space broke a rule."""
+    """Return a caveat about what was left out if a space broke a rule."""
     return Caveat(kind=kind, cluster=offer.cluster.name, subjects=(rule,)) if rule else None
 
 
@@ -247,7 +248,7 @@ def moved_outcome(request: PlanRequest, outcome: Outcome, cluster: Cluster) -> O
 
 
 def _thin_space(whole: SearchSpace, request: PlanRequest) -> SearchSpace:
-    """Return the space with few values of the axes that make it long and that nobody named."""
+    """Return the space with fewer values for the axes that make it large and that the request does not name."""
     thin = {name: _shared(whole.values(name), values) for name, values in _THIN.items() if name not in request.space}
     return whole.with_axes(**thin)
 
@@ -255,8 +256,8 @@ def _thin_space(whole: SearchSpace, request: PlanRequest) -> SearchSpace:
 def _whole_space(job: Job, request: PlanRequest) -> SearchSpace:
     """Return the default space of a prediction, with the values that were named.
 
-    Formats that change the mathematics have to be named, and those that this accelerator does not multiply are left out
-    of what was named.
+    Formats that are not numerically equivalent must be named. Named formats that this accelerator does not have are
+    left out.
     """
     space, axes = default_space(job), dict(request.space)
     changing = OPTIONS["precision"].not_equivalent
@@ -267,7 +268,7 @@ def _whole_space(job: Job, request: PlanRequest) -> SearchSpace:
 
 
 def _shared(values: tuple[int, ...] | None, thin: tuple[int, ...]) -> tuple[int, ...]:
-    """Those of the thin space that the whole one has; where it has none of them, all."""
+    """Return the values of the thin space that the whole space also has; if there are none, all of the whole space."""
     if values is None:
         return thin
     return tuple(value for value in thin if value in values) or values

@@ -1,4 +1,4 @@
-"""Next steps: what to try before the choice of a cluster, and what a change of it would buy."""
+"""Next steps: pilot sweeps to run before the choice of a cluster, and the gain of changes to the chosen cluster."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ from autotuner.search.sampler.proxy import OF_A_RANK, fewer_layers, proxy_trial
 _MOST_STAGES = 3
 
 _MOST_CONTENDERS = 24
-"""Clusters that the choice is taken to be among: those with the least expected loss."""
+"""Largest number of clusters that the choice is between: those with the least expected loss."""
 
 _MOST_ACCELERATORS = 6
-"""Kinds that are proved, those of the best contenders."""
+"""Largest number of kinds of accelerators for which pilot sweeps are proposed: those of the best candidates."""
 
 _MOST_NODES = 64
 """Maximum number of nodes of a pilot sweep."""
 
 NUM_TRIALS = 8
-"""Number of trials of a small sweep: the best layout and some around it."""
+"""Number of trials of a pilot sweep: the best layout and some similar ones."""
 
 _START_S = 240.0
-"""Time of a trial before its first step that counts, data and compilation included: an assumption."""
+"""Time of a trial before its first measured step, including data and compilation: an assumption."""
 
 _NUM_STEPS = 30
-"""Number of steps of a trial, including those before the times settle, as the trial job measures
+"""Number of steps of a trial, including the steps before times are stationary, as the trial job measures
 (docs/explanation/measurement.md)."""
 
 _S_PER_HOUR = 3600.0
@@ -64,30 +64,30 @@ class PilotSweep:
     accelerator: str
     """Accelerator that the sweep runs on."""
     num_nodes: int
-    """Nodes that it takes."""
+    """Number of nodes that the sweep uses."""
     num_accelerators: int
-    """Accelerators that a trial takes."""
+    """Number of accelerators that a trial uses."""
     target: str
-    """The cluster that its trials stand for."""
+    """Name of the cluster whose layouts the trials are proxies for."""
     label: str
-    """The layout of its first trial in short; that stands for the target's best layout."""
+    """Short text for the layout of the first trial, which is a proxy for the target's best layout."""
     layout: Layout
     num_layers: int
-    """Layers of the model that it runs."""
+    """Number of layers of the model that the trials run."""
     global_batch_size: int
-    """Sequences of its step."""
+    """Number of sequences per step in the trials."""
     parts: tuple[str, ...]
-    """Parts of a step that it measures as the target runs them."""
+    """Parts of a step that the trials measure exactly as the target runs them."""
     num_trials: int
     """Number of trials of the sweep."""
     hours: float
-    """That it takes."""
+    """Hours that the sweep takes."""
     cost: float
-    """US dollars of it."""
+    """Cost of the sweep in US dollars."""
     saved: float
-    """Dollars by which the choice gets better on average; those of the sweeps before are not counted."""
+    """Dollars that the choice improves by on average with this sweep, in addition to the sweeps before it."""
     error_after: float
-    """Half-width e of the 80 % interval of the target's time that is left: t / (1 + e) .. t (1 + e)."""
+    """Half-width e of the 80 % interval of the target's time after the sweep: t / (1 + e) .. t (1 + e)."""
 
     @property
     def worth(self) -> float:
@@ -97,13 +97,13 @@ class PilotSweep:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Sweep:
-    """A small sweep that may be run."""
+    """A pilot sweep that may be run."""
 
     row: int
-    """The contender that it stands for."""
+    """Row of the candidate whose best layout it is a proxy for."""
     told: Told
     pilot: PilotSweep
-    """Pilot sweep; its saving is not known yet."""
+    """Description of the sweep, in which ``saved`` is not known yet."""
 
 
 def pilot_sweeps(request: PlanRequest, contenders: Sequence[Outcome]) -> tuple[PilotSweep, ...]:
@@ -133,7 +133,7 @@ def pilot_sweeps(request: PlanRequest, contenders: Sequence[Outcome]) -> tuple[P
 
 
 def _sweeps(request: PlanRequest, found: Sequence[Outcome]) -> Iterator[_Sweep]:
-    """Small sweeps for the best contender of each kind of accelerator, on one node and on more."""
+    """Yield pilot sweeps for the best candidate of each kind of accelerator, on one node and on more."""
     kinds: dict[str, int] = {}
     for row, outcome in enumerate(found):
         kinds.setdefault(outcome.cluster.accelerator.name, row)
@@ -149,7 +149,10 @@ def _sweeps(request: PlanRequest, found: Sequence[Outcome]) -> Iterator[_Sweep]:
 
 
 def _sweep(request: PlanRequest, target: Outcome, row: int, num_nodes: int) -> _Sweep | None:
-    """Trials on so many nodes that stand for the target's best layout; None where none does or none fits."""
+    """Return a pilot sweep on ``num_nodes`` nodes whose trials are proxies for the target's best layout.
+
+    Return None if there is no such proxy, or if none fits in memory.
+    """
     cluster = part_of(target.cluster, num_nodes * target.cluster.accelerators_per_node)
     found = _fitting(job_on(request, target.cluster), target, cluster)
     if found is None:
@@ -182,7 +185,7 @@ def _sweep(request: PlanRequest, target: Outcome, row: int, num_nodes: int) -> _
 
 
 def _fitting(job: Job, target: Outcome, cluster: Cluster) -> tuple[ScaledTrial, Job] | None:
-    """The trial with most layers that fits on a smaller cluster, and its job."""
+    """Return the proxy trial with most layers that fits in memory on a smaller cluster, and its job."""
     layout, depth = target.best.layout, None
     while True:
         trial = proxy_trial(job, layout, cluster, most_layers_per_stage=depth)
@@ -199,7 +202,8 @@ def _fitting(job: Job, target: Outcome, cluster: Cluster) -> tuple[ScaledTrial, 
 _MORE_MEMORY_BYTES = 40 * GIGA
 
 _NODE_FACTORS = (9 / 8, 5 / 4, 3 / 2, 2)
-"""Times the nodes that are tried where one more is of no use: sizes that divide batches and layers."""
+"""Factors by which the number of nodes is increased if one more node is not useful: the sizes divide batches and
+layers."""
 
 
 class UpgradeKind(StrEnum):
@@ -216,23 +220,23 @@ class Upgrade:
 
     change: UpgradeKind
     num_nodes: int = 0
-    """Nodes that it adds; gains are of all of them together."""
+    """Number of nodes that the change adds. The gains are of all of them together."""
     saved_s: float = 0.0
-    """Time that the run saves."""
+    """Time that the run becomes shorter by."""
     saved_cost: float = 0.0
-    """US dollars of the run; below 0 where it costs more."""
+    """US dollars that the run becomes cheaper by; below 0 if it costs more."""
     mfu: float = 0.0
     """Increase of the MFU, 0..1."""
     price_per_hour: float = 0.0
     """Increase of the price of an hour of the cluster, in US dollars."""
     mfu_per_dollar: float | None = None
-    """``mfu`` over ``price_per_hour``; null where that is not above 0."""
+    """``mfu`` divided by ``price_per_hour``; null if ``price_per_hour`` is not above 0."""
     hours_per_dollar: float | None = None
-    """Hours saved for each dollar that the run costs more; null where it costs no more."""
+    """Hours saved for each additional dollar of the run; null if the run does not cost more."""
     worth_per_accelerator_hour: float | None = None
-    """Dollars that an accelerator-hour may cost more before the run does; null for nodes."""
+    """Dollars that an accelerator-hour may cost more before the run costs more; null for additional nodes."""
     predicted: TrainingRun | None = None
-    """The run with it; null where no layout uses it."""
+    """Run with the change; null if no layout benefits from the change."""
 
     @classmethod
     def between(cls, change: UpgradeKind, before: Outcome, after: Outcome) -> Upgrade:
@@ -270,7 +274,7 @@ class Upgrades:
 
     found: tuple[Upgrade, ...]
     too_large: tuple[Caveat, ...] = ()
-    """These."""
+    """Caveats about changes that were left out because they have too many layouts."""
 
 
 def upgrades(request: PlanRequest, offer: Offer, chosen: Outcome) -> Upgrades:
@@ -295,7 +299,10 @@ def upgrades(request: PlanRequest, offer: Offer, chosen: Outcome) -> Upgrades:
 
 
 def _changed(request: PlanRequest, cluster: Cluster, change: UpgradeKind, before: Outcome) -> Upgrades:
-    """Return what the better of the best layout there and the present one, moved there, gains."""
+    """Return the gain of a change to the cluster.
+
+    It is the better one of two: the best layout after the change, and the present layout moved there.
+    """
     moved = moved_outcome(request, before, cluster)
     found = searched_cluster(request, Offer(cluster=cluster, is_hypothetical=True))
     after = moved if found.outcome is None else min(moved, found.outcome, key=lambda one: one.time_s.median)
@@ -303,7 +310,10 @@ def _changed(request: PlanRequest, cluster: Cluster, change: UpgradeKind, before
 
 
 def _more_nodes(request: PlanRequest, offer: Offer, chosen: Outcome) -> Upgrades:
-    """The fewest more nodes with which the run is faster; none where twice the nodes are of no use."""
+    """Return the smallest number of additional nodes with which the run is faster.
+
+    There is none if twice the nodes do not help.
+    """
     searched = []
     for cluster in _larger(offer.cluster):
         searched.append(searched_cluster(request, replace(offer, cluster=cluster)))

@@ -1,4 +1,4 @@
-"""Optimizer studies without I/O: what may be tried, what to try next, when a candidate loses, when the study ends."""
+"""Optimizer studies without I/O: which candidates to try, when a candidate loses, and when the study ends."""
 
 from __future__ import annotations
 
@@ -52,9 +52,10 @@ class Starts:
     """Batch sizes and data-parallel degrees that an optimizer study may try, and reasons why others are left out."""
 
     scales: Mapping[OptimizerName, tuple[Scale, ...]]
-    """Scales by optimizer; an optimizer that has none is left out."""
+    """Legal scales (batch size and data-parallel degree) by optimizer. An optimizer without a legal scale is
+    missing."""
     refusals: tuple[str, ...]
-    """Reasons why others are left out, as sentences without a full stop."""
+    """Reasons why other combinations are left out, as sentences without a full stop."""
 
 
 def starts_of(request: OptimizerStudyRequest) -> Starts:
@@ -106,11 +107,11 @@ def _refusal(request: OptimizerStudyRequest, name: OptimizerName, scale: Scale) 
 
 
 _NUM_OTHERS = 5
-"""Curves that a candidate is compared with at least, as of Optuna's ``MedianPruner``."""
+"""Fewest curves that a candidate is compared with, as in Optuna's ``MedianPruner``."""
 
 
 _NUM_STEPS = 3
-"""Number of steps before which a candidate's speed is unknown: the first step allocates, and one more gives no
+"""Number of steps before which a candidate's speed is unknown: the first step allocates memory, and a second gives no
 median."""
 
 
@@ -157,7 +158,7 @@ class Pruning:
 
 
 class _BestLosses:
-    """The lowest loss of a trial by each of its steps."""
+    """The lowest loss of a trial up to each of its steps."""
 
     def __init__(self, trial: OptimizerTrial, window_sequences: int) -> None:
         self.world_size = trial.world_size
@@ -166,7 +167,10 @@ class _BestLosses:
         self._losses = trial.curve.smoothed(window_sequences)
 
     def at(self, time_s: float) -> float | None:
-        """Return the time after so many seconds; None where it ended before, elsewhere than at the target."""
+        """Return the lowest loss up to a time.
+
+        Return None if the trial ended earlier without reaching the target.
+        """
         index = int(time_s / self._step_time_s) - 1
         if index >= len(self._losses) and not self._has_reached:
             return None
@@ -174,14 +178,14 @@ class _BestLosses:
 
 
 _NUM_STARTUP = 10
-"""Candidates that are drawn at random before TPE has anything to say: Optuna's own default."""
+"""Number of random candidates before TPE chooses: Optuna's own default."""
 
 _DIVERGED = 10.0
-"""Distance from the target, as a share of it, at which a non-finite loss counts: farther than any finite one."""
+"""Relative distance from the target that a non-finite loss counts as. It is larger than that of any finite loss."""
 
 _FACTOR_OF_MISSES = 2.0
-"""Penalty factor of candidates that miss the target within their samples: they count as at least twice as slow as any
-that reached it."""
+"""Penalty factor for candidates that miss the target within their samples: they count as at least twice as slow as any
+candidate that reached it."""
 
 Params = dict[str, float | int | str]
 
@@ -213,7 +217,7 @@ def propose(request: OptimizerStudyRequest, starts: Starts, trials: Sequence[Opt
 
 
 def _middle(space: OptimizerSpace, name: OptimizerName, starts: Starts) -> OptimizerCandidate:
-    """Its library's way to be used: no warm-up, and numbers in the middle of what may be tried."""
+    """Return the first candidate of an optimizer: no warm-up, and numbers in the middle of the space."""
     rate, decay = space.learning_rates(name), space.weight_decay
     settings = OptimizerSettings(
         name=name,
@@ -227,7 +231,11 @@ def _middle(space: OptimizerSpace, name: OptimizerName, starts: Starts) -> Optim
 
 
 def _distributions(space: OptimizerSpace, name: OptimizerName, starts: Starts) -> dict[str, BaseDistribution]:
-    """Return what is drawn beside the optimizer; learning rates and scales of its own, other numbers shared by all."""
+    """Return the distributions of the numbers that are drawn for an optimizer.
+
+    Learning rate and scale (batch size and degree) are drawn for each optimizer; all optimizers share the other
+    numbers.
+    """
     rate, decay = space.learning_rates(name), space.weight_decay
     return {
         f"learning_rate.{name}": FloatDistribution(rate.low, rate.high, log=True),
@@ -257,7 +265,7 @@ def _candidate(params: Params, name: OptimizerName, starts: Starts) -> Optimizer
 
 
 def _frozen(request: OptimizerStudyRequest, starts: Starts, trial: OptimizerTrial) -> FrozenTrial | None:
-    """A trial as Optuna keeps it; None of one that says nothing of its candidate."""
+    """Return a trial in Optuna's form; None if its result says nothing about the candidate."""
     values = _values(request, trial)
     name = trial.candidate.optimizer.name
     if values is None or name not in starts.scales:
@@ -281,7 +289,10 @@ def _params(candidate: OptimizerCandidate) -> Params:
 
 
 def _values(request: OptimizerStudyRequest, trial: OptimizerTrial) -> tuple[float, float] | None:
-    """Seconds and accelerator-hours to the target; of one that missed it, more, by how far it lay above."""
+    """Return the seconds and accelerator-hours to the target.
+
+    A candidate that missed the target gets more of both, by its distance from the target.
+    """
     if trial.reached is not None:
         return trial.reached.time_s, trial.reached.accelerator_hours
     if not trial.curve.losses or not trial.state.finished or trial.state is TrialState.CANCELLED:
@@ -306,10 +317,10 @@ class StudyEnd:
 
     limit: StudyLimit
     accelerator_hours: float
-    """That its candidates took."""
+    """Accelerator-hours that the candidates of the study used."""
     num_tried: int
     num_reached: int
-    """Candidates at the target; a study without one has failed."""
+    """Number of candidates that reached the target. A study without any has failed."""
 
 
 class StudyPlan:

@@ -1,4 +1,4 @@
-"""PhasesPlan: the layout of each phase of a job, beside staying in one layout and beside switching at every turn."""
+"""PhasesPlan: the best layout for each phase of a job, compared with one layout for all and with greedy switches."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Candidates:
     """Layouts that a job of several phases may use, with their predicted times in each phase."""
 
     layouts: tuple[Layout, ...]
-    """Each once."""
+    """Layouts that are compared, without repetitions."""
     step_s: Floats
-    """Duration of one optimizer step: shape (phases, layouts); infinite if a layout cannot run."""
+    """Duration of one optimizer step: shape (phases, layouts); infinite if a layout cannot run in a phase."""
     phase_s: Floats
-    """Expected of a whole phase: its steps, over the probability that the layout fits in memory, since a run that dies
-    trains nothing."""
+    """Expected duration of a whole phase: the duration of its steps, divided by the probability that the layout fits in
+    memory, because a run that dies trains nothing."""
     relative_error: Floats
     """Half-width of the 80 % interval of a step, as in ``Prediction``."""
 
@@ -75,7 +75,7 @@ def _space(job: Job, phase: JobPhase, axes: Axes) -> SearchSpace:
 
 
 def _staying(phased: PhasedJob, jobs: Sequence[Job], space: SearchSpace, limit: int) -> list[Layout]:
-    """The fastest layouts of a space that can run in every phase."""
+    """Return the fastest layouts of a space that can run in every phase."""
     best, best_s = LayoutColumns.from_layouts([]), np.empty(0)
     for chunk in legal_chunks(jobs[0], space):
         legal = np.ones(len(chunk), dtype=bool)
@@ -95,7 +95,7 @@ def _can_run(x: LayoutColumns, job: Job, phase: JobPhase) -> Booleans:
 
 
 def _expected_s(x: LayoutColumns, phased: PhasedJob, phase: JobPhase) -> Floats:
-    """Return what the phase takes of every row, all legal in it; infinite where it is not predicted to fit."""
+    """Return the expected duration of the phase with each layout; infinite if a layout is not predicted to fit."""
     if not len(x):
         return np.empty(0)
     job = phased.job_in(phase)
@@ -107,7 +107,7 @@ def _expected_s(x: LayoutColumns, phased: PhasedJob, phase: JobPhase) -> Floats:
 
 
 def _predicted(phased: PhasedJob, jobs: Sequence[Job], layouts: tuple[Layout, ...]) -> Candidates:
-    """Each layout in each phase."""
+    """Return the predictions of each layout in each phase."""
     x = LayoutColumns.from_layouts(layouts)
     shape = len(jobs), len(layouts)
     step_s, phase_s, relative_error = np.full(shape, np.inf), np.full(shape, np.inf), np.zeros(shape)
@@ -180,14 +180,15 @@ def course_s(course: tuple[int, ...], phase_s: Floats, switch_s: float, start: i
 
 
 _LIMIT = 16
-"""Candidates of each phase; the fifth best of a phase is rarely the best course's, and each costs microseconds."""
+"""Number of candidates per phase. The best course rarely uses a worse one than the fifth, and each costs
+microseconds."""
 
 _MOST_STATIC = 5
-"""Layouts to stay in that are shown."""
+"""Number of layouts for all phases that are shown."""
 
 
 _ANY_WORKLOAD = tuple(rule for rule in DEGREE_RULES if rule.name == "world-size")
-"""Rules that a layout keeps for any workload: the workload before the first phase is unknown."""
+"""Rules that a layout must keep for any workload, because the workload before the first phase is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,9 +201,9 @@ class PhasesQuestion:
 
     phased: PhasedJob
     axes: Mapping[str, tuple[int, ...] | None] = field(default_factory=dict)
-    """Values that were named for all phases; what suits each phase's job stands on the others."""
+    """Values that were named, for all phases. Axes without an entry take the values that suit the job of each phase."""
     current: Layout | None = None
-    """The layout that runs before the first phase; None: none does."""
+    """Layout that runs before the first phase; None: no layout runs before."""
 
     def __post_init__(self) -> None:
         if self.current is not None:
@@ -214,25 +215,25 @@ class PhaseChoice:
     """The layout chosen for one phase of a job, with its predicted times."""
 
     phase: str
-    """Its name."""
+    """Name of the phase."""
     layout: Layout
     label: str
-    """The layout in short."""
+    """Short text for the layout."""
     num_steps: float
     """Optimizer steps of the phase."""
     step_s: float
-    """Predicted of one."""
+    """Predicted duration of one step."""
     relative_error: float
     """Half-width of the 80 % interval of ``step_s``, as in a prediction."""
     expected_s: float
-    """Expected duration of the whole phase without switches: its steps, divided by the probability that the layout
-    fits."""
+    """Expected duration of the whole phase without switches: the duration of its steps, divided by the probability that
+    the layout fits in memory."""
     switch_s: float
-    """Duration of the switch into it; 0 if the layout was already running."""
+    """Duration of the switch to this layout; 0 if the layout was already running."""
     fastest: str
-    """The phase's own fastest layout in short, whatever switches cost."""
+    """Short text for the layout that is fastest in this phase, without the cost of switches."""
     fastest_s: float
-    """Duration of the phase with that layout."""
+    """Duration of the phase with its fastest layout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,15 +256,15 @@ class PhasesPlan:
     best: Course
     """Course with the shortest duration."""
     statics: tuple[Course, ...]
-    """Those that stay in one layout, the fastest first; empty where none can run in every phase."""
+    """Courses that keep one layout for all phases, the fastest first; empty if no layout can run in every phase."""
     greedy: Course
-    """Each phase in its own fastest layout."""
+    """Course in which each phase has its own fastest layout."""
     switch_s: float
     """Duration of one switch."""
     switch: SwitchCost
-    """Parts of that duration."""
+    """Parts of the duration of a switch."""
     checkpoint_bytes: float
-    """Bytes of the model that are written and read."""
+    """Bytes of the checkpoint that a switch writes and reads."""
     caveats: tuple[Caveat, ...]
     """Caveats for readers of the predictions."""
 
@@ -305,7 +306,7 @@ def plan_phases(question: PhasesQuestion) -> PhasesPlan:
 
 
 def _course(rows: tuple[int, ...], phased: PhasedJob, found: Candidates, start: int | None) -> Course:
-    """Return a course with what each phase takes."""
+    """Return a course with the duration of each phase."""
     switched = [one != other for one, other in pairwise((rows[0] if start is None else start, *rows))]
     choices = []
     for number, (row, phase) in enumerate(zip(rows, phased.phases, strict=True)):

@@ -1,4 +1,4 @@
-"""Plan: whole clusters compared for a training run, the one to take, what more would buy, and what to try first."""
+"""Plan: compares clusters for a training run, and proposes one, changes to it, and pilot sweeps to run first."""
 
 from __future__ import annotations
 
@@ -34,16 +34,17 @@ from autotuner.search.sampler.pareto import non_dominated
 T = TypeVar("T")
 
 _NEAR = 1.15
-"""Times the least loss up to which a cluster's layouts are all looked through: thin spaces miss less than that."""
+"""Ratio to the least loss up to which all layouts of a cluster are searched. Thin spaces miss less than that."""
 
 _MOST_REFINED = 12
-"""Clusters whose layouts are all looked through, beside those on the front."""
+"""Largest number of clusters whose layouts are all searched, in addition to those on the Pareto front."""
 
 _MOST_ROUNDS = 4
-"""A cluster that was looked through may take another's place on the front, which then is, too."""
+"""Largest number of rounds of searching. A searched cluster may reach the front in another's place, and is then
+searched too."""
 
 _AT_ONCE = 4
-"""Clusters that one aside looks through: of the largest models that takes it 6 seconds."""
+"""Number of clusters that one aside searches. For the largest models that takes 6 seconds."""
 
 _THREADS = 2
 
@@ -54,11 +55,11 @@ class PlanProgress:
 
     num_done: int = 0
     num_known: int = 0
-    """Pieces that there are as far as is known; more may come."""
+    """Number of pieces of work that are known so far. More may follow."""
 
 
 Progress = Callable[[int, int], None]
-"""Hears how many pieces of work are done, and how many there are as far as is known."""
+"""A function that is called with the number of finished pieces of work and the number of known pieces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,24 +67,24 @@ class Candidate:
     """A cluster in a plan, compared with the other clusters."""
 
     cluster: str
-    """Its name: the short form of one of the catalog."""
+    """Name of the cluster, such as the short form of a catalog cluster."""
     accelerator: str
     num_nodes: int
     num_accelerators: int
     price_per_accelerator_hour: float
     """Price in US dollars."""
     is_hypothetical: bool
-    """Nobody sells it: one of the catalog with another network or memory."""
+    """True if the cluster is one of the catalog with another network or memory, which no provider sells."""
     is_on_front: bool
     """True if no other candidate is both faster and cheaper."""
     is_thorough: bool
-    """Its layouts were all looked through; else a thin space of them."""
+    """True if all layouts of the cluster were searched; otherwise only a thin space of them."""
     chance_kept: float
-    """Probability that it keeps the goal's limits, 0..1; 1 if there are none."""
+    """Probability that a run on the cluster meets the goal's limits, 0..1; 1 if there are no limits."""
     chance_best: float
-    """Probability that it turns out to be the right choice, 0..1."""
+    """Probability that the cluster turns out to be the best choice, 0..1."""
     label: str
-    """Its best layout in short."""
+    """Short text for the best layout of the cluster."""
     layout: Layout
     predicted: TrainingRun
 
@@ -93,19 +94,19 @@ class Plan:
     """The result of a plan: which cluster to take for a training run. Nothing here was measured."""
 
     contenders: tuple[Candidate, ...]
-    """Clusters on which a layout fits, the least expected loss first: the first is the one to take."""
+    """Clusters on which a layout fits, the least expected loss first. The first is the proposed one."""
     num_compared: int
-    """Clusters that were looked at."""
+    """Number of clusters that were compared."""
     prices: tuple[Price, ...]
     """Prices and powers of the accelerators, with their sources."""
     regret: float
-    """Dollars that the choice is worse by, on average, than if all times were known beforehand."""
+    """Mean dollars by which the choice is worse than a choice with all times known."""
     marginals: tuple[Upgrade, ...]
-    """Gains of changes of the first candidate."""
+    """Gains of changes to the first candidate."""
     proofs: tuple[PilotSweep, ...]
-    """Small sweeps that are worth more than they cost, in the order to run them."""
+    """Pilot sweeps that are worth more than they cost, in the order to run them."""
     caveats: tuple[Caveat, ...]
-    """Caveats about the predictions, and about layouts that were too many to search."""
+    """Caveats about the predictions, and about clusters with too many layouts to search."""
 
 
 def plan(request: PlanRequest, asides: Asides, progress: Progress = lambda done, known: None) -> Plan:
@@ -139,11 +140,11 @@ def plan(request: PlanRequest, asides: Asides, progress: Progress = lambda done,
 
 
 class _Work:
-    """Pieces of a plan, computed aside.
+    """Computes the pieces of a plan in asides (compute subprocesses).
 
     Attributes:
-        thorough: Clusters whose layouts were all looked through.
-        too_large: Clusters that have too many for that, each with what it means.
+        thorough: Clusters whose layouts were all searched.
+        too_large: Clusters with too many layouts to search, each with a caveat.
     """
 
     def __init__(self, request: PlanRequest, asides: Asides, progress: Progress) -> None:
@@ -155,7 +156,7 @@ class _Work:
         self.too_large: dict[Offer, Caveat] = {}
 
     def outcomes(self, found: Sequence[Offer], *, is_thorough: bool) -> dict[Offer, Outcome]:
-        """Return what the run takes on each cluster on which a layout fits."""
+        """Return the outcome of the run on each cluster on which a layout fits."""
         pieces = [tuple(found[first : first + _AT_ONCE]) for first in range(0, len(found), _AT_ONCE)]
         self._known += len(pieces)
         answers: dict[Offer, Outcome] = {}
@@ -180,7 +181,7 @@ class _Work:
         self._progress(self._done, self._known)
 
     def concluded(self, found: Sequence[Offer], known: Mapping[Offer, Outcome]) -> Plan:
-        """Return the plan, once all clusters are compared."""
+        """Return the plan, after all clusters have been compared."""
         losses = Decision.among(self._request, list(known.values())).losses
         order = [list(known)[row] for row in np.argsort(losses, kind="stable")]
         chosen, outcomes = order[0], tuple(known[offer] for offer in order)
@@ -214,7 +215,10 @@ def _left_out(cluster: Caveat) -> str:
 
 @contextmanager
 def _threads() -> Iterator[ThreadPoolExecutor]:
-    """Ask for pieces; where one fails, or whoever asks stops, those that wait are not begun."""
+    """Run pieces of work in threads.
+
+    If one piece fails or the caller stops, waiting pieces are not begun.
+    """
     with ThreadPoolExecutor(_THREADS) as pool:
         try:
             yield pool
@@ -224,7 +228,10 @@ def _threads() -> Iterator[ThreadPoolExecutor]:
 
 
 def _leading(request: PlanRequest, known: Mapping[Offer, Outcome]) -> Iterator[Offer]:
-    """Clusters whose layouts are worth looking through: near the least loss, on the front, the best of its kind."""
+    """Yield the clusters whose layouts are worth searching.
+
+    These are near the least loss, on the Pareto front, or the best of their kind of accelerator.
+    """
     losses = Decision.among(request, list(known.values())).losses
     on_front = _on_front(list(known.values()))
     order = np.argsort(losses, kind="stable")
@@ -276,7 +283,7 @@ class PlanRun(Run):
     request: PlanRequest
     progress: PlanProgress
     result: Plan | None = None
-    """Result; None until it is computed, and in a list."""
+    """Plan of the run; None until it is computed, and in a list of runs."""
 
 
 _DIGITS = 16
@@ -284,7 +291,7 @@ _DIGITS = 16
 _PACKAGE = Path(__file__).parents[2]
 
 _READ_BY_PLANS = (".py", ".toml")
-"""Endings of code and of the catalog."""
+"""Endings of the files that plans depend on: code and the catalog."""
 
 
 def plan_id_of(request: PlanRequest) -> str:
@@ -298,7 +305,10 @@ def plan_id_of(request: PlanRequest) -> str:
 
 @cache
 def _release() -> str:
-    """Digest of the package, in 10 milliseconds: a version number stays while somebody works on the cost model."""
+    """Return a digest of the package, in 10 milliseconds.
+
+    A version number would not change during work on the cost model.
+    """
     digest = hashlib.sha256()
     for path in sorted(_PACKAGE.rglob("*")):
         if path.suffix in _READ_BY_PLANS:

@@ -1,4 +1,4 @@
-"""PlanRequest: how much is to be trained by when and for how much, and what is assumed where nobody knows."""
+"""PlanRequest: how much to train, until when and at which cost, and the assumptions of a plan."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ from autotuner.core.workload import Workload
 
 USUAL_SEQ_LEN = 8192
 USUAL_GLOBAL_BATCH = 1024
-"""Tokens of a sequence and sequences of a step where nobody says them: as Llama 3 was trained (arXiv 2407.21783)."""
+"""Tokens per sequence and sequences per step if the request does not state them: as Llama 3 was trained (arXiv
+2407.21783)."""
 
 _S_PER_HOUR = 3600.0
 
@@ -42,14 +43,14 @@ class Goal:
     """The training run that a plan is for: its number of tokens, deadline and price limit."""
 
     num_tokens: Annotated[float, Typed(read_amount, written_amount, "15.6T, 400B or 2e12")]
-    """Tokens that the model is trained on."""
+    """Number of tokens that the model is trained on."""
     deadline_s: Annotated[float | None, Typed(read_duration_s, written_duration, "60d, 8w or 36h"), Hint("none")] = None
     """Time from the start of the run until it should be done; None: there is no deadline."""
     price_limit: Annotated[float | None, Typed(read_amount, written_amount, "3.5M"), Hint("none")] = None
     """Maximum cost in US dollars; None: there is no limit."""
     broken_weight: Annotated[NonNegative, Rare()] = 3.0
-    """Penalty of a run that breaks a limit, in further runs. The default is an assumption: a cluster that breaks a
-    limit in every third case is as good as one at twice its price that never does."""
+    """Penalty for a run that breaks a limit, as a multiple of a run's cost. The default is an assumption: a cluster
+    that breaks a limit in every third case is as good as one at twice its price that never does."""
 
     def __post_init__(self) -> None:
         for name in ("num_tokens", "deadline_s", "price_limit"):
@@ -69,9 +70,9 @@ class Failures:
     """
 
     hours_between: Annotated[Positive, Flag("hours-between-failures")] = 50_676.0
-    """Hours that one accelerator runs, on average, between interruptions of its job."""
+    """Mean number of hours that one accelerator runs between two interruptions of its job."""
     lost_s: Annotated[Seconds, Flag("lost-per-failure")] = 1_173.0
-    """Seconds that an interruption takes: the way back to a checkpoint, and training once more what came after it."""
+    """Seconds that an interruption costs: loading a checkpoint, and repeating the training since that checkpoint."""
     spread: Annotated[float, Flag("failure-spread")] = 2.0
     """Factor by which the losses may be larger or smaller in 80 of 100 cases."""
 
@@ -97,7 +98,7 @@ _MOST_NAMED = 64
 _CLUSTERS, _PRICES = Topic("Clusters to compare"), Topic("Prices")
 
 MOST_CLUSTERS = 512
-"""Compared by one plan: each takes up to a tenth of a second."""
+"""Most clusters that one plan compares. Each takes up to a tenth of a second."""
 
 
 @value
@@ -105,11 +106,11 @@ class ChangePrices:
     """Prices of changes of a cluster (faster network, more memory) that no price list has."""
 
     network_share: Annotated[Share, Flag("network-price-share")] = 0.10
-    """Share of a cluster's price that its network is; twice the bandwidth costs as much again. The default is an
+    """Share of the network in a cluster's price. Twice the bandwidth costs this share once more. The default is an
     assumption."""
     memory_per_gb_hour: Annotated[NonNegative, Flag("memory-price")] = 0.009
-    """US dollars of a gigabyte (10^9) more and an hour. The default is what an H200 costs more than an H100 (0.59
-    dollars in Modal's price lists of 2025 and 2026) over the 65 GB that it has more."""
+    """US dollars per hour for an additional gigabyte (10^9 bytes). The default is the difference between an H200 and an
+    H100 (0.59 dollars in Modal's price lists of 2025 and 2026) divided by the 65 GB that the H200 has more."""
 
 
 @value
@@ -123,24 +124,25 @@ class PlanRequest:
     goal: Goal
     """Amount of training, deadline and budget."""
     stack: Annotated[OnlyNamed[Stack], Rare()] = "torch"
-    """Name of the software that would run it, from the catalog."""
+    """Name of the software that would run the training, from the catalog."""
     accelerators: Annotated[tuple[str, ...], MaxLen(_MOST_NAMED), Hint("all with a list price")] = ()
-    """Accelerators of the catalog to compare; empty: those that anybody can rent at a listed price."""
+    """Accelerators of the catalog to compare; empty: all with a listed rental price."""
     sizes: Annotated[
         tuple[Annotated[int, Ge(1), Le(2**20)], ...], MaxLen(_MOST_NAMED), _CLUSTERS, Hint("those that suit")
     ] = ()
     """Numbers of accelerators; empty: powers of two of nodes that suit the goal."""
     network_factors: Annotated[tuple[float, ...], Len(1, 8), Flag("network"), _CLUSTERS] = (1.0,)
-    """Times the usual bandwidth between nodes; other than 1 are hypothetical clusters."""
+    """Multiples of the usual bandwidth between nodes; values other than 1 are hypothetical clusters."""
     extra_memory_bytes: Annotated[
         tuple[Annotated[int, Typed(read_gigabytes, written_giga, "in GB")], ...],
         Len(1, 8),
         Flag("more-memory"),
         _CLUSTERS,
     ] = (0,)
-    """Memory beyond an accelerator's usual one; other than 0 are hypothetical clusters."""
+    """Additional memory per accelerator; values other than 0 are hypothetical clusters."""
     clusters: Annotated[tuple[Named[Cluster], ...], MaxLen(_MOST_NAMED), Flag("cluster")] = ()
-    """Whole clusters to compare, each as for a prediction; then accelerators must be named to be compared."""
+    """Whole clusters to compare, each written as for a prediction. If any are given, accelerators are compared only if
+    they are named too."""
     prices: Annotated[
         dict[str, float],
         MaxLen(_MOST_NAMED),
@@ -148,7 +150,7 @@ class PlanRequest:
         Typed(read_prices, written_prices, "h100=2.1, b200=4"),
         _PRICES,
     ] = field(default_factory=dict)
-    """US dollars per accelerator and hour by accelerator, in the place of the catalog's."""
+    """US dollars per accelerator and hour, by accelerator. They replace the catalog's prices."""
     tariff: Annotated[GivenTariff, _PRICES] = field(default_factory=dict)
     """Tariff in place of the catalog's: a region, or fields of a tariff."""
     change_prices: Annotated[ChangePrices, _PRICES] = field(default_factory=ChangePrices)
@@ -156,9 +158,10 @@ class PlanRequest:
     failures: Annotated[Failures, Topic("Interruptions")] = field(default_factory=Failures)
     """Rate and cost of interruptions."""
     space: Annotated[GivenAxes, Rare()] = field(default_factory=dict)
-    """Values of options to search; what is left out takes what suits each cluster and keeps the mathematics."""
+    """Values of options to search. Options that are left out take values that suit each cluster and are numerically
+    equivalent."""
     max_accelerators: Annotated[int, Ge(1), Le(2**20), _CLUSTERS] = 16_384
-    """The largest number of accelerators, of clusters whose size nobody named."""
+    """Largest number of accelerators, for clusters whose size the request does not state."""
 
     def __post_init__(self) -> None:
         space = documents.read(SearchSpace, to_plain(dict(self.space)), "space")  # JSON says a choice by its word
