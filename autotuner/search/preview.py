@@ -1,4 +1,4 @@
-"""Predictions whole: of a space, of a layout, of a sweep before it is asked for, and whether that can run at all."""
+"""Predictions of a space, of a layout, and of a sweep before it starts, including whether the sweep can run at all."""
 
 from __future__ import annotations
 
@@ -56,10 +56,11 @@ _MOST: Mapping[str, float] = {
     "loss_gate.num_lossy_steps": 100_000,
     "max_parallel_trials": 1000,
 }
-"""Beyond any use: a trial that takes a week holds its devices for a week."""
+"""Largest values of settings that are useful. A trial that takes a week holds its devices for a week."""
 
 MAX_SEARCHED = 2_000_000
-"""Legal layouts of a sweep: it holds each with its prediction, half a kilobyte, and looks at all before each trial."""
+"""Largest number of legal layouts of a sweep. A sweep keeps each with its prediction, half a kilobyte, and evaluates
+all of them before each trial."""
 
 
 def require_modest(request: SweepRequest) -> None:
@@ -139,13 +140,13 @@ class Question:
 
     job: Job
     axes: Mapping[str, tuple[int, ...] | None] = field(default_factory=dict)
-    """Values that were named; what suits the job stands on the others."""
+    """Values that were named, by axis. Axes without an entry take the values that suit the job."""
     limit: int = 10
-    """Layouts that are wanted."""
+    """Number of layouts that are returned."""
     current: Layout | None = None
     """Layout that runs today."""
     format: ExportFormat | None = None
-    """Only layouts that can be said in it."""
+    """Export format that must be able to express the layouts; None: any layout."""
     objective: Objective = field(default_factory=Objective)
     """Objective by which layouts are compared."""
 
@@ -164,27 +165,27 @@ class PredictionTable:
     model_size: ModelSize
     """Size of the model."""
     items: tuple[PredictedLayout, ...]
-    """The highest first by the predicted value, which is MFU unless something else was asked for, x probability to fit,
-    of the layouts that are predicted to fit; or the one that was asked for."""
+    """Layouts that are predicted to fit, the highest first by predicted value (MFU or the requested objective) x
+    probability to fit; or the one layout that was requested."""
     reference_precision: Precision
     """Format of the reference peak."""
     reference_flop_per_s: float
-    """Dense peak of one accelerator that every MFU of the table is a share of."""
+    """Dense peak of one accelerator, which is the reference of every MFU in the table."""
     num_legal: int | None = None
-    """Layouts of the space that break no rule; null when one layout was asked for."""
+    """Number of layouts of the space that break no rule; null if one layout was requested."""
     num_fitting: int | None = None
-    """Those predicted to fit in memory; null when one layout was asked for."""
+    """Number of legal layouts that are predicted to fit in memory; null if one layout was requested."""
     caveats: tuple[Caveat, ...]
-    """Caveats for the reader: parts that were never compared with a measured run, parts whose constants were borrowed,
-    and results of the measured runs that were sent."""
+    """Caveats for the reader: parts that were never compared with a measured run, parts with constants from other
+    hardware, and results of the measured runs that were sent."""
     unchanged: PredictedLayout | None = None
-    """The best layout that keeps the mathematics, where every row changes them."""
+    """Best layout that is numerically equivalent to plain training, if no row of the table is."""
     not_searched: tuple[Alternative, ...] = ()
-    """Layouts one step outside the space that are expected to beat its best, the fastest first."""
+    """Layouts one step outside the space that are expected to beat the best one inside it, the fastest first."""
     shortfall: Shortfall | None = None
     """Missing memory and possible remedies, if no layout fits."""
     current: Current | None = None
-    """The layout that runs today, if the request names it."""
+    """Layout that runs today, if the request names it."""
 
     @classmethod
     def of(cls, job: Job, items: tuple[PredictedLayout, ...], caveats: tuple[Caveat, ...], **beside: Any) -> Self:
@@ -288,9 +289,9 @@ class StoodFor:
     """Numbers of layouts with and without a proxy trial (substitute trial on the smaller cluster)."""
 
     num_layouts: int
-    """Number of legal layouts of the job for which a trial stands."""
+    """Number of legal layouts of the job that have a proxy trial."""
     refused: tuple[NotStoodFor, ...]
-    """The others by why, the most frequent first."""
+    """Reasons why the other layouts have no proxy trial, the most frequent first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,15 +299,15 @@ class SweepPreview:
     """A preview of the layouts that a sweep would search. It measures and stores nothing."""
 
     space: SearchSpace
-    """Axes with the values that would be tried; null: every legal one."""
+    """Axes with the values that the sweep would try; null: every legal value."""
     sieved: Sieved | None
-    """Layouts that each rule removes from those that these values make; each layout counts for one rule. Null if they
-    are too many to be judged rule by rule."""
+    """Number of layouts that each rule removes from all combinations of these values. Each layout counts for one rule.
+    Null if there are too many layouts to apply the rules one by one."""
     predicted: PredictionTable
     """Number of layouts that a trial can run, number of these that are predicted to fit, the best by prediction, and
     remedies if none fits."""
     proxy_trials: StoodFor | None
-    """Reach of trials, if they run on a smaller cluster."""
+    """Layouts that proxy trials cover, if trials run on a smaller cluster."""
     refusal: Violation | None = None
     """Reason why this service would refuse the sweep; null if it would start it."""
 
@@ -348,7 +349,7 @@ def preview(request: SweepRequest, *, limit: int = 3, with_remedies: bool = True
 
 
 _KEPT = 64
-"""Previews, a few kilobytes each."""
+"""Number of previews that are cached, a few kilobytes each."""
 
 
 class Previews:
@@ -387,6 +388,9 @@ class Previews:
 
 
 def _key(request: SweepRequest, *more: object) -> str:
-    """Return what is equal for sweeps that search the same, whatever they are called, may cost and measure."""
+    """Return a key that is equal for sweeps with the same search.
+
+    Names, budgets and measuring settings do not change the key.
+    """
     searched = (request.trial_job, request.space, request.trainer, request.small_cluster, request.fault_trace, *more)
     return json.dumps(to_plain(searched), sort_keys=True)

@@ -60,8 +60,8 @@ class PredictedLayout:
     """A layout with its prediction and, if requested, its modelled resource cost."""
 
     rank: int | None = None
-    """Rank from 1 among the layouts that are predicted to fit, by the predicted value (MFU unless another objective was
-    given) times the probability to fit; None outside a ranking."""
+    """Rank from 1 among the layouts that are predicted to fit, by the predicted value (MFU or the requested objective)
+    times the probability to fit; None outside a ranking."""
     layout: Layout
     prediction: Prediction
     footprint: Footprint | None = None
@@ -100,17 +100,17 @@ class BestLayouts:
     """The best layouts of a space that are predicted to fit in memory, the highest expected value first."""
 
     num_legal: int
-    """Layouts that keep every rule."""
+    """Number of layouts that keep every rule."""
     num_fitting: int
-    """Legal layouts that are predicted to fit in memory."""
+    """Number of legal layouts that are predicted to fit in memory."""
     rows: tuple[PredictedLayout, ...]
-    """Best rows, at most as many as were requested."""
+    """Best layouts, at most as many as were requested."""
     caveats: tuple[Caveat, ...] = ()
     """Caveats for the reader."""
     unchanged: PredictedLayout | None = None
-    """The best layout that keeps the mathematics, where each of the rows changes them."""
+    """Best layout that is numerically equivalent to plain training, if none of the rows is."""
     nearest: PredictedLayout | None = None
-    """The legal layout with the smallest peak, where none fits."""
+    """Legal layout with the smallest peak, if no layout fits."""
 
 
 def best_predicted(
@@ -169,13 +169,14 @@ def best_predicted(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Leaders:
-    """The best layouts of those seen."""
+    """The best layouts of the tables that were seen so far."""
 
     limit: int
     """Number of rows that are kept."""
     layouts: LayoutColumns
     value: Floats
-    """Values by which rows are ordered, the highest first; equal ones by their peak, the smallest first."""
+    """Values by which rows are ordered, the highest first. Rows with equal values are ordered by their peak, the
+    smallest first."""
     peak_bytes: Floats
 
     @classmethod
@@ -184,7 +185,7 @@ class _Leaders:
         return cls(limit=limit, layouts=LayoutColumns.from_layouts([]), value=empty, peak_bytes=empty)
 
     def beside(self, layouts: LayoutColumns, rows: Integers, value: Floats, peak_bytes: Floats) -> _Leaders:
-        """The best of these and of some rows of another table."""
+        """Return the best of these layouts and of some rows of another table."""
         rows = _highest(rows, value, self.limit)
         value, peak_bytes = np.append(self.value, value[rows]), np.append(self.peak_bytes, peak_bytes[rows])
         order = np.lexsort((peak_bytes, -value))[: self.limit]
@@ -196,7 +197,7 @@ class _Leaders:
         )
 
     def predicted(self, job: Job, trace: FaultTrace | None) -> tuple[PredictedLayout, ...]:
-        """Each with its whole prediction, and what it takes beside time."""
+        """Return each layout with its complete prediction and its resource cost."""
         predictions = predict_under(self.layouts, job, trace)
         footprints = predicted_footprints(self.layouts, job, predictions)
         return tuple(
@@ -214,7 +215,10 @@ def _keeps_mathematics(x: LayoutColumns) -> Booleans:
 
 
 def _highest(rows: Integers, value: Floats, limit: int) -> Integers:
-    """The rows of highest value, in their order, with all that share the last one's: no other can be ranked."""
+    """Return the rows with the highest values, in order.
+
+    All rows with the value of the last one are included, because any of them may be ranked.
+    """
     if len(rows) <= max(1, limit):
         return rows
     lowest = np.partition(value[rows], -max(1, limit))[-max(1, limit)]

@@ -1,15 +1,16 @@
-"""A sequential test whether runs of one layout are slower than those of another; it asks for runs until it knows.
+"""Sequential test (e-process): decides if one layout is slower than another, and asks for runs until it can decide.
 
-Two bets run while the runs come in. One pays where the candidate lost what must be found, against a candidate that is
-equal; the other pays where it lost nothing, against one that lost just what must be found. What a bet has paid is the
-ratio of how likely the runs are under both. Of equal candidates at most one in a hundred ever sees the first pay a
-hundredfold, however often one looks (Ville's inequality), so that one may look after every run and stop at will.
+The test keeps two e-values, which are likelihood ratios of the runs so far. The first compares the hypothesis that the
+candidate has the slowdown to detect with the hypothesis that both layouts are equal; the second compares equality with
+exactly that slowdown. For equal layouts, the probability that the first e-value ever exceeds 100 is at most 1 %
+(Ville's inequality). So the test may be evaluated after every run and stopped at any time.
 
-The logarithm of a rate is normal around the rate of its session, and that around the rate of its layout. How far runs
-scatter in a session is unknown, and so is how far sessions lie apart: both are summed over, the first with no opinion
-(its logarithm is uniform), the second with the opinion of ``_BETWEEN``, which several sessions of the reference
-overrule and without which one session could never be compared with another. The candidate may scatter more or less
-than its reference did: a machine is not as quiet every day, and of three runs two may have been disturbed.
+The logarithm of a rate is normally distributed around the rate of its session, which is normally distributed around the
+rate of its layout. Both deviations are unknown and are summed over. The deviation within a session has a flat prior
+(its logarithm is uniform). The deviation between sessions has the prior of ``_BETWEEN``, without which one session
+could never be compared with another; several sessions of the reference overrule it. The candidate's runs may scatter
+more or less than those of the reference, because a machine is not equally quiet every day, and two of three runs may
+have been disturbed.
 """
 
 from __future__ import annotations
@@ -26,14 +27,16 @@ from autotuner.core.comparison import Comparison, Decision, RunGroup, Sequential
 from autotuner.core.errors import InvalidInput
 
 _FAR = 4.0
-"""Deviations from the median of its session beyond which a run counts as lying there: of normal runs 1 in 16,000."""
+"""Distance from the median of its session, in standard deviations, to which an outlier is moved. Of normal runs, 1 in
+16,000 is further away."""
 
 _RUNS_PER_OUTLIER = 5
-"""Number of runs among which one outlier is pulled in. If more lie off, the machine is like that, and they count as
-noise; and of three runs that disagree nobody can say which are the outliers."""
+"""Number of runs for which one outlier is moved closer. If more runs are off, the machine is noisy, and they count as
+noise; among three runs that disagree, outliers cannot be identified."""
 
 _MAD = 1.4826
-"""Standard deviation of normal values by their median absolute deviation: 1 / the normal quantile of 0.75."""
+"""Ratio of the standard deviation to the median absolute deviation of normal values: 1 / the normal quantile of
+0.75."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +44,11 @@ class Sitting:
     """Summary of the runs of one layout in one session: their number, mean and squared deviations."""
 
     num_runs: int
-    """Number of runs."""
+    """Number of runs in the session."""
     mean: float
-    """Their mean logarithm."""
+    """Mean logarithm of the runs' rates."""
     squares: float
-    """Squared distances from it, summed."""
+    """Sum of the squared distances from the mean."""
 
 
 def sittings(groups: Sequence[Floats]) -> tuple[Sitting, ...]:
@@ -63,7 +66,7 @@ def sittings(groups: Sequence[Floats]) -> tuple[Sitting, ...]:
 
 
 def _pulled_in(logs: Floats, distance: float) -> Floats:
-    """The runs, with the few that lie further from the median than this put at that distance."""
+    """Return the runs, with the few that are further from the median than ``distance`` moved to that distance."""
     median = float(np.median(logs))
     pulled: Floats = np.clip(logs, median - distance, median + distance)
     num_far = int((pulled != logs).sum())
@@ -71,10 +74,10 @@ def _pulled_in(logs: Floats, distance: float) -> Floats:
 
 
 def _robust_deviation(groups: Sequence[Floats]) -> float:
-    """Standard deviation from run to run, by the median distance from the medians.
+    """Return the standard deviation between runs, estimated by the median distance from the sessions' medians.
 
-    Of an odd number of runs one is the median itself, whose distance of 0 says nothing; the median of an even number
-    lies between two runs, nearer to them than their mean is known.
+    In an odd number of runs, one is the median itself, and its distance of 0 is not used. With an even number, the
+    median is between two runs, nearer to them than the true mean is known.
     """
     every = []
     for logs in groups:
@@ -86,21 +89,21 @@ def _robust_deviation(groups: Sequence[Floats]) -> float:
 
 # ---------------------------------------------------------------- how likely the runs are under each change
 _WITHIN: Floats = np.geomspace(0.0005, 0.5, 40)
-"""Standard deviations from run to run in a session that are considered. No machine repeats a run closer than the first
-(docs/explanation/comparing-runs.md), and runs that are all equal, as a fake's are, count as apart so far."""
+"""Grid of standard deviations between runs of a session. No machine repeats runs more closely than the first value
+(docs/explanation/comparing-runs.md). Runs that are exactly equal, as those of a fake are, count with that value."""
 
 _BETWEEN, _WORTH = 0.003, 4.0
-"""Standard deviation from session to session that is assumed, and how many sessions that opinion is worth: the usual
-prior of a variance, scaled inverse chi-squared. Measured: docs/explanation/comparing-runs.md."""
+"""Prior standard deviation between sessions, and the number of sessions that the prior counts for: the usual prior of a
+variance, scaled inverse chi-squared. It was measured: docs/explanation/comparing-runs.md."""
 
 _BETWEENS: Floats = np.geomspace(0.001, 0.1, 12)
-"""Those that are considered."""
+"""Grid of standard deviations between sessions."""
 
 _RATIOS: Floats = np.array([1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8])
-"""Possible ratios of the candidate's scatter to the reference's."""
+"""Grid of ratios of the candidate's scatter to the reference's."""
 
 _RATIO_WEIGHTS: Floats = np.array([1, 2, 4, 8, 4, 2, 1])
-"""Prior weights of the ratios, up to a factor."""
+"""Prior weights of these ratios, up to a common factor."""
 
 _POINTS, _NO_WEIGHT = 401, 1e-7
 
@@ -114,13 +117,13 @@ class Belief:
     """
 
     log_weights: Floats
-    """Log weights of each pair given the runs, whatever the change; not normalised."""
+    """Log weight of each combination of deviations, given the runs, for any change; not normalised."""
     centres: Floats
-    """Changes with the greatest likelihood of each pair."""
+    """Change with the highest likelihood, for each combination."""
     deviations: Floats
-    """Widths of each pair's likelihood."""
+    """Width of the likelihood of the change, for each combination."""
     within: Floats
-    """Deviation from run to run of each."""
+    """Standard deviation between runs, for each combination."""
 
     def log_likelihoods(self, changes: Sequence[float]) -> list[float]:
         """Return the log likelihood of the runs for each given change of the log rate, up to one common constant."""
@@ -204,10 +207,10 @@ def believe_pairs(differences: Sitting) -> Belief:
 
 
 def _level(sittings: Sequence[Sitting], within: Floats, between: Floats) -> tuple[Floats, Floats, Floats]:
-    """The rate of one layout by the means of its sessions, for each pair of deviations.
+    """Return the log rate of one layout from the means of its sessions, for each pair of deviations.
 
-    Its mean, weighted by how well each session is known; the variance of that; and the logarithm of how likely the
-    sessions lie as far apart as they do.
+    The result is the mean, weighted by the precision of each session, the variance of this mean, and the log likelihood
+    of the distances between the sessions.
     """
     means = np.array([sitting.mean for sitting in sittings])[:, None]
     num_runs = np.array([sitting.num_runs for sitting in sittings])[:, None]
@@ -219,7 +222,7 @@ def _level(sittings: Sequence[Sitting], within: Floats, between: Floats) -> tupl
 
 
 def _log_scatter(sittings: Sequence[Sitting], within: Floats) -> Floats:
-    """Return how likely runs lie as far from the means of their sessions as they do."""
+    """Return the log likelihood of the distances of runs from the means of their sessions."""
     freedom = sum(sitting.num_runs - 1 for sitting in sittings)
     squares = sum(sitting.squares for sitting in sittings)
     fit: Floats = -freedom * np.log(within) - squares / (2 * within**2)
@@ -228,7 +231,7 @@ def _log_scatter(sittings: Sequence[Sitting], within: Floats) -> Floats:
 
 @lru_cache(maxsize=1)
 def _considered() -> tuple[Floats, Floats, Floats, Floats]:
-    """Every combination of deviations and ratio, with the logarithm of how likely it is before the runs."""
+    """Return every combination of deviations and ratio, with the logarithm of its prior probability."""
     within, between, ratio = (grid.ravel() for grid in np.meshgrid(_WITHIN, _BETWEENS, _RATIOS))
     log_ratio: Floats = np.log(np.resize(_RATIO_WEIGHTS, len(within)))
     log_between = -_WORTH * np.log(between) - _WORTH * _BETWEEN**2 / (2 * between**2)
@@ -237,23 +240,24 @@ def _considered() -> tuple[Floats, Floats, Floats, Floats]:
 
 # ---------------------------------------------------------------- bets on what the runs will show
 _ON_THE_POINT = 0.8
-"""Share of a stake on just the loss that must be found, or on none at all. What is left is spread over other changes:
-runs that lie far from both points tell them apart badly."""
+"""Weight of exactly the slowdown to detect, or of exactly no slowdown, in an alternative hypothesis. The rest is spread
+over other changes, because runs that are far from both points cannot distinguish them well."""
 
 _FURTHER = tuple(1.25**step for step in range(1, 17))
-"""Those further away, as multiples of that loss in logarithms: of 5 % up to a fifth of the rate, and five times it. So
-close to each other that no loss lies far from all of them, however quiet the machine: one that none is near to would
-look as much like an odd session of equal layouts."""
+"""Larger slowdowns in the first alternative, as multiples of the slowdown to detect in logarithms: for 5 %, up to a
+fifth of the rate and five times it. They are close together, so that every slowdown is near one of them; otherwise, on
+a quiet machine, it would look like an odd session of equal layouts."""
 
 
 _NEGLIGIBLE = 25.0
-"""Natural logarithms below what a bet is held against at which nothing matters: 1 in 70 thousand million."""
+"""Difference of natural logarithms below which a likelihood is negligible: a ratio of 1 in 70 thousand million."""
 
 
 def _paid(belief: Belief, test: SequentialTest) -> tuple[float, float]:
-    """Return what two bets have paid by the runs that the belief knows, as logarithms of multiples of their stakes.
+    """Return the logarithms of the two e-values, computed from the runs that the belief contains.
 
-    That on a loss, against equal layouts; and that on no loss, against just the loss that must be found.
+    The first is for a slowdown against equal layouts; the second is for no slowdown against exactly the slowdown to
+    detect.
     """
     point = math.log1p(-test.loss)
     equal, lost = belief.log_likelihoods([0.0, point])
@@ -284,7 +288,7 @@ def decide(belief: Belief, test: SequentialTest) -> Decision:
 
 
 def _mixed(point: float, others: Sequence[float]) -> float:
-    """The stake on the point and what is spread over the others, after the runs."""
+    """Return the log likelihood of an alternative: the weight on the point, and the rest spread over the others."""
     shared = (1 - _ON_THE_POINT) / len(others)
     paid = [math.log(_ON_THE_POINT) + point, *(math.log(shared) + other for other in others)]
     highest = max(paid)
@@ -348,20 +352,21 @@ def weigh(reference: Sequence[RunGroup], candidate: Sequence[RunGroup], *, same_
 
 # ---------------------------------------------------------------- how many more runs it takes
 _TRIED = (1, 2, 3, 5, 8, 13, 21, 34)
-"""Numbers of further runs that are tried, for an answer in milliseconds."""
+"""Numbers of further runs that are evaluated, so that an answer takes milliseconds."""
 
 _SURPRISES = (-2.0, -1.0, 1.0, 2.0)
-"""Distances of the mean of further runs from that of the runs so far, in its deviations, that count as possible."""
+"""Possible differences between the mean of further runs and that of the runs so far, in standard deviations."""
 
 _FEW, _CALMER = 10, 0.25
 """Number of runs below which one disturbed run dominates the scatter, and the share to which the scatter may then
-shrink."""
+fall."""
 
 _BASELINE_SHARE = 4
-"""One in so many of the most runs that a candidate may take is what a baseline takes in its first session."""
+"""Divisor of the largest number of runs of a candidate. The result is the number of runs of a baseline's first
+session."""
 
 _Z95 = 1.645
-"""Normal quantile of 0.95: what a baseline leaves to bad luck."""
+"""Normal quantile of 0.95, for the risk that remains in the number of runs of a baseline."""
 
 
 def next_runs(
@@ -405,7 +410,10 @@ def next_baseline_runs(runs: RunGroup | None, test: SequentialTest) -> int:
 
 
 def _more(reference: Sequence[RunGroup], candidate: Sequence[RunGroup], test: SequentialTest) -> int:
-    """About as many as would decide it, were they like those so far; all that are left where only others might."""
+    """Return about as many further runs as would decide the test if they were like the runs so far.
+
+    Return all that are left if only different runs could decide it.
+    """
     both = sittings([np.log(group.rates) for group in (*reference, *candidate)])
     before, (*others, last) = both[: len(reference)], both[len(reference) :]
     left = test.max_runs - sum(sitting.num_runs for sitting in (*others, last))
@@ -430,7 +438,7 @@ def _finds_loss(baseline: Sitting, test: SequentialTest) -> bool:
 
 
 def _of_length(sitting: Sitting, num_runs: int, calm: float = 1.0) -> Sitting:
-    """A longer session that scatters so many times as much."""
+    """Return a longer session with the same mean, whose scatter is multiplied by ``calm``."""
     return replace(sitting, num_runs=num_runs, squares=(calm * _deviation(sitting)) ** 2 * (num_runs - 1))
 
 
@@ -440,8 +448,8 @@ def _deviation(sitting: Sitting) -> float:
 
 # ---------------------------------------------------------------- a baseline that grows
 _FIRST_GROUPS, _LAST_GROUPS = 5, 15
-"""Numbers of runs kept of a long baseline: the first after the adoption, so that many small losses add up to one that
-is found, and the latest, which know how runs differ now."""
+"""Numbers of sessions that are kept of a long baseline: the first ones after the adoption, so that many small slowdowns
+add up to one that is detected, and the latest ones, which show the present noise."""
 
 
 def longer_baseline(baseline: Sequence[RunGroup], runs: RunGroup) -> tuple[RunGroup, ...]:

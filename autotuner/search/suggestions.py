@@ -1,4 +1,4 @@
-"""Suggestions beside a table of predictions: options that were not searched, what makes a job fit, what runs today."""
+"""Suggestions for a table of predictions: options outside the space, changes that make a job fit, today's layout."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from autotuner.search.space.legal import SpaceTooLarge
 from autotuner.search.space.moves import Alternative, neighbours
 
 _WORTHWHILE = 0.005
-"""Share of the step below which an option is not worth naming: half of what ``explain`` calls worthwhile, since several
-are named together."""
+"""Smallest share of a step for which an option is suggested: half of what ``explain`` requires, because several are
+suggested together."""
 
 _DERIVED = "data_parallel_replicate_degree"
-"""The degree without an axis."""
+"""Name of the degree without an axis, which is computed from the others."""
 
 
 def unsearched(
@@ -56,7 +56,7 @@ def unsearched(
 
 
 def _outside(best: Layout, job: Job, space: SearchSpace, rules: Sequence[Rule]) -> Iterator[Layout]:
-    """The neighbours that the space does not hold and that keep the rules."""
+    """Yield the neighbours of the best layout that are outside the space and keep the rules."""
     for layout in neighbours(best, job):
         changed = [name for name in OPTIONS if getattr(layout, name) != getattr(best, name) and name != _DERIVED]
         is_outside = any(not _is_named(layout, name, space) for name in changed)
@@ -70,14 +70,15 @@ def _is_named(layout: Layout, name: str, space: SearchSpace) -> bool:
 
 
 _FACTORS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-"""Factors by which the number of nodes is tried: sizes that divide batches and layers."""
+"""Factors by which the number of nodes is multiplied in a search for a larger cluster. The sizes divide batches and
+layers."""
 
 _MAX_TRIED = 600_000
-"""Layouts of a space beyond that of the table, of which there are up to twenty: a default space of 256 experts on 512
-ranks has 530,000."""
+"""Largest number of layouts in one of the up to twenty further spaces that are predicted. A default space of 256
+experts on 512 ranks has 530,000."""
 
 _SURE = 0.8
-"""Probability with which a layout has to fit on a cluster that is worth renting for it."""
+"""Probability to fit that a layout must have on a cluster that is suggested."""
 
 _ANY_SPLIT: Mapping[str, tuple[int, ...] | None] = {
     "data_parallel_shard_degree": None,
@@ -91,7 +92,7 @@ _ANY_SPLIT: Mapping[str, tuple[int, ...] | None] = {
     "reshard_after_forward": (False, True),
     "sequence_parallel": (False, True),
 }
-"""Every way to split the model, its states and the batch."""
+"""Axes with every way to split the model, its states and the batch."""
 
 
 class RemedyKind(StrEnum):
@@ -108,11 +109,11 @@ class Remedy:
     """One or more changes of the space or of the workload, and the best layout that they allow."""
 
     kinds: tuple[RemedyKind, ...]
-    """Kinds of changes."""
+    """Kinds of changes that the remedy makes."""
     candidate: PredictedLayout
-    """The best layout with it; the one with the smallest peak where none fits."""
+    """Best layout after the changes; if none fits, the one with the smallest peak."""
     missing_bytes: float
-    """Bytes that the candidate lacks; 0 if it fits."""
+    """Bytes that the candidate lacks; 0 if it fits in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,12 +138,12 @@ class Shortfall:
     nearest: PredictedLayout
     """The layout of the space with the smallest peak."""
     missing_bytes: float
-    """Bytes that its fullest rank lacks."""
+    """Bytes that the rank with most memory lacks."""
     remedies: tuple[Remedy, ...]
-    """Changes that make a layout fit, the fastest first; where none does, all of them at once."""
+    """Changes that make a layout fit, the fastest first. If no single change does, all changes together."""
     larger: LargerCluster | None
-    """The smallest cluster on which the space as it is has a layout that fits; None: none of up to 128 times the nodes,
-    as far as their spaces are small enough to be looked at."""
+    """Smallest cluster on which the unchanged space has a layout that fits. None: there is none with up to 128 times
+    the nodes, as far as the spaces are small enough to be predicted."""
 
 
 def shortfall(nearest: PredictedLayout, job: Job, space: SearchSpace) -> Shortfall:
@@ -177,7 +178,7 @@ def _remedies(job: Job, space: SearchSpace) -> tuple[Remedy, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Change:
-    """Axes that take other values, and whether the optimizer's moments shrink."""
+    """Axes with other values, and True if the optimizer's moments get a smaller format."""
 
     kind: RemedyKind
     axes: Mapping[str, tuple[int, ...] | None] = field(default_factory=dict)
@@ -185,7 +186,7 @@ class _Change:
 
 
 def _changes(job: Job, space: SearchSpace) -> Iterator[_Change]:
-    """Yield what may be changed; what the space holds already is none."""
+    """Yield the possible changes. Changes that the space already contains are left out."""
     if Recompute.FULL not in (space.values("recompute") or ()):
         yield _Change(kind=RemedyKind.FULL_RECOMPUTATION, axes={"recompute": (Recompute.FULL,)})
     if any(space.values(name) not in (values, None) for name, values in _ANY_SPLIT.items()):
@@ -197,7 +198,10 @@ def _changes(job: Job, space: SearchSpace) -> Iterator[_Change]:
 
 
 def _tried(changes: Sequence[_Change], job: Job, space: SearchSpace) -> Remedy | None:
-    """Return what the changes make of the space; None where they leave no legal layout, or too many to look at."""
+    """Return the result of changes to the space.
+
+    Return None if they leave no legal layout, or too many to predict.
+    """
     for change in changes:
         space = space.with_axes(**change.axes)
         if change.shrinks_moments:
@@ -222,7 +226,7 @@ def _larger(job: Job, space: SearchSpace) -> LargerCluster | None:
 
 
 def _best(job: Job, space: SearchSpace) -> BestLayouts | None:
-    """The best layout of a space; None where it is too large for a mere hint."""
+    """Return the best layout of a space; None if the space is too large for a suggestion."""
     try:
         return best_predicted(job, space, limit=1, most=_MAX_TRIED)
     except SpaceTooLarge:
@@ -230,7 +234,7 @@ def _best(job: Job, space: SearchSpace) -> BestLayouts | None:
 
 
 def _growing(cluster: Cluster) -> Iterator[Cluster]:
-    """Clusters of more and more of these accelerators: a node is filled first."""
+    """Yield clusters with more and more of the same accelerators. Nodes are filled first."""
     whole, per_node = node_size(cluster.accelerator), cluster.accelerators_per_node
     if cluster.num_nodes == 1:
         while whole and per_node < whole:
@@ -245,9 +249,9 @@ class Advice:
     """Advice on a search: faster options outside the space if layouts fit, or remedies if none fits. Never both."""
 
     not_searched: tuple[Alternative, ...] = ()
-    """Options beyond the space that are expected to pay, the largest saving first."""
+    """Options outside the space that are expected to help, the largest saving first."""
     shortfall: Shortfall | None = None
-    """Missing memory, and changes that would make a layout fit."""
+    """Missing memory, and changes that would make a layout fit; None if a layout fits."""
 
 
 def advice(job: Job, space: SearchSpace, table: BestLayouts, rules: Sequence[Rule] = RULES) -> Advice:
@@ -269,15 +273,15 @@ class Current:
     """The layout that runs today, compared with the best layouts of a table."""
 
     layout: Layout
-    """Layout as it was given."""
+    """Layout that runs today, as it was given."""
     candidate: PredictedLayout | None = None
-    """It with its prediction; None where it breaks a rule."""
+    """Prediction of this layout; None if it breaks a rule."""
     reasons: tuple[Reason, ...] = ()
-    """Every rule that it breaks."""
+    """All rules that this layout breaks."""
     best: Alternative | None = None
-    """The first row of the table in its place; None without a prediction or a row."""
+    """Gain of the first row of the table over this layout; None without a prediction or without a row."""
     unchanged: Alternative | None = None
-    """The best layout that keeps the mathematics in its place, where the first row does not keep them."""
+    """Gain of the best layout that is numerically equivalent, if the first row of the table is not."""
 
     @property
     @derived

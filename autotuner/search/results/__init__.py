@@ -1,1 +1,1 @@
-"""Results of a sweep: the answer and how sure it is, what mattered, what failed, how right predictions were."""
+"""Results of a sweep: the best layout, the choices that matter, failures, and the accuracy of predictions."""

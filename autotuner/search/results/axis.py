@@ -1,4 +1,4 @@
-"""Axis: one choice that layouts differ in, as charts and tables name it."""
+"""Axis: one choice in which layouts differ, with its name in charts and tables."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
 
 Value = int | str
-"""A number, or a choice in words."""
+"""Value of an axis: a number, or a choice as a word."""
 
 SHARDING_WORDS = {ShardLevel.OPTIMIZER: "ZeRO-1", ShardLevel.GRADIENTS: "ZeRO-2", ShardLevel.PARAMETERS: "FSDP"}
-"""Trainers' names of the levels that shard anything."""
+"""Trainers' names of the levels that shard anything, such as FSDP."""
 
 _IN_GROUPS = " in groups"
 
@@ -24,13 +24,13 @@ class Axis:
     """One option of layouts, or a combination such as the sharding, by which tables and charts compare them."""
 
     name: str
-    """Name in addresses: ``tp``, ``recompute``."""
+    """Name of the axis in URLs: ``tp``, ``recompute``."""
     label: str
-    """Label for people; of a degree its letters again."""
+    """Label of the axis for people; for a degree, its letters again."""
     words: tuple[str, ...]
-    """Values in their order, the plainest first; empty for a number."""
+    """Words of the values in order, the plainest first; empty for an axis of numbers."""
     read: Callable[[Layout], Value]
-    """The value of a layout."""
+    """A function that returns the value of a layout."""
 
     def in_order(self, values: Iterable[Value]) -> tuple[Value, ...]:
         """Return each value once, in order: numbers from the least, words from the plainest."""
@@ -93,10 +93,10 @@ _LETTERS = {
     "ep": "expert_parallel_degree",
     "mb": "micro_batch_size",
 }
-"""Degrees by the letters that head their columns; dp counts replicas, sharded or not."""
+"""Options by the letters that are their column headings. ``dp`` counts all replicas, sharded or not."""
 
 _TOLD_ELSEWHERE = ("data_parallel_replicate_degree", "data_parallel_shard_degree", "shard_level")
-"""Fields that ``dp`` and ``sharding`` tell."""
+"""Fields that have no axis of their own, because ``dp`` and ``sharding`` show them."""
 
 AXES: Mapping[str, Axis] = {axis.name: axis for axis in _axes()}
 """Every axis by its name."""

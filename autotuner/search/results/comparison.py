@@ -1,4 +1,4 @@
-"""Two to four layouts side by side: which is faster, whether by more than noise, and through which parts of a step."""
+"""LayoutComparison: two to four layouts compared by speed, certainty, and parts of a step."""
 
 from __future__ import annotations
 
@@ -36,15 +36,16 @@ _MEASURED_PARTS: Mapping[str, tuple[PartKind, tuple[str, ...]]] = {
     "optimizer": ("optimizer", ("optimizer_s",)),
     "anything else": ("other", ("other_s",)),
 }
-"""Parts that measured steps of all layouts have alike, with the fields of a ``Breakdown`` that each sums: a profiler
-tells kinds of collectives apart, not the groups of ranks that call them, and which group calls which differs."""
+"""Measured parts that all layouts have in common, each with the fields of ``Breakdown`` that it sums. A profiler
+separates kinds of collectives but not the groups of ranks that call them, and layouts differ in which group calls which
+kind."""
 
 _MEASURED_PHASES: Mapping[str, tuple[PartKind, tuple[str, ...]]] = {
     "forward and backward": ("forward", ("forward_backward_s",)),
     "waiting for gradients": ("communication", ("gradient_sync_s",)),
     "optimizer": ("optimizer", ("optimizer_s",)),
 }
-"""Parts of timed steps that nobody profiled, with fields of ``PhaseTimes``."""
+"""Measured phases of timed steps that were not profiled, each with its fields of ``PhaseTimes``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,19 +56,19 @@ class Contender:
     job: Job
     """Job of the layout."""
     prediction: Prediction
-    """Prediction of the layout in that job; of a trial, the one from before it ran."""
+    """Prediction of the layout in that job; for a trial, the prediction from before it ran."""
     trial: Trial | None = None
-    """The one that ran it; None of a layout that only is predicted."""
+    """Trial that ran the layout; None if the layout is only predicted."""
     standing: Standing | None = None
-    """Standing in its sweep's ranking; None if it has no rank."""
+    """Certainty of the trial's rank in its sweep; None if it has no rank."""
     of: str = ""
-    """Reference that names it again: an id, an address of the page that explores, or words."""
+    """Reference of the layout for another request: an id, a URL of the page that explores layouts, or words."""
     name: str = ""
-    """Name for people."""
+    """Name of the layout for people."""
     rank: int | None = None
-    """Rank in its sweep's ranking; None if it has none."""
+    """Rank of the trial in its sweep; None if it has none."""
     explored: Mapping[str, str] = field(default_factory=dict)
-    """Query of the page that explores it; empty for a trial, which has a page of its own."""
+    """URL query of the page that explores the layout; empty for a trial, which has its own page."""
     notes: tuple[Note, ...] = ()
     """Notes on flags that were assumed, changed or ignored."""
 
@@ -82,14 +83,14 @@ class Figures:
     tokens_per_s: float
     mfu: float
     relative_error: float | None
-    """Half-width of the interval of all of these, as a share: 95 % of what one run measured, 80 % of anything else.
-    None where it is not known."""
+    """Half-width of the interval of all of these figures, as a share: 95 % for one measured run, 80 % for anything
+    else. None if it is not known."""
     error_beside: float | None
-    """Error of a difference from other layouts, including the noise between equal runs."""
+    """Error of the difference from other layouts, including the noise between equal runs."""
     peak_bytes: float | None
-    """Peak of the fullest rank; None if it is unknown."""
+    """Peak bytes of the rank with most memory; None if they are unknown."""
     is_robust: bool = False
-    """They are what it reached under its sweep's fault trace, which is what that ranks by."""
+    """True if the figures are those under the sweep's fault trace, by which the sweep ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +98,11 @@ class Beside:
     """The distance of a layout from the fastest layout of a comparison."""
 
     gain: float
-    """Rate of the fastest beyond its own, as a fraction of its own."""
+    """Gain of the fastest layout over this one, as a share of this layout's rate."""
     gain_error: float
-    """Half the interval of the gain."""
+    """Half-width of the interval of ``gain``."""
     is_beyond_noise: bool
-    """The gain is larger than that."""
+    """True if the gain is larger than its error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,19 +127,19 @@ class ComparedLayout:
     """One of the layouts of a comparison, with its figures and the parts of its step."""
 
     letter: str
-    """Letter that names it in sentences."""
+    """Letter that stands for the layout in sentences."""
     of: str
-    """Reference that names it again."""
+    """Reference of the layout for another request."""
     layout: Layout
     trial_id: str | None
     """Id of the trial that ran it; null for a layout that is only predicted."""
     figures: Figures
     """Figures of the layout, measured if ``source`` says so."""
     beside: Beside | None
-    """Distance from the fastest; null for the fastest."""
+    """Difference from the fastest layout; null for the fastest one itself."""
     parts: tuple[Part, ...]
-    """Parts of its step, all in one order, including those of no time; ``parts_are`` of the comparison tells if they
-    were measured."""
+    """Parts of the layout's step, in the same order for all layouts and including parts of no time. ``parts_are`` of
+    the comparison says if they were measured."""
     notes: tuple[Note, ...] = ()
     """Notes on flags that were assumed, changed or ignored."""
 
@@ -159,17 +160,18 @@ class LayoutComparison:
     """A comparison of two to four layouts: which is fastest, by how much, and in which parts of the step."""
 
     fastest: str
-    """Letter of the one with the highest rate."""
+    """Letter of the layout with the highest rate."""
     slowest: str | None
-    """Letter of the one that the shifts begin at; null where all are equally fast."""
+    """Letter of the slowest layout, from which ``shifts`` start; null if all are equally fast."""
     is_one_job: bool
-    """All are of one model, workload and cluster: then rates are tokens per second, else MFU."""
+    """True if all layouts have the same model, workload and cluster. Rates are then tokens per second, otherwise
+    MFU."""
     differing: tuple[str, ...]
-    """Fields of a layout in which they differ; ``data_parallel_degree`` for both of its parts."""
+    """Fields in which the layouts differ; ``data_parallel_degree`` for both data-parallel degrees."""
     parts_are: PartsAre
-    """Source of the parts: measured, in kinds that all layouts have, or predicted by group of ranks."""
+    """Source of the parts: measured, in kinds that all layouts have, or predicted, by group of ranks."""
     shifts: tuple[Shift, ...]
-    """Differences from the parts of the slowest to those of the fastest, the largest first."""
+    """Differences between the parts of the slowest and of the fastest layout, the largest first."""
     items: tuple[ComparedLayout, ...]
 
     def at(self, letter: str) -> ComparedLayout:
@@ -210,7 +212,7 @@ def side_by_side(contenders: Sequence[Contender]) -> LayoutComparison:
 
 # ---------------------------------------------------------------------- figures
 _RANKED_BY = Objective(under_faults=True)
-"""Counts what was reached under a fault trace, where there was one, as the sweep does that the trial is of."""
+"""Objective that counts results under a fault trace if there was one, as the trial's sweep does."""
 
 
 def _figures(one: Contender) -> Figures:
@@ -240,14 +242,17 @@ def _figures(one: Contender) -> Figures:
 
 
 def _rate(one: Contender, figures: Figures, is_one_job: bool) -> float:
-    """Return steps per second by all runs of the layout, or MFU where steps are not of one job."""
+    """Return steps per second over all runs of the layout, or MFU if the layouts are not of one job."""
     if not is_one_job:
         return figures.mfu
     return 1 / (one.standing.step_time_s if one.standing else figures.step_time_s)
 
 
 def _beside(figures: Sequence[Figures], rates: Sequence[float], fastest: int, other: int) -> Beside:
-    """Return a layout beside the fastest, with errors as if they were independent: those of one job are not quite."""
+    """Return the difference of a layout from the fastest one.
+
+    Errors are combined as if they were independent, which is not quite true within one job.
+    """
     ratio = rates[fastest] / rates[other]
     errors = (figures[fastest].error_beside or 0.0, figures[other].error_beside or 0.0)
     apart = math.log(ratio) > math.hypot(*map(math.log1p, errors))  # wide intervals are off by factors
@@ -270,7 +275,7 @@ def _options(layouts: Sequence[Layout]) -> tuple[str, ...]:
 
 # ---------------------------------------------------------------------- where the time goes
 def _parts(contenders: Sequence[Contender]) -> tuple[PartsAre, tuple[tuple[Part, ...], ...]]:
-    """Return measured parts where a step of every layout was divided, else predicted ones."""
+    """Return the measured parts if a step of every layout was divided, otherwise the predicted parts."""
     trials = [one.trial for one in contenders if one.trial is not None]
     if len(trials) == len(contenders) and (measured := measured_parts(trials)):
         return measured
@@ -315,9 +320,10 @@ def _by_kind(
 
 
 def _in_one_state(contenders: Sequence[Contender]) -> Sequence[Contender]:
-    """Return the layouts as predicted after the same trials, those of the one that most are known of.
+    """Return the layouts with predictions that all use the trials of the same sweep state.
 
-    Each trial was predicted before it ran: of two sweeps the later knew more.
+    Each trial was predicted before it ran, so that the prediction in a later sweep could use more trials. The state
+    with most known trials is used for all.
     """
     calibrations = [one.job.calibration for one in contenders]
     if all(one == calibrations[0] for one in calibrations):

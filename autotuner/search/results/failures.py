@@ -1,4 +1,4 @@
-"""Failures grouped by cause: how many, what they share, the number that decided, and the nearest way out."""
+"""Failures of trials, grouped by cause, with the properties that they share and a remedy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from autotuner.core.trial import FailureKind, Trial
 from autotuner.search.results.axis import AXES, Value, varied_axes
 
 _SLACK = 2.0
-"""Times what the fewest steps need, so that a limit leaves room for the start and for steps that settle slowly."""
+"""Factor on the time of the fewest steps, so that a proposed time limit leaves room for the start and for steps that
+become stationary late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,16 +27,17 @@ class WayOut:
     """A suggestion for a group of failed trials: a similar layout that ran, or a longer time limit."""
 
     died: Layout
-    """Failed layout that differs least; without the next two fields, the one that is predicted to need least memory."""
+    """Failed layout that is nearest to a successful one. Without ``trial`` and ``layout``: the failed layout with the
+    least predicted memory."""
     trial: int | None = None
-    """Number of the trial that ran; None: none did, or no layout helps."""
+    """Number of a similar trial that succeeded; None if none did, or if no other layout helps."""
     layout: Layout | None = None
-    """Its layout, which may be the one that died."""
+    """Layout of that trial. It may be equal to the failed one."""
     peak_bytes: float | None = None
-    """Its peak; None where no rank told any."""
+    """Peak bytes of that trial; None if no rank reported them."""
     timeout_s: float | None = None
-    """A limit that leaves room for the steps of trials that timed out; None where a longer one does not help, or it is
-    not known."""
+    """Time limit that is long enough for trials that timed out; None if a longer limit does not help, or if it is not
+    known."""
 
 
 def _way_out(
@@ -52,11 +54,11 @@ def _way_out(
 
 
 _WITHOUT_LAYOUT = (FailureKind.TIMEOUT, FailureKind.INTERRUPTED, FailureKind.INFRASTRUCTURE)
-"""Deaths that no other layout helps."""
+"""Kinds of failures that another layout does not prevent."""
 
 
 def _nearest(died: Sequence[Trial], ran: Sequence[Trial]) -> tuple[Trial, Trial]:
-    """Return the pair of one that died and one that ran which differ in the fewest choices, the fastest first."""
+    """Return a failed and a successful trial that differ in the fewest choices, the fastest pair first."""
     fastest_first = sorted(ran, key=lambda trial: trial.reached.step_time_s if trial.reached else math.inf)
     every = [*fastest_first, *died]
     num_apart = np.zeros((len(ran), len(died)), dtype=np.int64)
@@ -69,9 +71,9 @@ def _nearest(died: Sequence[Trial], ran: Sequence[Trial]) -> tuple[Trial, Trial]
 
 
 def _fewest_steps_s(died: Sequence[Trial], request: SweepRequest) -> float | None:
-    """Return the predicted time of the fewest steps that a trial runs, of the slowest of these trials.
+    """Return the predicted time of a trial's fewest steps, for the slowest of the failed trials.
 
-    None of trials on fewer ranks than their job has: what is predicted is the layout that they stand for.
+    Return None for proxy trials, because predictions are for the layout at full size and not for the proxy.
     """
     settings = request.trial
     if any(trial.scaled for trial in died):
@@ -90,13 +92,13 @@ class FailedTrial:
     """A trial that failed, with its message."""
 
     trial: int
-    """Its number in its sweep."""
+    """Number of the trial in its sweep."""
     message: str
-    """One line."""
+    """Message of one line."""
     rank: int | None
-    """The rank that died first; None where it is not known."""
+    """Rank that failed first; None if it is not known."""
     has_log: bool
-    """Its trial holds the last lines that this rank printed."""
+    """True if the trial has the last lines that this rank printed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,11 +108,11 @@ class Shared:
     choice: str
     """Name of the choice: ``recompute``."""
     value: Value
-    """Its value: ``none``."""
+    """Value of the choice: ``none``."""
     num_failed: int
-    """Trials of the group that have it."""
+    """Number of trials in the group with this value."""
     num_ran: int
-    """Trials that ran well and have it, too."""
+    """Number of successful trials with this value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,14 +120,14 @@ class Decisive:
     """The quantity that caused a group of failures (memory, time or attempts), compared with its limit."""
 
     unit: Literal["bytes", "s", "attempts"]
-    """Predicted peaks of trials that ran out of memory, the time that the fewest steps of trials that timed out are
-    predicted to take, or how often trials were started whose machines were lost."""
+    """Unit of the figures: predicted peak bytes of trials that ran out of memory, predicted seconds of the fewest steps
+    of trials that timed out, or numbers of attempts of trials whose machines were lost."""
     least: float | None
-    """Value of the trial with the least; for steps, that of the slowest trial. None if it is unknown."""
+    """Smallest figure of any trial in the group; for steps, that of the slowest trial. None if it is unknown."""
     most: float | None
-    """Value of the trial with the most; None if it is unknown."""
+    """Largest figure of any trial in the group; None if it is unknown."""
     limit: float | None
-    """Limit of the trials; None for attempts."""
+    """Limit that the trials exceeded; None for attempts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,19 +135,20 @@ class FailureGroup:
     """Failed trials of a sweep that have the same cause."""
 
     kind: FailureKind
-    """Groups of one kind differ in what their trials said."""
+    """Kind of the failures. Two groups of one kind differ in their trials' messages."""
     trials: tuple[FailedTrial, ...]
-    """Trials by number."""
+    """Failed trials of the group, by number."""
     num_ran: int
-    """Trials of the sweep that were measured, without repeats."""
+    """Number of trials of the sweep that were measured, without repeats."""
     shared: tuple[Shared, ...]
-    """Properties that distinguish these trials, the most telling first; empty if there are none."""
+    """Values of choices that most failed trials have and few successful trials have, the clearest first; empty if there
+    are none."""
     num_fitting: int
-    """Trials of the group that were predicted to fit in memory."""
+    """Number of the group's trials that were predicted to fit in memory."""
     decisive: Decisive | None
-    """The number that decided; None where there is none."""
+    """Figure that explains the failures, such as predicted peaks; None if there is none."""
     way_out: WayOut
-    """Possible remedy."""
+    """Possible remedy for the group."""
 
 
 def failures(request: SweepRequest, trials: Sequence[Trial]) -> tuple[FailureGroup, ...]:
@@ -167,7 +170,7 @@ def failures(request: SweepRequest, trials: Sequence[Trial]) -> tuple[FailureGro
 
 
 _ONE_CAUSE = (FailureKind.OOM, FailureKind.TIMEOUT, FailureKind.INFRASTRUCTURE, FailureKind.INTERRUPTED)
-"""Kinds that are a cause by themselves, whatever their messages say."""
+"""Kinds of failures that are one cause, whatever the trials' messages are."""
 
 
 def _group(kind: FailureKind, died: Sequence[Trial], ran: Sequence[Trial], request: SweepRequest) -> FailureGroup:
@@ -206,19 +209,21 @@ def _decisive(
 
 # ---------------------------------------------------------------- what they share
 _LEAST_SHARE = 2 / 3
-"""Share of the trials of a group that have to have what the group is said to share."""
+"""Smallest share of a group's trials that must have a value for it to be called shared."""
 
 _MOST_ELSEWHERE = 3 / 4
-"""Most of that share which the trials that ran well may reach: what nearly all have tells little."""
+"""Largest share of the successful trials that may have the value, relative to the group's share. A value that nearly
+all trials have explains little."""
 
 _CHANCE = 0.05
-"""A value is named where as many of the group would have it by chance in one of twenty cases at most."""
+"""Largest probability of chance: a value is called shared only if as many trials of the group would have it by chance
+in one of twenty cases at most."""
 
 _NUM_SHARED = 3
 
 
 def _shared(died: Sequence[Trial], ran: Sequence[Trial]) -> tuple[Shared, ...]:
-    """Return values that most of them have and too few others to call it chance, what says most first."""
+    """Return the values that most failed trials have and few others have, the clearest first."""
     found: list[tuple[float, Shared]] = []
     for axis in AXES.values():
         had = Counter(axis.read(trial.layout) for trial in died)
@@ -233,7 +238,7 @@ def _shared(died: Sequence[Trial], ran: Sequence[Trial]) -> tuple[Shared, ...]:
 
 
 def _chance(num_had: int, num_drawn: int, num_having: int, num_all: int) -> float:
-    """Return the probability that as many or more of those drawn have it (hypergeometric distribution)."""
+    """Return the probability that as many or more of the drawn trials have a value (hypergeometric distribution)."""
     highest = min(num_drawn, num_having)
     ways = sum(comb(num_having, k) * comb(num_all - num_having, num_drawn - k) for k in range(num_had, highest + 1))
     return ways / comb(num_all, num_drawn)

@@ -1,7 +1,7 @@
-"""Effects of one choice at a time in measured runs: pairs of layouts that differ in nothing else.
+"""PairEffect: the effect of one choice, from pairs of measured layouts that differ in nothing else.
 
-The method of arXiv 2311.05610, on any sweep: whoever tried two layouts that differ in recomputation alone has measured
-what recomputation costs there. All such pairs together are an effect with a count and a size.
+The method is that of arXiv 2311.05610, for any sweep: two measured layouts that differ only in recomputation show the
+cost of recomputation. All such pairs together give an effect with a number of pairs and a size.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from autotuner.core.layout import OPTIONS, RANK_DEGREES, Layout
 from autotuner.core.trial import Trial
 
 MeasuredLayouts = tuple[LayoutColumns, Floats]
-"""Layouts of one job, and the measured step time of each in seconds; NaN where there is none."""
+"""Layouts of one job, and the measured step time of each in seconds; NaN if it was not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,23 +29,23 @@ class PairEffect:
     """The effect of changing one option on the throughput of otherwise equal layouts. Every number was measured."""
 
     subject: str
-    """Subject of the change: ``recompute``, or ``tensor → pipeline`` for ranks that moved from one axis to the
+    """Name of the changed choice: ``recompute``, or ``tensor → pipeline`` for ranks that moved from one axis to the
     other."""
     before: str
-    """The value before the change; empty for ranks that moved, and where there are no pairs."""
+    """Value before the change; empty for ranks that moved, and if there are no pairs."""
     after: str
-    """The value after it."""
+    """Value after the change."""
     num_pairs: int
-    """Pairs of measured layouts that differ in the subject alone."""
+    """Number of pairs of measured layouts that differ only in this choice."""
     num_faster: int
     """Number of pairs that trained faster after the change."""
     median_gain: float | None
-    """Throughput, and so MFU, gained by the change, as a fraction of what it was before; the median over pairs, below 0
-    for a loss. Null without pairs, as are the next two."""
+    """Median relative gain of throughput (and so of MFU) over the pairs; below 0 for a loss. Null without pairs, as are
+    the next two fields."""
     least_gain: float | None
-    """Gain of the pair that gained least."""
+    """Gain of the pair with the smallest gain."""
     greatest_gain: float | None
-    """Gain of the pair that gained most."""
+    """Gain of the pair with the largest gain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +53,9 @@ class MeasuredRules:
     """Effects of single options, from pairs of measured layouts that differ in nothing else."""
 
     num_measured: int
-    """Layouts with a measured step time."""
+    """Number of layouts with a measured step time."""
     items: tuple[PairEffect, ...]
-    """One for each choice and change; those of arXiv 2311.05610 also where there are no pairs."""
+    """Effects, one for each choice and change. The choices of arXiv 2311.05610 are included even without pairs."""
 
     @classmethod
     def of(cls, trials: Iterable[Trial]) -> Self:
@@ -74,11 +74,13 @@ class PairAxis:
 
     subject: str
     fields: tuple[str, ...]
-    """Fields of ``Layout`` that all differ, while all others are equal; the first one orders a pair."""
+    """Fields of ``Layout`` that must all differ in a pair, while all other fields are equal. The first field orders the
+    pair."""
     rank: Callable[[int], int]
-    """Order of the first field's values, from before to after."""
+    """A function that returns the position of a value of the first field. The smaller position comes before the
+    change."""
     stepwise: bool
-    """A value is compared with the next one measured only, not with every one after it."""
+    """True if a value is compared only with the next measured value, and not with every later one."""
 
     def values(self, before: int, after: int) -> tuple[str, str]:
         """Return two values of the first field in words.
@@ -92,12 +94,15 @@ class PairAxis:
 
 
 _SIX = ("recompute", "fused norm", "attention", "micro-batch", "tensor → pipeline", "sequence parallel")
-"""The subjects of arXiv 2311.05610; each is answered, if only by saying that nothing was measured."""
+"""Choices that arXiv 2311.05610 studied. Each gets an answer, even if no pair was measured."""
 
 
 @lru_cache(maxsize=32)
 def _effects_of(measured: tuple[tuple[Layout, float], ...]) -> tuple[PairEffect, ...]:
-    """Return the effects of measured step times; kept, because a page asks at each event of its sweep."""
+    """Return the effects in measured step times.
+
+    The result is cached, because a page requests it at each event of its sweep.
+    """
     layouts = LayoutColumns.from_layouts(layout for layout, _ in measured)
     return pair_effects([(layouts, np.array([seconds for _, seconds in measured], dtype=np.float64))])
 
@@ -131,7 +136,7 @@ def pair_effects(measured: Iterable[MeasuredLayouts]) -> tuple[PairEffect, ...]:
 
 # ---------------------------------------------------------------- pairs
 def _distinct(layouts: LayoutColumns, step_time_s: Floats) -> tuple[Integers, Floats]:
-    """Return the fields of each layout once as integers (layouts, fields), with the median of its times."""
+    """Return each distinct layout once, as integers (layouts, fields), with the median of its step times."""
     known = np.flatnonzero(np.isfinite(step_time_s))
     codes = np.stack([np.asarray(getattr(layouts, name), dtype=np.int64)[known] for name in OPTIONS], axis=1)
     each, which = np.unique(codes, axis=0, return_inverse=True)
@@ -140,7 +145,7 @@ def _distinct(layouts: LayoutColumns, step_time_s: Floats) -> tuple[Integers, Fl
 
 
 def _pairs(codes: Integers, axis: PairAxis) -> Iterator[tuple[int, int]]:
-    """Yield rows before and after, which differ in every field of the axis and in no other."""
+    """Yield pairs of rows, before and after, that differ in every field of the axis and in no other field."""
     if not len(codes):
         return
     columns = [_COLUMN[name] for name in axis.fields]

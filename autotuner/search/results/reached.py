@@ -1,4 +1,4 @@
-"""Figures that trials reached, how well they are known, and what a ranking cannot tell apart."""
+"""Reached: the results of trials and their certainty, and ranks that cannot be told apart."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from autotuner.core.trial import RankedTime, Trial, TrialState, time_to_loss_s
 from autotuner.core.value import Count, value
 
 Source = Literal["measured", "estimated", "simulated"]
-"""Origin of a figure: a run of the layout, runs on fewer ranks, or no run at all."""
+"""Source of a figure: a run of the layout, runs on fewer ranks, or a simulation."""
 
 
 TRIED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAILED)
-"""States of ended trials that say something about their layout."""
+"""States of ended trials that give information about their layout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,29 +31,30 @@ class Reached:
     """The results of a trial: throughput, step time, MFU, memory and price, measured or estimated."""
 
     trial: int
-    """Its number in its sweep."""
+    """Number of the trial in its sweep."""
     layout: Layout
     source: Source
-    """Source of its figures."""
+    """Source of the trial's figures."""
     estimate: TrialEstimate | None
-    """Estimate behind the figures if the layout itself never ran; else None."""
+    """Estimate that the figures come from, if the layout itself never ran; otherwise None."""
     value: float
     """Value of the sweep's objective."""
     mfu: float
-    """MFU by the sweep's rules: under its fault trace, if it has one, as are throughput and step time."""
+    """MFU as the sweep counts it: under the fault trace, if the sweep has one. Throughput and step time are counted in
+    the same way."""
     tokens_per_s: float
     step_time_s: float
     """Step time: the median of the steps of a measured trial, or the mean of those under the fault trace."""
     relative_error: float
     """Half-width of the interval of step time, throughput and MFU, as a share of them."""
     confidence: float
-    """Probability that the truth lies in that interval: 0.95 for a measurement, 0.8 for an estimate."""
+    """Probability that the true value is in the interval: 0.95 for a measurement, 0.8 for an estimate."""
     peak_bytes: float | None
-    """Peak of the fullest rank; None if it is unknown."""
+    """Peak bytes of the rank with most memory; None if they are unknown."""
     price_per_million_tokens: float | None
-    """Price in US dollars; None if the cluster's price is unknown."""
+    """Price of a million tokens in US dollars; None if the cluster's price is unknown."""
     healthy_mfu: float | None = None
-    """While no link is slow, where that is not what the sweep counts; else None."""
+    """MFU without slow links, if the sweep counts the one under a fault trace; otherwise None."""
 
     @classmethod
     def of(cls, trial: Trial, request: SweepRequest) -> Reached:
@@ -113,17 +114,18 @@ def ranked_times(objective: Objective, trials: Iterable[Trial]) -> Sequence[Rank
 
 # ---------------------------------------------------------------- standings: what a ranking cannot tell apart
 _Z95 = 1.96
-"""Standard deviations from the median to either end of a 95 % interval of a normal distribution."""
+"""Number of standard deviations from the median to each end of a 95 % interval of a normal distribution."""
 
 _RANGE_OF_TWO = 1.128
-"""Expected distance of two normal draws, in standard deviations: d2 of any table of control charts."""
+"""Expected distance between two normal random numbers, in standard deviations: d2 of any table of control charts."""
 
 _RUN_TO_RUN, _WORTH = 0.01, 2.0
-"""Relative deviation of equal runs that is assumed before any pair of them was seen, and how many pairs that is worth:
-the distance of a single pair says little of how far runs lie apart."""
+"""Relative deviation between equal runs that is assumed at first, and the number of observed pairs that this assumption
+counts for. A single pair says little about the deviation."""
 
 _CONTENDING = 6.0
-"""Deviations within which a trial may still be the best; beyond them its probability is below 1e-8."""
+"""Distance from the best trial, in standard deviations, within which another trial may still be the best. Beyond it,
+the probability is below 1e-8."""
 
 _GRID = 512
 
@@ -133,15 +135,15 @@ class Standing:
     """The certainty of a trial's place in the ranking: probability to be the best, ties, error of its step time."""
 
     probability_best: float
-    """Probability that this trial's layout is the best of those ranked, 0..1; the probabilities sum to 1."""
+    """Probability that this trial's layout is the best of the ranked ones, 0..1. The probabilities sum to 1."""
     tied_with_best: bool
-    """Its value differs from that of the first by no more than chance makes step times differ, 95 times in 100."""
+    """True if the value differs from that of the first trial by no more than chance explains in 95 of 100 cases."""
     step_time_s: float
-    """Geometric mean of the step times of all its runs."""
+    """Geometric mean of the step times of all runs of the layout."""
     value: float
-    """Value of the layout by the sweep's objective at that step time."""
+    """Value of the sweep's objective at that step time."""
     relative_error: float
-    """Half the 95 % interval of that, as a share of it, with what equal runs differ by."""
+    """Half of the 95 % interval of ``value``, as a share of it, including the deviation between equal runs."""
 
 
 def standings(times: Sequence[RankedTime]) -> Mapping[str, Standing]:
@@ -179,14 +181,14 @@ class RankedTrial(Trial):
     """A trial with its rank, and the certainty of that rank."""
 
     rank: Count | None = None
-    """Rank from 1 by the sweep's objective; by MFU among the trials of all sweeps. None: it has none."""
+    """Rank from 1 by the sweep's objective; in a list over all sweeps, by MFU. None: the trial has no rank."""
     standing: Standing | None = None
-    """Standing of the trial; None without a rank, and across sweeps."""
+    """Certainty of the trial's rank; None without a rank, and in a list over all sweeps."""
     value: float | None = None
-    """Value of the sweep's objective; None across sweeps, and without a result."""
+    """Value of the sweep's objective; None in a list over all sweeps, and without a result."""
     time_to_loss_s: float | None = None
-    """Seconds to the loss that a plain layout has behind the steps of a gate of lossy ones; None where that is not
-    known, and across sweeps."""
+    """Seconds until the trial's layout reaches the loss that a plain layout has after the steps of the gate for lossy
+    layouts; None if it is not known, and in a list over all sweeps."""
 
     @classmethod
     def of_sweep(cls, trial: Trial, request: SweepRequest, known: Mapping[str, Standing]) -> Self:
@@ -230,8 +232,9 @@ def _deviations(times: Sequence[RankedTime]) -> Floats:
 def _chances_to_be_least(means: Floats, deviations: Floats) -> Floats:
     """Return the probability that each of some independent normal quantities is the least of them.
 
-    The integral of the density of one times the probabilities that the others lie above, by the trapezoidal rule over
-    those that contend; what the rule is off by is shared out.
+    For each quantity, this is the integral of its density times the probabilities that all others are larger. It is
+    computed by the trapezoidal rule for the quantities that may be the least, and the results are scaled so that they
+    sum to 1.
     """
     highest = (means + _CONTENDING * deviations).min()
     contends = np.flatnonzero(means - _CONTENDING * deviations <= highest)

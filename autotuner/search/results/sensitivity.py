@@ -1,4 +1,4 @@
-"""Sensitivity: how much of the differences each choice explains, what it did in equal pairs, and two at a time."""
+"""Sensitivity: the differences that each choice explains, its effect in equal pairs, and tables of two choices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autotuner.search.results.pairs import PairEffect, pair_effects
 from autotuner.search.results.reached import TRIED
 
 _NOTHING = 1e-9
-"""Share of its square below which the rest of a column is rounding: it follows from others."""
+"""Share of a column's square below which its rest counts as rounding, because the column follows from others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,8 @@ class Shares:
     beyond_others: tuple[float, ...]
     """Share that is lost if the choice is left out and all others stay."""
     together: float | None
-    """Share that all choices explain; None if there are as many effects as values, which explain anything."""
+    """Share that all choices together explain; None if there are as many effects as values, because that explains
+    anything."""
 
 
 def shares_explained(choices: Sequence[Floats], values: Floats) -> Shares:
@@ -61,22 +62,22 @@ def shares_explained(choices: Sequence[Floats], values: Floats) -> Shares:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Fit:
-    """Least squares on some of many columns, from their products with one another."""
+    """Least squares over subsets of many columns, computed from the columns' products with each other."""
 
     products: Floats
     """Products of each column with each."""
     with_values: Floats
     """Products of each column with the values."""
     total: float
-    """Sum of the squared values."""
+    """Sum of the squares of the values."""
     free: int
-    """Values less the mean."""
+    """Number of values minus one for the mean."""
 
     def explained(self, columns: Integers) -> float | None:
-        """Return the adjusted coefficient of determination; None where there are as many effects as values.
+        """Return the adjusted coefficient of determination; None if there are as many effects as values.
 
-        Columns are made orthogonal to those before them, one after the other (Gram and Schmidt), within their products:
-        so many small factorizations would keep the threads of a linear algebra library waiting for one another.
+        Each column is made orthogonal to those before it (Gram-Schmidt), using only the products. Many small
+        factorizations in a linear algebra library would instead spend their time on waiting between threads.
         """
         products, with_values = self.products[np.ix_(columns, columns)], self.with_values[columns]
         lengths, explained, num_effects = products.diagonal().copy(), 0.0, 0
@@ -99,7 +100,7 @@ class _Fit:
 
 # ---------------------------------------------------------------- choices
 _FEWEST = 8
-"""Layouts below which what explains their differences is chance."""
+"""Fewest layouts for which an explanation of their differences is more than chance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +109,11 @@ class Level:
 
     value: Value
     num_ranked: int
-    """Ranked layouts that have it."""
+    """Number of ranked layouts with this value of the choice."""
     best_value: float
-    """Value of the best of them, by the objective of the sweep."""
+    """Best value of the sweep's objective among these layouts."""
     best_trial: int
-    """Number of its trial in the sweep."""
+    """Number of the best one's trial in the sweep."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,19 +121,19 @@ class Importance:
     """The importance of one option in which ranked layouts differ."""
 
     name: str
-    """The choice, for addresses: ``tp``."""
+    """Name of the choice in URLs: ``tp``."""
     label: str
-    """The choice, for people."""
+    """Label of the choice for people."""
     alone: float
-    """Share of the variance of log throughput that its values tell apart by themselves, 0..1."""
+    """Share of the variance of log throughput that the choice alone explains, 0..1."""
     beyond_others: float
-    """Share that nothing tells apart any more once this choice is left out, 0..1. Choices that go together, as degrees
-    with one product do, explain much alone and little beyond the others. 0 where the layouts are too few to tell all
-    choices apart."""
+    """Share that cannot be explained any more if this choice is left out, 0..1. Choices that depend on each other, as
+    degrees with one product do, explain much alone and little beyond the others. 0 if there are too few layouts to
+    separate all choices."""
     share: float
-    """Mean of the two, by which choices are ordered."""
+    """Mean of ``alone`` and ``beyond_others``, by which choices are ordered."""
     levels: tuple[Level, ...]
-    """Its values in their order."""
+    """Values of the choice, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,14 +141,14 @@ class Choices:
     """The options that made a difference among the ranked trials of a sweep."""
 
     num_ranked: int
-    """Number of ranked layouts behind the figures."""
+    """Number of ranked layouts that the figures are computed from."""
     explained: float | None
-    """Share of the variance of log throughput that all choices together explain, each on its own terms; the rest is
-    what choices do to one another, and noise. None of too few layouts to tell."""
+    """Share of the variance of log throughput that all choices together explain without interactions. The rest is
+    interactions and noise. None for too few layouts."""
     importance: tuple[Importance, ...]
-    """Importance of choices, the highest first; with shares of 0 for too few layouts."""
+    """Importance of each choice, the highest first; with shares of 0 for too few layouts."""
     effects: tuple[PairEffect, ...]
-    """Effects of changes of one choice on otherwise equal full-size layouts, the largest median first."""
+    """Effects of changing one choice in otherwise equal full-size layouts, the largest median first."""
 
 
 def choices(request: SweepRequest, trials: Sequence[Trial]) -> Choices:
@@ -190,7 +191,7 @@ def _codes(axis: Axis, ranked: Sequence[Trial]) -> Floats:
 
 
 def _levels(axis: Axis, ranked: Sequence[Trial], request: SweepRequest) -> tuple[Level, ...]:
-    """Return the values, each with the first of the ranked trials that has it."""
+    """Return the values of a choice, each with the best of the ranked trials that has it."""
     by_value: dict[Value, list[Trial]] = {}
     for trial in ranked:
         by_value.setdefault(axis.read(trial.layout), []).append(trial)
@@ -202,7 +203,10 @@ def _levels(axis: Axis, ranked: Sequence[Trial], request: SweepRequest) -> tuple
 
 
 def _effects(trials: Sequence[Trial], request: SweepRequest) -> tuple[PairEffect, ...]:
-    """Return the effects in pairs of measured layouts; estimates of two layouts share what they were made of."""
+    """Return the effects in pairs of measured layouts.
+
+    Estimates are not used, because estimates of two layouts share the same data.
+    """
     whole = [trial for trial in trials if trial.repeats is None]
     counted = request.objective.counted
     measured = [(trial.layout, counted(trial.measurement).step_time_s) for trial in whole if trial.measurement]
@@ -219,15 +223,15 @@ class Cell:
     row: Value
     column: Value
     value: float | None
-    """Value of the best of them, by the objective of the sweep; None if none has a rank."""
+    """Best value of the sweep's objective in the cell; None if no trial there has a rank."""
     mfu: float | None
-    """MFU of that one."""
+    """MFU of the best trial in the cell."""
     trial: int | None
-    """Number of its trial in the sweep; of the first that was tried where none has a rank, None where none was."""
+    """Number of the best trial in the cell; the first one tried if none has a rank; None if none was tried."""
     num_ranked: int
-    """Trials with a rank."""
+    """Number of trials in the cell with a rank."""
     num_failed: int
-    """Trials that died."""
+    """Number of trials in the cell that failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,11 +239,11 @@ class Grid:
     """A table with the values of one option as rows, those of another as columns, and the best trial in each cell."""
 
     row_name: str
-    """The choice of the rows, for addresses: ``tp``."""
+    """Name of the rows' choice in URLs: ``tp``."""
     row_label: str
     """Label of the rows for people."""
     column_name: str
-    """The choice of the columns, for addresses."""
+    """Name of the columns' choice in URLs."""
     column_label: str
     """Label of the columns for people."""
     rows: tuple[Value, ...]
@@ -247,9 +251,9 @@ class Grid:
     columns: tuple[Value, ...]
     """Values of the columns in their order."""
     cells: tuple[tuple[Cell, ...], ...]
-    """Row by row."""
+    """Cells of the grid, row by row."""
     names: tuple[str, ...]
-    """Choices that rows and columns may show: those on which tried layouts differ."""
+    """Names of the choices that rows and columns may show: those in which the tried layouts differ."""
 
 
 def two_that_matter(importance: Sequence[Importance], layouts: Sequence[Layout]) -> tuple[str, str]:
@@ -273,7 +277,8 @@ class SweepChoices:
     choices: Choices
     """Importance of each choice, and its effect in otherwise equal pairs."""
     grid: Grid
-    """The best of every pair of values of two choices: of those that were asked for, else of those that matter."""
+    """Best layout for each pair of values of two choices: of the requested choices, otherwise of the most important
+    ones."""
 
 
 def sweep_choices(

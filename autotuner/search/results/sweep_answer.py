@@ -1,4 +1,4 @@
-"""The answer of a sweep: its best layout, how sure that is, what it beats and why, and how right predictions were."""
+"""SweepAnswer: the best layout of a sweep, its certainty, what it beats and why, and the accuracy of predictions."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from autotuner.search.results.comparison import PartsAre, Shift, measured_parts,
 from autotuner.search.results.reached import TRIED, Reached, Source, Standing, ranked_times, standings
 
 _NUM_NEXT = 2
-"""Ranks behind the best that are told of; the ranking has the others."""
+"""Number of ranks after the best that are described. The ranking has the others."""
 
 _WORTHWHILE = 0.01
-"""Share of the step below which a part is no reason."""
+"""Smallest share of a step for which a part counts as a reason."""
 
 
 class Role(StrEnum):
@@ -39,20 +39,22 @@ class Rival:
 
     role: Role
     rank: int
-    """Rank from 1."""
+    """Rank of the rival, from 1."""
     trial: int
-    """Number of the trial in its sweep."""
+    """Number of the rival's trial in the sweep."""
     layout: Layout
     gain: float
-    """Value of the best over its own, less 1: throughput, where the sweep ranks by speed."""
+    """Gain of the best layout over the rival: its value divided by the rival's, minus 1. The value is throughput if the
+    sweep ranks by speed."""
     gain_error: float
-    """Half the 95 % interval of the gain, with what equal runs differ by."""
+    """Half-width of the 95 % interval of the gain, including the deviation between equal runs."""
     is_tie: bool
-    """The difference is no larger than chance makes it, 95 times in 100."""
+    """True if the difference is no larger than chance explains in 95 of 100 cases."""
     probability_best: float
-    """Probability that it is the best of those ranked, 0..1."""
+    """Probability that the rival is the best of the ranked layouts, 0..1."""
     lacks: Mapping[str, Value]
-    """Choices of the best, by name, that no layout up to this rank lacks; empty in other roles than ``without``."""
+    """Choices of the best layout, by name, that this rival is the first to lack; empty in other roles than
+    ``without``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,18 +62,20 @@ class Why:
     """The reasons why the best layout is faster than one other ranked layout (the rival)."""
 
     rival: Rival
-    """Rival: the layout that runs today, else the first that can be told apart from the best, else the first."""
+    """Rival that the best layout is compared with: the layout that runs today, otherwise the first that is certainly
+    slower, otherwise the first."""
     predicted_gain: float
-    """The gain as it was predicted before both ran."""
+    """Gain as it was predicted before both layouts ran."""
     parts_are: PartsAre
-    """Source of the parts of both steps, measured or predicted. Under a fault trace they are those of nominal links."""
+    """Source of the parts of both steps: measured or predicted. Under a fault trace they are parts of steps without
+    faults."""
     shifts: tuple[Shift, ...]
-    """Parts that differ by 1 % of the rival's step or more, from the rival to the best, the largest first. Predicted
-    ones have the names of fields of ``StepTime``."""
+    """Parts that differ by 1 % of the rival's step or more, the largest difference first. Predicted parts have the
+    names of fields of ``StepTime``."""
     parts_gain: float | None
-    """The gain by the sums of measured parts; None of predicted ones, and under a fault trace."""
+    """Gain by the sums of the measured parts; None for predicted parts, and under a fault trace."""
     faulty_step_s: tuple[float, float] | None
-    """Predicted mean step under the fault trace of the best and of the rival; None without a trace."""
+    """Predicted mean step time under the fault trace, of the best layout and of the rival; None without a trace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,21 +85,22 @@ class Answer:
     best: Reached
     """Layout to train with."""
     is_in_use: bool
-    """It runs today."""
+    """True if the best layout is the one that runs today."""
     gate: GateOutcome | None
-    """Outcome of the convergence gate of a layout that is not numerically equivalent; None for any other."""
+    """Outcome of the best layout's convergence gate; None if the layout is numerically equivalent and needs no gate."""
     probability_best: float
-    """Probability that the best is the best of those ranked, 0..1."""
+    """Probability that the first layout is the best of the ranked ones, 0..1."""
     num_ranked: int
-    """Layouts that were compared."""
+    """Number of layouts that were ranked."""
     num_tried: int
-    """Trials that came to an end, however, without repeats."""
+    """Number of trials that ended, in any way, without repeats."""
     ties: tuple[Rival, ...]
-    """Ranked layouts that cannot be told from it, the best first."""
+    """Ranked layouts that cannot be told apart from the best, the best of them first."""
     rivals: tuple[Rival, ...]
-    """Rivals, each layout once: the one that runs today, if known, the next ranks, and the best without each choice."""
+    """Rivals, each layout once: the one that runs today, if known, the next ranks, and the best layout without each
+    choice."""
     why: Why | None
-    """Explanation of its lead over one of them; None for a layout alone."""
+    """Explanation of the best layout's lead over one rival; None if there is no rival."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +108,9 @@ class SweepAnswer:
     """The answer of a sweep, and the improvement that further trials are expected to bring."""
 
     answer: Answer | None
-    """The answer; None before a trial has a rank."""
+    """Answer of the sweep; None before a trial has a rank."""
     prospects: Prospects | None
-    """Expected improvement of further trials; None before its first trial was chosen."""
+    """Expected improvement by further trials; None before the first trial was chosen."""
 
 
 def answer(request: SweepRequest, trials: Sequence[Trial]) -> Answer | None:
@@ -137,7 +142,10 @@ def answer(request: SweepRequest, trials: Sequence[Trial]) -> Answer | None:
 
 # ---------------------------------------------------------------- what the best beats
 def _roles(ranked: Sequence[Trial], incumbent: Layout | None) -> Iterator[tuple[int, Role, Mapping[str, Value]]]:
-    """Yield the rank, the role and the choices that it lacks of each rival, each rank once under its first role."""
+    """Yield the rank, the role and the lacking choices of each rival.
+
+    Each rank occurs once, in its first role.
+    """
     best, others = ranked[0].layout, [*enumerate(ranked[1:], 2)]
     in_use = [rank for rank, trial in others if trial.layout == incumbent]
     yield from ((rank, Role.IN_USE, {}) for rank in in_use)
@@ -171,7 +179,10 @@ def _rival(
 
 # ---------------------------------------------------------------- why it is faster
 def _most_telling(rivals: Sequence[Rival]) -> Rival:
-    """Return what runs today, else the first that can be told from the best, else the first."""
+    """Return the rival that is compared with the best layout.
+
+    It is the layout that runs today, otherwise the first that is certainly slower than the best, otherwise the first.
+    """
     in_use = [one for one in rivals if one.role is Role.IN_USE]
     told_apart = sorted((one for one in rivals if not one.is_tie), key=lambda one: one.rank)
     return (*in_use, *told_apart, *rivals)[0]
@@ -193,7 +204,7 @@ def _why(ranked: Sequence[Trial], rival: Rival, request: SweepRequest) -> Why:
 
 
 def _shifts(both: tuple[Trial, Trial]) -> tuple[PartsAre, Sequence[Shift], tuple[float, float]]:
-    """Return whether parts of both steps were measured, how they differ, the largest first, and the sum of each."""
+    """Return the source of the parts of both steps, their differences (the largest first), and the sum of each step."""
     if (measured := measured_parts(both)) is not None:
         source, (mine, theirs) = measured
         sums_s = sum(part.seconds for part in mine), sum(part.seconds for part in theirs)
@@ -209,29 +220,30 @@ class ComparedTrial:
     """The prediction of a trial's layout, made before it ran, compared with its result."""
 
     trial: int
-    """Its number in its sweep."""
+    """Number of the trial in its sweep."""
     source: Source
-    """Source of its figures."""
+    """Source of the trial's figures."""
     predicted_step_s: float
     """Predicted step time of the layout at full size."""
     reached_step_s: float
-    """Measured, estimated or simulated."""
+    """Step time that the trial reached: measured, estimated or simulated."""
     predicted_mfu: float
-    """Predicted MFU of the layout at full size; on cores relative to the peak that was known before any trial."""
+    """Predicted MFU of the layout at full size. On CPU cores, it is relative to the peak that was known before any
+    trial."""
     reached_mfu: float
-    """Measured, estimated or simulated."""
+    """MFU that the trial reached: measured, estimated or simulated."""
     reached_error: float
-    """Half-width of the interval of what was reached, as a share of it."""
+    """Half-width of the interval of the reached figures, as a share."""
     relative_error: float | None
     """Half-width of the 80 % interval of the prediction; None in records older than this field."""
     error: float
-    """Step time that was reached over the predicted one, less 1: above 0 the layout was slower than predicted."""
+    """Reached step time divided by the predicted one, minus 1. Above 0 the layout was slower than predicted."""
     is_within: bool | None
-    """The reached step time lies in the interval of the prediction; None where that is not known."""
+    """True if the reached step time is in the interval of the prediction; None if that is not known."""
     predicted_bytes: float
-    """Peak of the fullest rank, without what no allocator sees."""
+    """Predicted peak bytes of the rank with most memory, without memory that no allocator counts."""
     reached_bytes: float | None
-    """Measured peak; None where nobody told."""
+    """Measured peak bytes; None if no rank reported them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,17 +251,18 @@ class Accuracy:
     """The accuracy of a sweep's predictions: how close they were to the results of its trials."""
 
     trials: tuple[ComparedTrial, ...]
-    """Those that were measured, by number."""
+    """Measured trials, by number."""
     num_intervals: int
-    """Those whose prediction had an interval."""
+    """Number of trials whose prediction had an interval."""
     num_within: int
-    """Those of them that kept it: of true 80 % intervals four of five."""
+    """Number of these trials whose step time was in the interval. With correct 80 % intervals, these are four of
+    five."""
     median_error: float | None
-    """Median absolute error of step times; None before the first."""
+    """Median absolute error of step times; None before the first trial."""
     bias: float | None
-    """Median error with signs: above 0 layouts are slower than predicted."""
+    """Median signed error of step times. Above 0, layouts are slower than predicted."""
     memory_error: float | None
-    """Median error of peaks, without signs; None where nobody told them."""
+    """Median absolute error of peaks; None if no rank reported one."""
 
 
 def accuracy(request: SweepRequest, trials: Sequence[Trial]) -> Accuracy:

@@ -1,4 +1,4 @@
-"""The front of a sweep: what no other layout beats in all that counts, and why each stands on it."""
+"""SweepFront: the Pareto front of a sweep, and the reasons why each layout is on it."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Trade:
     """A change to another trial on the Pareto front that is better in some metrics and worse in others."""
 
     trial: int
-    """Number of the trial that has more."""
+    """Number of the trial that has more of the metric."""
     gains: tuple[Change, ...]
-    """Metrics that are better."""
+    """Metrics in which that trial is better."""
     costs: tuple[Change, ...]
-    """Metrics that are worse."""
+    """Metrics in which that trial is worse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,24 +49,25 @@ class FrontPoint:
     """A trial on the Pareto front: no other trial is as good in all metrics and better in one."""
 
     trial: int
-    """Its number in its sweep."""
+    """Number of the trial in its sweep."""
     layout: Layout
     values: tuple[float, ...]
-    """Values by each metric of the front."""
+    """Values of the trial, one for each metric of the front."""
     relative_error: float
-    """Half-width of the interval of its step time, and so of every rate, as a share."""
+    """Half-width of the interval of the trial's step time (and so of every rate), as a share."""
     best_in: tuple[Metric, ...]
-    """Metrics that no other trial has more of."""
+    """Metrics in which no other trial has a higher value."""
     trades: tuple[Trade, ...]
-    """The nearest steps to more of each other metric, each once."""
+    """Nearest trials on the front with more of some other metric, each trial once."""
     num_beaten: int
-    """Trials that are no better in anything, and worse in something."""
+    """Number of trials that this one dominates: they are better in no metric and worse in some."""
     volume_share: float
-    """Part of the hypervolume that the front would lose without it."""
+    """Share of the hypervolume that the front would lose without this trial."""
     is_knee: bool
-    """Nearest to the best of everything; of three trials or more."""
+    """True if the trial is nearest to the best value of every metric. Only a front of three or more trials has such a
+    knee."""
     is_first: bool
-    """First by the metric or the profile."""
+    """True if the trial is the first by the sweep's metric or profile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +75,14 @@ class Behind:
     """A ranked trial that is not on the Pareto front, and a trial that is better."""
 
     trial: int
-    """Its number in its sweep."""
+    """Number of the trial in its sweep."""
     values: tuple[float, ...]
     by: int
-    """Number of a trial on the front that is as good in everything and better in something."""
+    """Number of a trial on the front that is as good in every metric and better in some."""
     changes: tuple[Change, ...]
-    """Metrics in which that one is better."""
+    """Metrics in which the trial ``by`` is better."""
     may_belong: bool
-    """Were both as far off as their intervals allow, none would beat it."""
+    """True if no trial would dominate this one if both were as far off as their intervals allow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,15 +105,15 @@ class SweepFront:
     """
 
     metrics: tuple[Metric, ...]
-    """Metrics of the front; ``values`` have this order."""
+    """Metrics of the front. The fields ``values`` have the same order."""
     profile: tuple[Weight, ...]
-    """Weight of each metric for naming one trial; empty: the sweep's metric decides."""
+    """Weight of each metric, which selects one trial of the front; empty: the sweep's metric selects it."""
     points: tuple[FrontPoint, ...]
-    """Points on the front, by falling first metric."""
+    """Trials on the front, from the highest value of the first metric down."""
     behind: tuple[Behind, ...]
-    """All other ranked trials, by number."""
+    """Other ranked trials, by number."""
     num_untold: int
-    """Ranked trials that do not tell some of the metrics."""
+    """Number of ranked trials for which some metric is not known."""
     progress: tuple[Reach, ...]
     """Hypervolume after each ranked trial, by number."""
 
@@ -151,12 +152,12 @@ def sweep_front(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Drawn:
-    """Trials by number, with the log of their values in rows of as many columns as metrics."""
+    """Trials by number, with the logarithms of their values: one row per trial, one column per metric."""
 
     metrics: tuple[Metric, ...]
     every: Sequence[Valued]
     errors: Floats
-    """Half-width of the interval of each step time, as a share of it."""
+    """Half-width of the interval of each trial's step time, as a share."""
     logs: Floats
     stays: Booleans
 
@@ -168,7 +169,7 @@ class _Drawn:
         return cls(metrics=metrics, every=every, errors=errors, logs=logs, stays=non_dominated(logs))
 
     def points(self, first: int | None) -> tuple[FrontPoint, ...]:
-        """Return the front, by falling first metric."""
+        """Return the points of the front, from the highest value of the first metric down."""
         rows = np.flatnonzero(self.stays)
         ordered: list[int] = rows[np.lexsort((rows, -self.logs[rows, 0]))].tolist()
         knee, volume_shares = self._knee(), self._volume_shares()
@@ -196,7 +197,10 @@ class _Drawn:
         return tuple(self._trade(row, other) for other in dict.fromkeys(others) if other is not None)
 
     def _nearest(self, row: int, column: int) -> int | None:
-        """Return the row of the front that has the least more of a metric; of equals, the one that costs the least."""
+        """Return the row of the front with the next higher value of a metric.
+
+        Of rows with equal values, it is the one that costs the least in the other metrics.
+        """
         own = self.logs[row, column]
         more = np.flatnonzero(self.stays & (self.logs[:, column] > own))
         if not more.size:
@@ -216,7 +220,10 @@ class _Drawn:
         return [Change(metric=metric, share=share) for metric, share in zip(self.metrics, shares, strict=True)]
 
     def _knee(self) -> int | None:
-        """Return the row nearest to the best of everything; the range of each metric counts as 1 (Zeleny 1973)."""
+        """Return the row that is nearest to the best value of every metric.
+
+        The range of each metric counts as 1 (Zeleny 1973).
+        """
         rows = np.flatnonzero(self.stays)
         if len(rows) < 3:
             return None
@@ -255,7 +262,7 @@ class _Drawn:
 
     @cached_property
     def _reach(self) -> tuple[Floats, Floats]:
-        """Return log values where every step time is as long, and as short, as its interval allows."""
+        """Return the log values at the longest and at the shortest step times that the intervals allow."""
         errors = np.log1p(self.errors)[:, None]
         is_rate = np.array([metric.is_rate for metric in self.metrics])
         return self.logs - np.where(is_rate, errors, 0.0), self.logs + np.where(is_rate, errors, 0.0)

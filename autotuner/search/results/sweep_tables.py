@@ -1,4 +1,4 @@
-"""SweepTables: the tables of sweeps that somebody looks at, each worked out once until a trial changes."""
+"""SweepTables: tables of the sweeps that people look at, each computed once until a trial changes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from autotuner.search.space.trainers import trial_rules
 T = TypeVar("T")
 
 NUM_PREDICTED = 1000
-"""The best by prediction that a sweep's tables and pictures know."""
+"""Number of layouts, the best by prediction, that tables and charts of a sweep contain."""
 
 _MOST = 64
-"""Sweeps whose predictions are kept; of each some hundred kilobytes."""
+"""Number of sweeps whose predictions are cached, some hundred kilobytes each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

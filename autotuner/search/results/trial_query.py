@@ -1,4 +1,4 @@
-"""Queries of a table: which rows, in which order, with which columns: ``tp=4 pp>1 recompute=none mfu>40``."""
+"""TableQuery: a text that selects rows, order and columns of a table, such as ``tp=4 pp>1 recompute=none mfu>40``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from autotuner.search.results.trial_table import (
 )
 
 FIELD = "where"
-"""Name of the text in errors."""
+"""Name of the query text in error messages."""
 
 _MOST = 30
 
@@ -38,14 +38,14 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
 }
 
 _ALSO = {"==": "=", "≥": ">=", "≤": "<=", "≠": "!=", "−": "-"}
-"""Alternative spellings of signs."""
+"""Alternative spellings of comparison signs."""
 
 _AROUND = re.compile(r"\s*(!=|>=|<=|=|>|<)\s*")
 _CONDITION = re.compile(r"(?P<name>[^!<>=]+)(?P<sign>!=|>=|<=|=|>|<)(?P<value>[^!<>=]+)")
 _NUMBER = re.compile(r"(?P<digits>-?(\d+(\.\d*)?|\.\d+))(?P<suffix>.*)")
 
 _BARE = {"share": 0.01, "bytes": 1e9}
-"""Unit of a number without a unit, if a table's head allows more than one."""
+"""Factor for a number without a unit, in columns whose header allows more than one unit."""
 
 _SUFFIXES: Mapping[str, Mapping[str, float]] = {
     "share": {"%": 0.01},
@@ -66,12 +66,15 @@ class Condition:
     column: Column
     sign: str
     values: tuple[int | float | str, ...]
-    """Values in SI units; of more than one, any may match."""
+    """Values in SI units. If there are several, a row matches if it has any of them."""
     said: str
     """Condition as it was written, without blanks."""
 
     def __call__(self, row: TableRow) -> bool:
-        """Return whether the row meets it; one that has no value there is never more, less or equal."""
+        """Return True if the row meets the condition.
+
+        A row without a value in the column is never more, less or equal.
+        """
         value = self.column.value(row)
         if self.sign == "!=":
             return all(value != each for each in self.values)
@@ -112,10 +115,10 @@ def _read(word: str) -> Iterator[Condition]:
 
 
 def _check(column: Column, sign: str, values: tuple[object, ...], word: str) -> None:
-    """Return if the column can be compared so.
+    """Check that the column can be compared with this sign and these values.
 
     Raises:
-        InvalidInput: It cannot; with the nearest that can.
+        InvalidInput: It cannot. The error names the nearest legal condition.
     """
     if not values:
         raise InvalidInput(FIELD, word, "must name a value", f"{column.name}=1")
@@ -153,7 +156,7 @@ def _number(column: Column, text: str, word: str) -> float:
 
 
 def _of_layout_word(word: str) -> Iterator[Condition]:
-    """The choices that a word of a layout sets."""
+    """Yield the conditions for the choices that a word of a layout's name sets."""
     try:
         fields = parse_words(word)
     except InvalidInput:
@@ -187,11 +190,11 @@ class TableQuery:
     """A query of a table: which rows to show, in which order, with which columns."""
 
     conditions: tuple[Condition, ...] = ()
-    """Conditions that a row must all meet."""
+    """Conditions, all of which a row must meet."""
     sort: Column = COLUMNS["rank"]
-    """The column that orders the rows; equal ones, and those without a value there, stay in their order."""
+    """Column that orders the rows. Rows with equal values, and rows without a value, keep their order."""
     is_descending: bool = False
-    """True for an order from the highest value down."""
+    """True if the order is from the highest value down."""
     columns: tuple[Column, ...] = USUAL
     """Columns in the order in which they are shown."""
 
@@ -228,15 +231,15 @@ class TableColumn:
     """The description of one column of a table."""
 
     name: str
-    """Under which rows hold it, and by which it is asked for."""
+    """Name of the column in rows and in queries."""
     label: str
-    """Label in the head of a page's table."""
+    """Label of the column in the header of a page's table."""
     meaning: str
-    """A sentence without a full stop."""
+    """Meaning of the column, as a sentence without a full stop."""
     unit: Unit
     """Unit of the values; shares are 0..1, prices in US dollars."""
     words: tuple[str, ...]
-    """Every value of a choice, the plainest first; empty of anything else."""
+    """Words of a choice, the plainest first; empty for other columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,16 +247,16 @@ class TableItem:
     """One row of a sweep's table: a layout with its values."""
 
     label: str
-    """The layout in short."""
+    """Short text for the layout."""
     source: Literal["measured", "estimated", "simulated", "predicted"]
-    """Source of its figures: a run of the layout, runs on fewer ranks, no run, or a prediction."""
+    """Source of the row's figures: a run of the layout, runs on fewer ranks, a simulation, or a prediction."""
     trial_id: str | None
-    """Null where no trial tried it."""
+    """Id of the trial; null if the layout was not tried."""
     tied_with_best: bool | None
-    """It cannot be told from the first of the ranking; null where it has no rank."""
+    """True if the layout cannot be told apart from the first of the ranking; null if it has no rank."""
     values: dict[str, int | float | str | None]
-    """The chosen columns by name, each followed by half the width of its interval, ``NAME_error``, where it has one: 95
-    % of what was measured, 80 % of what was estimated or predicted. Null where nothing is known."""
+    """Values of the selected columns by name. A value with an interval is followed by the interval's half-width,
+    ``NAME_error``: 95 % for measured values, 80 % for estimated or predicted ones. Null if a value is not known."""
 
     @classmethod
     def of(cls, row: TableRow, columns: Sequence[Column]) -> Self:
@@ -274,9 +277,9 @@ class TableSlice:
     columns: tuple[TableColumn, ...]
     items: tuple[TableItem, ...]
     total: int
-    """Rows that meet the conditions, on all pages."""
+    """Number of rows that meet the conditions, on all pages."""
     num_rows: int
-    """Rows without any condition."""
+    """Number of rows without any condition."""
     limit: int
     offset: int
 

@@ -1,4 +1,4 @@
-"""The trials of a sweep as a table: a layout is a row of its ranking, tried or predicted alone."""
+"""TableRow and its columns: the layouts of a sweep as a table, both tried ones and those that are only predicted."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class TableRow:
     layout: Layout
     prediction: Prediction
     rank: int | None = None
-    """Its place among the trials of the sweep; None where it was not tried."""
+    """Rank of the layout among the trials of the sweep; None if it was not tried."""
     trial: Trial | None = None
     """Trial of the layout; None if it was not tried."""
     standing: Standing | None = None
     """Certainty of the rank; None without one."""
     price_per_s: float = 0.0
-    """Dollars that the whole cluster takes per second; 0 where no price is known."""
+    """Price of the whole cluster in dollars per second; 0 if no price is known."""
     modelled: Footprint | None = None
     """Modelled resource cost, if the layout was not tried."""
     time_to_loss_s: float | None = None
-    """Seconds to the loss that the sweep's convergence gates compare; None where that is not known."""
+    """Seconds until the layout reaches the loss that the sweep's convergence gates compare; None if it is not known."""
     value: float | None = None
-    """Value of the sweep's objective, reached or, if the layout was not tried, predicted; None if it is unknown."""
+    """Value of the sweep's objective: reached, or predicted if the layout was not tried; None if it is unknown."""
 
     @property
     def reached(self) -> Measurement | TrialEstimate | None:
@@ -173,24 +173,25 @@ class Column:
     """A column of a sweep's table: its name, meaning and unit, and the function that returns a row's value."""
 
     name: str
-    """Name in addresses and documents: ``tp``, ``step_time_s``."""
+    """Name of the column in URLs and documents: ``tp``, ``step_time_s``."""
     label: str
-    """Label in the table's head."""
+    """Label of the column in the table's header."""
     meaning: str
-    """A sentence without a full stop."""
+    """Meaning of the column, as a sentence without a full stop."""
     unit: Unit
     value: Callable[[TableRow], Value]
-    """Function that returns the value of a row."""
+    """A function that returns the value of a row."""
     error: Callable[[TableRow], float | None] | None = None
-    """Half the width of the interval of the value, in its unit; None where there is none to tell."""
+    """A function that returns the half-width of the interval of a row's value, in its unit. None: the column has no
+    intervals."""
     words: tuple[str, ...] = ()
-    """Every value in order, the plainest first, of a choice; empty for anything else."""
+    """Words of a choice in order, the plainest first; empty for other columns."""
     short: tuple[str, ...] = ()
-    """Other names that people may write."""
+    """Alternative names that people may write in a query."""
     is_usual: bool = False
-    """It is shown unless somebody chooses columns."""
+    """True if the column is shown by default."""
     best_is_high: bool | None = None
-    """The best rows have the highest values; None where no value is better than another."""
+    """True if higher values are better, False if lower values are; None if no value is better than another."""
 
     @property
     def is_figure(self) -> bool:
@@ -222,7 +223,7 @@ _OF_CHOICES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "attention_kernel": ("", ("attention",)),
     "gradient_bucket_bytes": ("", ("bucket",)),
 }
-"""Meanings of choices, if the label of the option does not explain them, and alternative names."""
+"""Meanings and alternative names of choices whose option's label does not explain them."""
 
 _FIGURES = (
     Column(
@@ -448,7 +449,7 @@ def _choice(axis: Axis, *, is_usual: bool) -> Column:
 
 
 COLUMNS: Mapping[str, Column] = {column.name: column for column in _all()}
-"""Every column by its name, in the order in which a table has them."""
+"""Columns by name, in the order in which a table shows them."""
 
 USUAL: tuple[Column, ...] = tuple(column for column in COLUMNS.values() if column.is_usual)
 """Columns that are shown by default."""

@@ -1,1 +1,1 @@
-"""The Optuna sampler over a table of legal layouts, the beliefs behind its choice, and what other trials teach it."""
+"""The Optuna sampler over a table of legal layouts, its model of their results, and transfer from other trials."""

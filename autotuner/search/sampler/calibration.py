@@ -1,4 +1,4 @@
-"""Calibration by stored trials: what they teach about a team's next jobs, and how many its intervals hold."""
+"""Calibration by stored trials: learns correction factors for new jobs, and how wide their intervals must be."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Platform:
     stack: str
     """Name of the software that predictions are for."""
     trainer: str | None = None
-    """Name of the registered trainer; None: our own decoder."""
+    """Name of the registered trainer; None: the product's own decoder."""
 
     @classmethod
     def of(cls, job: Job, trainer: str | None = None) -> Platform:
@@ -61,10 +61,11 @@ class Platform:
 
 
 _CLAIM = 4.0
-"""Jobs that the intervals' own claim is worth: with fewer, the team's trials say less of the width than it does."""
+"""Number of jobs that the intervals' prior width counts for. With fewer jobs, stored trials change the width only a
+little."""
 
 _LEAST = 0.7
-"""Intervals become no narrower than that by predictions that proved right: trials of the next job may not."""
+"""Smallest factor on the width of intervals. Even good predictions for past jobs may be worse for the next one."""
 
 
 def interval_scale(errors: Floats, deviations: Floats, jobs: Integers) -> float:
@@ -99,17 +100,17 @@ def needed_scale(errors: Floats, deviations: Floats, weights: Floats) -> float:
 
 
 MAX_TRIALS = 96
-"""Trials that a prediction learns from: those on the likest platforms, and of these the newest of each sweep. A trial
-whose parts were measured counts once for each of them. In replays of published tables twice as many teach hardly more
-(docs/explanation/learning.md). OpenBLAS solves 100 equations and more on all cores, and its threads wait for each other
-for seconds where trials keep the cores busy (its gesv.c)."""
+"""Most trials that a prediction learns from: those on the most similar platforms, and the newest of each sweep. A trial
+whose parts were measured counts once for each part. In replays of published tables, twice as many teach hardly more
+(docs/explanation/learning.md). OpenBLAS solves 100 or more equations on all cores, and its threads then wait for each
+other for seconds if trials keep the cores busy (its gesv.c)."""
 
 MAX_KNOWN = 64
-"""Trials that a search knows beside its own: with these they stay below the same 100, and each is an observation that
-every proposal looks at."""
+"""Most trials that a search knows in addition to its own. With them, the equations stay below the same 100, and each
+trial is an observation that every proposal evaluates."""
 
 _Ran: TypeAlias = tuple[Job, str | None]
-"""A job that ran, with the trainer that ran it."""
+"""A job that ran, with the name of the trainer that ran it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,11 +118,11 @@ class LearntFactor:
     """A factor learnt from trials: actual time divided by the time predicted for a typical platform."""
 
     factor: float
-    """Factor; above 1: longer."""
+    """Factor on the predicted time. Above 1, measured times are longer."""
     relative_error: float
     """Half-width of the factor's 80 % interval, as a share of it."""
     differs: bool
-    """True if that interval excludes 1, the prediction."""
+    """True if that interval does not contain 1, which is the uncorrected prediction."""
 
     @classmethod
     def of(cls, factor: float, deviation: float) -> LearntFactor:
@@ -142,15 +143,17 @@ class Lesson:
     platform: Platform
     num_trials: int
     num_sweeps: int
-    """Sweeps that the trials belong to."""
+    """Number of sweeps that the trials belong to."""
     last_finished_at: float
-    """Epoch seconds."""
+    """Time when the last of the trials finished, in epoch seconds."""
     calibration: Calibration | None
-    """Calibration of its newest job; None if every trial ran out of memory."""
+    """Calibration for the newest of these jobs; None if every trial ran out of memory."""
     median_error: float | None = None
-    """Median of |predicted / measured - 1| with the prediction for a typical cluster; None if none was timed."""
+    """Median of |predicted / measured - 1|, with predictions for a typical cluster; None if no trial has a step
+    time."""
     left_out_error: float | None = None
-    """Median error after learning, each job predicted from all others alone; None with fewer than two."""
+    """Median error after learning, where each job is predicted from all other jobs alone; None with fewer than two
+    jobs."""
 
     @property
     @derived
@@ -209,7 +212,11 @@ class Learnt:
         return self._likest(trials, (replace(job, calibration=None), trainer), MAX_KNOWN)
 
     def _likest(self, trials: Iterable[PastTrial], target: _Ran, most: int = MAX_TRIALS) -> tuple[PastTrial, ...]:
-        """Those on the likest platforms first, of these those of the very job, and of all sweeps in turn the newest."""
+        """Return the trials that are most similar to a job.
+
+        Trials on the most similar platforms come first, and among them those of the same job; sweeps take turns with
+        their newest trials.
+        """
         here = Platform.of(*target)
         turns: dict[str, int] = defaultdict(int)
         ranked = []
@@ -258,11 +265,14 @@ class Learnt:
 
 
 def _interval_scale(factors: Factors, layouts: Sequence[Layout]) -> float:
-    """Return what errors of other jobs' runs ask for, and at least what holds the job's own runs.
+    """Return the factor on the width of the job's intervals.
+
+    The errors of other jobs' runs decide the factor. It is at least so large that the intervals contain the job's own
+    runs.
 
     Args:
-        factors: After all runs.
-        layouts: Those of the job's own runs; each counts once, however often it ran.
+        factors: Factors after all runs.
+        layouts: Layouts of the job's own runs. Each layout counts once, however often it ran.
     """
     scale = interval_scale(factors.left_out_errors, factors.left_out_deviations, factors.jobs)
     if not layouts:
@@ -272,10 +282,10 @@ def _interval_scale(factors: Factors, layouts: Sequence[Layout]) -> float:
 
 
 def _beside_the_whole(factors: Factors, deviations: Floats) -> tuple[Floats, Floats]:
-    """Mean and covariance of the logarithms, that of the whole step as the runs had it last, of parts beside that.
+    """Return mean and covariance of the factors' logarithms, with the whole step separated from its parts.
 
-    What all parts share and what is common to all steps cannot be told apart, and need not be: shares sum to 1. The
-    whole step is one in the reference precision.
+    A factor that all parts share cannot be separated from the common factor of all steps, and need not be, because the
+    shares of the parts sum to 1. The whole step is a step in the reference precision.
     """
     mean, num_parts = deviations * factors.mean, factors.parts_s.shape[1]
     learnt_s = factors.parts_s * np.exp(mean[:num_parts])
@@ -291,7 +301,7 @@ def _beside_the_whole(factors: Factors, deviations: Floats) -> tuple[Floats, Flo
 
 
 def _factors(target: _Ran, trials: Sequence[PastTrial]) -> Factors:
-    """The factors of a job after these trials, which all have step times."""
+    """Return the factors of a job, learnt from these trials, all of which have step times."""
     by_job = _by_job(trials)
     rans = list(dict.fromkeys([target, *by_job]))
     return Factors.after(
@@ -302,7 +312,7 @@ def _factors(target: _Ran, trials: Sequence[PastTrial]) -> Factors:
 
 
 def _that_fit(trials: Sequence[PastTrial]) -> Sequence[PastTrial]:
-    """Return the first of these trials, so that they are at most ``MAX_TRIALS`` observations."""
+    """Return the first of these trials that together are at most ``MAX_TRIALS`` observations."""
     num_observations: dict[int, int] = {}
     for (job, _), some in _by_job(trials).items():
         counts = np.bincount(TimedRuns.of(job, some).runs)
@@ -319,7 +329,11 @@ def _by_job(trials: Iterable[PastTrial]) -> Mapping[_Ran, list[PastTrial]]:
 
 
 def _errors_of(trials: Iterable[PastTrial]) -> tuple[float | None, float | None]:
-    """Median error of the trials of one platform as predicted, and from the trials of its other jobs."""
+    """Return two median errors for the trials of one platform.
+
+    The first is that of the original predictions, the second that of predictions learnt from the trials of the
+    platform's other jobs.
+    """
     timed = _that_fit([trial for trial in trials if trial.step_time_s is not None][:MAX_TRIALS])
     if not timed:
         return None, None

@@ -1,11 +1,11 @@
-"""Factors behind step times, as past trials teach them for a job that is to be predicted.
+"""Factors: correction factors of the parts of a step, learnt from past trials for a job that is predicted.
 
-A trial takes the sum of its parts, each times a factor of its own, times the common one, times what is the trial's own.
-Where the parts of a run were measured, each is observed by itself, so that one that takes longer is not blamed on
-another; a run of which only the total is known tells of their sum.
-The factors of two jobs are as near to each other as ``TaskSimilarity`` says, so that one regression holds them all
-(Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, section 2.1). The sum is no line in the factors'
-logarithms; it is made one where the factors are believed to be, a few times over (Gauss and Newton).
+The step time of a trial is the sum of its parts, each times its own factor, times the common factor, times an error of
+the trial itself. If the parts of a run were measured, each part is a separate observation, so that a long part does not
+change the factors of others. A run with only a total is one observation of the sum. The factors of two jobs are
+correlated as ``TaskSimilarity`` states, so that one regression contains all jobs (Rasmussen and Williams, Gaussian
+Processes for Machine Learning, 2006, section 2.1). The sum is not linear in the factors' logarithms. It is linearised
+at the current estimate of the factors, and this is repeated a few times (Gauss-Newton).
 """
 
 from __future__ import annotations
@@ -29,27 +29,30 @@ from autotuner.search.explain.step_parts import measured_fields
 from autotuner.search.sampler.model import COMMON, TaskSimilarity, student_noise
 
 FACTORS = (*PARTS, BF16_ON_CORES, COMMON)
-"""Factors of a job, in the order of all that is said of them here."""
+"""Names of the factors of a job, in the order of all arrays of this module."""
 
 _IN_BF16 = np.array([name in BF16_PARTS for name in PARTS])
 
 _EMULATION, _EMULATION_MEASURED = 1.0, 0.3
-"""Deviation of the logarithm of the factor of bf16 on cores: assumptions. A core that emulates bf16 takes
-some thirty times as long as one that has units for it, and the rate of products on the very machine tells most."""
+"""Standard deviations of the logarithm of the factor for bf16 on CPU cores; both are assumptions. The second is used if
+a profile of the machine measured the rate of bf16 products. A core that emulates bf16 takes about thirty times as long
+as one with bf16 units."""
 
 
 _ROUNDS = 4
-"""Number of rounds after which the factors move by less than a percent of their deviations."""
+"""Number of Gauss-Newton rounds, after which the factors move by less than a percent of their deviations."""
 
 _BLUR = 0.002
 """Share of a step by which the boundary between two measured parts may be off: an assumption. A part that is predicted
-to be shorter is observed together with the passes, and a measured part counts as this long at least."""
+to be shorter is observed together with the passes, and a measured part counts as at least this long."""
 
 _SCATTER = np.array([TRUST[Where.HERE] * deviation for deviation in PARTS.values()])
-"""Deviation of each part from run to run, beside that of the whole run: what is left where its law was compared."""
+"""Standard deviation of each part from run to run, in addition to that of the whole run: the deviation that is left
+after a comparison of its formula with runs."""
 
 _MOST_FOREIGN = 0.99
-"""A run during which others used a larger share of the processors tells as little as one with this share."""
+"""Largest share of the processors used by others that is distinguished. A run with a larger share gives as little
+information as one with this share."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -60,19 +63,20 @@ class TimedRuns:
     """
 
     step_time_s: Floats
-    """Measured, by run."""
+    """Measured step time of each run."""
     parts_s: Floats
-    """Predicted, by the order of ``PARTS``: shape (runs, parts)."""
+    """Predicted parts of each run, in the order of ``PARTS``: shape (runs, parts)."""
     bf16_on_cores: Booleans
-    """Runs on cores whose products are in bf16."""
+    """True for runs on CPU cores whose products are in bf16."""
     runs: Integers
     """Number of each observation's run."""
     sums: Booleans
-    """The parts that each observation is the sum of, shape (observations, parts)."""
+    """True for the parts that each observation is the sum of, shape (observations, parts)."""
     seconds: Floats
-    """Measured, by observation; those of one run sum to its step time, but for parts too short to tell."""
+    """Measured seconds of each observation. Those of one run sum to its step time, except for parts that are too
+    short."""
     own_variance: Floats
-    """Variance of each observation that no factor explains, in logarithms."""
+    """Variance of each observation's logarithm that no factor explains."""
     deviations: Floats
     """Prior deviations of the logarithms of the job's factors, in the order of ``FACTORS``."""
 
@@ -123,18 +127,21 @@ class TimedRuns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Predicted:
-    """A layout as it is predicted for a typical cluster."""
+    """The prediction of a layout for a typical cluster."""
 
     parts_s: Floats
     beyond: Floats
-    """Variance of each part's factor that no run of another layout tells of."""
+    """Variance of each part's factor about which runs of other layouts give no information."""
     residual: float
-    """Variance of what no part explains."""
+    """Variance of the error that no part explains."""
 
 
 @lru_cache(maxsize=256)
 def _kept(_: Job) -> dict[Layout, _Predicted]:
-    """Return what was predicted of the job's layouts: the same trials teach each of the jobs that are asked about."""
+    """Return the cache of predictions of the job's layouts.
+
+    It is used again, because many jobs learn from the same trials.
+    """
     return {}
 
 
@@ -148,7 +155,10 @@ def _predicted(job: Job, layouts: Sequence[Layout]) -> Iterator[_Predicted]:
 
 
 def _observed(run: PastTrial, predicted: _Predicted) -> Iterator[tuple[Booleans, float, float]]:
-    """Yield ``sums``, ``seconds`` and ``own_variance`` of a run's parts, as far as they tell, else of the whole run."""
+    """Yield ``sums``, ``seconds`` and ``own_variance`` of a run's measured parts.
+
+    If the parts were not measured, yield those of the whole run.
+    """
     others = math.log1p(-min(run.foreign_share, _MOST_FOREIGN)) ** 2  # they may have slowed it down by as much
     assert run.step_time_s is not None, "a run without a step time is left out before"
     told_apart = _told_apart(run, predicted)
@@ -162,7 +172,7 @@ def _observed(run: PastTrial, predicted: _Predicted) -> Iterator[tuple[Booleans,
 
 
 def _told_apart(run: PastTrial, predicted: _Predicted) -> list[tuple[Booleans, float]]:
-    """Return the sets of parts that were measured apart, each with its share of the step."""
+    """Return the sets of parts that were measured separately, each with its share of the step."""
     rest, rest_share = np.ones(len(PARTS), dtype=bool), 1.0
     seconds = {} if run.parts is None else measured_fields(run.layout, run.parts)
     found = []
@@ -188,23 +198,23 @@ class Factors:
     """The factors of one job (true time divided by predicted time of each part of a step), as learnt from runs."""
 
     mean: Floats
-    """Mean of each factor, in units of its prior deviation."""
+    """Mean of each factor's logarithm, in units of its prior deviation."""
     covariance: Floats
-    """Covariance of the factors, in these units."""
+    """Covariance of the factors' logarithms, in the same units."""
     parts_s: Floats
     """Parts of each run, as predicted for a typical cluster."""
     errors: Floats
-    """Error of each run without learning."""
+    """Error of each run's prediction without learning."""
     left_out_errors: Floats
     """Error of each run after learning from all runs of other jobs."""
     left_out_deviations: Floats
-    """Deviations of these errors."""
+    """Standard deviations of ``left_out_errors``."""
     jobs: Integers
     """Number of each run's job."""
     fitted_errors: Floats
     """Error of each run of the job itself, after learning from all runs."""
     fitted_deviations: Floats
-    """Deviations of these errors."""
+    """Standard deviations of ``fitted_errors``."""
 
     @classmethod
     def after(cls, runs: Sequence[TimedRuns], numbers: Sequence[int], shared: TaskSimilarity) -> Factors:
@@ -237,10 +247,10 @@ class Factors:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Line:
-    """Observations of all jobs as if their errors were sums of shares times factors."""
+    """Observations of all jobs, linearised: each error is a sum of shares times factors."""
 
     seconds: Floats
-    """Measured."""
+    """Measured seconds of each observation."""
     runs: Integers
     """Number of each observation's run among those of all jobs."""
     loads: Floats
@@ -250,13 +260,13 @@ class _Line:
     """Number of each observation's job."""
     shared: TaskSimilarity
     noise: Floats
-    """Variance by which each observation counts: more than its own where it went wrong."""
+    """Variance with which each observation counts. It is increased for observations that are far off."""
     inverse: Floats
     """Inverse of the observations' covariance."""
 
     @classmethod
     def of(cls, runs: Sequence[TimedRuns], numbers: Sequence[int], shared: TaskSimilarity, means: Floats) -> _Line:
-        """Return the line where the factors of each job are these."""
+        """Return the observations, linearised at these means of the factors."""
         lines = [one.linear(means[number]) for one, number in zip(runs, numbers, strict=True)]
         loads, errors = (np.concatenate([line[side] for line in lines]) for side in (0, 1))
         jobs = np.concatenate([np.full(len(one), number) for one, number in zip(runs, numbers, strict=True)])
@@ -285,9 +295,10 @@ class _Line:
         return means
 
     def left_out(self) -> tuple[Floats, Floats]:
-        """Return every run's error beside what all runs of other jobs say, and by how much that might be off.
+        """Return every run's error after learning from all runs of other jobs, and the deviation of this error.
 
-        Blocks of the inverse covariance are what leaving the block out leaves (Rasmussen and Williams 2006, 5.4.2).
+        Leave-one-out predictions are computed from blocks of the inverse covariance (Rasmussen and Williams 2006,
+        5.4.2).
         """
         num_runs = int(self.runs[-1]) + 1
         errors, deviations = np.empty(num_runs), np.empty(num_runs)
@@ -301,7 +312,7 @@ class _Line:
         return errors, deviations
 
     def fitted(self, number: int) -> tuple[Floats, Floats]:
-        """Return the errors of a job's runs that are left beside what all runs say, and how far these might be off."""
+        """Return the errors of a job's runs that are left after learning from all runs, and their deviations."""
         block = np.flatnonzero(self.jobs == number)
         off = self.noise * (self.inverse @ self.errors)
         shared = np.diag(self.noise) - self.noise[:, None] * self.inverse * self.noise
@@ -309,12 +320,12 @@ class _Line:
         return np.array([error for _, error, _ in found]), np.array([deviation for *_, deviation in found])
 
     def _by_run(self, block: Integers, off: Floats, shared: Floats) -> Iterator[tuple[int, float, float]]:
-        """Yield the error of each whole run in a block of observations, and by how much it might be off.
+        """Yield the number, the error and the deviation of each whole run in a block of observations.
 
         Args:
             block: Numbers of the observations.
             off: Error of each of them.
-            shared: Covariance of what the factors move in each.
+            shared: Covariance of the observations by their factors.
         """
         for run in np.unique(self.runs[block]):
             own = np.flatnonzero(self.runs[block] == run)

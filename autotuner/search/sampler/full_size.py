@@ -1,4 +1,4 @@
-"""Estimates of layouts at full size: step time, interval and memory, by proxy trials and the model together."""
+"""FullSize: estimates of layouts at full size, from proxy trials and the cost model together."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ class ProxyTrial:
     """
 
     stands_for: Layout
-    """Layout of the full-size job in whose place it ran."""
+    """Layout of the full-size job for which the trial is a proxy."""
     stand_in: StandIn
-    """Job and layout that it ran."""
+    """Job and layout that the proxy trial ran."""
     step_time_s: float | None = None
-    """Measured; None where it was not."""
+    """Measured step time of the trial; None if it was not measured."""
     fits: bool | None = None
-    """It ran, or ran out of memory; None where it ended otherwise."""
+    """True if the trial ran, False if it ran out of memory; None if it ended in another way."""
     peak_bytes: float | None = None
-    """That the fullest rank had allocated, where that was measured."""
+    """Peak bytes that the rank with most memory had allocated, if they were measured."""
     measured_parts: tuple[str, ...] = ()
-    """Fields of ``StepTime`` that it ran just as ``stands_for`` does (``ScaledTrial.measured_parts``)."""
+    """Fields of ``StepTime`` that the trial ran exactly as ``stands_for`` does (``ScaledTrial.measured_parts``)."""
 
 
 class FullSize:
@@ -112,7 +112,10 @@ class FullSize:
         return found
 
     def _predicted(self, layouts: tuple[Layout, ...]) -> tuple[LayoutColumns, PredictionColumns]:
-        """The layouts as columns, predicted once for as long as the same are asked about."""
+        """Return the layouts as columns with their predictions.
+
+        The result is cached for as long as the same layouts are requested.
+        """
         if self._last is None or self._last[0] != layouts:
             columns = LayoutColumns.from_layouts(layouts)
             self._last = layouts, columns, predict(columns, self._job)
@@ -121,7 +124,7 @@ class FullSize:
     def _seconds(
         self, columns: LayoutColumns, predictions: PredictionColumns, told: Sequence[ProxyTrial]
     ) -> tuple[Estimate, Floats]:
-        """Log step times, and of their variances what the layouts do not share."""
+        """Return the estimates of log step times, and the part of their variances that the layouts do not share."""
         timed = [(trial, trial.step_time_s) for trial in told if trial.step_time_s is not None]
         points = self._stand_ins.times([(trial.stands_for, trial.stand_in) for trial, _ in timed]) if timed else None
         prior = times_in_intervals(columns, predictions, self._job)
@@ -259,7 +262,7 @@ def _step_time_s(trial: Trial) -> float | None:
 
 
 def _fits(trial: Trial) -> bool | None:
-    """Return whether the proxy trial fitted in memory, where it came far enough to tell."""
+    """Return True if the proxy trial fitted in memory, False if it did not; None if it ended before that was known."""
     if trial.failure is not None:
         return False if trial.failure.kind is FailureKind.OOM else None
     return True if trial.state in (TrialState.COMPLETE, TrialState.PRUNED) else None

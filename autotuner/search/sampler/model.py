@@ -1,10 +1,11 @@
 """Gaussian model of a log quantity (step time, peak memory) of many layouts, over one or several tasks.
 
 The error of a layout is ``log(true / predicted) = shares @ factors + residual``. The factors (log efficiency of matrix
-products, of tensor communication, ...) are common to all layouts of a task, so one measurement teaches about every
-layout in proportion to what it spends on the same parts. Similar layouts share most of their residual. A task is a job
-and what runs it: the swept job, a proxy of it, a past job. Tasks share factors and residuals as far as
-``TaskSimilarity`` says (an intrinsic coregionalization model), so a trial of the very job is an ordinary observation.
+products, of tensor communication, ...) are common to all layouts of a task, so that one measurement gives information
+about every layout, in proportion to the time that the layout spends on the same parts. Similar layouts share most of
+their residual. A task is a job with its software and hardware: the job of the sweep, a proxy of it, or a past job.
+Tasks share factors and residuals as far as ``TaskSimilarity`` says (an intrinsic coregionalization model), so a trial
+of the very job is an ordinary observation.
 
 Conditioning is exact (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, equations 2.23 and 2.24;
 sums and products of kernels: section 4.2.4). No matrix of rows x rows is formed.
@@ -24,22 +25,23 @@ from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS
 
 COMMON = "common"
-"""Name of the factor of all step times of a job or a cluster, beside those of parts."""
+"""Name of the factor that all step times of a job or a cluster share, in addition to the factors of parts."""
 
 _CHUNK_ROWS = 1 << 16  # temporaries stay within a few megabytes
 
 _LENGTH_SCALE = 2.0
-"""Distance at which the similarity is 1 / e. Replays of published sweeps hardly tell 1 to 16 apart
-(docs/explanation/sampler.md)."""
+"""Distance between layouts at which their similarity is 1 / e. Replays of published sweeps give nearly equal results
+for 1 to 16 (docs/explanation/sampler.md)."""
 
 _DEGREES_OF_FREEDOM = 2.0
-"""Degrees of freedom of the Student-t noise: a run on a broken network is further off than normal errors are, and half
-of a sheet's runs may be. Replays of published tables do not distinguish 1 from 4 (docs/explanation/learning.md)."""
+"""Degrees of freedom of the Student-t noise. Runs on a broken network are further off than normal errors are, and half
+of a sheet's runs may be such. Replays of published tables do not distinguish 1 from 4
+(docs/explanation/learning.md)."""
 
 _EM_ROUNDS = 10  # then no factor moves by 1 % of its deviation
 
 _COLUMNS = ("log_predicted", "loads", "residual", "tasks")
-"""Fields of ``Points`` beside the layouts."""
+"""Fields of ``Points`` other than the layouts."""
 
 
 # ---------------------------------------------------------------- tasks
@@ -52,16 +54,18 @@ class Transfer:
     residual: float
     """Correlation of the residuals of a layout and of its proxy."""
     elsewhere: float
-    """Multiplies both once for each of accelerator, links and software that differ."""
+    """Factor on both correlations, applied once for each of accelerator, links and software that differ."""
 
 
 TIME_TRANSFER = Transfer(factor=0.95, residual=0.7, elsewhere=0.5)
-"""Makes published large runs likeliest after small ones, each source weighing as much; with any source left out, the
-others choose 0.95, and 0.6 to 0.8, whatever the ranks, width, depth or length of sequences between the two (``python -m
-research.small_for_large --learn``, docs/explanation/proxy-trials.md). ``elsewhere`` is an assumption."""
+"""Correlations for step times. They make published large runs most probable after small ones, with equal weight for
+each source. With any one source left out, the others give 0.95 for the factors and 0.6 to 0.8 for the residuals,
+whatever the ranks, width, depth or length of sequences between the two are (``python -m research.small_for_large
+--learn``, docs/explanation/proxy-trials.md). ``elsewhere`` is an assumption."""
 
 MEMORY_TRANSFER = Transfer(factor=1.0, residual=0.7, elsewhere=0.5)
-"""An assumption: replays of the one table that reports out-of-memory runs do not tell 0 from 1."""
+"""Correlations for peak memory: an assumption. Replays of the one table that reports out-of-memory runs do not
+distinguish 0 from 1."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -69,9 +73,9 @@ class TaskSimilarity:
     """Correlations between tasks (jobs with their trainers). Task 0 is the job of the table of layouts."""
 
     factors: Floats
-    """Shape (F, T, T)."""
+    """Correlations of each factor between tasks, of shape (F, T, T)."""
     residual: Floats
-    """Shape (T, T)."""
+    """Correlations of the residuals between tasks, of shape (T, T)."""
 
     @classmethod
     def of_one_task(cls, num_factors: int) -> TaskSimilarity:
@@ -122,7 +126,7 @@ def _links(job: Job) -> tuple[object, ...]:
 
 
 def _equal(values: Sequence[object], otherwise: float) -> Floats:
-    """Return 1 where two values are equal, else the fraction: a valid kernel."""
+    """Return a matrix with 1 where two values are equal and the fraction elsewhere, which is a valid kernel."""
     return np.array([[1.0 if one == other else otherwise for other in values] for one in values])
 
 
@@ -143,15 +147,15 @@ class Points:
     """
 
     layouts: LayoutColumns
-    """Layouts of the table's task, which those of another task stand for."""
+    """Layouts of the table's task. For a point of another task, the layout that the point is a proxy for."""
     log_predicted: Floats
-    """Mean of the log quantity."""
+    """Mean of the logarithm of the quantity."""
     loads: Floats
-    """Effect of one standard deviation of each factor, shape (P, F)."""
+    """Change by one standard deviation of each factor, shape (P, F)."""
     residual: Floats
-    """Standard deviation of what no factor explains."""
+    """Standard deviation of the error that no factor explains."""
     tasks: Integers
-    """Numbers in the ``TaskSimilarity``."""
+    """Index of the task of each point in the ``TaskSimilarity``."""
 
     def __len__(self) -> int:
         return len(self.log_predicted)
@@ -202,7 +206,7 @@ class Prior:
     deviations: Floats
     """Standard deviation of each factor."""
     residual: float | Floats
-    """Standard deviation of what no factor explains, of all rows or of each."""
+    """Standard deviation of the error that no factor explains, for all rows or for each row."""
     residual_correlation: float
     """Share of the residual variance that similar layouts have in common."""
 
@@ -263,7 +267,7 @@ class Posterior:
     root: Floats
     """Inverse of the Cholesky factor of the observations' covariance."""
     whitened: Floats
-    """Errors of the observed predictions, made independent with variance 1."""
+    """Errors of the predictions of the observations, transformed to be independent with variance 1."""
 
     @property
     def surprise(self) -> float:
@@ -335,7 +339,7 @@ def condition(
 
 
 def _loads_of_table(points: Points, similarity: TaskSimilarity) -> Floats:
-    """Return what the factors of task 0 move at each point, shape (P, F)."""
+    """Return the change at each point by the factors of task 0, shape (P, F)."""
     loads: Floats = points.loads * similarity.factors[:, 0, points.tasks].T
     return loads
 

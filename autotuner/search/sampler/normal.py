@@ -10,7 +10,8 @@ import numpy as np
 from autotuner.core.columns import Floats
 
 _LOWEST, _HIGHEST, _STEP = -12.0, 8.0, 1 / 256
-"""The table's range of u: below it the difference of two numbers that are almost equal is lost, above it u is exact."""
+"""Range and step of the table over u. Below the range, the difference of two nearly equal numbers is lost; above it, u
+is exact."""
 
 
 def log_expected_gain(mean: Floats, deviation: Floats) -> Floats:

@@ -17,18 +17,18 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.search.sampler.priors import MemoryTrial
 
 OUT_OF_MEMORY = "out_of_memory"
-"""User attribute of an Optuna trial: it ran out of memory."""
+"""Name of a user attribute of an Optuna trial: True if the trial ran out of memory."""
 
 STEP_TIME_S = "step_time_s"
-"""User attribute of an Optuna trial: its measured step time, also of a pruned one."""
+"""Name of a user attribute of an Optuna trial: its measured step time, also of a pruned trial."""
 
 PEAK_BYTES = "peak_bytes"
-"""User attribute of an Optuna trial: bytes that the fullest rank had allocated at its peak."""
+"""Name of a user attribute of an Optuna trial: peak bytes that the rank with most memory had allocated."""
 
 
 FULL_SIZE = "full_size"
-"""User attribute of an Optuna trial: whether it ran the layout itself. Without it, a trial of a sampler that scales
-down ran what stands in for the layout, and of any other sampler the layout."""
+"""Name of a user attribute of an Optuna trial: True if it ran the layout itself. Without the attribute, a trial of a
+sampler with proxies ran the proxy, and a trial of any other sampler ran the layout."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +36,14 @@ class SmallEvidence:
     """Results of trials that all ran the full-size layouts, or all ran proxy trials, by row of the table of layouts."""
 
     pending: tuple[int, ...] = ()
-    """Rows whose trial waits or runs."""
+    """Rows whose trial waits or runs now."""
     step_time_s: Mapping[int, float] = field(default_factory=dict)
-    """Measured, also of pruned trials; of a row that ran more than once, the geometric mean of its runs."""
+    """Measured step times by row, also of pruned trials. For a row with several runs, the geometric mean of the
+    runs."""
     memory: Mapping[int, MemoryTrial] = field(default_factory=dict)
-    """Rows that ran or ran out of memory."""
+    """Memory results of the rows that ran or ran out of memory."""
     completed: frozenset[int] = frozenset()
-    """Rows whose trial ended well."""
+    """Rows whose trial completed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +51,9 @@ class Evidence(SmallEvidence):
     """Results of trials of the full-size layouts, and of proxy trials (trials of smaller layouts) in ``small``."""
 
     tried: frozenset[int]
-    """Rows that have a trial, in whatever state and of whatever size, and rows equal to them."""
+    """Rows that have a trial of any state and size, and rows equal to them."""
     best_value: float | None
-    """Best value of the trials that ended well; None before the first."""
+    """Best value of the completed trials; None before the first."""
     small: SmallEvidence = field(default_factory=SmallEvidence)
 
 
@@ -119,7 +120,7 @@ class EvidenceReader:
         return Evidence(tried=frozenset(tried), best_value=best_value, small=SmallEvidence(**small.fields()), **found)
 
     def _rows_of(self, params: Mapping[str, Any]) -> Integers:
-        """Every row that is this layout."""
+        """Return all rows of the table with this layout."""
         if set(params) != set(OPTIONS):
             return np.empty(0, dtype=np.int64)
         key = tuple(params[name] for name in OPTIONS)
@@ -139,7 +140,7 @@ class EvidenceReader:
 
 @dataclass(kw_only=True)
 class _Told:
-    """Findings of trials of one size so far."""
+    """The results so far of trials of one size."""
 
     pending: list[int] = field(default_factory=list)
     times_s: dict[int, list[float]] = field(default_factory=dict)  # of each run of a row
@@ -147,7 +148,10 @@ class _Told:
     completed: set[int] = field(default_factory=set)
 
     def fields(self) -> dict[str, Any]:
-        """Return those of ``SmallEvidence``; of several runs of a row the mean, as the shortest is the luckiest."""
+        """Return the fields of ``SmallEvidence``.
+
+        For several runs of a row they have the mean, because the shortest run may be a lucky one.
+        """
         step_time_s = {row: t[0] if len(t) == 1 else statistics.geometric_mean(t) for row, t in self.times_s.items()}
         completed = frozenset(self.completed)
         return {
@@ -184,7 +188,10 @@ def params_of(layout: Layout) -> dict[str, Any]:
 
 
 def _params(trial: FrozenTrial, promised: Mapping[int, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The trial's layout; an enqueued trial has it as fixed parameters, and one just asked for has it in parts."""
+    """Return the layout of a trial as Optuna parameters.
+
+    An enqueued trial has them as fixed parameters, and a trial that was just requested has them in parts.
+    """
     if len(trial.params) == len(OPTIONS):
         return trial.params
     asked = {} if trial.state.is_finished() else promised.get(trial.number, {})
@@ -199,7 +206,7 @@ def _positive(trial: FrozenTrial, name: str) -> float:
 
 
 def _objective_value(trial: FrozenTrial) -> float | None:
-    """Return what the trial returned, or reported before it was pruned."""
+    """Return the value that the trial returned, or reported before it was pruned."""
     if trial.state == TrialState.COMPLETE:
         value = trial.values[0] if len(trial.values) == 1 else None  # several do not tell which is a rate
     elif trial.state == TrialState.PRUNED and trial.intermediate_values:

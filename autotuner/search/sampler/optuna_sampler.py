@@ -1,7 +1,7 @@
 """LayoutSampler: an Optuna sampler over a finite table of legal layouts whose cost has been predicted.
 
-Optuna sees one categorical parameter per layout field; the sampler always picks a whole row, so a proposal is legal by
-construction. How it picks, and how to use it alone, is told in docs/explanation/sampler.md.
+Optuna sees one categorical parameter per layout field. The sampler always selects a whole row of the table, so that
+every proposal is legal. docs/explanation/sampler.md describes the selection, and the use of the sampler alone.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial, Trial
 
 _ASKING = Lock()
-"""Held while a row is chosen and promised, by one thread of the process at a time. No sampler owns it, since samplers
-are pickled."""
+"""Lock under which one thread of the process at a time selects and reserves a row. It is global, because samplers are
+pickled and locks cannot be."""
 
 
 class LayoutSampler(BaseSampler):

@@ -1,4 +1,4 @@
-"""Fronts as numbers: what no other beats in everything, how much that is, and what another may add."""
+"""Pareto fronts as numbers: the points that no other dominates, their hypervolume, and the expected gain of others."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def dominators(values: Floats, row: int) -> Integers:
 
 # ---------------------------------------------------------------- the space that no point dominates
 Box = tuple[tuple[float, float], ...]
-"""A lower and an upper bound in each dimension."""
+"""Lower and upper bound in each dimension."""
 
 _MOST_AT_ONCE = 1 << 21
-"""Sides of boxes that are compared with points at once: 16 MiB of them."""
+"""Largest number of sides of boxes that are compared with points at once, which needs 16 MiB."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -112,11 +112,12 @@ def _open(points: Sequence[tuple[float, ...]], reference: Sequence[float]) -> It
 
 # ---------------------------------------------------------------- what points dominate above a reference
 _MARGIN = 0.1
-"""Part of a front's range by which the reference lies below its worst, so that its ends count, too. A usual choice
-(Ishibuchi et al. 2018, Evolutionary Computation 26, section 3; BoTorch takes the same)."""
+"""Distance of the reference point below the worst values of a front, as a share of the front's range, so that the ends
+of the front count too. A usual choice (Ishibuchi et al. 2018, Evolutionary Computation 26, section 3; BoTorch uses the
+same)."""
 
 LEAST_MARGIN = 1e-3
-"""Margin of a front whose points are equal in one metric; in logarithms, 0.1 %."""
+"""Smallest such distance, for fronts whose points are equal in one metric; in logarithms, 0.1 %."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -124,7 +125,8 @@ class Frontier:
     """A set of points and a reference point below them, for computing the hypervolume that the points dominate."""
 
     points: Floats
-    """Shape (points, dimensions), more is better; whatever is not above the reference counts for nothing."""
+    """Values of the points: shape (points, dimensions). Higher is better; a point that is not above the reference does
+    not count."""
     reference: Floats
     """One lower bound per dimension."""
 
@@ -222,7 +224,7 @@ def log_values(every: Sequence[Valued]) -> Floats:
 
 
 def _tells(footprint: Footprint | None, metric: Metric) -> bool:
-    """Return whether a metric has a value where this is known beside the steps."""
+    """Return True if a metric can be computed from this footprint and the step time."""
     if not metric.reads_footprint or footprint is None:
         return not metric.reads_footprint
     match metric:
@@ -239,10 +241,11 @@ def _tells(footprint: Footprint | None, metric: Metric) -> bool:
 
 # ---------------------------------------------------------------- what uncertain rows are expected to add
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
-"""Gains are polynomials between the corners of boxes; 16 nodes keep their sum within 1 %, as tests show."""
+"""Nodes and weights of Gauss-Legendre integration. Gains are polynomials between the corners of boxes; 16 nodes keep
+the error of their sum below 1 %, as tests show."""
 
 _REACH = 6.0
-"""Standard deviations; beyond lies a billionth."""
+"""Range of the integration in standard deviations. A share of 1e-9 lies outside."""
 
 _LEAST_DEVIATION = 1e-9
 
@@ -252,7 +255,8 @@ class Outcomes:
     """The possible results of each layout in all metrics of a Pareto front, given its uncertain step time."""
 
     log_worth: Floats
-    """Log values of shape (rows, metrics): of a rate, its worth per step; of any other metric, its value."""
+    """Log values of shape (rows, metrics). For a rate, the amount that a step earns; for any other metric, its
+    value."""
     is_rate: Booleans
     """True for metrics that fall as the step time rises."""
     mean: Floats

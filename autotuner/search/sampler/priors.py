@@ -1,4 +1,4 @@
-"""Priors: how long steps take and which layouts fit in memory, as far as predictions and the trials so far tell."""
+"""Priors: the assumed distributions of step times and peak memory, from predictions and the trials so far."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from autotuner.search.sampler.model import COMMON, Posterior, Prior, Related, co
 from autotuner.search.sampler.normal import inverse_mills
 
 TIME_FACTORS = (*PARTS, COMMON)
-"""Factors of the belief about step times, in its order."""
+"""Names of the factors in the model of step times, in order."""
 
 _RESIDUAL_CORRELATION = 0.7
-"""Part of the residual that like layouts share; replays hardly tell 0 from 1 (docs/explanation/sampler.md)."""
+"""Share of the residual that similar layouts have in common. Replays hardly distinguish 0 from 1
+(docs/explanation/sampler.md)."""
 
 _RUN_TO_RUN = 0.01
-"""Standard deviation of log(measured step time) from run to run of one layout: the two timed twice in arXiv 2311.05610
-differ by 0.3 % and 0.8 %. Replays do not tell 0.01 from 0.05."""
+"""Standard deviation of log(measured step time) between runs of one layout. The two layouts that were timed twice in
+arXiv 2311.05610 differ by 0.3 % and 0.8 %. Replays do not distinguish 0.01 from 0.05."""
 
 _SWEEP_TO_SWEEP = 0.03
-"""Standard deviation of log(step time) of one layout from one sweep to a later one: other nodes, another day. An
+"""Standard deviation of log(step time) of one layout between two sweeps, because nodes and days differ. It is an
 assumption."""
 
 _CLAIM = 2.0
-"""Measurements that the prior's claim about its own precision is worth, see ``scale_inflation``: few, since where it is
-wrong a sweep takes longer and stops too early (docs/explanation/sampler.md)."""
+"""Number of measurements that the prior of the precision counts for (see ``scale_inflation``). It is small, because
+with a wrong precision a sweep takes longer and stops too early (docs/explanation/sampler.md)."""
 
 
 def time_prior(
@@ -73,9 +74,10 @@ def time_prior(
 
 
 def _moved(shares: Floats, error: LayoutErrors) -> tuple[Floats, Floats]:
-    """Return what one standard deviation of each factor moves in each row, and the deviation that no factor explains.
+    """Return the change of each row by one standard deviation of each factor, and the deviation of the residual.
 
-    With a covariance the factors are its symmetric square root: independent, each still about the part of its name.
+    If the errors have a covariance, its symmetric square root gives independent factors, each of which is still mainly
+    about the part of its name.
     """
     own = shares * np.stack(
         [np.broadcast_to(one, len(shares)) for one in (*error.parts.values(), error.common)], axis=1
@@ -140,23 +142,24 @@ _FACTORS: Mapping[str, float] = MappingProxyType(
     dict.fromkeys(("activations_bytes", "logits_bytes", "gradients_bytes"), 1.0)
     | dict.fromkeys(("buffers_bytes", "allowance_bytes"), 3.0)
 )
-"""Standard deviation of the log factor on each part, in units of ``MEMORY_DEVIATION``: weights and optimizer states are
-arithmetic; saved activations and widened gradients depend on the engine's kernels; buffers and allowance on its habits.
-Together with the residual they give a usual layout an error of little more than one unit. An assumption: replays take
-as many trials with half or twice as much."""
+"""Standard deviation of the log factor of each part, in units of ``MEMORY_DEVIATION``. Weights and optimizer states are
+exact arithmetic; saved activations and converted gradients depend on the engine's kernels; buffers and the allowance
+depend on the engine. Together with the residual they give a usual layout an error of slightly more than one unit. It is
+an assumption: replays take as many trials with half or twice as much."""
 
 MEMORY_FACTORS = tuple(_FACTORS)
-"""Factors of the belief about peaks, in its order."""
+"""Names of the factors in the model of peak memory, in order."""
 
 _PEAK_RESIDUAL = 0.75
-"""Standard deviation of what the factors leave, in units of ``MEMORY_DEVIATION``: as much again as the factors."""
+"""Standard deviation of the residual of peaks, in units of ``MEMORY_DEVIATION``: as much as that of all factors
+together."""
 
 _PEAK_CORRELATION = 0.7
-"""Part of the residual that like layouts share. Which of the runs of arXiv 2311.05610 run out of memory is told best by
-those before them with 0.7 to 1."""
+"""Share of the residual of peaks that similar layouts have in common. With 0.7 to 1, earlier runs of arXiv 2311.05610
+predict best which later runs are out of memory."""
 
 _PEAK_RUN_TO_RUN = 0.02
-"""Standard deviation of log(peak) from run to run of one layout: fragmentation decides at the edge. An assumption."""
+"""Standard deviation of log(peak) between runs of one layout, because fragmentation varies. It is an assumption."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,9 +167,9 @@ class MemoryTrial:
     """The result of a trial for memory: whether it fitted, and its peak if that was measured."""
 
     fits: bool
-    """True if it ran; False if it ran out of memory."""
+    """True if the trial ran; False if it ran out of memory."""
     peak_bytes: float | None = None
-    """Peak of the fullest rank, if it was measured; it compares with the predicted total."""
+    """Peak bytes of the rank with most memory, if they were measured. They correspond to the predicted total."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -227,9 +230,10 @@ def learn_peaks(
 
 
 def _one_sided(mean: float, variance: float, limit: float, *, below: bool) -> tuple[float, float]:
-    """Value and variance of the Gaussian observation that stands for "below the limit", or for "above it".
+    """Return value and variance of the Gaussian observation that stands for "below the limit" or "above the limit".
 
-    The moments of a normal times a normal distribution function: Rasmussen and Williams 2006, equations 3.82 to 3.85.
+    It matches the moments of a normal density times a normal distribution function (Rasmussen and Williams 2006,
+    equations 3.82 to 3.85).
     """
     side = 1.0 if below else -1.0
     spread = variance + _PEAK_RUN_TO_RUN**2

@@ -1,4 +1,4 @@
-"""Proposals: which layout to try next, and what that is expected to gain."""
+"""Proposals: the layout to try next, and the improvement that is expected of it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class FrontWorths:
     """
 
     log_worth: Floats
-    """Log values of shape (rows, metrics): of a rate, its worth per step; of any other metric, its value."""
+    """Log values of shape (rows, metrics). For a rate, the amount that a step earns; for any other metric, its
+    value."""
     is_rate: Booleans
     """True for metrics that fall as the step time rises."""
 
@@ -116,35 +117,37 @@ def _worth(metric: Metric, job: Job, footprints: FootprintColumns | None, num_ro
 
 
 _MAX_EXACT = 1 << 12
-"""Rows whose residuals are followed exactly. Of larger tables only the most promising: the others would have to owe
-their rank to a residual alone."""
+"""Largest number of rows whose residuals are computed exactly. Of larger tables only the most promising rows are; the
+others would need an exceptional residual to be the best."""
 
 _BEHIND = 1e6
-"""Distance of rows that may not be proposed behind those that may, in units of log worth: farther than these differ."""
+"""Penalty for rows that may not be proposed, in units of log expected gain. It is larger than any difference between
+rows, so that they come last."""
 
 _MIN_FIT_PROBABILITY = 1e-3
-"""A layout less likely to fit is worth no trial, however fast it would be."""
+"""Smallest probability to fit for which a layout is tried, however fast it would be."""
 
 EVEN_CHANCE = 0.5
-"""A layout that is less likely to fit is a long shot."""
+"""Probability to fit below which a layout is called a long shot."""
 
 _WORTH_A_LONG_SHOT = WORTHWHILE_GAIN
-"""Gain, with the chance to run out of memory counted, from which a long shot may be tried before what will fit."""
+"""Expected gain, including the risk to run out of memory, from which a long shot may be tried before layouts that are
+likely to fit."""
 
 _MOST_LOST, _SURE = 0.05, 0.9
-"""Once more than this share of the trials ran out of memory, layouts that will fit are those at least so sure to: the
-beliefs were too hopeful for this job. The aim is that a tenth of a sweep's trials is lost at most; with a tenth here a
-simulated sweep stays just above it."""
+"""Share of out-of-memory trials, and probability. If more than this share of the trials ran out of memory, the model
+was too optimistic for this job, and only layouts with at least this probability count as fitting. The aim is that at
+most a tenth of a sweep's trials is lost; with a tenth as this limit, a simulated sweep stays slightly above it."""
 
 _CAUTION = 10.0
-"""Weight, before the first measurement, of a chance to fit below one half. The fastest layout that will probably fit
-costs one trial if it does not, and slower, safer ones remain. In replays of arXiv 2311.05610 that takes 2.5 to 3.3
-trials on average; MFU times probability, which begins with safe layouts, takes 3.0 to 3.8."""
+"""Weight of a probability to fit below one half, before the first measurement. The fastest layout that will probably
+fit costs one trial if it does not fit, and slower, safer ones remain. In replays of arXiv 2311.05610 this takes 2.5 to
+3.3 trials on average. MFU times probability, which begins with safe layouts, takes 3.0 to 3.8."""
 
 _AS_GOOD, _AS_LIKELY = 0.01, 0.1
-"""Tolerances before the first measurement. Layouts that differ by a hundredth are equally good, less than any interval
-of predictions; those whose chances to fit differ by a tenth are about as likely to. In replays of the published sheets
-one of 53 begins with another layout for it."""
+"""Tolerances before the first measurement. Layouts whose values differ by a hundredth count as equally good, which is
+less than any interval of predictions. Layouts whose probabilities to fit differ by a tenth count as equally likely to
+fit. In replays of the published sheets, this changes the first layout of one sheet in 53."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -152,17 +155,17 @@ class Beliefs:
     """Priors of the step time and the memory of every layout of the table, before any trial of the search."""
 
     times: Prior
-    """Log step time in seconds."""
+    """Model of the log step time in seconds."""
     peaks: Prior
-    """Log peak memory in bytes."""
+    """Model of the log peak memory in bytes."""
     limit_bytes: float
     """Bytes that a rank may allocate."""
     worth_per_step: Floats
-    """Worth of a step of each row: its value times its step time."""
+    """Amount that a step of each row earns: the value of the row times its step time."""
     front: FrontWorths | None = None
-    """Worths of rows by each metric of a front; None: only the best value is searched."""
+    """Amounts that a step earns by metric, for a search for a Pareto front; None: only the best value is searched."""
     others: OtherJobs | None = None
-    """Trials that stand for rows, and trials from before the search; None: there are none."""
+    """Proxy trials of rows, and trials from before the search; None: there are none."""
 
     def after_peaks(self, evidence: Evidence) -> Posterior:
         """Return the posterior of the log peak memory, given the results of the search's trials."""
@@ -194,7 +197,7 @@ class Beliefs:
 
     @cached_property
     def _past_noise(self) -> list[float]:
-        """Variance by which each past trial counts."""
+        """Return the variance of the noise of each past trial."""
         past = self.others.times([]) if self.others else None
         if self.others is None or past is None:
             return []
@@ -207,14 +210,14 @@ class Proposal:
     """The layout to try next, with its expected gain and its probability to fit in memory."""
 
     row: int
-    """Row of the table."""
+    """Number of the proposed row in the table."""
     expected_gain: float
-    """Fraction by which the best value, or the hypervolume of the front, is expected to rise with the most promising
-    trial, given that it may run out of memory; infinite before anything was measured."""
+    """Relative increase of the best value, or of the front's hypervolume, that is expected from the most promising
+    trial, including the risk that it runs out of memory; infinite before the first measurement."""
     fit_probability: float
     """Probability that the proposed layout fits in memory."""
     long_shot: LongShot | None = None
-    """Reason for a proposal that is less likely to fit than not; None if it is likely to fit."""
+    """Reason for a proposal that will probably not fit; None if it is likely to fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,12 +225,12 @@ class LongShot:
     """The reason why a layout is proposed although its probability to fit in memory is below one half."""
 
     fit_probability: float
-    """Probability that it fits."""
+    """Probability that the layout fits in memory."""
     expected_gain: float
-    """Expected improvement of its trial, the chance to run out of memory included; infinite before anything was
-    measured."""
+    """Expected improvement of the layout's trial, including the risk to run out of memory; infinite before the first
+    measurement."""
     likely_gain: float | None
-    """The most that is expected of the untried layouts that are likely to fit; None where none is left."""
+    """Largest expected improvement among the untried layouts that are likely to fit; None if there are none left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,15 +238,15 @@ class MemoryBelief:
     """The expected peak memory of the untried layouts, compared with their predictions."""
 
     factor: float
-    """Believed / predicted peak; the geometric mean of the layouts."""
+    """Ratio of the peak that the model now expects to the predicted peak; the geometric mean over the layouts."""
     low: float
-    """Lower end of the 80 % interval of that quotient for one layout."""
+    """Lower end of the 80 % interval of this ratio for one layout."""
     high: float
-    """Upper end."""
+    """Upper end of this interval."""
     num_untried: int
-    """Layouts without a trial."""
+    """Number of layouts without a trial."""
     num_likely: int
-    """Those of them that have an even chance to fit or a better one."""
+    """Number of these layouts that fit with a probability of one half or more."""
 
 
 def propose(
@@ -308,27 +311,28 @@ def memory_belief(beliefs: Beliefs, evidence: Evidence) -> MemoryBelief:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Outlook:
-    """Beliefs after the trials so far."""
+    """The state of the model after the trials so far."""
 
     beliefs: Beliefs
     times: Posterior
     peaks: Posterior
     scale_inflation: float
-    """Factor on the standard deviations of step times."""
+    """Factor by which the standard deviations of step times are increased."""
     log_step_s: Mapping[int, float]
-    """Log step times of rows whose trial ended well, or is expected to."""
+    """Log step times of rows whose trial completed or is expected to complete."""
     best_value: float | None
-    """Best of these values, which a proposal has to beat."""
+    """Best value of these rows, which a proposal must beat."""
     is_first: bool
     """True if nothing was measured yet."""
     lost_share: float
-    """Part of the trials so far that ran out of memory."""
+    """Share of the trials so far that ran out of memory."""
 
     @classmethod
     def of(cls, beliefs: Beliefs, evidence: Evidence) -> _Outlook:
-        """Pending trials count as measured at what they are expected to show, so that no two of them ask the same.
+        """Return the state of the model, in which pending trials count with their expected results.
 
-        A row whose proxy trial ended well, and that will probably fit, has the value that is expected of it.
+        So no two pending trials test the same. A row whose proxy trial completed, and that will probably fit, counts
+        with its expected value.
         """
         peaks = beliefs.after_peaks(evidence)
         times = beliefs.after_times(evidence.step_time_s, evidence.small.step_time_s)
@@ -356,13 +360,14 @@ class _Outlook:
         )
 
     def log_fits(self, peaks: Estimate) -> Floats:
-        """Log of the probability that each peak is within the limit."""
+        """Return the log probability that each peak is within the memory limit."""
         return log_probability(math.log(self.beliefs.limit_bytes) - peaks.mean, np.sqrt(peaks.variance))
 
     def log_worth(self, times: Estimate, log_fits: Floats, rows: Integers | slice) -> Floats:
-        """Log of the expected rise of the log value above the best; without a best, the log value with caution.
+        """Return the log of the expected rise above the best log value; without a best, the log value with a penalty.
 
-        Where a front is looked for, log of the expected rise of its hypervolume; of all rows, an order like that one.
+        The penalty is for rows that may not fit. In a search for a Pareto front, the result is the log of the expected
+        rise of the hypervolume; for all rows at once, it is an approximation with a similar order.
         """
         log_value = np.log(self.beliefs.worth_per_step[rows]) - times.mean
         if self.best_value is None:
@@ -377,10 +382,10 @@ class _Outlook:
         return np.where(log_fits < math.log(_MIN_FIT_PROBABILITY), -np.inf, worth)
 
     def is_justified(self, log_worth: Floats, log_fits: Floats) -> Booleans:
-        """Return which rows may be proposed: those likely to fit, and unlikely ones that gain much more.
+        """Return the rows that may be proposed: those likely to fit, and unlikely ones with a much larger gain.
 
-        Rows that are sure to fit may, where too many trials ran out of memory; where no row is as likely as it should
-        be, the less likely may as well.
+        If too many trials ran out of memory, only rows that are sure to fit may be proposed. If no row is likely
+        enough, less likely rows may be proposed too.
         """
         is_open = log_worth > -np.inf
         for chance in (_SURE, EVEN_CHANCE) if self.lost_share > _MOST_LOST else (EVEN_CHANCE,):
@@ -397,26 +402,29 @@ class _Outlook:
 
     @cached_property
     def frontier(self) -> Frontier:
-        """Return what is known of the front, above the worst of what is expected of it."""
+        """Return the known Pareto front, with a reference below the worst values that are expected."""
         assert self.beliefs.front is not None
         likely = np.flatnonzero(self.log_fits(self.peaks.at_all_rows()) >= math.log(0.5))
         return self.beliefs.front.frontier(self.log_step_s, likely, self.times.at_all_rows().mean)
 
     def gain(self, log_worth: float) -> float:
-        """The share by which the best value is expected to rise, or the hypervolume; infinite where there is none."""
+        """Return the share by which the best value or the hypervolume is expected to rise.
+
+        The result is infinite if there is no value yet.
+        """
         if self.beliefs.front is None:
             return math.expm1(math.exp(log_worth))
         return math.exp(log_worth) / self.frontier.volume if self.frontier.volume else math.inf
 
     def _log_worth_of(self, gain: float) -> float:
-        """The inverse of ``gain``."""
+        """Return the inverse function of ``gain``."""
         if self.beliefs.front is None:
             return math.log(math.log1p(gain))
         return math.log(gain * self.frontier.volume) if self.frontier.volume else -math.inf
 
 
 def _long_shot(outlook: _Outlook, log_worth: Floats, log_fits: Floats, chosen: int) -> LongShot | None:
-    """Return why the chosen row is proposed if it is a long shot."""
+    """Return the reason for proposing the chosen row if it is a long shot, otherwise None."""
     is_likely = (log_fits >= math.log(EVEN_CHANCE)) & (log_worth > -np.inf)
     if is_likely[chosen]:
         return None
@@ -428,13 +436,13 @@ def _long_shot(outlook: _Outlook, log_worth: Floats, log_fits: Floats, chosen: i
 
 
 def _lost_share(evidence: Evidence) -> float:
-    """Part of the trials that told about memory which ran out of it."""
+    """Return the share of trials with a known memory result that ran out of memory."""
     told = [*evidence.memory.values(), *evidence.small.memory.values()]
     return sum(not trial.fits for trial in told) / len(told) if told else 0.0
 
 
 def _is_safest(score: Floats, log_fits: Floats) -> Booleans:
-    """Return the rows that are about as good as the best, and about as likely to fit as the likeliest of these."""
+    """Return the rows that are nearly as good as the best, and nearly as likely to fit as the likeliest of those."""
     about_best = score >= score.max() - _AS_GOOD
     safest: Booleans = about_best & (log_fits >= log_fits[about_best].max() - _AS_LIKELY)
     return safest
@@ -458,16 +466,16 @@ def _most_promising(outlook: _Outlook, rows: Integers) -> Integers:
 def _expected_step_s(
     pending: tuple[int, ...], times: Posterior, peaks: Posterior, limit_bytes: float
 ) -> Mapping[int, float]:
-    """Return the step times of the pending rows that will probably fit.
+    """Return the expected step times of the pending rows that will probably fit.
 
-    One that will probably not is left to be a surprise.
+    Rows that will probably not fit are left out.
     """
     rows = _that_fit(pending, peaks, limit_bytes)
     return {int(row): math.exp(mean) for row, mean in zip(rows, times.at(rows).mean, strict=True)}
 
 
 def _expected_small_s(beliefs: Beliefs, evidence: Evidence, peaks: Posterior) -> Mapping[int, float]:
-    """Return what stands in for the pending rows that will probably fit, and is expected to take."""
+    """Return the expected step times of the proxies of pending rows that will probably fit."""
     told = evidence.small.step_time_s
     rows = _that_fit(evidence.small.pending, peaks, beliefs.limit_bytes).tolist()
     if beliefs.others is None or not rows or (related := beliefs.others.times([*told, *rows])) is None:

@@ -1,4 +1,4 @@
-"""ProxyTrials: which trial on a smaller cluster stands for each layout of a table, if one does."""
+"""ProxyTrials: the proxy trial on a smaller cluster for each layout of a table, where one exists."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from autotuner.search.sampler.proxy import fewer_layers, proxy_trial
 from autotuner.search.space.moves import settle_columns
 
 _SURE, _LIKELY = 0.9, 0.5
-"""Probability with which a trial should fit before layers are left out of it, and the lower one if no layer can be left
-out."""
+"""Probability with which a proxy should fit before layers are removed from it, and the lower one that is enough if no
+more layers can be removed."""
 
 _SHRINKING = (
     "data_parallel_replicate_degree",
@@ -37,7 +37,8 @@ _SHRINKING = (
     "first_stage_less_layers",
     "last_stage_less_layers",
 )
-"""Fields in which a trial may differ from its layout, beside choices that mean nothing where a group is gone."""
+"""Fields in which a proxy may differ from its layout, in addition to options that have no effect where a group has only
+one rank."""
 
 _DECIDING = (
     *_SHRINKING,
@@ -47,10 +48,10 @@ _DECIDING = (
     "micro_batch_size",
     "recompute_every",
 )
-"""Fields that decide how a layout shrinks."""
+"""Fields that determine the proxy of a layout."""
 
 _OF_THE_JOB = ("num_layers", "num_dense_layers", "global_batch_size")
-"""Fields in which trials differ beside their layouts."""
+"""Fields, other than those of the layout, in which proxy trials differ."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -58,19 +59,19 @@ class ProxyTrials:
     """The proxy trials on a smaller cluster that stand for layouts of a job, and the layouts without one."""
 
     job: Job
-    """The layouts'."""
+    """Job of the layouts."""
     cluster: Cluster
     """Cluster on which trials run."""
     layouts: LayoutColumns
-    """Those that a trial stands for."""
+    """Layouts for which there is a proxy trial."""
     depth: Integers
-    """Most layers per stage that the trial of each runs."""
+    """Largest number of layers per stage in the proxy of each layout."""
     which: Integers
-    """A number for each, equal where the same trial stands for both."""
+    """Number of each layout's proxy; equal if two layouts have the same proxy."""
     refused: Sequence[tuple[str, int]]
-    """Reasons why no trial stands for some layouts, with their numbers; the most frequent first."""
+    """Reasons why some layouts have no proxy, with the number of layouts; the most frequent first."""
     whole_model: bool
-    """True for trials of the whole model, as for ``proxy_trial``."""
+    """True for proxies that run the whole model, as for ``proxy_trial``."""
 
     def __len__(self) -> int:
         return len(self.layouts)
@@ -140,22 +141,22 @@ def proxy_trials(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Shrunk:
-    """The trials of some layouts of a job, a row for each."""
+    """The proxy trials of some layouts of a job, one row per layout."""
 
     job: Job
     cluster: Cluster
     found: Sequence[Any]
-    """The different ones, told apart by ``_DECIDING`` alone, or why there is none."""
+    """Distinct proxies, which differ in ``_DECIDING``, or reasons why there is none."""
     of_row: Integers
-    """Trial of each row, by its index."""
+    """Index of each row's proxy in ``found``."""
     fewer_layers: Integers
-    """Layers per stage to try next where it does not fit; 0: none are left to leave out."""
+    """Number of layers per stage to try next if the proxy does not fit; 0: no more layers can be removed."""
     layouts: LayoutColumns
-    """Layouts that run; of rows without a trial, the layout itself."""
+    """Layouts that the proxies run; for rows without a proxy, the layout itself."""
 
     @classmethod
     def of(cls, layouts: LayoutColumns, depth: Integers, job: Job, cluster: Cluster, *, whole_model: bool) -> _Shrunk:
-        """Shrink each combination of what decides it once."""
+        """Compute the proxy once for each combination of the deciding fields."""
         deciding, of_row = layouts.only(*_DECIDING, depth=depth).distinct(*_DECIDING, "depth")
         examples = np.zeros(len(deciding), dtype=np.int64)
         examples[of_row] = np.arange(len(layouts))
@@ -176,16 +177,16 @@ class _Shrunk:
 
     @property
     def numbers(self) -> Integers:
-        """A number for each row, equal where the trials are."""
+        """Return a number for each row, which is equal if the proxies are equal."""
         own = {name: self._column(name) for name in _OF_THE_JOB}
         return self.layouts.only(*OPTIONS, **own).distinct(*OPTIONS, *own)[1]
 
     def judge(self, rules: Sequence[Rule], refused: Counter[str]) -> tuple[Booleans, Booleans]:
-        """Return which keep the rules, and which of these will fit in memory, as far as it can be had.
+        """Return which proxies keep the rules, and which of these are likely enough to fit in memory.
 
         Args:
-            rules: What a trial has to keep.
-            refused: Hears why others break rules, and how many do.
+            rules: Rules that a trial must keep.
+            refused: Counter that is increased for each reason why proxies break rules.
         """
         legal, fits = (np.zeros(len(self.of_row), dtype=np.bool_) for _ in range(2))
         has_trial = np.array([isinstance(one, ScaledTrial) for one in self.found], dtype=np.bool_)[self.of_row]
@@ -200,7 +201,7 @@ class _Shrunk:
         return legal, fits
 
     def _by_job(self) -> Iterator[tuple[Job, Integers]]:
-        """Yield the trials that share model, batch and cluster, with their rows."""
+        """Yield the proxies with the same model, batch and cluster, with their rows."""
         jobs: dict[tuple[int, ...], list[int]] = {}
         for number, found in enumerate(self.found):
             if isinstance(found, ScaledTrial):
@@ -214,7 +215,7 @@ class _Shrunk:
 
 
 def _changed(layouts: LayoutColumns, found: Sequence[Any], of_row: Integers) -> LayoutColumns:
-    """The layouts with what their trials change of them."""
+    """Return the layouts with the changes that their proxies make."""
     columns: dict[str, npt.NDArray[Any]] = {name: getattr(layouts, name) for name in OPTIONS}
     trials = {number: one.layout for number, one in enumerate(found) if isinstance(one, ScaledTrial)}
     for name in _SHRINKING:
@@ -225,9 +226,9 @@ def _changed(layouts: LayoutColumns, found: Sequence[Any], of_row: Integers) -> 
 
 
 def _broken(layouts: LayoutColumns, job: Job, rules: Sequence[Rule], refused: Counter[str]) -> Booleans:
-    """Return which layouts break a rule; ``refused`` counts each at the first that it breaks.
+    """Return which layouts break a rule. Each is counted in ``refused`` under the first rule that it breaks.
 
-    A rule is named in its words about the first layout that breaks it.
+    The key in ``refused`` is the rule's message for the first layout that breaks it.
     """
     broken = np.zeros(len(layouts), dtype=np.bool_)
     for rule in rules:

@@ -1,8 +1,9 @@
-"""The trial on few accelerators that stands for a layout of a job on many.
+"""Proxy trial: a trial on few accelerators that is a proxy for a layout of a job on many.
 
-What a rank computes, and what it sends in its tensor, context, expert and pipeline groups, is kept: the degrees of
-these groups, the micro-batch and how many of them a replica runs, layers per stage, and every other option. What
-shrinks are the replicas, then the pipeline, then, where a rank would not hold what fewer ranks share, the layers.
+A proxy keeps the computation of a rank and its communication in tensor, context, expert and pipeline groups: the
+degrees of these groups, the size and number of a replica's micro-batches, the layers per stage, and every other option.
+It reduces first the replicas, then the pipeline, and then the number of layers, if a rank has too little memory for the
+states that fewer ranks share.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from autotuner.core.value import divisors
 from autotuner.search.space.moves import settle, settle_groups
 
 OF_A_RANK = ("matrix_s", "attention_s", "pointwise_s", "host_s", "recompute_s", "offload_s")
-"""Parts that a rank takes by itself."""
+"""Parts of a step that do not depend on other ranks."""
 
 _SHRINKING = ("pipeline_parallel_degree", "data_parallel_shard_degree", "data_parallel_replicate_degree")
-"""Degrees that a smaller cluster has less of, by the order of a split."""
+"""Degrees that a proxy reduces, in the order of ``split``."""
 
 _Group = tuple[int, int]
-"""A group: its number of ranks, and their distance."""
+"""A group of ranks: the number of ranks, and the distance between their numbers."""
 
 
 def measured_parts(job: Job, layout: Layout, cluster: Cluster, trial: ScaledTrial) -> tuple[str, ...]:
@@ -52,7 +53,7 @@ def measured_parts(job: Job, layout: Layout, cluster: Cluster, trial: ScaledTria
 
 
 def _most_layers(x: Layout, num_layers: int) -> int:
-    """Layers of the rank that holds most."""
+    """Return the number of layers on the rank with most layers."""
     sizes = stage_sizes(num_layers, x.num_stages, x.first_stage_less_layers, x.last_stage_less_layers)
     ranks = range(x.pipeline_parallel_degree)
     return max(sum(sizes[stage] for stage in stages_of_rank(x, rank)) for rank in ranks)
@@ -73,12 +74,12 @@ def _parts(job: Job, layout: Layout, cluster: Cluster, trial: ScaledTrial) -> It
 
 
 def _num_shards(layout: Layout) -> int:
-    """Ranks that share what the optimizer updates."""
+    """Return the number of ranks that share the optimizer's states."""
     return 1 if layout.shard_level == ShardLevel.NONE else layout.data_parallel_shard_degree
 
 
 def _groups(x: Layout, job: Job) -> Mapping[str, tuple[_Group, ...]]:
-    """The groups whose communication each part of a step is."""
+    """Return the groups of ranks whose communication each part of a step consists of."""
     tensor, context, shard = x.tensor_parallel_degree, x.context_parallel_degree, x.data_parallel_shard_degree
     inner = tensor * context
     return {
@@ -91,7 +92,7 @@ def _groups(x: Layout, job: Job) -> Mapping[str, tuple[_Group, ...]]:
 
 
 def _is_alike(cluster: Cluster, ours: _Group, room: Cluster, theirs: _Group) -> bool:
-    """Return whether both groups have as many ranks, over a link of the same name."""
+    """Return True if both groups have the same number of ranks and use a link of the same name."""
     if ours[0] != theirs[0]:
         return False
     return ours[0] == 1 or cluster.link_for(*ours).name == room.link_for(*theirs).name
@@ -146,7 +147,7 @@ def fewer_layers(job: Job, layout: Layout, layers: int) -> int | None:
 
 # ---------------------------------------------------------------- degrees
 def _too_large(job: Job, layout: Layout, cluster: Cluster) -> Reason | None:
-    """Return why the groups that are kept have no room, if they have none."""
+    """Return the reason why the kept groups do not fit on the cluster; None if they fit."""
     tensor, per_node = layout.tensor_parallel_degree, cluster.accelerators_per_domain
     if per_node % tensor:
         return _reason("tensor_parallel_degree", f"{tensor} tensor ranks do not divide the {per_node} of its nodes")
@@ -164,7 +165,7 @@ def _reason(field: str, why: str) -> Reason:
 
 
 def _kept(job: Job, layout: Layout) -> tuple[int, int]:
-    """Tensor and context ranks, and the fewest shards that lend their ranks to one expert group."""
+    """Return the number of tensor and context ranks, and the fewest shards that contain one expert group."""
     inner = layout.tensor_parallel_degree * layout.context_parallel_degree
     lent = layout.context_parallel_degree if job.stack.splits_experts else inner
     return inner, layout.expert_parallel_degree // math.gcd(layout.expert_parallel_degree, lent)
@@ -174,7 +175,7 @@ def _kept(job: Job, layout: Layout) -> tuple[int, int]:
 def _splits(
     inner: int, expert_shards: int, whole: tuple[int, int, int], num_nodes: int, per_node: int, whole_model: bool
 ) -> tuple[tuple[int, int, int], ...]:
-    """Pipeline, shard and replicate degrees that there is room for, the best first."""
+    """Return the pipeline, shard and replicate degrees that fit on the cluster, the best first."""
     pipeline, shard, replicate = whole
     pipelines = (pipeline,) if whole_model else sorted({*divisors(pipeline), min(2, pipeline)})
     found = [
@@ -192,12 +193,15 @@ def _has_room(num_ranks: int, num_nodes: int, per_node: int) -> bool:
 
 
 def _groups_left(split: tuple[int, int, int], whole: tuple[int, int, int]) -> tuple[bool, ...]:
-    """Return which groups still are some, or never were: pipeline, shards, replicas; the earlier counts for more."""
+    """Return which groups still have several ranks, or never had: pipeline, shards, replicas.
+
+    Earlier ones count for more.
+    """
     return tuple(few > 1 or many == 1 for few, many in zip(split, whole, strict=True))
 
 
 def _with_degrees(job: Job, layout: Layout, cluster: Cluster, split: tuple[int, int, int], depth: int) -> ScaledTrial:
-    """The trial with these degrees, whatever rule it breaks."""
+    """Return the proxy trial with these degrees, even if it breaks rules."""
     degrees = dict(zip(_SHRINKING, split, strict=True))
     small = settle_groups(replace(layout, **degrees))  # type: ignore[arg-type]  # each is a number
     num_layers = _num_layers(job.model, layout, small.pipeline_parallel_degree, depth)
@@ -212,7 +216,10 @@ def _with_degrees(job: Job, layout: Layout, cluster: Cluster, split: tuple[int, 
 
 # ---------------------------------------------------------------- layers
 def _num_layers(model: TransformerSpec, layout: Layout, pipeline: int, depth: int) -> int:
-    """Layers of the small model: as many per stage, and the stages that differ, as far as there are others left."""
+    """Return the number of layers of the proxy's model.
+
+    It has as many per stage as the layout, and as many of the different stages as the pipeline allows.
+    """
     less = layout.first_stage_less_layers + layout.last_stage_less_layers
     odd, stages = (model.num_layers + less) % layout.num_stages, pipeline * layout.virtual_stages_per_rank
     if pipeline == layout.pipeline_parallel_degree:
@@ -223,7 +230,10 @@ def _num_layers(model: TransformerSpec, layout: Layout, pipeline: int, depth: in
 
 
 def _num_dense_layers(model: TransformerSpec, small: Layout, num_layers: int) -> int:
-    """Leading layers without experts: all where the first of several stages holds more, else their share."""
+    """Return the number of leading layers without experts in the proxy's model.
+
+    It is all of them if the first of several stages holds more, otherwise their share.
+    """
     if model.experts is None:
         return 0
     dense = model.experts.num_dense_layers

@@ -1,9 +1,9 @@
 """Trials of other jobs as evidence about the layouts of a table.
 
-A proxy trial ran another job (fewer ranks, fewer layers, a smaller batch) on a layout of its own, in the place of a
-layout of the table; a past trial ran whatever job it was stored for, and stands for its own layout. Either is an
-observation at a point of its own: with its own prediction, its own shares of the parts, and its own residual, of which
-the layout that it stands for has a part (``TaskSimilarity``).
+A proxy trial ran another job (fewer ranks, fewer layers, a smaller batch) with its own layout, instead of a layout of
+the table. A past trial ran the job that it was stored for, and gives evidence about its own layout. Each of them is a
+separate observation, with its own prediction, its own shares of the parts, and its own residual, which is correlated
+with that of the layout that it gives evidence about (``TaskSimilarity``).
 """
 
 from __future__ import annotations
@@ -46,19 +46,20 @@ class StandIn:
     """The job and the layout that a proxy trial (a smaller trial) runs in place of a full-size layout."""
 
     job: Job
-    """Its own model, workload and cluster, the latter with as many accelerators as the trial has ranks."""
+    """Job that ran, with its own model, workload and cluster. The cluster has as many accelerators as the trial has
+    ranks."""
     layout: Layout
-    """Legal for that job."""
+    """Layout that ran, which is legal for that job."""
 
 
 ScaleDown: TypeAlias = Callable[[Layout], StandIn]
-"""Says what a proxy trial runs in the place of a layout; the same answer every time."""
+"""A function that returns the proxy for a layout. It must return the same proxy every time."""
 
 StoodFor: TypeAlias = Sequence[tuple[Layout, StandIn]]
-"""Layouts with what ran in the place of each."""
+"""Layouts, each with the trial that ran instead of it."""
 
 PriorOf: TypeAlias = Callable[[LayoutColumns, PredictionColumns, Job], Prior]
-"""The belief about layouts of a job before any trial."""
+"""A function that returns the prior for layouts of a job."""
 
 
 def times_as_searched(layouts: LayoutColumns, predictions: PredictionColumns, job: Job) -> Prior:
@@ -68,7 +69,7 @@ def times_as_searched(layouts: LayoutColumns, predictions: PredictionColumns, jo
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Known:
-    """A trial's layout, predicted."""
+    """The predicted layout of a trial."""
 
     times: Points
     peaks: Points
@@ -156,7 +157,10 @@ class StandIns:
         return Related(points=placed, similarity=self._similarities[key])
 
     def _predict(self, stand_ins: Sequence[StandIn]) -> None:
-        """Make points of both beliefs of the trials' layouts, once and those of a job together."""
+        """Predict the layouts of the trials, and make points for the models of time and memory.
+
+        Each layout is predicted once, and those of one job are predicted together.
+        """
         unknown: dict[Job, list[StandIn]] = defaultdict(list)
         for one in dict.fromkeys(stand_ins):
             if one not in self._known:
@@ -173,9 +177,9 @@ class StandIns:
                 )
 
     def _on_known_cluster(self, job: Job) -> Job:
-        """Return the other job with what is known of the speed of the target's cluster, where it is the same hardware.
+        """Return the other job with the calibration of the target's cluster, if its hardware is the same.
 
-        Both predictions are then for the same cluster factor, and what is left of its deviation is common to both.
+        Both predictions then use the same speed factor of the cluster, and share the rest of its uncertainty.
         """
         return replace(job, calibration=self._job.calibration) if has_same_hardware(job, self._job) else job
 
@@ -247,5 +251,5 @@ class OtherJobs:
 
 
 def _itself(trial: PastTrial) -> tuple[Layout, StandIn]:
-    """A past trial stands for its own layout."""
+    """Return a past trial as evidence about its own layout."""
     return trial.layout, StandIn(job=trial.job, layout=trial.layout)

@@ -1,1 +1,1 @@
-"""Layouts that a job may have: the legal ones, those that a trainer can run, why others fall out, what is near."""
+"""Spaces of layouts: the legal layouts of a job, those that a trainer can run, reasons for others, and neighbours."""

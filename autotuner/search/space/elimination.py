@@ -26,14 +26,15 @@ from autotuner.search.space.legal import (
 )
 
 MAX_SIEVED = 1 << 21
-"""Rows of a crossing that are judged rule by rule: two seconds of a processor."""
+"""Largest number of candidate layouts for which rules are applied one by one, which takes two seconds on one core."""
 
 
 MOST_REASONS = 3
-"""Number of reasons shown for an empty space; the rules that remove most come first, the others rarely matter."""
+"""Largest number of reasons that are shown for an empty space. Rules that remove most layouts come first, and the
+others rarely matter."""
 
 _MAX_EXPLAINED = 1 << 20
-"""Rows of an empty crossing that are looked at for the rules that empty it."""
+"""Largest number of candidate layouts of an empty space that are checked to find the rules that empty it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +44,11 @@ class Fall:
     rule: str
     """Name of the rule."""
     field: str
-    """Field to change: one of the layout, or the path of one of the job."""
+    """Field to change: a field of the layout, or the path of a field of the job."""
     num_layouts: int
-    """That break it, and none of the rules before it."""
+    """Number of layouts that break this rule and none of the rules before it."""
     message: str
-    """Reason why the first of them cannot run, a sentence with its numbers."""
+    """Reason why the first of these layouts cannot run, as a sentence with its numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +56,12 @@ class Sieved:
     """Numbers of the candidate and of the legal layouts of a space, and how many layouts each rule removes."""
 
     num_candidates: int
-    """Different layouts that the values of the space make; those that differ only in a choice that means nothing are
-    one."""
+    """Number of different layouts that the values of the space make. Layouts that differ only in an option without
+    effect are one."""
     num_legal: int
-    """Those that keep every rule: the candidates less what falls out."""
+    """Number of layouts that keep every rule: ``num_candidates`` minus all that the rules remove."""
     falls: tuple[Fall, ...]
-    """The rule that takes out most first."""
+    """Layouts that each rule removes; the rule that removes most comes first."""
 
 
 def eliminate(job: Job, space: SearchSpace, rules: Sequence[Rule] = RULES) -> Sieved | None:
@@ -83,7 +84,7 @@ def eliminate(job: Job, space: SearchSpace, rules: Sequence[Rule] = RULES) -> Si
 
 
 class _Sieve:
-    """Degrees and choices that are left, and what fell out."""
+    """The degrees and options that are left, and the numbers of removed layouts."""
 
     def __init__(self, job: Job, space: SearchSpace) -> None:
         self._job, self._space = job, space
@@ -93,7 +94,10 @@ class _Sieve:
         self.num_legal = 0
 
     def judges_alone(self, rule: Rule) -> bool:
-        """Take out what breaks the rule, where it reads degrees alone or choices alone."""
+        """Remove layouts that break a rule, if the rule reads only degrees or only options.
+
+        Return True if the rule was applied.
+        """
         read = fields_read(rule, self._job)
         if read <= set(SPLIT_FIELDS):
             broken = broken_rows(self._degrees, self._job, [rule])
@@ -110,7 +114,10 @@ class _Sieve:
         return True
 
     def judge_crossing(self, rules: Sequence[Rule]) -> bool:
-        """Take out what breaks the other rules; False where there is too much to look at."""
+        """Remove layouts that break the other rules.
+
+        Return False if there are too many combinations.
+        """
         if len(self._degrees) * length_of(self._choices) > MAX_SIEVED:
             return False
         for layouts in crossings(self._degrees, self._choices, self._job, self._space):

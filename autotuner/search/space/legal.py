@@ -1,10 +1,10 @@
-"""Every legal layout of a job, as columns.
+"""Legal layouts: every legal layout of a job, as columns.
 
-Two small tables are crossed: the *degrees* (how the ranks are split, by Python loops over a few thousand
-combinations) and the *choices* (switches that any split may take). A rule of ``legality`` that names a degree is
-judged on the degrees alone, one that reads no degree on the choices alone, before the crossing, so the large table is
-built almost without illegal rows. Splits are counted while they are made, and so are the values that a caller names:
-what a slip or a stranger asks for beyond the bounds is refused before it takes time or memory.
+Two small tables are combined: the *degrees* (the split of the ranks, made by Python loops over a few thousand
+combinations) and the *choices* (the other options, which any split may have). A rule of ``legality`` whose field is a
+degree is applied to the degrees alone; a rule that reads no degree is applied to the choices alone. Both happen before
+the tables are combined, so that the large table has few illegal rows. Splits and named values are counted while they
+are made, so that requests beyond the limits are refused before they use time or memory.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from autotuner.costmodel.predict import CHUNK
 SPLIT_FIELDS = tuple(name for name, one in OPTIONS.items() if one.is_split)
 
 MAX_SPLITS = 1 << 18
-"""Twice what a model of 61 layers and 256 experts has on 1,024 ranks with every schedule and context degree."""
+"""Largest number of splits: twice the number for a model of 61 layers and 256 experts on 1,024 ranks with every
+schedule and context degree."""
 
 MAX_VALUES = 1000
-"""Values of one axis; no number of ranks up to 2^20 has more than 240 divisors."""
+"""Largest number of values of one axis. No number of ranks up to 2^20 has more than 240 divisors."""
 
 _MAX_PIPELINES = 1 << 12
-"""Schedules x virtual stages x ends that are looked at for each number of pipeline ranks."""
+"""Largest number of combinations of schedule, virtual stages and end stages for each number of pipeline ranks."""
 
 _PIPELINE_AXES = (
     "pipeline_schedule",
@@ -55,7 +56,7 @@ class SpaceTooLarge(InvalidInput):
 
 
 _Pipeline = tuple[PipelineSchedule, int, int, int]
-"""Schedule, stages per rank, and layers that the first and the last stage have less."""
+"""Schedule, stages per rank, and the numbers of layers by which the first and the last stage have fewer."""
 
 
 def splits_of(job: Job, space: SearchSpace) -> LayoutColumns:
@@ -90,7 +91,7 @@ def _require_few_values(space: SearchSpace) -> None:
 
 
 def _splits(job: Job, space: SearchSpace) -> Iterator[tuple[int, ...]]:
-    """One tuple per candidate, in the order of ``SPLIT_FIELDS``."""
+    """Yield one tuple per candidate split, with values in the order of ``SPLIT_FIELDS``."""
     world_size = job.cluster.world_size
     num_experts = job.model.experts.num_experts if job.model.experts else 1
     experts = space.values("expert_parallel_degree") or divisors(num_experts)
@@ -108,7 +109,10 @@ def _splits(job: Job, space: SearchSpace) -> Iterator[tuple[int, ...]]:
 
 
 def _model_splits(world_size: int, space: SearchSpace) -> Iterator[tuple[int, int, int]]:
-    """Tensor, pipeline and context degrees whose product divides the ranks; if none does, all, for a rule to refuse."""
+    """Yield tensor, pipeline and context degrees whose product divides the number of ranks.
+
+    If there are none, all combinations are yielded, so that a rule can state the reason.
+    """
     every = divisors(world_size)
     tensors, pipelines, contexts = (
         space.values(f"{name}_parallel_degree") or every for name in ("tensor", "pipeline", "context")
@@ -124,7 +128,7 @@ def _model_splits(world_size: int, space: SearchSpace) -> Iterator[tuple[int, in
 
 
 def _pipelines(pipeline: int, job: Job, space: SearchSpace) -> Iterator[_Pipeline]:
-    """Yield what a number of pipeline ranks may run."""
+    """Yield the schedules, stages and end stages that a number of pipeline ranks can have."""
     if pipeline == 1:
         yield PipelineSchedule.ONE_F_ONE_B, 1, 0, 0
         return
@@ -146,9 +150,10 @@ def _pipelines(pipeline: int, job: Job, space: SearchSpace) -> Iterator[_Pipelin
 
 
 def _stage_sizes(num_layers: int, num_stages: int, first_less: int, last_less: int) -> tuple[int, ...]:
-    """Return what tells the stages' layers apart, of two stages or more, however many there are.
+    """Return a short key that is equal if all stages have equal layers, for two or more stages.
 
-    The first stage, the last, and of those between them the smaller size and how many have one layer more.
+    It has the first stage, the last stage, and for the stages between them the smaller size and the number of stages
+    with one layer more.
     """
     share, extra = divmod(num_layers + first_less + last_less, num_stages)
     first, last = share + (extra > 0) - first_less, share - last_less
@@ -159,7 +164,7 @@ def _stage_sizes(num_layers: int, num_stages: int, first_less: int, last_less: i
 
 
 def _virtual_stages(schedule: PipelineSchedule, num_layers: int) -> tuple[int, ...]:
-    """Stages per rank of so many layers."""
+    """Return the possible numbers of stages per rank for a model with this number of layers."""
     match schedule:
         case PipelineSchedule.INTERLEAVED_1F1B:
             return divisors(max(1, num_layers))[1:] or (2,)  # for a rule to refuse
@@ -170,7 +175,10 @@ def _virtual_stages(schedule: PipelineSchedule, num_layers: int) -> tuple[int, .
 
 
 def _micro_batches(replica_batch: int, context: int, space: SearchSpace) -> tuple[int, ...]:
-    """Powers of two that divide the batch of one replica, less those that fewer context ranks make pointless."""
+    """Return the powers of two that divide the batch of one replica.
+
+    Sizes for which fewer context ranks would be better are left out.
+    """
     contexts = space.values("context_parallel_degree")
     if context % 2 == 0 and (contexts is None or context // 2 in contexts):
         return (1,)
@@ -182,13 +190,14 @@ def _micro_batches(replica_batch: int, context: int, space: SearchSpace) -> tupl
 _CHOICE_FIELDS = tuple(name for name, one in OPTIONS.items() if not one.is_split)
 
 _BLOCK = 1 << 16
-"""Rows of the crossing judged at once; most of them may be illegal, and all at once would fill the memory."""
+"""Number of combined rows that are checked at once. Most of them may be illegal, and all rows at once would fill the
+memory."""
 
 MAX_CANDIDATES = 10_000_000
-"""Rows of the whole crossing: a processor judges and predicts about a million of them in a second."""
+"""Largest number of combined rows. A core checks and predicts about a million of them per second."""
 
 _MAX_COMBINATIONS = 1 << 20
-"""Maximum number of combinations of choices alone: they are held at once."""
+"""Largest number of combinations of choices, because all of them are in memory at once."""
 
 
 def legal_layouts(job: Job, space: SearchSpace | None = None, rules: Sequence[Rule] = RULES) -> LayoutColumns:
@@ -241,7 +250,7 @@ def legal_chunks(
 
 
 def _legal_blocks(job: Job, space: SearchSpace, rules: Sequence[Rule], most: int) -> Iterator[LayoutColumns]:
-    """The legal layouts of some degrees after the other."""
+    """Yield blocks of legal layouts, one block of degrees after the other."""
     degrees = splits_of(job, space)
     degrees = degrees.take(~broken_rows(degrees, job, [r for r in rules if r.field in SPLIT_FIELDS]))
     choice_rules = [rule for rule in rules if rule.field not in SPLIT_FIELDS]
@@ -262,7 +271,7 @@ def _legal_blocks(job: Job, space: SearchSpace, rules: Sequence[Rule], most: int
 
 
 def _longest(space: SearchSpace) -> str:
-    """The axes of choices with most values, for people."""
+    """Return the name of the axis of choices with most values, for messages."""
     counted = sorted(((len(_named(space, name)), name) for name in _CHOICE_FIELDS), reverse=True)
     return ", ".join(f"{count} of {name}" for count, name in counted[:3] if count > 1)
 
@@ -286,7 +295,7 @@ def crossings(degrees: LayoutColumns, choices: _Choices, job: Job, space: Search
 
 
 _Choices: TypeAlias = dict[str, npt.NDArray[Any]]
-"""Columns of the choice fields, one row for each combination."""
+"""Columns of the choices, with one row for each combination."""
 
 
 def combinations_of(job: Job, space: SearchSpace) -> _Choices:
@@ -337,14 +346,17 @@ def named_without_default(space: SearchSpace) -> list[Rule]:
 def _defaulted(
     column: npt.NDArray[Any], idle: npt.NDArray[np.bool_], name: str, space: SearchSpace
 ) -> npt.NDArray[Any]:
-    """The default in place of the first value named; of the others it would be the same layout again."""
+    """Return the column with the default where the option has no effect.
+
+    Only the first named value is replaced; with the other values, it would be the same layout again.
+    """
     first, *_ = _named(space, name)
     settled = np.where(idle & (column == first), getattr(_DEFAULT, name), column)
     return settled.astype(column.dtype, copy=False)
 
 
 def _named(space: SearchSpace, name: str) -> tuple[int, ...]:
-    """The values of an axis that always names some."""
+    """Return the values of an axis that always has named values."""
     return space.values(name) or ()
 
 
@@ -354,9 +366,9 @@ def length_of(choices: _Choices) -> int:
 
 
 class _Crossing(LayoutColumns):
-    """Each row of the degrees with each combination of choices; a column is there once somebody reads it.
+    """Combines each row of the degrees with each combination of choices. A column is made when it is first read.
 
-    Rules read few columns, and of most rows nothing else is needed: that they are illegal.
+    Rules read only a few columns, and most rows turn out to be illegal, so that their other columns are never made.
     """
 
     def __init__(self, degrees: LayoutColumns, choices: _Choices) -> None:
@@ -377,12 +389,12 @@ class _Crossing(LayoutColumns):
         return len(self.__dict__["_degrees"]) * length_of(self.__dict__["_choices"])
 
     def put(self, name: str, column: npt.NDArray[Any]) -> None:
-        """Change a column."""
+        """Replace a column."""
         self.__dict__["_changed"][name] = column
         object.__setattr__(self, name, column)
 
     def take(self, index: npt.NDArray[Any] | slice) -> LayoutColumns:
-        """Every column of some rows."""
+        """Return all columns of some rows."""
         rows = np.arange(len(self))[index]
         degrees, choices, changed = (self.__dict__[name] for name in ("_degrees", "_choices", "_changed"))
         of_degrees, of_choices = np.divmod(rows, max(1, length_of(choices)))

@@ -1,4 +1,4 @@
-"""Alternatives of a layout: those one step away, settled after a change, and with other exchanges or batches."""
+"""Alternatives of a layout: neighbours one step away, and layouts with other exchanges or batches."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LONE_GROUPS: tuple[tuple[tuple[str, ...], Callable[[Layout], Any]], ...] = (
     (("shard_level",), lambda x: x.data_parallel_shard_degree * x.context_parallel_degree == 1),
     (("reshard_after_forward",), lambda x: x.shard_level != ShardLevel.PARAMETERS),
 )
-"""Fields that have their defaults where the group that they are about has one rank, or shards nothing."""
+"""Fields that must have their defaults if the group that they are about has one rank or shards nothing."""
 
 
 def settle(layout: Layout, job: Job, *, keeps_formats: bool = False) -> Layout:
@@ -95,12 +95,12 @@ class Alternative:
 
     layout: Layout
     changes: tuple[FieldChange, ...]
-    """Changes from the other layout; empty if both are the same."""
+    """Changes from the other layout; empty if both layouts are equal."""
     gain: float
-    """Tokens per second more than by the other layout, as a share of that; below 0 where it is slower."""
+    """Relative gain in tokens per second over the other layout; below 0 if this one is slower."""
     prediction: Prediction
     excess_bytes: float
-    """Bytes by which its peak exceeds the limit; 0 if it fits."""
+    """Bytes by which the peak of the layout exceeds the memory limit; 0 if it fits."""
 
     @classmethod
     def of(cls, layout: Layout, prediction: Prediction, job: Job, *, before: Layout, own: Prediction) -> Self:
@@ -141,8 +141,8 @@ _STEPPED = tuple(
     if not one.is_split and not one.is_number_format and one.qualifies != "data_parallel_shard_degree"
     if name != "reshard_after_forward" and one.qualifies != "gradient_sync"
 )
-"""Fields that take one step by themselves; splits and sharding move several. Formats and details of lossy exchanges
-change the mathematics."""
+"""Fields that are changed one at a time; splits and sharding change several fields together. Number formats and details
+of lossy exchanges are left out, because with them layouts are not numerically equivalent."""
 
 
 def neighbours(layout: Layout, job: Job) -> tuple[Layout, ...]:
@@ -160,7 +160,7 @@ def neighbours(layout: Layout, job: Job) -> tuple[Layout, ...]:
 
 
 def _is_offered(step: Layout, layout: Layout, job: Job) -> bool:
-    """Return whether the software has what changes."""
+    """Return True if the software supports the changed options."""
     stack = job.stack
     return (
         step.attention_kernel in (layout.attention_kernel, *stack.attention_kernels)
@@ -171,7 +171,10 @@ def _is_offered(step: Layout, layout: Layout, job: Job) -> bool:
 
 
 def _after(layout: Layout, job: Job, **changes: Any) -> Layout:
-    """Return the settled layout with other values of some fields; number formats stay, since they change the losses."""
+    """Return the layout with other values of some fields and all dependent fields adjusted.
+
+    Number formats stay, because they change the losses.
+    """
     return settle(replace(layout, **changes), job, keeps_formats=True)
 
 
@@ -182,7 +185,7 @@ def _batches(layout: Layout) -> Iterator[Layout]:
 
 
 def _trades(layout: Layout, job: Job) -> Iterator[Layout]:
-    """A factor of 2 moved from one degree to another."""
+    """Yield layouts in which a factor of 2 is moved from one degree to another."""
     for source, target in permutations(RANK_DEGREES, 2):
         if getattr(layout, source) % 2 == 0 and _may_grow(layout, target):
             degrees = {source: getattr(layout, source) // 2, target: getattr(layout, target) * 2}
@@ -190,7 +193,10 @@ def _trades(layout: Layout, job: Job) -> Iterator[Layout]:
 
 
 def _experts(layout: Layout, job: Job) -> Iterator[Layout]:
-    """Twice or half the expert ranks; they are borrowed from the others, so no other degree moves."""
+    """Yield layouts with twice or half the expert ranks.
+
+    No other degree changes, because expert ranks are chosen among the other ranks.
+    """
     if job.model.experts is None:
         return
     yield replace(layout, expert_parallel_degree=layout.expert_parallel_degree * 2)
@@ -199,7 +205,10 @@ def _experts(layout: Layout, job: Job) -> Iterator[Layout]:
 
 
 def _may_grow(layout: Layout, degree: str) -> bool:
-    """Replicas that are not sharded stay so, and replicas that are all sharded stay that."""
+    """Return True if a degree may grow.
+
+    Unsharded replicas must stay unsharded, and completely sharded replicas must stay completely sharded.
+    """
     if degree == "data_parallel_shard_degree":
         return layout.shard_level != ShardLevel.NONE
     if degree == "data_parallel_replicate_degree":
@@ -208,7 +217,7 @@ def _may_grow(layout: Layout, degree: str) -> bool:
 
 
 def _least_stages(layout: Layout, job: Job) -> int:
-    """The fewest virtual stages of an interleaved schedule."""
+    """Return the smallest number of virtual stages of an interleaved schedule."""
     counts = divisors(max(1, job.model.num_layers // layout.pipeline_parallel_degree))
     return (*counts[1:2], 2)[0]
 
@@ -230,7 +239,10 @@ def _schedules(layout: Layout, job: Job) -> Iterator[Layout]:
 
 
 def _shardings(layout: Layout, job: Job) -> Iterator[Layout]:
-    """Other ways to shard as many replicas; a group that was split inside nodes keeps its split where it can."""
+    """Yield other ways to shard the same number of replicas.
+
+    A group that was sharded inside nodes keeps its degree if possible.
+    """
     data = layout.data_parallel_degree
     if data == 1:
         return
@@ -243,7 +255,8 @@ def _shardings(layout: Layout, job: Job) -> Iterator[Layout]:
 
 
 def _ends(layout: Layout) -> Iterator[Layout]:
-    """A layer more or less on the first stage, which has the embedding, and on the last, which has the vocabulary."""
+    """Yield layouts with one layer more or fewer on the first stage (embedding) or the last stage (output
+    projection)."""
     if layout.pipeline_parallel_degree > 1:
         for end in ("first_stage_less_layers", "last_stage_less_layers"):
             for less in (getattr(layout, end) - 1, getattr(layout, end) + 1):
@@ -252,7 +265,10 @@ def _ends(layout: Layout) -> Iterator[Layout]:
 
 
 def _options(layout: Layout, job: Job) -> Iterator[Layout]:
-    """Every other field taken to each of its other values, a number to those beside it, where hardware has it."""
+    """Yield layouts with another value of one other field.
+
+    Numbers take the neighbouring values; values that the hardware lacks are left out.
+    """
     for name in _STEPPED:
         for value in _other_values(OPTIONS[name], getattr(layout, name)):
             step = _after(layout, job, **{name: value})
@@ -271,7 +287,8 @@ def _other_values(one: OptionSpec, value: int) -> tuple[int, ...]:
 
 # ---------------------------------------------------------------- changed by hand
 _MOST_STEPS = 8
-"""Changes after which a search for a legal layout gives up: what is further off resembles it in nothing."""
+"""Number of changes after which the search for a legal layout stops, because further layouts would have little in
+common with the original."""
 
 _DATA_DEGREES = ("data_parallel_replicate_degree", "data_parallel_shard_degree")
 
@@ -307,7 +324,7 @@ def _on_all_ranks(layout: Layout, job: Job) -> Layout:
 
 
 def _with_its_stages(layout: Layout, job: Job) -> Layout:
-    """The layout with as many virtual stages as its schedule runs with."""
+    """Return the layout with a number of virtual stages that its schedule can run."""
     stages = layout.virtual_stages_per_rank
     if layout.pipeline_schedule in (*ONE_STAGE_SCHEDULES, PipelineSchedule.ADAPTIVE):
         stages = 1
@@ -349,7 +366,11 @@ def nearest_legal(layout: Layout, job: Job) -> Layout | None:
 
 
 def _steps(layout: Layout, job: Job, broken: Iterable[Reason]) -> Iterator[Layout]:
-    """Yield what the rules name as nearest, then degrees that divide the ranks there are, then any other step."""
+    """Yield changed layouts for a search.
+
+    First come the nearest values that the broken rules name, then degrees that divide the number of ranks, then any
+    other step.
+    """
     for reason in broken:
         if reason.nearest is not None and not reason.is_of_job:
             value = OPTIONS[reason.field].from_plain(reason.nearest)
@@ -383,12 +404,12 @@ _LEVELS: Mapping[ShardLevel, str] = {
     ShardLevel.OPTIMIZER: "ZeRO-1",
     ShardLevel.PARAMETERS: "FSDP",
 }
-"""Ways that differ in what goes over the wire, under the names that people know them by."""
+"""Names of the shard levels that differ in communication, as people know them."""
 
 _HSDP = "HSDP"
 
 _LOSSY = (GradientSync.DEMO, GradientSync.RANDOM, GradientSync.DILOCO)
-"""Striding is left out: it sends what random does."""
+"""Lossy exchanges that are compared. Striding is left out, because it sends as many bytes as random does."""
 
 
 def exchange_ways(layout: Layout, job: Job) -> dict[str, Layout]:
@@ -426,7 +447,7 @@ def _lossy_ways(layout: Layout, full: Layout, job: Job) -> Iterator[tuple[str, L
 
 
 def _sharded(layout: Layout, level: ShardLevel, shard: int) -> Layout:
-    """The layout with its data-parallel ranks in groups of so many that shard; one rank shards nothing."""
+    """Return the layout with its data-parallel ranks in shard groups of ``shard`` ranks; 1 means no sharding."""
     level = level if shard > 1 else ShardLevel.NONE
     shard = shard if level != ShardLevel.NONE else 1
     return replace(
@@ -439,7 +460,7 @@ def _sharded(layout: Layout, level: ShardLevel, shard: int) -> Layout:
 
 
 def _ranks_of_node(layout: Layout, job: Job) -> int:
-    """The most data-parallel ranks that shard inside a node."""
+    """Return the largest number of data-parallel ranks inside a node that can shard together."""
     room = job.cluster.accelerators_per_domain // (layout.tensor_parallel_degree * layout.context_parallel_degree)
     return max(count for count in divisors(layout.data_parallel_degree) if count <= max(1, room))
 
@@ -459,22 +480,22 @@ class BatchWay:
     """A way to distribute sequences of different lengths over ranks and micro-batches, with its predicted effect."""
 
     name: str
-    """``stratified + snake, packed``."""
+    """Name of the method: ``stratified + snake, packed``."""
     layout: Layout
     real_tokens: float
     """Average number of real tokens of a sequence."""
     computed_tokens: float
-    """Average number of computed tokens of a sequence, padding included."""
+    """Average number of computed tokens per sequence, including padding."""
     slowest_tokens: float
-    """Number of computed tokens on the rank that the others wait for."""
+    """Number of computed tokens on the slowest rank."""
     imbalance: float
-    """Share by which that rank computes more than the mean."""
+    """Share by which the slowest rank computes more than the mean of the ranks."""
     padding_waste: float
-    """Padding as a share of real tokens."""
+    """Number of padding tokens divided by the number of real tokens."""
     step_time_s: float
-    """Predicted, all else as in the layout."""
+    """Predicted step time, with everything else as in the layout."""
     is_own: bool
-    """The layout's."""
+    """True for the method that the layout has."""
 
 
 def batch_ways(layout: Layout, job: Job) -> tuple[BatchWay, ...]:

@@ -1,4 +1,4 @@
-"""Spaces of registered trainers and formats: what can run at all, as far as a trainer can be told."""
+"""Spaces of registered trainers and formats: the layouts that a trainer can run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from autotuner.exports.target import Target
 
 _REST = "data_parallel_replicate_degree"
-"""The field without an axis: it takes the ranks that the others leave, so that only a rule can hold it."""
+"""Name of the field without an axis. It takes the ranks that the other fields leave, so that only a rule can fix it."""
 
 _AXES = tuple(name for name in OPTIONS if name != _REST)
 
@@ -99,7 +99,7 @@ def sayable_space(
 
 
 def _holding(layout: Layout, space: SearchSpace, asked: Axes) -> SearchSpace:
-    """The space with the layout's values on every axis for which nobody named some."""
+    """Return the space with the layout's value on every axis for which the request names no values."""
     own: dict[str, tuple[int, ...]] = {}
     for name in _AXES:
         values, value = space.values(name), getattr(layout, name)
@@ -184,7 +184,7 @@ def _known_rule(trainer: Trainer, name: str) -> Rule:
 
 
 def _held(name: str, trainer: Trainer, job: Job) -> int:
-    """The one value of a field that the trainer does not read: the default, where the device has it."""
+    """Return the fixed value of a field that the trainer does not read: the default, if the device supports it."""
     said = trainer.held(name)
     if said is not None:
         return said
@@ -195,7 +195,7 @@ def _held(name: str, trainer: Trainer, job: Job) -> int:
 
 
 def _sayable(name: str, job: Job, rules: Sequence[Rule], *, is_gated: bool) -> tuple[int, ...] | None:
-    """The values that are searched by default, without those that the trainer can never be told."""
+    """Return the values that are searched by default and that the trainer can express."""
     values = default_space(job).values(name)
     one = OPTIONS[name]
     if values is None:
@@ -213,11 +213,11 @@ def _sayable(name: str, job: Job, rules: Sequence[Rule], *, is_gated: bool) -> t
 def _require_sayable(
     asked: Mapping[str, tuple[int, ...]], job: Job, space: SearchSpace, rules: Sequence[Rule], trainer: Trainer
 ) -> None:
-    """Return if every value that was asked for is in some layout that the trainer can be told, or in none at all.
+    """Check that the trainer can express every requested value that legal layouts have.
 
     Raises:
-        InvalidInput: One is in layouts that could run, and the trainer can be told none of these. A value that a rule
-            is about comes before those that are only met beside it.
+        InvalidInput: A requested value occurs in layouts that could run, but the trainer can express none of them. If
+            there are several such values, a value whose own rule is broken is named first.
     """
     found = legal_layouts(job, space, (*RULES, *rules))
     complaints: list[InvalidInput] = []

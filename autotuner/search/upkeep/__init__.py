@@ -1,1 +1,1 @@
-"""Retunes and performance regression gates as state machines: when they begin, and what their sweeps said."""
+"""Retunes and performance regression gates as state machines: when they start, and the results of their sweeps."""

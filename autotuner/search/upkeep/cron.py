@@ -1,4 +1,4 @@
-"""Cron expressions: when one is due, in the wall-clock time of a time zone, and which run a due time stands for."""
+"""Cron expressions: their due times in the wall-clock time of a time zone, and the run that is due now."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from autotuner.core.upkeep import Retune, Trigger
 _FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day of month", 1, 31), ("month", 1, 12), ("day of week", 0, 7))
 
 _NIGHTLY = "0 2 * * *"
-"""Expression that is proposed if no nearer one is legal."""
+"""Expression that an error message proposes if there is no nearer legal one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Cron:
     """
 
     expression: str
-    """Minute, hour, day of month, month, day of week."""
+    """Expression with five fields: minute, hour, day of month, month, day of week."""
     time_zone: str = "UTC"
     """Name of the time zone in the IANA database."""
 
@@ -109,7 +109,10 @@ def _is_legal(index: int, part: str) -> bool:
 
 
 def _nearest(parts: list[str], index: int) -> str:
-    """The expression with that field's numbers brought into range; with the usual value where that is not enough."""
+    """Return the expression with the numbers of one field moved into range.
+
+    If that is not enough, the field gets its usual value.
+    """
     _, least, most = _FIELDS[index]
     clamped = re.sub(r"\d+", lambda found: str(min(most, max(least, int(found[0])))), parts[index])
     usual = _NIGHTLY.split()[index]
@@ -121,10 +124,10 @@ def _never(expression: str) -> InvalidInput:
 
 
 _LATE_S = 90.0
-"""Delay after which a run was not started by the clock but found to be due: a loop looks every few seconds."""
+"""Delay after which a run counts as found late, and not as started by the clock. A loop checks every few seconds."""
 
 _MOST_MISSED = 10_000
-"""Counted no further: a week of every minute. A run that stands for more says this many."""
+"""Largest number of missed runs that are counted: a week with a run every minute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,16 +138,16 @@ class DueRun:
     """
 
     expected_due_at: float | None
-    """Value that the retune's next due time must still have, so that no other process has written the row."""
+    """Next due time that the stored retune must still have, which shows that no other process has changed the row."""
     due_at: float
-    """The due time; the last of them where several were missed."""
+    """Due time of the run; the last one if several were missed."""
     next_due_at: float | None
-    """The retune's next due time from now on: always later than now; None while it is paused."""
+    """Next due time of the retune, always later than now; None while the retune is paused."""
     trigger: Trigger
     num_missed: int = 0
-    """Due times before ``due_at`` that nobody was there for."""
+    """Number of missed due times before ``due_at``."""
     skipped: bool = False
-    """True if no sweep is started, because the run before is not finished."""
+    """True if no sweep is started because the previous run is not finished."""
 
 
 def due_run(retune: Retune, *, now: float, is_running: bool) -> DueRun | None:

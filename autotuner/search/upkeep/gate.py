@@ -23,7 +23,7 @@ from autotuner.core.upkeep import (
 from autotuner.search.sequential_test import compare, longer_baseline
 
 _OF_THE_CHANGE = (FailureKind.OOM, FailureKind.NUMERICS)
-"""Deaths that the layout or the code brought about; of others a machine or a network may be the cause."""
+"""Kinds of failures that the layout or the code causes. Other failures may be caused by a machine or a network."""
 
 _OUTCOMES = {
     Decision.SLOWER: MfuGateOutcome.FAILED,
@@ -39,7 +39,7 @@ _STATES = {
     MfuGateOutcome.UNDECIDED: RunState.FAILED,
     MfuGateOutcome.COULD_NOT_RUN: RunState.FAILED,
 }
-"""States of the runs of gates: those that let nothing pass have failed, and people are told of these."""
+"""State of a gate's run by its outcome. A gate that does not pass has failed, and people are notified of it."""
 
 
 def gate_sweep(request: MfuGateRequest, baseline: Baseline | None) -> SweepRequest:
@@ -151,7 +151,10 @@ def new_baseline(gate: GateRun, result: MfuGateResult, *, now: float) -> Baselin
 
 
 def _is_as_it_was(asked: GateRunRequest, result: MfuGateResult) -> bool:
-    """Return whether the runs belong beside those before: in the same environment, and not faster outside the noise."""
+    """Return True if the runs can be added to the earlier runs.
+
+    They must be in the same environment and must not be faster than noise explains.
+    """
     against = result.findings.against_baseline if result.findings else None
     is_faster = against is not None and against.low > asked.gate.test.tolerance
     return not result.changes and not is_faster

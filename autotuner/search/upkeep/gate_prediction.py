@@ -1,4 +1,4 @@
-"""A gate without a cluster: a layout beside that of the baseline by prediction, and whether it fits in memory."""
+"""PredictedGate: a performance gate without a cluster, which compares two layouts by their predictions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from autotuner.costmodel.uncertainty import fit_probability, interval_error
 from autotuner.search.sampler.priors import time_prior
 
 _Z95 = 1.96
-"""Standard deviations from the median to either end of a 95 % interval of a normal distribution."""
+"""Number of standard deviations from the median to each end of a 95 % interval of a normal distribution."""
 
 _LIKELY = 0.5
 """Probability to fit below which a layout counts as one that runs out of memory."""
@@ -42,9 +42,9 @@ class PredictedPeak:
 
     peak_bytes: float
     is_counted: bool
-    """True if a dry run counted it; else it follows from the closed forms alone."""
+    """True if a dry run counted the peak; otherwise it is from the closed formulas alone."""
     fit_probability: float
-    """Probability that the device has it."""
+    """Probability that the device has enough memory for the peak."""
 
     @property
     def fits(self) -> bool:
@@ -58,12 +58,12 @@ class PredictedGate:
 
     outcome: MfuGateOutcome
     tolerance: float
-    """Relative loss that is accepted."""
+    """Relative slowdown that is accepted."""
     candidate: Layout
     reasons: tuple[Reason, ...] = ()
-    """Every rule that the candidate breaks."""
+    """All rules that the candidate breaks."""
     reference: Layout | None = None
-    """The layout of the baseline; None: the candidate stands alone."""
+    """Layout of the baseline; None: there is no baseline to compare with."""
     predicted: Prediction | None = None
     """Prediction of the candidate; None if it breaks a rule."""
     peak: PredictedPeak | None = None

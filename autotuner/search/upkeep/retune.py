@@ -1,4 +1,4 @@
-"""Runs of retunes: how they end by what was measured, what incumbent and baseline become by that, and their trend."""
+"""Results of retune runs: their outcome by the measurements, the next incumbent and baseline, and the trend."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from autotuner.search.sequential_test import longer_baseline
 
 
 def _why_better(before: Layout, after: Layout, job: Job, trials: Sequence[Trial]) -> StepChange:
-    """Return which parts of the step shrink and grow from the incumbent to a better layout.
+    """Return the changes of a step's parts from the incumbent to a better layout.
 
     Args:
         before: The incumbent.
         after: The better layout.
-        job: What both were measured for.
-        trials: Of the sweep that measured both.
+        job: Job that both layouts were measured for.
+        trials: Trials of the sweep that measured both layouts.
     """
     first, second = predict_one(before, job), predict_one(after, job)
     return StepChange(
@@ -46,7 +46,7 @@ def _why_better(before: Layout, after: Layout, job: Job, trials: Sequence[Trial]
 
 
 def _breakdown(layout: Layout, trials: Sequence[Trial]) -> Breakdown | None:
-    """The last one that a run of the layout left."""
+    """Return the last breakdown of a step that a run of the layout recorded."""
     found = [trial.measurement.breakdown for trial in trials if trial.layout == layout and trial.measurement]
     return next((each for each in reversed(found) if each is not None), None)
 
@@ -99,7 +99,7 @@ def end_of(outcome: RetuneOutcome, detail: str, explanation: Sequence[str] = ())
 
 
 def _is_known(sweep: Sweep, findings: ChallengeFindings) -> bool:
-    """Return whether something can be said of the incumbent."""
+    """Return True if the sweep measured enough to judge the incumbent."""
     is_decided = findings.against_baseline is not None and findings.against_baseline.decision is not Decision.UNDECIDED
     return findings.runs is not None and (sweep.state is RunState.COMPLETE or is_decided or findings.is_better)
 
@@ -132,7 +132,7 @@ class Standing:
     incumbent: Layout | None
     """Layout in use; None: there is none yet."""
     baseline: tuple[RunGroup, ...]
-    """Baseline of the incumbent, a group for each run."""
+    """Baseline of the incumbent, with one group for each run."""
 
     @classmethod
     def after(cls, retune: Retune, outcome: RetuneOutcome) -> Self:
@@ -213,28 +213,28 @@ class TrendPoint:
     run_id: str
     """Id of the run."""
     at: float
-    """Due time in epoch seconds."""
+    """Due time of the run, in epoch seconds."""
     verdict: Verdict
     layout: str
     """Measured layout, as tables print it."""
     tokens_per_s: float
-    """Mean of its measurements."""
+    """Mean rate of the run's measurements."""
     lowest: float
-    """The slowest of them."""
+    """Rate of the slowest measurement."""
     highest: float
-    """The fastest of them."""
+    """Rate of the fastest measurement."""
     mfu: float
-    """Mean MFU of them."""
+    """Mean MFU of the measurements."""
     num_measurements: int
     """Number of measurements."""
     reference: float | None
-    """Throughput of its baseline in tokens per second; None if there was no baseline."""
+    """Throughput of the baseline in tokens per second; None if there was no baseline."""
     band_low: float | None
-    """Lower end of the band around the reference in which it would lie by noise alone, in 95 of 100 runs."""
+    """Lower end of the band around ``reference`` in which 95 of 100 runs lie if nothing but noise differs."""
     band_high: float | None
     """Upper end of the band."""
     noise: float | None
-    """Relative standard deviation from measurement to measurement; None where nothing was compared."""
+    """Relative standard deviation between measurements; None if nothing was compared."""
 
 
 def trend(runs: Iterable[RetuneRun]) -> tuple[TrendPoint, ...]:
