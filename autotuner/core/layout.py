@@ -627,24 +627,26 @@ class Layout(LayoutOptions):
 
     @property
     def is_emulated(self) -> bool:
-        """True if its number format is only emulated. Then its speed means nothing, and it is not ranked."""
+        """True if the layout's number format is only emulated. Its speed is then meaningless, and it is not ranked."""
         return self.precision == Precision.FP8_EMULATED
 
     @property
     def is_equivalent(self) -> bool:
-        """True if it is numerically equivalent to plain training, up to rounding and the order of sums."""
+        """True if the layout is numerically equivalent to plain training, up to rounding and the order of sums."""
         return not self._not_equivalent_options()
 
     @property
     def needs_passed_gate(self) -> bool:
-        """True if it must pass a convergence gate before it is ranked, because replicas exchange less, or clip early.
+        """True if the layout must pass a convergence gate before it is ranked.
+
+        This is so if replicas exchange less than their gradients, or clip them early.
 
         Layouts with 8-bit or 4-bit formats are ranked before their gate, because they are known to train about as well.
         """
         return self.gradient_sync != GradientSync.FULL or self.gradient_clip != GradientClip.POST
 
     def equivalent_reference(self, precisions: Collection[Precision]) -> Layout:
-        """Return the layout that its losses are compared with: the same layout with numerically equivalent options.
+        """Return the reference layout for comparing losses: the same layout with numerically equivalent options.
 
         Options that are not numerically equivalent get their defaults.
 

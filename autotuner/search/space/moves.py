@@ -255,8 +255,7 @@ def _shardings(layout: Layout, job: Job) -> Iterator[Layout]:
 
 
 def _ends(layout: Layout) -> Iterator[Layout]:
-    """Yield layouts with one layer more or fewer on the first stage (embedding) or the last stage (output
-    projection)."""
+    """Yield layouts with one layer more or fewer on the first stage (embedding) or the last stage (output)."""
     if layout.pipeline_parallel_degree > 1:
         for end in ("first_stage_less_layers", "last_stage_less_layers"):
             for less in (getattr(layout, end) - 1, getattr(layout, end) + 1):
