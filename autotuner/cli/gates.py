@@ -101,8 +101,8 @@ def gate(
     Exit codes: 0 passed, 6 could not run or was cancelled, 8 failed, 9 undecided,
     10 no baseline is stored.
 
-    Example: autotuner gate --model llama-demo --cluster local \
-        --global-batch-size 16 --seq-len 128 --layout 'dp2 mb1 fp32' --set-baseline
+    Example: autotuner gate --model llama-demo --cluster local --seq-len 128 \
+        --global-batch-size 16 --layout 'dp2 mb1 fp32' --set-baseline
     """
     from autotuner.report.ci import measured_case, predicted_case
 

@@ -52,8 +52,8 @@ def explain(
     For a trial that ran, the measurement comes first.
     On several nodes, it also compares ways to exchange gradients.
 
-    Example: autotuner explain --model llama-3-8b --cluster h100:8 \
-        --global-batch-size 64 --seq-len 8k --layout 'fsdp8 mb1 recompute-selective'
+    Example: autotuner explain --model llama-3-8b --cluster h100:8 --seq-len 8k \
+        --global-batch-size 64 --layout 'fsdp8 mb1 recompute-selective'
     """
     from autotuner.report.explanation import explanation_report
 

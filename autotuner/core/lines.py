@@ -242,7 +242,7 @@ def _states(health: LinkHealth) -> Iterator[str]:
 
 # ---------------------------------------------------------------- measured runs
 _SPEEDS = ("step_time_s", "tokens_per_s")
-_WORKLOAD = {"seq_len": "seq_len", "global_batch": "global_batch_size"}
+_WORKLOAD = ("seq_len", "global_batch_size")
 _COLUMNS = ("layout", *_SPEEDS, "model", "cluster", *_WORKLOAD)
 """Columns of a table of measured runs: the layout, one of two speeds, and values that differ from the request's own
 job."""
@@ -303,7 +303,7 @@ def _measured(row: Mapping[str, Any], path: str, workload: Mapping[str, Any], de
         if kind in given:
             whole = given[kind]
             run[kind] = whole if isinstance(whole, dict) else describe(kind, _measured_text(given, kind, path), path)
-    own = {called: int(_measured_number(given, name, path)) for name, called in _WORKLOAD.items() if name in given}
+    own = {name: int(_measured_number(given, name, path)) for name in _WORKLOAD if name in given}
     return run | ({"workload": {**workload, **own}} if own else {})
 
 

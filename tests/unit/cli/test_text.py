@@ -67,7 +67,7 @@ def said(**texts: str) -> Any:
 
 
 def asked(**texts: str) -> PredictionRequest:
-    job = {"model": "llama-3-8b", "cluster": "h100:8", "seq_len": "8k", "global_batch": "64"}
+    job = {"model": "llama-3-8b", "cluster": "h100:8", "seq_len": "8k", "global_batch_size": "64"}
     return documents.read(PredictionRequest, said(**job, **texts))
 
 
@@ -131,7 +131,7 @@ def test_a_number_without_end_is_told_with_a_line_of_it_and_a_file_that_is_no_te
 
 # ---------------------------------------------------------------- measured runs
 def runs_of(path: object) -> Any:
-    return said(seq_len="4k", global_batch="64", measured=str(path))["measured"]
+    return said(seq_len="4k", global_batch_size="64", measured=str(path))["measured"]
 
 
 def test_a_file_of_runs_that_is_not_there_is_refused() -> None:
@@ -141,7 +141,7 @@ def test_a_file_of_runs_that_is_not_there_is_refused() -> None:
 
 def test_runs_are_a_csv_or_a_json_file_and_may_name_a_model_and_cluster_of_their_own(tmp_path: Path) -> None:
     table, document = tmp_path / "runs.csv", tmp_path / "runs.json"
-    table.write_text("layout,step_time_s,tokens_per_s,model,cluster,seq_len,global_batch\ntp8 mb1,8.5,,,,8192,\n")
+    table.write_text("layout,step_time_s,tokens_per_s,model,cluster,seq_len,global_batch_size\ntp8 mb1,8.5,,,,8192,\n")
     document.write_text(json.dumps([{"layout": "tp8 mb1", "step_time_s": 8.5, "seq_len": 8192}]))
     (run,) = runs_of(table)
     assert run == {
