@@ -52,7 +52,7 @@ class Problem:
     status: int
     """The HTTP status."""
     detail: str
-    """Description of this error."""
+    """The problem with this request, as a sentence."""
     instance: str
     """Path of the request."""
     field: str | None = None

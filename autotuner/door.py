@@ -102,7 +102,7 @@ class Autotuner:
     open_store: Callable[[], Store] = _no_store
     """Function that opens the store. It is called once, when the store is first needed; a prediction needs none."""
     asides: Asides = field(default_factory=Inline)
-    """Executor of computations that may take long."""
+    """Runs the computations that may take long, in this process or in others."""
     _made: dict[str, Any] = field(default_factory=dict, init=False)
     _making: threading.RLock = field(default_factory=threading.RLock, init=False)  # reentrant
 

@@ -1,4 +1,4 @@
-"""The contracts of this room: launchers, what an attempt runs (``Work``), and the processes that run it (``Ranks``)."""
+"""Interfaces of the launchers: ``Launcher``, the content of an attempt (``Work``), and its processes (``Ranks``)."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ class Launcher(Protocol):
     a timeout failure; time that it waits for its turn does not count. As many threads as ``capacity`` returns may call
     ``run`` at once.
 
-    If the watcher stops a trial for ``shutdown`` or ``lease_lost``, its job on an engine goes on. Whoever runs the
-    trial next, with the same ``spec.trial_id`` and ``spec.run`` and with the ``spec.jobs`` that the watcher received,
-    finds that job again and starts no other.
+    If the watcher stops a trial for ``shutdown`` or ``lease_lost``, its job on an engine goes on. The next call
+    with the same ``spec.trial_id`` and ``spec.run``, and with the ``spec.jobs`` that the watcher received, finds that
+    job again and starts no other.
     """
 
     def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
@@ -132,10 +132,10 @@ class Place:
     """The nodes on which an attempt at a trial runs, and the devices of its ranks."""
 
     num_nodes: int
-    """This machine is one node, even where a trial's cluster has more."""
+    """Number of nodes; 1 for a trial on this machine, even if the trial's cluster has more."""
     ranks_per_node: int
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables of the place."""
+    """Environment variables that the processes on these nodes get."""
     devices: tuple[str, ...] | None = None
     """Devices of this machine for the ranks; None on an engine, which gives each job its own devices."""
 
@@ -147,7 +147,7 @@ class AttemptEnd:
     exit_code: int | None = None
     """Exit code of the first node that ended badly, else 0; None where a node did not report one."""
     deaths: Sequence[Death] = ()
-    """Ranks that died of themselves, in the order in which they were found."""
+    """Ranks that died without being ended by the launcher, in the order in which they were found."""
     rank_logs: Mapping[int, str] = field(default_factory=dict)
     """The last lines of each rank's standard error, for the ranks that wrote any."""
     log: str = ""
@@ -224,8 +224,8 @@ class Starter(Protocol):
     """The interface for starting ranks on this machine. Several threads may start attempts at once."""
 
     slack_s: float
-    """Extra seconds beyond the time limit in which its owner ends the ranks; 0 where ``follow`` itself enforces the
-    limit."""
+    """Seconds beyond the time limit that the process that owns the ranks gets to end them itself; 0 if ``follow``
+    itself enforces the limit."""
 
     def start(self, task: NodeTask, folder: Path) -> Ranks:
         """Start the ranks of a task for one node, and return before they run.

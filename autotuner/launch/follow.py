@@ -91,7 +91,7 @@ def _followed(
 
 
 class _Peers:
-    """The ranks that failed, and whether one of them failed for another reason than the loss of its peers."""
+    """A record of the ranks that failed, and of whether any failed for another reason than the loss of its peers."""
 
     def __init__(self) -> None:
         self._failed: set[int] = set()

@@ -35,7 +35,7 @@ memory."""
 
 _KEPT_LINES = 400
 _KEPT_CHARACTERS = 2000
-"""Number of characters kept of each line that a person may read of a failure."""
+"""Maximum number of characters kept of each line of output that describes a failure."""
 
 
 class LineReader:

@@ -144,7 +144,7 @@ class _Line:
         return None if shallow is None or deep is None else self.at(shallow, deep)
 
     def error(self, shallow: float | None, deep: float | None) -> float | None:
-        """Return the error of ``at`` if the errors of both figures are independent, to first order.
+        """Return the error of the result of ``at``, to first order, if the errors of both figures are independent.
 
         It is None if one of the errors is None.
         """

@@ -107,13 +107,13 @@ class Scenario:
     crashes: Share = 0.0
     """Share of layouts whose ranks die before the first step, in every attempt."""
     hangs: Share = 0.0
-    """Share of layouts that never end a step, in every attempt."""
+    """Share of layouts whose first step never ends, in every attempt."""
     lost_nodes: Share = 0.0
-    """Share of attempts whose nodes vanish."""
+    """Share of attempts that fail because their nodes are lost."""
     queue_s: Seconds = 0.0
-    """Time that a job waits for its accelerators."""
+    """Seconds that a job waits for its accelerators."""
     start_s: Seconds = 30.0
-    """Time that ranks take to reach their first step."""
+    """Seconds that ranks take to reach their first step."""
     speed: Positive = math.inf
     """Simulated seconds per real second."""
 

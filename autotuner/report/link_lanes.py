@@ -232,7 +232,7 @@ def _slants(messages: Sequence[Message], axis: _Axis, rows: _Rows, top: float) -
 
 
 def _ends(group: _Group, axis: _Axis, rows: _Rows, top: float) -> Iterator[Markup]:
-    """Mark the end of the step, and its end with nominal links."""
+    """Mark where the step ends, and where it would end if all links ran at their nominal speed."""
     x = axis.scale(group.timeline.step_s)
     if group.healthy_s is not None and axis.shows(axis.scale(group.healthy_s)):
         healthy = axis.scale(group.healthy_s)

@@ -224,7 +224,7 @@ class Column:
     is_long: bool = False
     """True if a page leaves the column out, because it would leave no room for the others."""
     is_drawn: bool = False
-    """True if the cells are pictures of a neighbour's numbers; a terminal leaves them out."""
+    """True if the cells are pictures of the numbers in another column; a terminal leaves them out."""
     sort: Link | None = None
     """Link to the same page sorted by this column; None: the column cannot be sorted."""
     order: Literal["", "ascending", "descending"] = ""

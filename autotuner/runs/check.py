@@ -61,7 +61,7 @@ class _Failed(AutotunerError):
 
 
 class _Findings:
-    """The findings of a check so far. A finding that comes while the store is away is stored with the next one."""
+    """The findings of a check so far. Findings made while the store cannot be reached are stored with the next one."""
 
     def __init__(self, hold: Hold) -> None:
         self.hold = hold

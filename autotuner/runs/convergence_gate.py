@@ -113,7 +113,7 @@ class LossGates:
         return None
 
     def answered(self, trials: Iterable[Trial]) -> RunGate | None:
-        """Return the gate of a trial that needs one and that another trial's gate already decides, or None."""
+        """Return a gate that need not run because the gate of an earlier trial already decides it, or None."""
         known = list(trials)
         for trial in known:
             if trial.ran_measurement and self._is_open(trial) and (verdict := verdict_of(trial.layout, known)):

@@ -34,7 +34,7 @@ and the transaction of a trial that ended a little earlier may be committed a li
 
 @dataclass(slots=True)
 class _Known:
-    """Knowledge from all trials that had ended at one moment."""
+    """The results of learning from all trials that had ended at one moment."""
 
     newest_at: float | None
     learnt: dict[str, Learnt] = field(default_factory=dict)
@@ -129,7 +129,7 @@ def informed(sweep: Sweep, history: HistoryStore) -> Sweep:
     """Return the sweep with its job calibrated by earlier trials, and by the measured runs that came with the request.
 
     The trials are those that had ended when the sweep was created, for the whole life of the sweep. The sweep is stored
-    without this calibration, so that equal requests stay equal whatever is measured between them.
+    without this calibration, so that two equal requests stay equal even if trials were measured between them.
     """
     return _informed_by(sweep, _learnt_before(sweep, history))
 

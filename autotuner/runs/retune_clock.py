@@ -134,7 +134,7 @@ class RetuneScheduler:
 
 @contextmanager
 def _kept_apart(name: str) -> Iterator[None]:
-    """Log an error of one retune, so that the other retunes still run."""
+    """Log an error of the block, except ``StoreUnavailable``, instead of raising it, so that other retunes run."""
     try:
         yield
     except StoreUnavailable:

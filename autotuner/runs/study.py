@@ -66,7 +66,7 @@ class _StudyMachine:
         return Do(action=step, ends_jobs=any(not job.phase.is_over for job in step.jobs))
 
     def tell(self, outcome: OptimizerTrial) -> None:
-        """Take in how a trial ended, or that it has to be tried again."""
+        """Tell the plan how a trial ended, or that it must run again."""
         self._plan.tell(outcome)
 
 

@@ -140,7 +140,7 @@ def _cut(text: str, most: int) -> str:
 _PREFIX = "whsec_"
 _NUM_BYTES = 32
 _FEWEST_BYTES, _MOST_BYTES = 24, 64
-"""Allowed length of a key in bytes.
+"""The least and the largest length of a key in bytes.
 
 Source: Standard Webhooks 1.0.0, "Signature scheme", github.com/standard-webhooks/standard-webhooks.
 """

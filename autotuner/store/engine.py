@@ -207,8 +207,9 @@ def upsert(connection: Connection, table: Table, keys: Sequence[str], values: Ma
 class Reach:
     """A record, shared by the threads of a process, of whether a database answers.
 
-    While the database answers, no thread is held up. After it did not answer, one thread at a time tries again and the
-    others are refused at once. Otherwise each would wait just as long, and few threads are there to answer requests.
+    While the database answers, all threads may use it. After it did not answer, only one thread at a time tries it
+    again, and all others get an error at once. If they tried it too, each would wait until its query times out, and
+    no thread would be left to answer other requests.
 
     Args:
         silences: Types of errors that mean that the database did not answer.

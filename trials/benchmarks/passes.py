@@ -57,8 +57,8 @@ _TINY = _Size(hidden_size=64, num_sequences=1, seq_len=16, passes=4, more=1)
 """A size whose multiplications take less time than their launches."""
 
 _SMALL = _Size(hidden_size=256, num_sequences=4, seq_len=128, passes=1, more=2)
-"""A size whose memory-bound work is what remains after its products and the host are subtracted; sequences are short,
-so that attention is negligible."""
+"""A size that shows the time of memory-bound work: the rest of its time, after matrix products and the host's work are
+subtracted. Its sequences are short, so that attention is negligible."""
 
 
 def pass_points(device: torch.device, num_ranks: int, *, num_batches: int) -> Iterator[PassPoint]:

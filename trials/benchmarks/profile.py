@@ -56,7 +56,7 @@ _BUDGET_S = 0.05
 """Seconds for one measured point: enough for dozens of calls that take a millisecond each."""
 _QUICK_BUDGET_S = 0.005
 _NUM_BATCHES = 3
-"""Number of batches of every kind of layer, with four passes in each."""
+"""Number of batches that are timed for every kind of layer; each has four passes."""
 
 
 def measure(request: ProfileRequest) -> Measurements:

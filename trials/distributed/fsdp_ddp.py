@@ -152,7 +152,7 @@ def _expert_dim(experts: Experts, mesh: DeviceMesh) -> Callable[[nn.Parameter], 
 
 
 def _held_by_expert_ranks(module: nn.Module, grid: Grid) -> set[nn.Parameter]:
-    """Return the parameters that one rank of the shards holds alone, with no other rank to share them."""
+    """Return the parameters of a module's experts if expert parallelism splits them over ranks, else none."""
     if grid.layout.expert_parallel_degree == 1 or isinstance(module, Experts):
         return set()
     return {parameter for experts in experts_of(module) for parameter in experts.parameters()}

@@ -224,9 +224,9 @@ def device_time_ns(host: Sequence[Event], device: Sequence[Event], *, pipelined:
     """Return the nanoseconds of a step on a GPU for each part of a ``Breakdown``.
 
     A moment in which any kernel computes belongs to the phase that launched the kernel. A moment in which only kernels
-    of NCCL run belongs to their collective: that time is exposed. A GPU without a running kernel waits for the host,
-    which is none of the parts. NCCL's kernel of a send or receive runs while it waits for the other rank. So in a
-    pipeline, the time of such kernels beyond the shortest of them counts as waiting.
+    of NCCL run belongs to their collective: that time is exposed. While no kernel runs, the GPU waits for the host;
+    that time belongs to none of the parts. NCCL's kernel of a send or receive runs while it waits for the other rank.
+    So in a pipeline, the time of such kernels beyond the shortest of them counts as waiting.
 
     Args:
         host: The recorded operations of the host.

@@ -106,7 +106,7 @@ _MOST_RANKS = 16
 """Maximum number of ranks in one timeline."""
 
 _ALL_RANKS = 8
-"""Largest number of ranks that are all shown; of a larger job, one rank of every pipeline rank is shown."""
+"""Up to this number of ranks, a timeline shows all of them; in a larger job, one rank for each pipeline rank."""
 
 _DIGITS = 6
 """Number of decimals of seconds: a resolution of microseconds."""

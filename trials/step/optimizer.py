@@ -211,7 +211,7 @@ _EVERYBODY = Peers()
 
 
 def _unheard(moment: str) -> None:
-    """Ignore the moments of a step."""
+    """Do nothing at a moment of a step."""
 
 
 class ShardedOptimizer:

@@ -1,4 +1,4 @@
-"""SweepLook: the values of a sweep's page for its caller, computed as far as its templates need them."""
+"""SweepLook: the values that the templates of a sweep's page need, computed only if a template asks for them."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class JobState:
     """The state of a Kubernetes Job object."""
 
     is_suspended: bool = False
-    """True if the Job may not start yet, or no longer."""
+    """True if Kubernetes starts no pods of the Job, because it is suspended."""
     is_deleted: bool = False
     """True if somebody is deleting the Job."""
     conditions: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -272,7 +272,7 @@ def _how_it_ended(job: JobState, pods: Sequence[PodState]) -> str:
 
 
 def _why_it_waits(job: JobState, pods: Sequence[PodState], num_nodes: int) -> str:
-    """Return why the job waits; the most useful reason comes first."""
+    """Return the most useful of the reasons why the job waits."""
     for pod in pods:
         for container in (pod.main, pod.gathering):
             if not container.has_started and container.story:

@@ -162,7 +162,7 @@ class _Run(Generic[Result]):
         return next((stored[name] for name in _names(self._spec) if name in stored), None)
 
     def _placed(self) -> EngineJob:
-        """Return the job of this run that an earlier worker submitted but did not store, or a new one."""
+        """Submit the job of this run, unless an earlier worker already did without storing it, and return the job."""
         over = {job.name for job in self._spec.jobs}
         name = next(name for name in _names(self._spec) if name not in over)
         handle, now = self._engine.find(name), time.time()

@@ -40,7 +40,7 @@ class ForeignShare:
         self._last: dict[int, CpuTime] = {}
 
     def look(self, now: CpuTime) -> None:
-        """Take in a node's CPU times, which must be read while steps are measured on it."""
+        """Record the CPU times of a node, as read at a moment during the measured steps."""
         self._first.setdefault(now.node, now)
         self._last[now.node] = now
 
@@ -99,7 +99,7 @@ class Symptoms:
 
     Attributes:
         out_of_memory: The first line that says that memory has run out.
-        out_of_limited_memory: The first line that means so if the memory is limited.
+        out_of_limited_memory: The first line that means the same, but only if a limit on memory was set.
         communication: The first line about a lost peer.
         error: The first error that is not about communication.
         root: The rank that torchrun found dead first.
