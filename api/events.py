@@ -109,7 +109,7 @@ class LiveEvents:
         """Check that a run exists. Readers who ask at the same time share one query of the store.
 
         Raises:
-            NotFound: No listed run has that id.
+            NotFound: No run that callers may read has that id.
         """
         if run_id in self._tails:
             return

@@ -75,10 +75,12 @@ _LEAST_S = 0.001
 def run_repeated(launcher: Launcher, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
     """Run a trial as often as its settings ask for, and return the pooled measurement or why there is none.
 
-    It runs again if other processes disturbed it, and to measure its noise floor; or it runs with two numbers of
-    layers, to be extrapolated. All runs share the trial's time limit; an optional run that would not fit is left out.
-    The watcher is asked for a stop during each run and is told about each run. It gets only the steps of the first run
-    of the whole model: a trial has one series of steps, and the pruner compares equal things.
+    A trial runs again if other processes disturbed it, and to measure its noise floor. A proxy trial runs with two
+    numbers of layers, whose results are extrapolated. All runs share the trial's time limit; an optional run that would
+    not fit is left out.
+
+    The watcher is asked for a stop during each run, and it gets each finished run. It gets only the steps of the first
+    run of the whole model, because the pruner compares the steps of trials and expects a single series from each.
     """
     runs = _Runs(launcher, deadline=time.monotonic() + spec.settings.timeout_s)
     depths = proxies(spec)

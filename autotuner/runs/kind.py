@@ -62,13 +62,13 @@ class Machine(Protocol):
 
 
 class OneAction:
-    """A machine with one action. The outcome of the action is the next step."""
+    """A machine with a single action, whose outcome is the end of the run."""
 
     def __init__(self, action: Step) -> None:
         self._next = action
 
     def next(self, now: float) -> Step:  # noqa: ARG002
-        """Return the action at first, and its outcome afterwards."""
+        """Return the action until ``tell`` is called, and the outcome that it was told from then on."""
         return self._next
 
     def tell(self, outcome: Step) -> None:

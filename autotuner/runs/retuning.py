@@ -98,7 +98,7 @@ def last_measured(store: Store, name: str) -> RetuneRun | None:
 
 
 class Retuning:
-    """Changes of scheduled retunings ("retunes") that users request, and the start of their runs."""
+    """Carries out what users request for scheduled retunings ("retunes"): adding, changing and running them."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store

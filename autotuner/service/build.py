@@ -245,8 +245,8 @@ class App(Autotuner):
         """Return a run as it is stored now; for a plan, wait up to ``wait_s`` seconds until it is computed.
 
         Raises:
-            NotFound: No listed run has that id.
-            InvalidInput: The question of a plan cannot be answered; a plan may raise other errors, too.
+            NotFound: No run that callers may read has that id.
+            InvalidInput: The run is a plan, and its question cannot be answered.
         """
         kind = self.store.runs.identify(run_id).kind
         if kind == "plan":
@@ -258,7 +258,7 @@ class App(Autotuner):
         """Cancel or pause a run of the caller, as soon as its worker hears of it. A finished run stays unchanged.
 
         Raises:
-            NotFound: No listed run has that id.
+            NotFound: No run that callers may read has that id.
             NotYours: Another caller created the run, and this caller is not an admin.
             NotAllowed: The caller's scope is too small for this kind of run.
             Conflict: The run should be paused, but it is finished or must not be paused.

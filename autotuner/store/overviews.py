@@ -78,10 +78,10 @@ def list_overviews(
 
 
 def select_progress(sweep_ids: Sequence[str], now: float) -> AnySelect:
-    """Return the query for the number of trials and repeats, and the hours, of each sweep and state of trials.
+    """Return the query that counts the trials of each sweep, and sums their accelerator-hours, by the trials' state.
 
-    ``hours`` are accelerator-hours of trials until ``now``; ``gate_hours`` are those of their convergence gates. The
-    query reads only an index.
+    ``num_repeats`` counts those that repeat another trial. ``hours`` are accelerator-hours of trials until ``now``;
+    ``gate_hours`` are those of their convergence gates. The query reads only an index.
     """
     return (
         select(

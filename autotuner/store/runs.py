@@ -62,7 +62,7 @@ def _no_pause(run: Run) -> None:
 
 
 def with_result(could_not_run: Any) -> Callable[[Any, Finish], Finish]:
-    """Return a function for ``Rows.ended``: a run that an error ended without a result gets the given result."""
+    """Return a function for ``Rows.ended`` that gives ``could_not_run`` as the result to runs that end without one."""
     return lambda _, end: end if end.result is not None else replace(end, result=could_not_run)
 
 
@@ -308,9 +308,9 @@ class RunStore:
     ) -> Run | None:
         """Give the worker ``owner`` the run that has been due longest, or None if none is due.
 
-        One worker gets each run. ``lapsed`` holds the leases that this worker has watched and that were not renewed in
-        time: their runs may be taken over. A lease that was renewed since is left alone. If the store let nobody write
-        for a while, all leases are.
+        Each run goes to only one worker. The worker may also take over a run whose lease is in ``lapsed``: these are
+        leases that it has watched and that were not renewed in time. It takes over no run whose lease was renewed
+        after all, and none if this call had to wait long for the database, since other workers could not renew then.
         """
         oldest = select_due(kinds, now, lapsed)
         with reading(self._engine) as connection:  # workers look often, so this must not lock

@@ -85,7 +85,7 @@ class Grid:
 
     @property
     def replicas(self) -> DeviceMesh:
-        """The mesh of the ranks that hold the same parameters, see other tokens, and sum gradients with this rank.
+        """The mesh of ranks that hold the same parameters, work on different tokens, and sum gradients with this rank.
 
         It exists only if no parameters are sharded over data-parallel ranks.
         """
@@ -171,7 +171,7 @@ class Grid:
 
     @property
     def num_losses(self) -> int:
-        """The number of ranks that hold the same stage, see other tokens, and sum their gradients.
+        """The number of ranks that hold the same stage, but work on different tokens, and that sum their gradients.
 
         Each of them computes the loss of a part of the batch.
         """

@@ -30,7 +30,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def plain(line: str) -> str:
-    """Return the line without terminal colours, cut off at a length that no step's line has."""
+    """Return the line without terminal colours. It is cut if it is longer than any line about a step can be."""
     return _COLOUR.sub("", line[:_LONGEST])
 
 
@@ -196,8 +196,9 @@ _LOSSES = ("lm loss", "lm_loss", "reduced_train_loss", "loss")
 class MegatronLog:
     """A reader of Megatron-LM's and NeMo's logs: iterations, and the memory that a rank has allocated.
 
-    The last rank prints an iteration every ``--log-interval`` iterations. Its time is the mean over these, and its loss
-    the mean over those that were not skipped. The line does not name the rank.
+    The last rank prints an iteration every ``--log-interval`` iterations. The printed time is the mean
+    over these iterations, and the printed loss is the mean over those that were not skipped. The line does not name the
+    rank.
     """
 
     def __init__(self, spec: TrialSpec) -> None:
