@@ -20,7 +20,8 @@ from autotuner.api.dashboard.pages import (
     trial,
     upkeep,
 )
-from autotuner.api.dashboard.render import STATIC, style_sheet
+from autotuner.api.dashboard.render import STATIC
+from autotuner.api.dashboard.style import style_sheet
 from autotuner.api.edge.auth import CHECKS, OPEN
 
 _PAGES = (

@@ -1,8 +1,7 @@
-"""Renders a template with typed values as a page, and joins the style sheets of all pages."""
+"""Renders a template with typed values as a page."""
 
 from __future__ import annotations
 
-import hashlib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from fastapi import Request, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from autotuner.api.dashboard import words
+from autotuner.api.dashboard.style import style_version
 from autotuner.api.edge.caller import caller_in, csrf_in
 from autotuner.core.access import Scope
 from autotuner.core.sweep import EVENT_KINDS
@@ -19,27 +19,6 @@ from autotuner.report import layouts
 from autotuner.report.cells import key
 from autotuner.report.html import Html
 from autotuner.report.report import Report
-
-_SHEETS = Path(__file__).parent / "css"
-
-_ORDER = ("tokens", "base", "charts", "answer", "trial", "explore", "home", "new", "sweep", "narrow")
-"""Order of the style sheets. Later ones take precedence: elements, then components, then pages, then rules for narrow
-screens."""
-
-
-@cache
-def style_sheet() -> str:
-    """Return the text of all style sheets of the dashboard, joined in the order in which they apply."""
-    return "\n".join((_SHEETS / f"{name}.css").read_text() for name in _ORDER)
-
-
-@cache
-def style_version() -> str:
-    """Return a hash of the style sheet. It is part of the sheet's address, so browsers may keep a version for ever."""
-    return hashlib.sha256(style_sheet().encode()).hexdigest()[:12]
-
-
-# Turns a template and typed values into a page.
 
 STATIC = Path(__file__).parent / "static"
 _TEMPLATES = Path(__file__).parent / "templates"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +13,7 @@ import typer
 
 from autotuner.cli.connect import connect, tell, terminable, whole
 from autotuner.cli.console import PlainConsole, console, print_json
+from autotuner.cli.files import write_text
 from autotuner.cli.flags import Json, Server, SweepId, TrialId, Wait, flags, stored_id
 from autotuner.core import documents
 from autotuner.core.comment import CommentCreate
@@ -21,11 +23,15 @@ from autotuner.core.run import Run, RunState
 from autotuner.core.sweep_requests import BudgetChange, SweepClone, SweepCreate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from typing import Any
 
+    from autotuner.core.comment import Comment
     from autotuner.core.sweep import SweepStanding
+    from autotuner.core.trial import Trial
     from autotuner.remote import Remote
+    from autotuner.report.report import Report
+    from autotuner.search.results.sweep_answer import SweepAnswer
     from autotuner.search.results.sweep_front import SweepFront
 
 _NOTHING_MEASURED = 6
@@ -188,45 +194,109 @@ def _see_through(client: Remote, sweep: SweepStanding, *, wait: bool, as_json: b
 
 
 # ---------------------------------------------------------------- results
-def show(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> None:
+def show(
+    sweep_id: SweepId,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="File to write the report to: one page that needs no network.")
+    ] = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
     """Print the state and the ranking of a sweep.
 
     It also says why some trials have no rank.
 
-    Example: autotuner show sw-k3v7q2mxn5
+    Example: autotuner show sw-k3v7q2mxn5 --html report.html
     """
     with connect(server) as client:
-        _show(client, sweep_id, as_json=as_json)
+        if html is None:
+            return _show(client, sweep_id, as_json=as_json)
+        _write_html(client, sweep_id, html)
+    return console().print(f"The report of {sweep_id} is in {html}.")
 
 
 def _show(client: Remote, sweep_id: str, *, as_json: bool) -> None:
-    from autotuner.report.comments import comments_report
-    from autotuner.report.sweep_answer import answer_report, front_report
-    from autotuner.report.sweep_standing import sweep_report
     from autotuner.report.terminal import render
 
-    stored = client.read_sweep(sweep_id)
-    found = client.read_answer(sweep_id)
-    trials = whole(client.list_trials, sweep_id)
-    written = whole(client.list_comments, sweep_id)
-    front = client.read_front(sweep_id) if stored.objective.front else None
+    found = _Shown.read(client, sweep_id)
     if as_json:
-        lists = {"ranking": _listed(whole(client.rank_sweep, sweep_id)), "trials": _listed(trials)}
-        lists["comments"] = _listed(written)
-        lists |= {} if front is None else {"front": documents.write(front)}
-        return print_json({"sweep": documents.write(stored), **documents.write(found), **lists})
-    if found.answer is not None:
-        is_finished = stored.finished_at is not None
-        report = answer_report(
-            found.answer, stored.request, sweep_id=sweep_id, prospects=found.prospects, is_finished=is_finished
+        print_json(found.document(client))
+    else:
+        for report in found.reports():
+            console().print(render(report))
+
+
+def _write_html(client: Remote, sweep_id: str, file: Path) -> None:
+    """Write what ``show`` prints, and the charts of the sweep's page, into one HTML file."""
+    from autotuner.api.dashboard.style import style_sheet
+    from autotuner.report.file import html_file
+    from autotuner.report.sweep import charts_report
+
+    found = _Shown.read(client, sweep_id)
+    charts = charts_report(
+        found.sweep.request,
+        found.trials,
+        source=found.sweep.best_source,
+        choices=client.read_choices(sweep_id).choices,
+        accuracy=client.read_accuracy(sweep_id),
+        root=client.url or "",
+    )
+    first, *others = found.reports()
+    page = html_file(
+        f"Sweep {sweep_id}",
+        [first, charts, *others],
+        data=found.document(client),
+        style=style_sheet(),
+        url=client.url,
+    )
+    write_text(file, page, "--html")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shown:
+    """What ``show`` tells of a sweep."""
+
+    sweep: SweepStanding
+    answer: SweepAnswer
+    trials: Sequence[Trial]
+    comments: Sequence[Comment]
+    front: SweepFront | None
+
+    @classmethod
+    def read(cls, client: Remote, sweep_id: str) -> _Shown:
+        sweep = client.read_sweep(sweep_id)
+        return cls(
+            sweep=sweep,
+            answer=client.read_answer(sweep_id),
+            trials=whole(client.list_trials, sweep_id),
+            comments=whole(client.list_comments, sweep_id),
+            front=client.read_front(sweep_id) if sweep.objective.front else None,
         )
-        console().print(render(report))
-    console().print(render(sweep_report(stored, trials, time.time())))
-    if front is not None:
-        console().print(render(front_report(front, sweep_id=sweep_id)))
-    if written:
-        console().print(render(comments_report(written, sweep_id)))
-    return None
+
+    def document(self, client: Remote) -> dict[str, Any]:
+        """Return everything as JSON data."""
+        lists = {"ranking": _listed(whole(client.rank_sweep, self.sweep.id)), "trials": _listed(self.trials)}
+        lists["comments"] = _listed(self.comments)
+        lists |= {} if self.front is None else {"front": documents.write(self.front)}
+        return {"sweep": documents.write(self.sweep), **documents.write(self.answer), **lists}
+
+    def reports(self) -> Iterator[Report]:
+        """Yield the reports for people: the answer, the state and the ranking, the Pareto front, and comments."""
+        from autotuner.report.comments import comments_report
+        from autotuner.report.sweep_answer import answer_report, front_report
+        from autotuner.report.sweep_standing import sweep_report
+
+        sweep, found = self.sweep, self.answer
+        if found.answer is not None:
+            is_finished = sweep.finished_at is not None
+            yield answer_report(
+                found.answer, sweep.request, sweep_id=sweep.id, prospects=found.prospects, is_finished=is_finished
+            )
+        yield sweep_report(sweep, self.trials, time.time())
+        if self.front is not None:
+            yield front_report(self.front, sweep_id=sweep.id)
+        if self.comments:
+            yield comments_report(self.comments, sweep.id)
 
 
 def _listed(items: Sequence[object]) -> dict[str, Any]:

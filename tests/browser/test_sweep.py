@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from autotuner.cli import main
 from autotuner.core.choices import AttentionKernel, Precision, Recompute, ShardLevel
 from autotuner.core.comment import CommentCreate
 from autotuner.core.convergence_gate import GateOutcome
@@ -505,3 +508,24 @@ def test_weights_chosen_by_keyboard_keep_the_focus_and_come_back_with_the_addres
     expect(weight).to_have_value("mfu=4")
     page.go_back()
     expect(weight).to_have_value("mfu=2")
+
+
+# ---------------------------------------------------------------- one file
+def test_a_sweep_in_one_file_shows_its_answer_charts_ranking_and_comments_and_loads_nothing(
+    plain_page: Page, driver: StoreDriver, address: str, tmp_path: Path
+) -> None:
+    sweep = driver.finish(ranked(driver, 0.2, 0.4))
+    driver.store.comments.add(sweep.id, CommentCreate(text="</script> kept"), now=NOW)
+    file = tmp_path / "report.html"
+    with pytest.raises(SystemExit, match="0"):
+        main(["show", sweep.id, "--server", address, "--html", str(file)])
+    loaded: list[str] = []
+    plain_page.on("request", lambda request: loaded.append(request.url))
+    plain_page.goto(file.as_uri())
+    expect(plain_page.get_by_role("heading", level=1)).to_have_text(f"Sweep {sweep.id}")
+    for heading in ("How sure", "MFU against memory", "What mattered", "Ranking by measured MFU"):
+        expect(plain_page.get_by_role("heading", name=heading, exact=True)).to_be_visible()
+    expect(plain_page.get_by_text("</script> kept")).to_be_visible()
+    assert loaded == [file.as_uri()]
+    data = json.loads(plain_page.locator("#data").text_content() or "")
+    assert [one["rank"] for one in data["ranking"]["items"]] == [1, 2]
