@@ -110,9 +110,9 @@ class Source:
 def source_of(row: Row) -> Source:
     """Return the description of the publication that a row was taken from.
 
-    It is the description with whose key the row's ``source`` cell begins. A value that the description lacks is the
-    default of the training software that the description names; without one, of the software that the row names;
-    without both, a typical default.
+    The row's ``source`` cell begins with the key of the description. A value that the description lacks is the default
+    of the training software that the description names, otherwise of the software that the row names, otherwise a
+    typical default.
     """
     named = _software_named(row)
     of_source = (one for one in descriptions()["source"] if text(row, "source").startswith(tuple(one["match"])))

@@ -60,7 +60,7 @@ def ours(replay: Replay, seed: int) -> Iterator[int]:
 def tpe(replay: Replay, seed: int) -> Iterator[int]:
     """Yield the layouts, by index, that Optuna's ``TPESampler`` proposes with its default settings in a replay.
 
-    It is told that a layout which ran out of memory was pruned. TPE ranks those below all layouts that completed.
+    A layout that ran out of memory counts as pruned, and TPE ranks pruned layouts below all that completed.
     """
 
     def ended(layout: int) -> Ended:
@@ -74,9 +74,9 @@ def tpe(replay: Replay, seed: int) -> Iterator[int]:
 def moved_proposals(replay: Replay, study: optuna.Study, ended: Callable[[int], Ended], seed: int) -> Iterator[int]:
     """Yield the proposals of a sampler of Optuna, with one categorical parameter per field that varies.
 
-    Most combinations of values are no layout of the table. Each proposal is therefore moved to the untried layout that
-    differs in the fewest fields, chance deciding among equals, and the sampler is told about that one. This favours it
-    over its use in practice, where proposals that are illegal or were tried before cost trials.
+    Most combinations of values are not layouts of the table. Each proposal is therefore replaced by the untried layout
+    that differs from it in the fewest fields, at random among equals, and the sampler gets the result of that layout.
+    This is an advantage over practice, where illegal or repeated proposals cost trials.
 
     Args:
         replay: The layouts and their measured times. The sampler is first told about the known ones.

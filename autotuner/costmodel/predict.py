@@ -51,8 +51,7 @@ little more memory."""
 def predict(x: LayoutColumns, job: Job) -> PredictionColumns:
     """Return the predicted step time and memory of every layout. The layouts must be legal for the job.
 
-    Besides its result it needs memory for one chunk of ``CHUNK`` layouts, and for each layout the number of its
-    combination of ``LAYER_FIELDS``.
+    In addition to the result, the function needs memory for one chunk of ``CHUNK`` layouts, and one number per layout.
 
     Args:
         x: Legal layouts, one per row.

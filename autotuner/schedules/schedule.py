@@ -40,7 +40,7 @@ class Action(NamedTuple):
         """Return the action that prints as ``text``: ``0F1`` is stage 0, forward, micro-batch 1.
 
         Raises:
-            InvalidInput: It is not a stage, one of F, B, I, W, and a micro-batch.
+            InvalidInput: The text is not a stage number, one of the letters F, B, I and W, and a micro-batch number.
         """
         match = re.fullmatch(r"(\d+)([FBIW])(\d+)", text)
         if match is None:
@@ -101,7 +101,7 @@ class Schedule:
         """Return the schedule that prints as ``text``: one line per rank, with spaces between actions.
 
         Raises:
-            InvalidInput: A word is no action, or the actions are no schedule.
+            InvalidInput: A word is not an action such as ``0F1``, or the actions do not form a valid schedule.
 
         Example:
             >>> schedule = Schedule.parse("0F0 0F1 0B0 0B1")
@@ -171,7 +171,7 @@ def flow_of(schedule: Schedule) -> Flow:
     """Return the actions of a schedule, in an order in which each follows the actions that it waits for.
 
     Raises:
-        InvalidInput: Its ranks wait for one another in a circle.
+        InvalidInput: Ranks of the schedule wait for one another in a circle.
     """
     actions = tuple(chain.from_iterable(schedule.ranks))
     first = tuple(accumulate(map(len, schedule.ranks), initial=0))

@@ -41,8 +41,8 @@ class Asides(Protocol):
     def search(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
         """Call a function that may take seconds, and return its answer or raise its error.
 
-        Some capacity stays reserved for calls of ``ask``, so that long calls do not delay short ones. Errors as of
-        ``ask``.
+        Some capacity stays reserved for calls of ``ask``, so that long calls do not delay short ones. The errors
+        are those of ``ask``.
         """
         ...
 

@@ -190,9 +190,10 @@ def believe(reference: Sequence[Sitting], candidate: Sequence[Sitting]) -> Belie
 def believe_pairs(differences: Sitting) -> Belief:
     """Return what pairs of runs say about the change of throughput, if both layouts ran in turn in one session.
 
-    Effects of the session on both layouts cancel out in the differences. Here the deviation itself counts as uniform,
-    not its logarithm. Without the scatter of other sessions, three pairs that lie close by chance would be an alarm too
-    often: 1.3 of 100 equal layouts at a noise of 5 %, where this leaves 0.7.
+    Effects of the session on both layouts cancel out in the differences. Here the prior of the deviation is uniform in
+    the deviation itself, not in its logarithm, because there is no scatter of other sessions. With the other prior,
+    three pairs that lie close together by chance would cause too many false alarms: for 1.3 of 100 equal layouts at a
+    noise of 5 %, instead of 0.7.
 
     Args:
         differences: Differences of the log throughput of each pair, candidate less reference.
@@ -238,7 +239,7 @@ def _considered() -> tuple[Floats, Floats, Floats, Floats]:
     return within, between, ratio, log_ratio + log_between
 
 
-# ---------------------------------------------------------------- bets on what the runs will show
+# ---------------------------------------------------------------- e-values
 _ON_THE_POINT = 0.8
 """Weight of exactly the slowdown to detect, or of exactly no slowdown, in an alternative hypothesis. The rest is spread
 over other changes, because runs that are far from both points cannot distinguish them well."""
@@ -271,9 +272,10 @@ def _paid(belief: Belief, test: SequentialTest) -> tuple[float, float]:
 def decide(belief: Belief, test: SequentialTest) -> Decision:
     """Return whether the candidate is slower than the tolerance allows, is not slower, or is not decided yet.
 
-    Two bets are tested (see the module): that the candidate lost ``test.loss``, and that it lost nothing. The bet on a
-    loss multiplies its stake by 1 / ``false_alarms`` in at most that share of equal layouts, however long it runs; the
-    bet on no loss multiplies its stake by 1 / (1 - ``power``) in at most that share of layouts with the loss.
+    The decision uses two e-values (see the module): one for a slowdown by ``test.loss``, and one for no slowdown. If
+    both layouts are equally fast, the first exceeds 1 / ``false_alarms`` with a probability of ``false_alarms`` at
+    most, however long the test runs. If the candidate is slower by ``test.loss``, the second exceeds
+    1 / (1 - ``power``) with a probability of 1 - ``power`` at most.
 
     Args:
         belief: Likelihood of each change of throughput, given the runs.
@@ -392,9 +394,9 @@ def next_runs(
 def next_baseline_runs(runs: RunGroup | None, test: SequentialTest) -> int:
     """Return how many more runs a baseline needs in its first session so that ``test.loss`` can be detected later.
 
-    It needs as many as a candidate with the same number of runs needs, with a little bad luck. Few runs may hide some
-    of their scatter: the deviation of three is less than half the truth once in five times, that of ten less than three
-    quarters. The total is at most a quarter of ``max_runs``, since later sessions add theirs.
+    It needs as many runs as a candidate with somewhat more scatter than was measured, because few runs may show too
+    little scatter: in one of five cases, the deviation of three runs is less than half of the true one, and that of ten
+    runs less than three quarters. The total is at most a quarter of ``max_runs``, since later sessions add more runs.
 
     Args:
         runs: Runs so far; None: none yet.

@@ -30,7 +30,7 @@ class Pending(Protocol):
         """Wait until the collective is complete (on a GPU: make the current stream wait for it).
 
         Raises:
-            RuntimeError: It failed.
+            RuntimeError: The collective failed.
         """
 
     def get_future(self) -> Future[list[Tensor]]:

@@ -112,8 +112,8 @@ class FullReplicator:
 class ElementReplicator:
     """Exchanges one of every ``sparsity`` elements of the momentum by one all-reduce. All other elements become zero.
 
-    Source: the random and striding replicators of arXiv 2502.06728, but they choose one element of each row, and not
-    the same number from the whole momentum. So every tensor sends the same share in every step.
+    Source: the random and striding replicators of arXiv 2502.06728. This class instead chooses one element of each row,
+    and not as many elements from the whole momentum. So every tensor sends the same share in every step.
     """
 
     payload_bytes = 0

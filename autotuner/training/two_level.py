@@ -102,8 +102,9 @@ def _own(algorithm: CollectiveAlgorithm, group: dist.ProcessGroup) -> Collective
 def new_group_of(partition: Partition) -> dist.ProcessGroup | None:
     """Make a process group for each part of the partition, and return the one that this rank is in, or None.
 
-    Every rank of the job calls this, because all must take part in making each group. (Torch names groups that only
-    their own ranks make by how many groups each of these had before, which need not be equal.)
+    Every rank of the job calls this, because all must take part in making each group. (If only the
+    ranks of a group made it, torch would name it by the number of groups that each rank has made before, and these
+    numbers may differ.)
     """
     own = None
     for ranks in partition:

@@ -95,7 +95,7 @@ class LinkTimelines:
     def is_measured_slow(self) -> bool:
         """Return True if the recorded step ran with the degraded links.
 
-        Under a fault trace it did not: there, the step that is recorded is one with healthy links.
+        With a fault trace it is False, because trials record a step with nominal links.
         """
         return self.slow is not None and self.stretch is None
 

@@ -138,8 +138,8 @@ class Standing:
     def after(cls, retune: Retune, outcome: RetuneOutcome) -> Self:
         """Return the layout in use and the baseline after a run of a scheduled retuning has ended.
 
-        A regression changes nothing, so that the next run is compared with the same baseline; and no better layout is
-        adopted in such a run, since the machine is not what it was. If somebody adopted another layout during the run,
+        A regression changes nothing, so that the next run is compared with the same baseline. In such a run no better
+        layout is adopted either, because the machine itself may be slower than before. If somebody adopted another layout during the run,
         that layout stays.
 
         Args:

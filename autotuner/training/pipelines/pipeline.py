@@ -259,7 +259,7 @@ class ResilientPipeline(_PipelineScheduleRuntime):
         """Run this schedule from the next step on.
 
         Raises:
-            InvalidInput: It has other stages, ranks or micro-batches.
+            InvalidInput: The schedule has other stages, ranks or micro-batches than the pipeline.
         """
         wanted = (self.pp_group_size, self._num_stages, self._n_microbatches)
         found = (len(schedule.ranks), schedule.num_stages, schedule.num_micro_batches)
