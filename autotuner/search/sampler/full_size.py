@@ -62,8 +62,8 @@ class FullSize:
     """Estimates layouts of one job at full size from proxy trials (trials of smaller layouts) and the cost model.
 
     Each proxy trial is predicted only once. The prior is the distribution behind the intervals of predictions. Proxy
-    trials narrow it, unless their errors are larger than it allows: then the intervals get wider (``scale_inflation``). The
-    search itself uses another prior (``times_as_searched``) with wider errors of parts, so that it learns from the
+    trials narrow it, unless their errors are larger than it allows: then the intervals get wider (``scale_inflation``).
+    The search itself uses another prior (``times_as_searched``) with wider errors of parts, so that it learns from the
     first trials of a job.
     """
 

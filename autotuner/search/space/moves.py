@@ -151,8 +151,8 @@ def neighbours(layout: Layout, job: Job) -> tuple[Layout, ...]:
     Steps without an effect are left out (schedules with one pipeline rank, sequence parallelism with one tensor rank),
     and so are options that the accelerator or the software does not support. Number formats of products, their scales
     and the sums of gradients do not change. Options that are not numerically equivalent do not change either, except
-    that a full gradient exchange may replace a lossy one, and clipping may move after the exchange. The bandwidth curve shows
-    the gain of lossy exchanges.
+    that a full gradient exchange may replace a lossy one, and clipping may move after the exchange. The bandwidth curve
+    shows the gain of lossy exchanges.
     """
     steps = (*_batches(layout), *_trades(layout, job), *_experts(layout, job), *_schedules(layout, job))
     steps += (*_shardings(layout, job), *_ends(layout), *_options(layout, job))

@@ -139,8 +139,8 @@ class Standing:
         """Return the layout in use and the baseline after a run of a scheduled retuning has ended.
 
         A regression changes nothing, so that the next run is compared with the same baseline. In such a run no better
-        layout is adopted either, because the machine itself may be slower than before. If somebody adopted another layout during the run,
-        that layout stays.
+        layout is adopted either, because the machine itself may be slower than before. If somebody adopted another
+        layout during the run, that layout stays.
 
         Args:
             retune: The scheduled retuning before the run's outcome.
