@@ -26,7 +26,7 @@ from autotuner.core.stages import ONE_STAGE_SCHEDULES, V_SCHEDULES
 Row = Mapping[str, str]
 
 _T = TypeVar("_T")
-_MAX_COUNT = 10**9  # tokens of a step, and elements of a vocabulary, are fewer; more is a slip of the hand
+_MAX_COUNT = 10**9  # tokens per step and vocabulary sizes are smaller; a larger number is a typing error
 
 _BLANK = ("", "-", "n/a", "na", "nan", "none", "null", "?", "unknown", "not stated")
 """Texts that mean an empty cell."""

@@ -45,7 +45,7 @@ def ours(replay: Replay, seed: int) -> Iterator[int]:
         ran_out, step_time_s = replay.ran_out(layout), float(replay.step_time_s[layout])
         return create_trial(
             state=TrialState.FAIL if ran_out else TrialState.COMPLETE,
-            value=None if ran_out else 1.0,  # counts for nothing beside the step time
+            value=None if ran_out else 1.0,  # negligible compared with the step time
             params=params_of(replay.layouts.row(layout)),
             distributions=sampler.distributions,
             user_attrs={OUT_OF_MEMORY: True} if ran_out else {STEP_TIME_S: step_time_s},
@@ -104,7 +104,7 @@ def moved_proposals(replay: Replay, study: optuna.Study, ended: Callable[[int], 
     untried = replay.open
     while untried.size:
         trial = study.ask(distributions)
-        study.tell(trial, state=TrialState.FAIL)  # ignored by samplers; the layout it is moved to is told instead
+        study.tell(trial, state=TrialState.FAIL)  # samplers ignore it; the replacing layout is reported instead
         distance = (codes[untried] != [trial.params[name] for name in names]).sum(axis=1)
         layout = int(generator.choice(untried[distance == distance.min()]))
         yield layout

@@ -37,8 +37,8 @@ class Method(StrEnum):
 
     ONE_F_ONE_B = "1f1b"
     ZERO_BUBBLE = "zb"
-    DELEGATED = "delegated"  # the order of ``zb``, sends carried by other processes
-    ADAPTED = "adapted"  # planned around the slow links, sends carried by other processes
+    DELEGATED = "delegated"  # the order of ``zb``; other processes send
+    ADAPTED = "adapted"  # planned around the slow links; other processes send
 
     @property
     def is_inline(self) -> bool:

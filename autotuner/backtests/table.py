@@ -41,7 +41,7 @@ def columns_and_rows(path: Path) -> tuple[tuple[str, ...], list[Row]]:
         raise InvalidInput("table", str(path), f"cannot be read ({error})") from error
     if len(text) > _MAX_CHARACTERS:
         raise InvalidInput("table", str(path), f"must have {_MAX_CHARACTERS:,} characters or fewer")
-    table = re.sub(r"\A(\s*(# .*)?\r?\n)+", "", text)  # what is told above the header
+    table = re.sub(r"\A(\s*(# .*)?\r?\n)+", "", text)  # comments above the header
     reader = csv.DictReader(StringIO(table, newline=""), restval="", skipinitialspace=True)
     try:
         rows: list[Row] = list(reader)
@@ -197,7 +197,8 @@ def read_table(path: Path) -> Table:
             found.append(read_row(row))
         except UnusableRow as why:
             reasons[why.reason] += 1
-            run = f"row {number}: {row['model']}, {row['num_gpus']} x {row['gpu']}"  # from the first below the header
+            # counted from the first row below the header
+            run = f"row {number}: {row['model']}, {row['num_gpus']} x {row['gpu']}"
             examples.setdefault(why.reason, f"{run}: {why.detail}" if why.detail else run)
     lost: Counter[str] = sum((left_out[key] for key, found in runs.items() if not found), Counter())
     return Table(sheets=tuple(_sheets(runs, left_out)), left_out=dict(lost), examples=examples)

@@ -88,7 +88,7 @@ def _gemm_law(accelerator: Accelerator, precision: Precision, device: Mapping[st
     A format that was not measured takes the constants of the next wider measured format.
     """
     fitted = device["gemm"][_measured_precision(precision, device)]
-    # what recipes leave of the rate goes by whether tensor cores apply the scales of blocks
+    # the rate that remains with a recipe depends on whether tensor cores apply the scales of blocks
     scaling = _tables()["narrow"]["scaling" if accelerator.applies_block_scales else "promoting"]
     recipes = scaling if precision in (Precision.FP8, Precision.NVFP4) else {}
     tiling = _tables()["tiling"][device["tiling"]]
@@ -187,7 +187,7 @@ def borrowed_facts(
     found = (
         *_borrowed_products(device, precisions),
         *_borrowed_attention(device, kernels),
-        ("clock", clock),  # a user's description states its own
+        ("clock", clock),  # a device that a user described states its own clock
         *_borrowed_links(cluster),
     )
     return tuple(f"{constant} ({owner})" for constant, owner in found if owner)

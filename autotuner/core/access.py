@@ -30,9 +30,9 @@ def check_name(name: str) -> None:
 class Scope(StrEnum):
     """The scopes of a caller, which say what the caller may do. Each scope includes the scopes before it."""
 
-    READ = "read"  # look, predict, explain, export
-    RUN = "run"  # and start, change and end what takes accelerators, and store descriptions
-    ADMIN = "admin"  # and what is other people's: tokens, webhooks, the audit log
+    READ = "read"  # may look, predict, explain and export
+    RUN = "run"  # may also use accelerators (start, change and end runs), and store descriptions
+    ADMIN = "admin"  # may also see and change everyone's objects: tokens, webhooks, the audit log
 
     def covers(self, needed: Scope) -> bool:
         """Return True if a caller with this scope may do what needs the other scope."""

@@ -12,28 +12,30 @@ from autotuner.core.value import value
 class CaveatKind(StrEnum):
     """The kinds of caveats that an answer with predictions may carry."""
 
-    COMPARED = "compared"  # predictions for models of a kind, with runs on this stack and device
-    NEVER_COMPARED = "never_compared"  # predictions for them on this stack and device
-    NEAREST_COMPARISON = "nearest_comparison"  # the stack and device on which they were, by so many runs
-    COMPARED_ELSEWHERE = "compared_elsewhere"  # choices that were compared on other stacks or devices alone
-    COMPARED_NOWHERE = "compared_nowhere"  # choices that were compared on none
+    COMPARED = "compared"  # predictions for this kind of model were compared with runs on this stack and device
+    NEVER_COMPARED = "never_compared"  # predictions for this kind of model were not compared on this stack and device
+    # another stack and device on which predictions were compared, with the number of runs
+    NEAREST_COMPARISON = "nearest_comparison"
+    COMPARED_ELSEWHERE = "compared_elsewhere"  # choices that were compared only on other stacks or devices
+    COMPARED_NOWHERE = "compared_nowhere"  # choices that were compared nowhere
     BORROWED_CONSTANTS = "borrowed_constants"  # constants that were measured on other hardware
     MEASURED_LINKS = "measured_links"  # the sources of the links of a cluster that a profile measured
-    LINK_FAULT = "link_fault"  # a link that is not as the cluster says
+    LINK_FAULT = "link_fault"  # a link whose state differs from the cluster's description
     PUBLISHED_DELEGATES = "published_delegates"
     LOSSY_EXCHANGE = "lossy_exchange"
     ASSUMED_DEMO = "assumed_demo"
     EARLY_CLIP = "early_clip"
     CALIBRATED = "calibrated"
-    LINEAR_ATTENTION = "linear_attention"  # of so many layers in all
+    LINEAR_ATTENTION = "linear_attention"  # ``total``: number of all layers
     INDEXED_ATTENTION = "indexed_attention"
     PARALLEL_BLOCKS = "parallel_blocks"
     ATTENTION_SINKS = "attention_sinks"
-    APPROXIMATED = "approximated"  # as whoever described the model says it
-    COUNTED_OUTSIDE_WINDOWS = "counted_outside_windows"  # keys of so many layers in all, whose queries see some tokens
-    DRAWN_LENGTHS = "drawn_lengths"  # of sequences of up to so many tokens
+    APPROXIMATED = "approximated"  # in the words of the model's description
+    # ``count`` of ``total`` layers, whose queries see ``num_tokens`` keys
+    COUNTED_OUTSIDE_WINDOWS = "counted_outside_windows"
+    DRAWN_LENGTHS = "drawn_lengths"  # sequences of up to ``num_tokens`` tokens
     LEFT_OUT = "left_out"  # a cluster that has too many layouts
-    THIN_SPACE = "thin_space"  # a cluster of whose layouts few were looked through
+    THIN_SPACE = "thin_space"  # a cluster of which only a part of the layouts was searched
 
 
 @value

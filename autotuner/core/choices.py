@@ -63,7 +63,7 @@ class PipelineSchedule(Choice):
     GPIPE = 0, "gpipe"
     ONE_F_ONE_B = 1, "1f1b"
     INTERLEAVED_1F1B = 2, "interleaved_1f1b"
-    ZERO_BUBBLE = 3, "zero_bubble"  # ZB-H1 of arXiv 2401.10241 with one stage per rank, interleaved with more
+    ZERO_BUBBLE = 3, "zero_bubble"  # ZB-H1 of arXiv 2401.10241 with one stage per rank; interleaved with several
     ZBV = 4, "zbv"  # two stages per rank in a V, arXiv 2405.15362
     DUALPIPEV = 5, "dualpipev"  # the V half of arXiv 2412.19437's DualPipe: two micro-batches' passes at once
     ADAPTIVE = 6, "adaptive"  # zero bubbles with a warm-up planned around slow links, arXiv 2504.19232
@@ -82,7 +82,7 @@ class Recompute(Choice):
     """The activations that are not kept but computed again in the backward pass (arXiv 2205.05198)."""
 
     NONE = 0, "none"
-    SELECTIVE = 1, "selective"  # the attention core, or all but matrix products: the stack says which
+    SELECTIVE = 1, "selective"  # the stack decides: the attention core, or everything except matrix products
     FULL = 2, "full"  # every layer, from its input
 
 
@@ -120,7 +120,7 @@ class Fp8Recipe(Choice):
     """The way to scale values to fp8: the values that share a scale, and the values that it is computed from."""
 
     TENSORWISE = 0, "tensorwise"  # one per tensor, of its own largest value: current scaling
-    ROWWISE = 1, "rowwise"  # one per row of each factor
+    ROWWISE = 1, "rowwise"  # one per row of each operand
     DELAYED = 2, "delayed"  # one per tensor, of the largest values of earlier steps; arXiv 2209.05433 section 3
     BLOCKWISE = 3, "blockwise"  # 1 x 128 values, and 128 x 128 of weights; arXiv 2412.19437 section 3.3.2
     MXFP8 = 4, "mxfp8"  # 32 values share a power of two, which the tensor cores apply; arXiv 2310.10537
@@ -129,7 +129,7 @@ class Fp8Recipe(Choice):
 class ContextExchange(Choice):
     """The way in which ranks that split the sequence exchange data in attention."""
 
-    RING = 0, "ring"  # keys and values go round, arXiv 2310.01889
+    RING = 0, "ring"  # keys and values are sent around a ring, arXiv 2310.01889
     ALL_GATHER = 1, "all_gather"  # every rank gets all keys and values, arXiv 2407.21783 section 3.3.2
     ALL_TO_ALL = 2, "all_to_all"  # heads for sequence and back, arXiv 2309.14509
 
@@ -155,23 +155,23 @@ class CollectiveHierarchy(Choice):
     """The levels of a collective among data-parallel ranks: one for all, or one inside and one between nodes."""
 
     FLAT = 0, "flat"  # one collective among all
-    TWO_LEVEL = 1, "two_level"  # inside nodes, between nodes with a part of the bytes, inside nodes again
+    TWO_LEVEL = 1, "two_level"  # inside nodes, then between nodes with a part of the bytes, then inside nodes again
 
 
 class CollectiveProtocol(Choice):
     """The NCCL protocol, by which ranks tell each other that data has arrived."""
 
     AUTO = 0, "auto"  # NCCL chooses for each size
-    LL = 1, "ll"  # a flag in every 8 bytes: least latency, a quarter of the bandwidth
+    LL = 1, "ll"  # a flag in every 8 bytes: the lowest latency, a quarter of the bandwidth
     LL128 = 2, "ll128"  # a flag in every 128 bytes, which must arrive in one piece
-    SIMPLE = 3, "simple"  # a barrier behind each chunk: all of the bandwidth
+    SIMPLE = 3, "simple"  # a barrier after each chunk: the full bandwidth
 
 
 class P2PTransport(Choice):
     """The process that sends data to the next pipeline stage and gradients back: the rank itself, or a helper."""
 
-    INLINE = 0, "inline"  # the rank itself, in the order of its passes: a slow send holds up what comes after it
-    DELEGATED = 1, "delegated"  # processes beside it, from the host's memory, arXiv 2504.19232
+    INLINE = 0, "inline"  # the rank itself, in the order of its passes: a slow send delays everything after it
+    DELEGATED = 1, "delegated"  # other processes, from the host's memory, arXiv 2504.19232
 
 
 class RankOrder(Choice):

@@ -203,7 +203,7 @@ class LinkNorm:
         return cls(
             delay_s=delay_s,
             most_delay_s=most_delay_s,
-            bandwidth_bytes_per_s=round(1 / s_per_byte, 3),  # as it was before its reciprocal was taken
+            bandwidth_bytes_per_s=round(1 / s_per_byte, 3),  # rounded, because inverting twice is not exact
             least_bytes_per_s=1 / most_s_per_byte,
         )
 

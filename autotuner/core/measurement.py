@@ -73,10 +73,10 @@ def _of_a_million(per_hour: float, tokens_per_s: float) -> float:
 class LinkEventKind(StrEnum):
     """The kinds of events about links in a running pipeline."""
 
-    LINK_SLOW = "link_slow"  # a link between stages delays what is sent
+    LINK_SLOW = "link_slow"  # a link between stages delays messages
     LINK_RECOVERED = "link_recovered"
-    LINK_DEAD = "link_dead"  # nothing passes any more; delegates bridge it
-    RANK_SLOW = "rank_slow"  # a stage computes longer than it did: no link is at fault
+    LINK_DEAD = "link_dead"  # no message passes the link any more; delegates send instead
+    RANK_SLOW = "rank_slow"  # a stage computes longer than before; no link is the cause
     RANK_RECOVERED = "rank_recovered"
     REPLANNED = "replanned"  # all ranks follow another plan from the next step on
 

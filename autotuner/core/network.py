@@ -125,7 +125,7 @@ class Wiring:
         each level lie inside the groups of the next level.
         """
         levels = (self.sockets, self.switches, self.nvlink_groups)
-        if len(self.nvlink_groups) == 1:  # all that count are joined by it
+        if len(self.nvlink_groups) == 1:  # NVLink joins all of these accelerators
             levels = (self.nvlink_groups, self.sockets, self.switches)
         return sorted(accelerators, key=lambda each: (*(_number(groups, each) for groups in levels), each))
 

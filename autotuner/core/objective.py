@@ -81,7 +81,7 @@ class Metric(StrEnum):
                 return rates.mfu
             case Metric.TOKENS_PER_S:
                 return rates.tokens_per_s
-        assert footprint is not None  # a request whose cluster cannot tell it is refused
+        assert footprint is not None  # a request whose cluster lacks the value was refused before
         return rates.tokens_per_s * self.per_token(footprint) if self.is_rate else self.share(footprint)
 
     def per_token(self, footprint: Footprint) -> float:

@@ -100,9 +100,9 @@ class CommunicationLayer(Choice):
 
     STRATEGY = 1, "strategy"  # how ranks share the work, and what each computes
     TASKS = 2, "task scheduling"  # when data is sent, relative to the computation
-    COLLECTIVES = 3, "collectives"  # the algorithms that carry a group's data
-    FLOWS = 4, "flow scheduling"  # connections and rails that carry it
-    NETWORK = 5, "network"  # where ranks lie on the network
+    COLLECTIVES = 3, "collectives"  # the algorithms that transfer a group's data
+    FLOWS = 4, "flow scheduling"  # the connections and rails that transfer the data
+    NETWORK = 5, "network"  # the places of ranks on the network
 
 
 SETTING = 1.0

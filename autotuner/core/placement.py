@@ -225,7 +225,7 @@ def pair_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
         return (health.link_class == cluster.link_class) & _leaves_end(spread, cluster)
     block, size = spread.num_ranks * spread.stride, cluster.ranks_per_link_end
     low, high = (end * size for end in health.ends)
-    shared = high // block  # the one block of ranks that may reach from one end to the other
+    shared = high // block  # the one block of ranks that may lie at both ends
     first, stop = _larger(low, shared * block), _smaller(high + size, (shared + 1) * block)
     apart = (high - first) % spread.stride, (first - high) % spread.stride
     return (first < low + size) & (spread.num_ranks > 1) & ((apart[0] < low + size - first) | (apart[1] < stop - high))
@@ -299,7 +299,7 @@ def _pipeline_crosses_between_blocks(x: Layout, health: LinkHealth, cluster: Clu
     num_ranks, stride = pipeline_spread(x)
     if health.ends is None:
         return (health.link_class == cluster.link_class) & _leaves_end(Spread(num_ranks, stride), cluster)
-    last = (num_ranks - 1 + x.stage_rotation) % num_ranks  # the place of the ring over which none sends
+    last = (num_ranks - 1 + x.stage_rotation) % num_ranks  # the place of the ring from which no rank sends
     folds = (x.pipeline_schedule == V_SCHEDULES[0]) | (x.pipeline_schedule == V_SCHEDULES[1])
     goes_round = (x.virtual_stages_per_rank > 1) & (folds == 0)
     onward, block = (stride, num_ranks * stride), num_ranks * stride

@@ -244,7 +244,7 @@ def fit_profile(
     across = [point for point in measured.collectives if point.num_nodes > 1]
     most = max((point.num_ranks for point in within), default=1)
     bandwidth, latency = _link([point for point in within if point.num_ranks == most])
-    # one rank of each node: what each gets of the network, with nothing of the links inside
+    # one rank of each node: its share of the network, without the links inside nodes
     port_bandwidth, port_latency = _link([point for point in across if point.num_ranks == point.num_nodes])
     gemm = tuple(_gemm(p, points, stated[p]) for p, points in _by_precision(measured.gemm).items())
     collectives = fit_collectives(within) if on_cores else ()

@@ -303,7 +303,7 @@ def _kernels(job: Job) -> tuple[AttentionKernel, ...]:
     if job.model.head_dim not in _CUDNN_HEADS:
         shared = [k for k in shared if k != AttentionKernel.CUDNN]
     if Precision.BF16 not in accelerator.precisions and accelerator.kind != "cpu":
-        return (AttentionKernel.MATH,)  # the one that runs for every model in fp32
+        return (AttentionKernel.MATH,)  # the kernel that runs for every model in fp32
     return tuple(sorted(shared, key=_BEST_LAST.index)) or (AttentionKernel.MATH,)
 
 

@@ -433,7 +433,7 @@ def _one(one: Input, text: str, field: str, read_file: ReadFile | None) -> Any:
     if one.named is not None:
         return described(text, field, read_file)
     if item is str and not one.is_object:
-        return text  # whatever it begins with
+        return text  # plain text, even if it begins like JSON
     may_be_file = read_file is not None and (item in _LINES or one.is_object)
     if read_file is not None and may_be_file and _is_file(text):
         text = read_file(text, field).strip()

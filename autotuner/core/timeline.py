@@ -19,11 +19,11 @@ class BlockKind(StrEnum):
     """The kinds of work of a rank in a step. The letters of passes are those of torch.distributed.pipelining."""
 
     FORWARD = "F"
-    BACKWARD = "B"  # gradients of inputs and of weights in one go
+    BACKWARD = "B"  # gradients of inputs and of weights together
     INPUT = "I"  # gradients of inputs only
     WEIGHT = "W"  # gradients of weights only
-    SEND = "send"  # waiting for what travels between stages
-    SYNC = "sync"  # collectives of the data-parallel group that nothing hides
+    SEND = "send"  # waiting for data from another stage
+    SYNC = "sync"  # exposed collectives of the data-parallel group
     OPTIMIZER = "optimizer"
 
     @property

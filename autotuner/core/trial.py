@@ -26,8 +26,9 @@ class FailureKind(StrEnum):
     COMMUNICATION = "communication"
     NUMERICS = "numerics"
     CRASH = "crash"
-    INTERRUPTED = "interrupted"  # the service died around it, more often than it may be tried again
-    INFRASTRUCTURE = "infrastructure"  # its nodes were lost or its machine had no room, as often as it may be tried
+    INTERRUPTED = "interrupted"  # the service died during the trial, more often than the trial may be tried again
+    # the trial's nodes were lost or its machine was full, as often as it may be tried
+    INFRASTRUCTURE = "infrastructure"
 
 
 @value
@@ -48,8 +49,8 @@ class EngineJobPhase(StrEnum):
 
     QUEUED = "queued"  # accepted; it has no accelerators yet, or its nodes are still being made ready
     RUNNING = "running"
-    ENDED = "ended"  # by itself, well or not, or because it was cancelled
-    LOST = "lost"  # the engine took its nodes away, or could never start it: that says nothing of the trial
+    ENDED = "ended"  # the job ended by itself, with or without success, or was cancelled
+    LOST = "lost"  # the engine took the nodes away or could not start the job; this says nothing about the trial
 
     @property
     def is_over(self) -> bool:
@@ -193,7 +194,7 @@ class TrialState(StrEnum):
 
     QUEUED = "queued"
     RUNNING = "running"
-    WAITING = "waiting"  # started, but it has no devices yet: it waits for them, or in the queue of an engine
+    WAITING = "waiting"  # started, but the trial waits for devices or in the queue of an engine
     COMPLETE = "complete"
     PRUNED = "pruned"
     FAILED = "failed"
@@ -508,9 +509,9 @@ COMMUNICATION = (
     "Connection closed...typically caused by a remote worker crashing",  # gloo of torch 2.13
     "Connection refused",
     "Broken pipe",
-    "Timed out waiting",  # gloo, of the message that a rank waits for
-    "Application timeout caused pair closure",  # gloo, of all other messages to that peer
-    "Unable to find address for",  # gloo, of a network interface that is not there
+    "Timed out waiting",  # gloo, about the message that a rank waits for
+    "Application timeout caused pair closure",  # gloo, about all other messages to that peer
+    "Unable to find address for",  # gloo, about a network interface that does not exist
     "Socket Timeout",
     "wait timeout",  # the rendezvous store
     "NCCL error",

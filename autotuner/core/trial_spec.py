@@ -41,7 +41,7 @@ class OptimizerName(StrEnum):
     """The optimizers that the trial job offers."""
 
     ADAMW = "adamw"  # arXiv 1711.05101
-    LAMB = "lamb"  # arXiv 1904.00962: the step of each tensor is as long as the tensor's norm says
+    LAMB = "lamb"  # arXiv 1904.00962: the length of each tensor's step is proportional to the tensor's norm
     MADGRAD = "madgrad"  # arXiv 2101.11075: dual averaging, with the cube root of the summed squares
 
 

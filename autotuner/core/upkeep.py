@@ -120,7 +120,7 @@ class MfuGateOutcome(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     UNDECIDED = "undecided"  # the noise is too large for the budget
-    NO_BASELINE = "no_baseline"  # nothing is stored under that name for this job
+    NO_BASELINE = "no_baseline"  # no baseline of that name is stored for this job
     COULD_NOT_RUN = "could_not_run"
     CANCELLED = "cancelled"
 
@@ -197,7 +197,7 @@ class RetuneRequest:
     def __post_init__(self) -> None:
         challenge = Challenge(incumbent=self.incumbent, test=self.test, searches=self.searches)
         try:
-            replace(self.template, challenge=challenge)  # refuse now what every run would refuse
+            replace(self.template, challenge=challenge)  # refuse the request now, because every run would refuse it
         except InvalidInput as error:
             raise error.under("sweep") from error
 
@@ -244,7 +244,7 @@ class Trigger(StrEnum):
     """The reasons why a run of a retune started."""
 
     CRON = "cron"
-    CAUGHT_UP = "caught_up"  # due while nobody was there to start it
+    CAUGHT_UP = "caught_up"  # due while no worker was running
     MANUAL = "manual"
     ENVIRONMENT = "environment"
     LINKS = "links"

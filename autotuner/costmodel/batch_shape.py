@@ -116,7 +116,7 @@ def _shapes_of(lengths: LengthDistribution, num_sequences: int) -> Callable[[_Sh
     """
     batches = _batches(lengths, num_sequences)
 
-    @lru_cache(maxsize=32)  # hands are long, and shared by the ways to cut them into micro-batches
+    @lru_cache(maxsize=32)  # hands are long and are the same for all divisions into micro-batches
     def hands(num_ranks: int, balance: BatchBalance, num_dealing_ranks: int) -> list[list[list[int]]]:
         return [
             [

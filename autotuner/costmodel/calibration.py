@@ -58,11 +58,12 @@ def calibrated_by_both(job: Job, other: Calibration | None) -> Job:
     own = job.calibration
     if own is None or other is None:
         return replace(job, calibration=own or other)
-    typical = cluster_deviation(replace(job, calibration=None)) ** -2  # stands in both, and counts once
+    # the prior is in both calibrations, and must count once
+    typical = cluster_deviation(replace(job, calibration=None)) ** -2
     precisions = [own.deviation**-2, other.deviation**-2]
     precision = max(sum(precisions) - typical, *precisions)
     mean = sum(p * math.log(c.factor) for p, c in zip(precisions, (own, other), strict=True)) / precision
-    detailed = own if own.parts else other  # runs that a caller sent tell of the whole step alone
+    detailed = own if own.parts else other  # runs that a caller sent have only the time of the whole step
     known = replace(
         own,
         factor=math.exp(mean),

@@ -223,7 +223,7 @@ def _seconds(layout: Layout, job: Job, pipeline_rank: int) -> dict[str, float]:
     load = load_of_rank(x, job, np.array([pipeline_rank]))
     works = ModelWork.of(x, job).for_layouts(x)
     step = RankStep.of(x, job, (load,), works)
-    slowest = RankStep.of(x, job, slowest_candidates(x, job), works)  # its sends lengthen the step
+    slowest = RankStep.of(x, job, slowest_candidates(x, job), works)  # sends of the pipeline lengthen the step
     found = {
         "tensor": step.step_time.tensor_communication_s,
         "context": step.step_time.context_communication_s,

@@ -70,11 +70,12 @@ _NAMES: Mapping[str, str] = {
 def _subjects() -> Iterator[Subject]:
     for name, one in OPTIONS.items():
         match one.kind:
-            case Kind.DEGREE if name != "data_parallel_shard_degree":  # its shard level speaks for it
+            case Kind.DEGREE if name != "data_parallel_shard_degree":  # the shard level already covers this option
                 yield _subject(name, one, _NAMES.get(name, f"{one.label} parallelism"))
             case Kind.SWITCH:
                 yield _subject(name, one, one.phrase or one.label)
-            case Kind.COUNT if not one.is_split:  # batches, and stages that their schedule speaks for, have no law
+            # options of batches, and options of stages that the schedule covers, have no formula
+            case Kind.COUNT if not one.is_split:
                 yield _subject(name, one, one.label)
             case Kind.CHOICE:
                 yield from _subjects_of_choice(name, one)
@@ -246,7 +247,7 @@ class Evidence:
         validated = np.full(len(x), max(self.base, *self.of_parts.values()) == Where.HERE)
         bits = np.full(len(x), (1 << first) - 1, dtype=np.int64)  # bit n says that a layout has ``never[n]``
         for subject, where in self.less_known:
-            if (has := subject.of(x)).any():  # most of what a layout may have, a space never has
+            if (has := subject.of(x)).any():  # most properties occur in no layout of a space
                 validated &= ~has
                 bits |= np.where(has, 1 << first, 0) if where == Where.NOWHERE else 0
             first += where == Where.NOWHERE

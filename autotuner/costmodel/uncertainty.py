@@ -262,7 +262,8 @@ def _shared_variance(step_time: StepTime[Floats], error: LayoutErrors) -> Floats
     if error.bf16_on_cores is not None and error.bf16_on_cores.any():
         in_bf16 = np.add.reduce([shares[i] for i, name in enumerate(PARTS) if name in BF16_PARTS])
         shares[len(PARTS)] = error.bf16_on_cores * in_bf16
-    present = [number for number, share in shares.items() if share.any()]  # most layouts have no use for half of them
+    # for most layouts half of the factors are not needed
+    present = [number for number, share in shares.items() if share.any()]
     for number in present:
         row = 2 * covariance[number, -1] + sum(covariance[number, other] * shares[other] for other in present)
         variance += shares[number] * row

@@ -322,7 +322,8 @@ def _program_at(words: Sequence[str]) -> int | None:
 
 def _count(flags: Flags, names: Sequence[str]) -> int | None:
     text = flags.text(*names)
-    return _positive(text.rpartition(":")[2]) if text else None  # --nnodes 1:4 has as many as it gets
+    # --nnodes 1:4: the number of nodes is not known before the launch
+    return _positive(text.rpartition(":")[2]) if text else None
 
 
 def _of_variables(variables: Mapping[str, str], *names: str) -> int | None:

@@ -93,7 +93,7 @@ KEYS: tuple[Key, ...] = (
     words("bf16.enabled", "precision", {True: Precision.BF16, False: Precision.FP32}, flags=("bf16",)),
     words(_STAGE, "shard_level", {level.value: level for level in ShardLevel}, flags=("zero_stage",)),
     Key(
-        path="tensor_parallel.autotp_size",  # 0: it is off
+        path="tensor_parallel.autotp_size",  # 0 switches it off
         field="tensor_parallel_degree",
         write=lambda x: x.tensor_parallel_degree if _splits_whole_model(x) else None,
         read=lambda path, raw, x: max(1, read_integer(path, raw)),
@@ -340,7 +340,8 @@ def ds_config(job: Job, layout: Layout) -> dict[str, object]:
     if layout.expert_parallel_degree > 1:
         values["expert_parallel.enabled"] = True
     if values.get(_REUSE) == NEVER_REUSED:
-        values["zero_optimization.stage3_max_live_parameters"] = NEVER_REUSED  # else it prefetches no more beyond
+        # otherwise it prefetches nothing beyond the limit
+        values["zero_optimization.stage3_max_live_parameters"] = NEVER_REUSED
     return {
         _BATCH: layout.micro_batch_size * num_micro_batches * layout.data_parallel_degree,
         _STEPS: num_micro_batches,

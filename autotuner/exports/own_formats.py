@@ -40,7 +40,7 @@ def _write(job: Job, layout: Layout) -> Export:
     arguments = ["--seq-len", str(job.workload.seq_len), "--global-batch-size", str(job.workload.global_batch_size)]
     for name, option in OPTIONS.items():
         value = getattr(layout, name)
-        if option.always_shown or value != option.default:  # a script's own default may well differ from ours
+        if option.always_shown or value != option.default:  # the default of the user's script may differ from ours
             flag = name.replace("_", "-")
             is_switch = option.kind == Kind.SWITCH
             arguments += (

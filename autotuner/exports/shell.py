@@ -449,7 +449,7 @@ class _Reader:
             before, num_commands = self.scope.values, len(self.commands)
             self._ways(one_round, lambda: None)
             if number:
-                del self.commands[num_commands:]  # the first round's stand for all
+                del self.commands[num_commands:]  # assignments of the first round stand for those of all rounds
             if self.scope.values == before:
                 return None
         self._forget(node)
@@ -596,7 +596,8 @@ class _Reader:
         return inner
 
     def _document(self, redirection: Node) -> str:
-        if any(part["Type"] != "Lit" or "\\" in part["Value"] for part in redirection["Word"]["Parts"]):  # it is quoted
+        # the here-document is quoted
+        if any(part["Type"] != "Lit" or "\\" in part["Value"] for part in redirection["Word"]["Parts"]):
             return "".join(part.get("Value", "") for part in redirection["Hdoc"]["Parts"])
         return self.scope.text(redirection["Hdoc"], quoted=True)
 
@@ -621,7 +622,7 @@ class _Reader:
                 return None
             case "unset":
                 self._unset(words)
-            case "read" | "mapfile" | "readarray" | "getopts":  # a command's input is put into variables
+            case "read" | "mapfile" | "readarray" | "getopts":  # the command (read) puts its input into variables
                 self._forget_names(filter(str.isidentifier, words))
                 return None
             case "printf" if words[:1] == ["-v"]:
@@ -635,7 +636,7 @@ class _Reader:
                 if any(name in frame.kinds for frame in self.frames):
                     raise _Jump(name, levels)
             case "return" if not self.in_function:
-                return False  # bash refuses it there, and goes on
+                return False  # bash reports an error there and continues
             case "return" | "exit":
                 raise _Jump(name)
         return True
@@ -797,7 +798,8 @@ def _unary(scope: Scope, sign: str, text: str) -> bool | None:
         return None
     if _ARGUMENT.fullmatch(text):
         text = ""
-    elif text.partition("\0")[0] and "\1" not in text.partition("\0")[0]:  # something stands before the unknown part
+    # the text before the unknown part is not empty
+    elif text.partition("\0")[0] and "\1" not in text.partition("\0")[0]:
         text = "x"
     return _known(bool(text) == (sign == "-n"), text)
 

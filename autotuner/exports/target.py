@@ -93,10 +93,10 @@ def _lines(arguments: tuple[str, ...]) -> list[str]:
 class NoteKind(StrEnum):
     """The outcome of a setting of an imported configuration that the user should know about."""
 
-    ASSUMED = "assumed"  # it was not said; this is the trainer's default, or follows from the rest
-    CHANGED = "changed"  # a layout cannot say it exactly; this is the nearest
-    IGNORED = "ignored"  # it says nothing of a layout; the detail says why
-    UNKNOWN = "unknown"  # nobody here knows what it means for a layout
+    ASSUMED = "assumed"  # the setting was missing; the trainer's default, or a value computed from others, was assumed
+    CHANGED = "changed"  # a layout cannot express the value; the nearest one was taken
+    IGNORED = "ignored"  # the setting does not affect a layout; the detail says why
+    UNKNOWN = "unknown"  # the meaning of the setting for a layout is unknown
 
 
 @value

@@ -211,7 +211,7 @@ class Module:
             case ast.If() | ast.For() | ast.While() | ast.With() | ast.Try() | ast.AugAssign() | ast.Match():
                 self.skipped.append(ast.unparse(statement).splitlines()[0])
             case _:
-                pass  # texts, imports and checks set nothing
+                pass  # docstrings, imports and checks assign nothing
 
     def _assign(self, target: ast.expr, value: object, names: dict[str, object], depth: int) -> None:
         match target:
@@ -263,7 +263,7 @@ def parse(text: str) -> ast.Module:
         InvalidInput: The text is not Python.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of escapes in a text that nobody runs
+        warnings.simplefilter("ignore")  # Python warns about escapes in texts that are never run
         try:
             return ast.parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -344,7 +344,7 @@ def _of_fsdp(layout: Layout, config: Mapping[str, object], notes: Notes) -> Layo
     if read_flag("cpu_offload", said.get("cpu_offload", False)):
         notes.changed("fsdp_config.cpu_offload", "parameters wait in the host's memory, which a layout does not say")
     if not read_flag("activation_checkpointing", said.get("activation_checkpointing", True)):
-        del said["activation_checkpointing"]  # the argument may turn it on
+        del said["activation_checkpointing"]  # the Trainer's argument may switch it on
     return read_table(_FSDP_KEYS, said, layout)
 
 

@@ -20,9 +20,9 @@ class Kind(StrEnum):
     """The kinds of actions in a schedule. The letters are those of torch.distributed.pipelining."""
 
     FORWARD = "F"
-    BACKWARD = "B"  # gradients of inputs and of weights in one go
-    INPUT = "I"  # gradients of inputs only: the stage before waits for them
-    WEIGHT = "W"  # gradients of weights only: nobody waits for them
+    BACKWARD = "B"  # gradients of inputs and of weights together
+    INPUT = "I"  # gradients of inputs only; the previous stage waits for them
+    WEIGHT = "W"  # gradients of weights only; no stage waits for them
 
 
 class Action(NamedTuple):

@@ -86,7 +86,7 @@ class BalancedBatchSampler(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         """Yield one list of positions in the data set for each batch, in the order in which micro-batches use them."""
         order = list(range(len(self._lengths)))
-        Random(f"{self._seed}/{self._epoch}").shuffle(order)  # a string is hashed alike everywhere
+        Random(f"{self._seed}/{self._epoch}").shuffle(order)  # the hash of a string is the same everywhere
         bounds = strata(max(self._lengths))
         for number in range(len(self)):
             of_all = order[number * self._global_size : (number + 1) * self._global_size]

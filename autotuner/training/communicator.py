@@ -182,7 +182,7 @@ class ThreadBackground:
             try:
                 with torch.no_grad():
                     run()
-            except Exception as error:  # it is raised where somebody waits
+            except Exception as error:  # the error is raised in the thread that waits
                 future.set_exception(error)  # type: ignore[arg-type]  # torch takes an exception for a result
             else:
                 future.set_result([result])

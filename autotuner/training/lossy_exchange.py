@@ -26,7 +26,7 @@ from autotuner.core.stages import BYTE_INDEXED_CHUNK
 from autotuner.training.communicator import future_of
 from autotuner.training.momentum import ChooseOffsets, ExchangeState, Momentum, Rows, cosine_basis, random_offsets
 
-_LARGEST_CHUNK = 2**15  # up to here the number of a component fits into two bytes with a sign
+_LARGEST_CHUNK = 2**15  # largest width for which the index of a component fits into two signed bytes
 
 Work = dist.Work | None
 """A collective in progress; None if the group has one rank."""
@@ -410,7 +410,7 @@ class ParameterAverager:
         InvalidInput: ``period < 1``.
     """
 
-    payload_bytes = 0  # of the latest step; 0 if no average was due
+    payload_bytes = 0  # bytes of the latest step; 0 if no average was due
 
     def __init__(
         self,

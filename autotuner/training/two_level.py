@@ -59,7 +59,7 @@ def communicator_of(
     is_flat = hierarchy == CollectiveHierarchy.FLAT
     own = next(group for group in levels if dist.get_rank() in group.ranks)
     rank, size = own.ranks.index(dist.get_rank()), len(own.ranks)
-    # every rank of the job has to hear of every group, so that all go through the same lines
+    # every rank of the job must take part in making every group, so that all ranks run the same lines
     collectives: Collectives | None = _flat([group.ranks for group in levels if is_flat or group.are_one], algorithm)
     several = [group for group in levels if not is_flat and not group.are_one]
     uneven = [group for group in several if not group.are_even]
@@ -72,7 +72,7 @@ def communicator_of(
         collectives = Led(inside=led, between=leaders, rank=rank, size=size)
     elif inside is not None and between is not None:
         collectives = TwoLevel(inside=inside, between=between, order=own.order, ranks_per_node=len(own.by_node[0]))
-    assert collectives is not None  # the partition holds this rank
+    assert collectives is not None  # the partition contains this rank
     return BackgroundCommunicator(collectives, device, rank=rank, size=size)
 
 

@@ -73,7 +73,7 @@ CHOICE_RULES: tuple[Rule, ...] = named(
     {
         "shard-degree-fits-level": refuse(
             "shard_level",
-            # context ranks share what data-parallel ranks shard, with or without several of these
+            # context ranks shard together with data-parallel ranks, even if there is only one of these
             lambda x, j: (
                 ((x.data_parallel_shard_degree > 1) & (x.shard_level == ShardLevel.NONE))
                 | ((x.data_parallel_shard_degree * x.context_parallel_degree == 1) & (x.shard_level != ShardLevel.NONE))
@@ -172,7 +172,7 @@ CHOICE_RULES: tuple[Rule, ...] = named(
             lambda x, j: (
                 (x.tensor_parallel_degree == 1)
                 | (x.sequence_parallel == 0)
-                | ((x.compiled == 0) & j.stack.compiles)  # other software has kernels of its own for it
+                | ((x.compiled == 0) & j.stack.compiles)  # other software has its own kernels for it
             ),
         ),
         "async-tensor-parallel-on-hardware": lacking(

@@ -17,8 +17,8 @@ from autotuner.core.rules.rule import Limit, Rule, any_of, held, idle, lacking, 
 _NCCL_ALGORITHMS = {
     CollectiveAlgorithm.RING: "ring",
     CollectiveAlgorithm.TREE: "tree",
-    CollectiveAlgorithm.NVLS: "nvls,nvlstree",  # inside a node, and where a group lies on several
-    CollectiveAlgorithm.COLLNET: "collnetdirect,collnetchain,ring",  # a group inside a node has only the last
+    CollectiveAlgorithm.NVLS: "nvls,nvlstree",  # for a group inside a node, and for one on several nodes
+    CollectiveAlgorithm.COLLNET: "collnetdirect,collnetchain,ring",  # a group inside a node can use only the last one
 }
 """Names of algorithms in NCCL 2.24 and later. In these versions a variable can also name the collective, so that
 all-gathers can use other algorithms."""
@@ -37,12 +37,12 @@ def collective_environment(layout: Layout) -> dict[str, str]:
     if layout.collective_channels:
         variables |= dict.fromkeys(("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"), str(layout.collective_channels))
     if layout.collective_algorithm == CollectiveAlgorithm.COLLNET:
-        variables["NCCL_COLLNET_ENABLE"] = "1"  # off unless it is asked for
+        variables["NCCL_COLLNET_ENABLE"] = "1"  # off by default in NCCL
     if not layout.pxn:
         variables["NCCL_PXN_DISABLE"] = "1"
     if layout.queue_pairs > 1:
         variables["NCCL_IB_QPS_PER_CONNECTION"] = str(layout.queue_pairs)
-        variables["NCCL_IB_SPLIT_DATA_ON_QPS"] = "1"  # since 2.20 whole messages take them in turn
+        variables["NCCL_IB_SPLIT_DATA_ON_QPS"] = "1"  # since NCCL 2.20, whole messages use the queue pairs in turn
     return variables
 
 

@@ -85,7 +85,7 @@ DEGREE_RULES: tuple[Rule, ...] = named(
         "kv-heads-per-tensor-rank": refuse(
             "tensor_parallel_degree",
             lambda x, j: j.model.num_kv_heads % x.tensor_parallel_degree != 0,
-            # the kv heads divide the heads, so these split then too
+            # the kv heads divide the query heads, so that query heads can be split too
             "{j.model.num_kv_heads} kv heads do not split over {x.tensor_parallel_degree} tensor ranks",
             lambda x, j: nearest_divisor(x.tensor_parallel_degree, j.model.num_kv_heads),
         ),

@@ -339,7 +339,7 @@ class Group:
             inside = np.minimum(inside, switched * self._slower_inside)
             times_sent = np.minimum(self.num_nodes - 1, 2)
         slowest: Floats = np.maximum(inside, times_sent / ranks * self._port_s_per_byte)
-        for load in self.network:  # below a switch lies a branch of the tree
+        for load in self.network:  # a branch of the tree is below one switch
             slowest = np.maximum(slowest, times_sent * load.ring_by_node * self._good_port_s_per_byte)
         return slowest
 

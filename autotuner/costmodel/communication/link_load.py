@@ -127,7 +127,7 @@ def _tier_loads(
     for height, (tier, thinner) in enumerate(zip(network.tiers, _thinner(network), strict=True)):
         part = tier.nodes_per_switch
         if part >= cluster.num_nodes:
-            return  # one switch joins all that is left
+            return  # one switch joins everything above
         above_s = network.tiers[height + 1].latency_s if height + 1 < len(network.tiers) else 0.0
         scattered = places.share_scattered_out(part)
         if height == 0:

@@ -394,7 +394,7 @@ def _way(collective: Collective, algorithm: NcclAlgorithm, protocol: NcclProtoco
     if collective != "all_reduce" and algorithm != NcclAlgorithm.RING:
         ratio = 1.0
     late = algorithm is NcclAlgorithm.RING and protocol is NcclProtocol.SIMPLE and wires.num_nodes > 1
-    from_bytes = _PLATEAU_CHUNK_BYTES * 2 * wires.rings.count * wires.num_ranks  # each ring is run twice
+    from_bytes = _PLATEAU_CHUNK_BYTES * 2 * wires.rings.count * wires.num_ranks  # NCCL runs each ring twice
     return Way(
         algorithm=algorithm,
         protocol=protocol,

@@ -71,7 +71,7 @@ def wired_node(ranks_inside: Integers, stride: Integers, cluster: Cluster) -> Wi
     ways, rows = np.unique(np.stack([inside, apart]), axis=1, return_inverse=True)
     rates = _Rates.of(cluster, wiring)
     found = np.array([_times(wiring, rates, size, int(ranks), int(steps)) for ranks, steps in ways.T])
-    ring, pair, delay_s, limiting = found.reshape(-1, 4)[rows.reshape(-1)].T  # there may be none
+    ring, pair, delay_s, limiting = found.reshape(-1, 4)[rows.reshape(-1)].T  # there may be no rows
     return WiredNode(ring_slowdown=ring, pair_slowdown=pair, delay_s=delay_s, limiting=limiting.astype(np.int64))
 
 
@@ -91,7 +91,7 @@ class _Rates:
         return cls(
             link_s_per_byte=1 / (link.efficiency * link.bandwidth_bytes_per_s),
             pcie_s_per_byte=1 / (PCIE_EFFICIENCY * pcie),
-            socket_s_per_byte=1 / wiring.socket_bandwidth_bytes_per_s,  # NCCL's rates are those that it reaches
+            socket_s_per_byte=1 / wiring.socket_bandwidth_bytes_per_s,  # NCCL's rates are reached rates, not peak rates
             pcie_delay_s=max(0.0, PCIE_STEP_S - link.latency_s),
         )
 

@@ -60,7 +60,8 @@ def _rings_out(num_ranks: Integers, stride: Integers, starts: Integers, stops: I
     block = num_ranks * stride
     before, behind, is_within = _cut_off(block, starts, stops)
     first, length = starts % block, stops - starts
-    whole = np.clip(np.minimum(stride, first + length - block + stride) - first, 0, None)  # groups that lie inside
+    # groups that lie inside the part
+    whole = np.clip(np.minimum(stride, first + length - block + stride) - first, 0, None)
     within = np.minimum(stride, length) - whole
     ends = _cut(num_ranks, stride, before) + _cut(num_ranks, stride, behind)
     return np.where(is_within, within, ends).astype(np.float64)

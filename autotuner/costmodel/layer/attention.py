@@ -21,7 +21,7 @@ from autotuner.costmodel.layer.matrix_products import gemm_s
 
 Sizes = Floats | Integers | float
 
-_BLOCK = 128  # queries of one thread block: 64 to 128 forward and backward, arXiv 2307.08691 section 3.3
+_BLOCK = 128  # number of queries per thread block: 64 to 128 forward and backward, arXiv 2307.08691 section 3.3
 _FORWARD_PRODUCTS = (1, 1)  # over the width of a key: scores; of a value: outputs
 _BACKWARD_PRODUCTS = (3, 2)  # the scores again, gradients of queries and keys; gradients of values and of scores
 
@@ -93,7 +93,7 @@ def _kernel_s(x: _Columns, kernel: AttentionKernel, law: AttentionLaw) -> tuple[
     if kernel in law.unfused:
         return _unfused_s(x, law.unfused[kernel], law)
     forward, backward = law.fused[kernel]
-    # operands once each way: q, k, v and the output; backward also their gradients
+    # each operand moves once: q, k, v and the output; in the backward pass also their gradients
     moved_s = _operand_bytes(x, law) / law.products.memory_bandwidth_bytes_per_s
     return (
         np.maximum(_fused_s(x, forward, _FORWARD_PRODUCTS, law), moved_s),

@@ -77,7 +77,7 @@ def launches_s(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool) -
     if sparse:
         collectives_per_pass = collectives_per_pass + 2 * (x.expert_parallel_degree > 1)
     seconds: Floats = (kernels + LAUNCHES_PER_COLLECTIVE * collectives_per_pass) * job.stack.kernel_launch_s
-    # two all-reduces, each twice around the ring: beside sends that cross every step waits, else those that cross too
+    # two all-reduces, each twice around the ring: with crossing sends every step waits, else only crossing steps
     crossing = np.ceil(x.tensor_parallel_degree / job.cluster.accelerators_per_domain) - 1
     steps = x.tensor_parallel_degree - 1 if sends_cross else crossing
     waits: Floats = seconds + 2 * 2 * steps * job.stack.tensor_wait_s

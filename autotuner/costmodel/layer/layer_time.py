@@ -187,7 +187,8 @@ def _attention_s(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
     heads = _Heads(model.num_heads, model.num_kv_heads, *widths)
     cores_s = _cores_s(few, job, heads, keys)
     window, share = 2.0 * model.attention_window, model.num_windowed_layers / max(1, model.num_attending_layers)
-    if share and window < job.workload.seq_len:  # a causal mask shows half of the keys, a window all of its own
+    # with a causal mask a query sees half of the keys; with a window it sees all keys of the window
+    if share and window < job.workload.seq_len:
         # kernels with their scores in memory compute those outside a window, too
         key_len = np.where(has_scores(few), keys, np.minimum(keys, window))
         cores_s = _mixed(cores_s, _cores_s(few, job, heads, key_len), share)

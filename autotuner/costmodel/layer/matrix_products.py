@@ -222,14 +222,14 @@ def _products_s(x: LayoutColumns, job: Job, products: list[Product], *, in_fp8: 
         laws = {precision: laws[Precision.BF16 if precision in NARROW_PRECISIONS else precision] for precision in laws}
     total = np.zeros((3, len(x)))
     for rows, law in by_precision(x, laws):
-        # all products and passes at once: there are few rows, and each call has a price
+        # all products and passes at once, because there are few rows and each call has a fixed cost
         tokens, inputs, outputs, count, launches = np.stack([product.rows(rows) for product in products], axis=1)
         m, n, k = (
             np.stack([tokens, tokens, inputs]),
             np.stack([outputs, inputs, outputs]),
             np.stack([inputs, outputs, tokens if job.workload.lengths is None else whole_vectors(tokens, law)]),
         )
-        # a stack's slowdown is that of GPUs in training; a core's products were timed as they run
+        # a stack's slowdown is for GPUs; products on CPU cores were timed in training
         slowdown = (1.0 if job.cluster.accelerator.core else job.stack.matrix_slowdown) / law.sustained_share
         seconds = launches * gemm_s(m, n, k, law, count=count) * slowdown
         summed_s = reduce(np.add, (seconds[:, number] for number in range(len(products))))
@@ -265,7 +265,8 @@ def by_precision(x: LayoutColumns, laws: Mapping[Precision, Law]) -> Iterator[tu
 
 _PARTIAL_SUM_BYTES = 4  # products accumulate in fp32
 _VECTOR_BYTES = 16  # most bytes of one load instruction, if its address is a multiple of them
-_HALF_VECTOR_BYTES = 4  # the least that an asynchronous copy to shared memory fetches (CUDA's cp.async: 4, 8 or 16)
+# the smallest size that an asynchronous copy to shared memory fetches (CUDA's cp.async: 4, 8 or 16)
+_HALF_VECTOR_BYTES = 4
 
 Sizes = Floats | Integers | float
 

@@ -85,9 +85,11 @@ def _pointwise_elements(x: LayoutColumns, job: Job, *, sparse: bool) -> Mapping[
         LayerPart.ROTATION: 2 * (model.query_size + model.key_value_size / 2) / tensor,
     }
     if model.latent_attention:
-        parts |= {LayerPart.LATENT_UP: 2 * (model.query_size + model.key_value_size) / tensor}  # parts of heads joined
+        # joining the parts of heads
+        parts |= {LayerPart.LATENT_UP: 2 * (model.query_size + model.key_value_size) / tensor}
     if model.attention_output_gate:
-        parts |= {LayerPart.CORE: 3 * model.output_gate_size / tensor}  # the gate, what it weighs and the result
+        # reading the gate and its input, and writing the result
+        parts |= {LayerPart.CORE: 3 * model.output_gate_size / tensor}
     inner = 3 if model.gated_mlp else 2
     if not (sparse and model.experts):
         return parts | {LayerPart.MLP_ACTIVATION: inner * model.ffn_size / tensor}

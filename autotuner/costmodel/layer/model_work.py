@@ -76,7 +76,7 @@ class ModelWork(Generic[Times]):
         if row_of is not None:
             which = np.empty(len(x), dtype=np.int64)
             which[row_of] = self.which
-        if self.job.stack.tensor_wait_s:  # layers depend on one thing more: whether pipeline sends cross nodes
+        if self.job.stack.tensor_wait_s:  # layers also depend on whether pipeline sends cross nodes
             crosses = pipeline_group(x, self.job.cluster).crosses_nodes & (x.pipeline_parallel_degree > 1)
             which = which + self.num_combinations * crosses
         return replace(self, which=which, not_recomputed=model_layers_not_recomputed(x, self.job))

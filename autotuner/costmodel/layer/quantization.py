@@ -81,7 +81,8 @@ def _transformer_engine(recipe: Fp8Recipe, *, twice: bool) -> CastBytes:
         gradient=rounded,
         weight_per_step=rounded + second,
         second_layout=second,
-        behind_norm=2 * _READ if recipe == Fp8Recipe.DELAYED else 0.0,  # neither written in 16 bits nor read again
+        # the tensor is neither written in 16 bits nor read again
+        behind_norm=2 * _READ if recipe == Fp8Recipe.DELAYED else 0.0,
     )
 
 

@@ -150,7 +150,7 @@ def _attention_parts(model: TransformerSpec) -> dict[LayerPart, float]:
         key = value = hidden * model.key_value_size / 2
         query = float(hidden * (model.query_size + model.output_gate_size))
         return output | {_P.QUERY: query, _P.KEY: key, _P.VALUE: value}
-    up = (latent.query_rank or 0) * model.query_size  # queries that are not compressed go up at once
+    up = (latent.query_rank or 0) * model.query_size  # uncompressed queries are projected in one step
     up += latent.key_value_rank * model.num_heads * (model.head_dim + latent.value_head_dim)
     down = model.attention_matrix_parameters - output[_P.ATTENTION_OUTPUT] - up
     return output | {_P.QUERY: down, _P.LATENT_UP: float(up)}

@@ -374,7 +374,7 @@ def kept_bytes(x: LayoutColumns, job: Job, load: RankLoad, layers: Mapping[PartK
         whole_layers = num_not_recomputed * layer.not_recomputed
         kept += (num_layers - num_not_recomputed) * layer.kept + whole_layers
         moved += (num_layers - num_not_recomputed) * layer.moved + whole_layers
-        # a last layer without recomputation is freed before the layer before it is rebuilt
+        # a last layer without recomputation is freed before the previous layer is recomputed
         gone = np.where(_last_recomputes(x, load), 0.0, layer.not_recomputed)
         again = np.maximum(layer.rebuilt - gone, 0.0)
         rebuilt = np.maximum(rebuilt, again * (num_layers > 0))

@@ -192,7 +192,7 @@ def _moving_bytes(x: LayoutColumns, held: Weights, sharding: Sharding) -> tuple[
     all_stays = is_sharded & ~x.reshard_after_forward
     all_gathered = np.where(all_stays, everything, 0.0)
     gathered = np.where(is_sharded & x.reshard_after_forward, two_layers + held.tables, all_gathered)
-    # a pipeline's backward passes leave gathered what they gather, but the last
+    # in a pipeline, parameters stay gathered after every backward pass except the last
     at_end = np.where(is_sharded & (x.pipeline_parallel_degree > 1), everything, gathered)
     shards = np.where(x.shard_level == ShardLevel.GRADIENTS, everything / sharding.dense_ranks, 0.0)
     scattered = np.where(x.fp32_gradient_reduce, 1.5, 1.0)

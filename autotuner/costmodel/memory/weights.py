@@ -22,10 +22,11 @@ from autotuner.costmodel.stages import PartKind, RankLoad, num_micro_batches
 
 _WORKING_BYTES: Mapping[GradientSync, float] = {
     GradientSync.FULL: 0.0,
-    GradientSync.DEMO: 4 + 4 + 4,  # components, those sent, and what they are of the momentum; or sums and senders
-    GradientSync.RANDOM: 4.0,  # what is sent among zeros, or what came back
+    # components, sent components and their part of the momentum; or sums and numbers of senders
+    GradientSync.DEMO: 4 + 4 + 4,
+    GradientSync.RANDOM: 4.0,  # sent elements among zeros, or received elements
     GradientSync.STRIDING: 4.0,
-    GradientSync.DILOCO: 4 + 4 + 4,  # what was learnt, packed, divided
+    GradientSync.DILOCO: 4 + 4 + 4,  # changes of parameters: computed, packed, divided
 }
 """Bytes of fp32 matrices that an exchange needs at once, per element of a rank
 (``autotuner.training.lossy_exchange``)."""
@@ -156,7 +157,8 @@ def _shard_ranks(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
         return dense, dense
     expert = np.maximum(1.0, np.where(sharded, dense * x.tensor_parallel_degree / expert_split(x, job), 1.0))
     if job.stack.shards_whole_experts:
-        whole = job.model.experts.num_experts / np.ceil(job.model.experts.num_experts / expert)  # of the fullest rank
+        # for the rank with most experts
+        whole = job.model.experts.num_experts / np.ceil(job.model.experts.num_experts / expert)
         takes_whole = (x.expert_parallel_degree == 1) & (x.shard_level >= ShardLevel.GRADIENTS)
         expert = np.where(takes_whole, whole, expert)
     return dense, expert

@@ -98,12 +98,12 @@ def _one_f_one_b_s(x: _Rank) -> Floats:
     1F1B has no slack for sends (arXiv 2504.19232): of every p micro-batches in a row, p - 1 wait for a send each way.
     """
     own, others = x.own, x.others.total_s
-    around_s = others + 2 * (x.p - 1) * x.send_s  # through all others and back
+    around_s = others + 2 * (x.p - 1) * x.send_s  # through all other ranks and back
     filling_s = x.before * around_s
     returned_s = around_s - filling_s
     hidden_s = x.num_behind * own.forward_s, x.num_behind * own.backward_s
     chain_s = filling_s + _beyond(returned_s, hidden_s[0]) + _beyond(returned_s, hidden_s[1])
-    num_waiting = x.m - 1 + (1 - x.m) // x.p  # of the micro-batches after the first, p - 1 of every p
+    num_waiting = x.m - 1 + (1 - x.m) // x.p  # p - 1 of every p micro-batches after the first
     wave_s = around_s + (x.m - 1) / x.p * (own.total_s + others) + 2 * num_waiting * x.send_s
     return np.maximum(chain_s, wave_s - (x.m - 1) * own.total_s)
 

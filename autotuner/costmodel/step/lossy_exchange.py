@@ -55,9 +55,10 @@ their inputs (``autotuner.training.momentum``)."""
 
 def _of_elements(drawn: float) -> _Traffic:
     return _Traffic(
-        element=_MOMENTUM + 4 + (4 + 4 + 4) + 4,  # what is sent among zeros, subtracted; what came back among zeros
-        sent=drawn + (8 + 4 + 4) + (8 + 4 + 4),  # gathered, laid among zeros
-        received=(4 + 4) + (8 + 4 + 4),  # divided, laid among zeros
+        # sent elements are put among zeros and subtracted; received elements are put among zeros
+        element=_MOMENTUM + 4 + (4 + 4 + 4) + 4,
+        sent=drawn + (8 + 4 + 4) + (8 + 4 + 4),  # gathered, put among zeros
+        received=(4 + 4) + (8 + 4 + 4),  # divided, put among zeros
     )
 
 
@@ -66,18 +67,18 @@ _TRAFFIC: Mapping[GradientSync, _Traffic] = {
     GradientSync.DEMO: _Traffic(
         element=_MOMENTUM
         + ((4 + 4) + _TOP_K_BYTES)  # magnitudes, and the largest of them
-        + (4 + (4 + 4 + 4))  # what is sent among zeros, and subtracted
+        + (4 + (4 + 4 + 4))  # sent components are put among zeros and subtracted
         + (4 + 4 + (4 + 4) + (4 + 4 + 4)),  # sums and senders from zeros, at least one, divided
-        sent=(8 + 4) + (8 + 4 + 4) + (8 + 4 + 4) + 2 * (4 + 1),  # found, gathered, laid among zeros, packed
-        received=(1 + 8) + 4 + 2 * (8 + 4 + 4 + 4),  # unpacked; values and ones added to what is there
+        sent=(8 + 4) + (8 + 4 + 4) + (8 + 4 + 4) + 2 * (4 + 1),  # selected, gathered, put among zeros, packed
+        received=(1 + 8) + 4 + 2 * (8 + 4 + 4 + 4),  # unpacked; values and counts are added to the sums
     ),
     GradientSync.RANDOM: _of_elements(_HASH),
     GradientSync.STRIDING: _of_elements(8),
     GradientSync.DILOCO: _Traffic(
         element=(4 + 4 + 4)
-        + (4 + 4)  # what was learnt, packed
+        + (4 + 4)  # changes of parameters, packed
         + ((4 + 4) + (4 + 4 + 4))  # divided, added to the anchor
-        + (4 + 4),  # which is copied
+        + (4 + 4),  # the anchor is copied to the parameters
         sent=0.0,
         received=0.0,
     ),

@@ -155,7 +155,7 @@ _DEFAULT_STRATEGY = {"0.19": "optim_grads_params"}
 _TORCH_FSDP: Written = {
     "use_torch_fsdp2": True,
     "torch_fsdp2_reshard_after_forward": False,
-    "gradient_accumulation_fusion": False,  # refused beside it
+    "gradient_accumulation_fusion": False,  # Megatron refuses it with FSDP2
 }
 """Settings for PyTorch's FSDP2, which can keep gathered parameters between the passes. It overlaps communication by
 itself."""
@@ -192,9 +192,9 @@ def _write_sharding(job: Job, layout: Layout) -> Written:
             "use_megatron_fsdp": True,
             "data_parallel_sharding_strategy": strategy,
             "gradient_accumulation_fusion": False,  # needs a Transformer Engine that knows FSDP
-            "ckpt_format": "fsdp_dtensor",  # the only one that it accepts
+            "ckpt_format": "fsdp_dtensor",  # the only value that Megatron accepts
         }
-    written["overlap_grad_reduce"] = True  # buckets mean nothing without it
+    written["overlap_grad_reduce"] = True  # buckets have no effect without overlap
     if layout.shard_level != ShardLevel.NONE:
         written["overlap_param_gather"] = True
     if layout.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES:
@@ -375,7 +375,7 @@ def _write_recompute(job: Job, layout: Layout) -> Written:
         method = "uniform" if every == 1 else "block"
         written = {"recompute_granularity": "full", "recompute_method": method, "recompute_num_layers": num_layers}
     if layout.offload_activations:
-        written["cpu_offloading_num_layers"] = max(1, job.model.num_layers - 1)  # all of them is refused
+        written["cpu_offloading_num_layers"] = max(1, job.model.num_layers - 1)  # Megatron refuses all of them together
     if layout.optimizer_offload_percent:
         fraction = layout.optimizer_offload_percent / 100
         written |= dict(zip(OPTIMIZER_OFFLOAD, (True, fraction, True), strict=True))

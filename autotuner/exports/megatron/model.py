@@ -99,7 +99,7 @@ def write_shapes(job: Job) -> Written:
         "position_embedding_type": "learned_absolute" if model.num_learned_positions else "rope",
         "vocab_size": model.vocab_size,
         "normalization": "RMSNorm" if model.norm == "rmsnorm" else "LayerNorm",
-        "attention_dropout": 0.0,  # ours has none; the default is 0.1
+        "attention_dropout": 0.0,  # our models have no dropout; Megatron's default is 0.1
         "hidden_dropout": 0.0,
     }
     if model.num_kv_heads != model.num_heads:
@@ -137,7 +137,7 @@ def _windows(model: TransformerSpec) -> Written:
         return written
     full = model.num_layers - model.num_windowed_layers
     pattern = pattern_text([1] * model.num_windowed_layers + [0] * full)
-    window: Written = {"window_size": f"{model.attention_window - 1},0"}  # keys before and behind a query's own
+    window: Written = {"window_size": f"{model.attention_window - 1},0"}  # keys before and after a query's own position
     return written | window | ({"window_attn_skip_freq": pattern} if full else {})
 
 
@@ -173,7 +173,7 @@ def _experts(job: Job) -> Written:
     sparse = [int(experts.is_sparse(layer)) for layer in range(job.model.num_layers)]
     if not all(sparse):
         written["moe_layer_freq"] = pattern_text(sparse)
-    if experts.router_bias:  # refused without a sigmoid
+    if experts.router_bias:  # Megatron refuses it without a sigmoid
         written |= {"moe_router_enable_expert_bias": True, "moe_router_score_function": "sigmoid"}
     if experts.capacity_factor is not None:
         written["moe_expert_capacity_factor"] = experts.capacity_factor
@@ -339,7 +339,7 @@ def _dense_layers(reading: Reading, num_layers: int) -> tuple[int, int]:
     leading = pattern.index(1) if 1 in pattern else num_layers
     second = pattern.index(1, leading + 1) if pattern.count(1) > 1 else leading + 1
     for interval in (1, second - leading):
-        dense = 0 if leading == interval - 1 else leading  # the interval leaves the others dense anyway
+        dense = 0 if leading == interval - 1 else leading  # with the interval, the other layers are dense anyway
         told = MixtureOfExperts(
             num_experts=1,
             experts_per_token=1,

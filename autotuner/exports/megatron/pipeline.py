@@ -43,7 +43,7 @@ def _stages(num_layers: int, layout: Layout) -> Written:
     sizes = stage_sizes(num_layers, layout.num_stages, first, last)
     if virtual == 1 and len(set(sizes)) == 1:
         return {}
-    # evenly: all stages are equal once the ends have what they give away
+    # Megatron splits evenly, counting the layers that the end stages have fewer
     if (num_layers + first + last) % layout.num_stages or (max(first, last) > 1 and virtual > 1):
         return {"pipeline_model_parallel_layout": _letters(sizes)}
     if max(first, last) > 1:

@@ -204,7 +204,7 @@ class _Dialect:
             if name not in _NUMERICS and not (self.rules and name == "flash_attention_version"):
                 yield f"{self.path(name)}={_said(name, value)}"
         if "use_distributed_optimizer" not in settings:
-            yield f"{self.path('use_distributed_optimizer')}=false"  # recipes have it on
+            yield f"{self.path('use_distributed_optimizer')}=false"  # recipes switch it on
         if "cpu_offloading_num_layers" in settings:
             yield f"{self.path('cpu_offloading')}=true"
         yield f"{self.precision}={_precision(layout)}"

@@ -280,7 +280,7 @@ RULES_0_3: tuple[Rule, ...] = (*_COMMON, *named(_LIMITS_0_3))
 
 _DEFAULT_SPACE: Mapping[str, tuple[int, ...]] = {
     "shard_level": (ShardLevel.NONE, ShardLevel.PARAMETERS),
-    "fp32_gradient_reduce": (False, True),  # the second wherever it is not idle
+    "fp32_gradient_reduce": (False, True),  # the second one, wherever it has an effect
 }
 
 DEFAULT_SPACE_0_2 = {
@@ -292,8 +292,8 @@ DEFAULT_SPACE_0_2 = {
 
 DEFAULT_SPACE_0_3 = {
     **_DEFAULT_SPACE,
-    "context_exchange": (ContextExchange.RING, ContextExchange.ALL_GATHER),  # the first where there is nothing to meet
+    "context_exchange": (ContextExchange.RING, ContextExchange.ALL_GATHER),  # the first one, where no other rank exists
     "attention_kernel": _KERNELS_0_3,
-    "fp8_recipe": (Fp8Recipe.TENSORWISE, Fp8Recipe.ROWWISE, Fp8Recipe.MXFP8),  # the first beside bf16
+    "fp8_recipe": (Fp8Recipe.TENSORWISE, Fp8Recipe.ROWWISE, Fp8Recipe.MXFP8),  # the first one with bf16
 }
 """Default values that a sweep with such a trainer tries. Rules remove values that other options forbid."""

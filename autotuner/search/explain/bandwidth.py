@@ -117,7 +117,8 @@ class _Table:
         self._lossy = np.array([layout.gradient_sync != GradientSync.FULL for layout in ways.values()])
         own_bytes_per_s = job.cluster.inter_node_link.bandwidth_bytes_per_s
         low, high = min(_LOWEST_BYTES_PER_S, own_bytes_per_s), max(_HIGHEST_BYTES_PER_S, own_bytes_per_s)
-        count = 1 + math.ceil(_PER_DECADE * math.log10(high / low) - 1e-9)  # rounded to a whole number, it stays one
+        # a bandwidth that was rounded to a whole number stays whole
+        count = 1 + math.ceil(_PER_DECADE * math.log10(high / low) - 1e-9)
         self.bandwidths = tuple(low * 10 ** (number / _PER_DECADE) for number in range(count))
         ends = self.bandwidths[0], self.bandwidths[-1]
         self._at = cache(steps_by_bandwidth(LayoutColumns.from_layouts(ways.values()), job, ends))

@@ -119,7 +119,7 @@ _OF_EXCHANGE: dict[ContextExchange, Traffic] = {
 def _route(axis: str, traffic: Traffic, group: Group) -> Route:
     used = [(link.name, float(link.s_per_byte[0])) for link in _LINKS[traffic](group) if link.s_per_byte[0] > 0]
     limiting, longest = max(used, key=lambda use: use[1])
-    # of a ring and an all-to-all the links were counted for the bytes of one rank of many
+    # for rings and all-to-alls, the load of links was computed for the bytes of one rank
     sent = 1 if traffic == "send" else int(group.num_ranks[0]) - 1
     return Route(
         axis=axis,
@@ -227,7 +227,7 @@ def _groups(layout: Layout, job: Job, rank: int, place: Place) -> Iterator[RankG
     inner = int(width_split(LayoutColumns.from_layouts([layout]), job)[0])
     slowest_last = sorted(
         routes(layout, job), key=lambda route: -route.bytes_per_s
-    )  # of both axes of data ranks it stays
+    )  # for both axes of data-parallel ranks, this link is kept
     limiting = {("data" if one.axis in _DATA_AXES else one.axis): one.limiting_link for one in slowest_last}
     stages = [place._replace(stage=stage) for stage in range(layout.pipeline_parallel_degree)]
     for axis, letters, ranks, exchange in (

@@ -125,7 +125,8 @@ def link_timelines(layout: Layout, job: Job, trace: FaultTrace | None = None) ->
     healthy = _predicted(layout, _under(job, ()))
     stretch = None if trace is None else _worst(layout, job, trace)
     today = job.cluster.link_health if stretch is None else (*job.cluster.link_health, *stretch.links)
-    links = tuple(link for link in latest(today) if not link.is_healthy)  # of several of one link the last counts
+    # if a link has several states, the last one counts
+    links = tuple(link for link in latest(today) if not link.is_healthy)
     if not links:
         return LinkTimelines(healthy=healthy)
     there = _under(job, links)
@@ -187,7 +188,7 @@ class _Lane:
     def of(cls, lane: RankTimeline, num_stages: int, blocks_sends: bool) -> _Lane:
         passes, free_s, before_s = {}, {}, 0.0
         for block, behind in pairwise((*lane.blocks, None)):
-            assert block is not None  # the last of the pairs alone has nothing behind it
+            assert block is not None  # only the last pair has nothing after it
             if not block.kind.is_pass:
                 continue
             passes[_what(block)], free_s[_what(block)] = block, before_s

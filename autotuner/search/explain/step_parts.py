@@ -346,4 +346,4 @@ def _group(part: str, layout: Layout) -> tuple[str, int, int]:
         case _ if layout.gradient_sync != GradientSync.FULL:
             return "replicate", layout.data_parallel_replicate_degree, replicate_spreads(layout)[0].stride
     axis = "shard" if layout.data_parallel_replicate_degree == 1 else "replicate"
-    return axis, layout.data_parallel_degree * context, tensor  # context ranks hold the same weights, too
+    return axis, layout.data_parallel_degree * context, tensor  # context ranks also hold the same weights

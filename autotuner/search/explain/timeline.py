@@ -186,7 +186,7 @@ class _Ran:
 
         Each of these takes as long as the micro-batches there.
         """
-        added_s = [  # of the slowest rank, over one round of the ranks or the whole fold
+        added_s = [  # measured on the slowest rank, over one round of the ranks or the whole fold
             missing * max((_period_s(blocks, fold, num_ranks) for blocks in self.ranks), default=0.0)
             for fold in self.folds
         ]
@@ -286,7 +286,7 @@ def _more(blocks: Sequence[Block], folds: Sequence[Fold], num_ranks: int, missin
 def _simulated(schedule: Schedule, times: StageTimes, each_s: float) -> tuple[tuple[Block, ...], ...]:
     weight_s, blocks_s = tuple(seconds + each_s for seconds in times.weight_s), times.blocks_s
     passes = PassTimes(forward_s=times.forward_s, input_s=times.input_s, weight_s=weight_s, send_s=times.flies_s)
-    held_up = replace(  # each pass, with what holds up its rank when it has sent what came of it
+    held_up = replace(  # each pass, followed by the send of its result if the send blocks the rank
         passes,
         forward_s=tuple(map(sum, zip(passes.forward_s, (*blocks_s, 0.0), strict=True))),
         input_s=tuple(map(sum, zip(passes.input_s, (0.0, *blocks_s), strict=True))),

@@ -122,7 +122,7 @@ def offers(request: PlanRequest) -> tuple[Offer, ...]:
         NotFound: The catalog has no accelerator of a given name.
     """
     names = tuple(dict.fromkeys(load_accelerator(name).name for name in request.accelerators))
-    names = names or (() if request.clusters else rentable())  # nothing is added to clusters that a caller has
+    names = names or (() if request.clusters else rentable())  # the caller's own clusters are not changed
     found = [offer for name in names for offer in _of_accelerator(request, name)]
     found += [Offer(cluster=resolved(cluster)) for cluster in request.clusters]
     if not found:

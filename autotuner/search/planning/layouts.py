@@ -230,7 +230,7 @@ def searched_cluster(request: PlanRequest, offer: Offer, *, is_thorough: bool = 
             missed = _missed(CaveatKind.THIN_SPACE, offer, rule)
             return SearchedCluster(outcome=outcome, is_thorough=space is whole, too_large=missed)
         if space is whole:
-            break  # it holds the thin one
+            break  # the whole space contains the thin one
     missed = _missed(CaveatKind.LEFT_OUT, offer, rule)
     return SearchedCluster(outcome=None, is_thorough=False, too_large=missed)
 

@@ -211,7 +211,7 @@ class UpgradeKind(StrEnum):
 
     MORE_NODES = "more_nodes"
     TWICE_THE_NETWORK = "twice_the_network"
-    MORE_MEMORY = "more_memory"  # 40 GB of each accelerator
+    MORE_MEMORY = "more_memory"  # 40 GB more for each accelerator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,5 +334,5 @@ def _larger(cluster: Cluster) -> Iterator[Cluster]:
         try:
             name = f"{cluster.accelerator.name}:{num_nodes}x{cluster.accelerators_per_node}"
             yield replace(cluster.resized(num_nodes=num_nodes), name=name)
-        except InvalidInput:  # its torus has no such size
+        except InvalidInput:  # the cluster's torus cannot have this size
             continue

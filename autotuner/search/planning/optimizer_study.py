@@ -212,7 +212,7 @@ def propose(request: OptimizerStudyRequest, starts: Starts, trials: Sequence[Opt
     name = OptimizerName(str(asked.suggest_categorical("optimizer", [str(one) for one in names])))
     params: Params = {"optimizer": name}
     for key, distribution in _distributions(request.space, name, starts).items():
-        params[key] = asked._suggest(key, distribution)  # of the public ones each has other arguments
+        params[key] = asked._suggest(key, distribution)  # Optuna's public functions for this have different arguments
     return _candidate(params, name, starts)
 
 
@@ -366,7 +366,7 @@ class StudyPlan:
             device="cpu" if on_cpu else "cuda",
             settings=request.trial.just_steps(math.ceil(request.budget.max_samples / candidate.global_batch_size)),
             seed=request.seed,
-            reference_flop_per_s=accelerator.reference_flop_per_s,  # no MFU is told, so none is measured
+            reference_flop_per_s=accelerator.reference_flop_per_s,  # no MFU is reported, so that no peak is measured
             memory_bytes=None if on_cpu else accelerator.memory_bytes,
             cluster=job.cluster,
             jobs=trial.jobs,

@@ -129,7 +129,7 @@ def plan(request: PlanRequest, asides: Asides, progress: Progress = lambda done,
         rule = "; ".join((f"has no layout that fits on {clusters}", *map(_left_out, work.too_large.values())))
         rule = f"{rule}; name larger sizes or other accelerators"
         raise InvalidInput("model", resolved(request.model).name, rule)
-    thorough: set[Offer] = set()  # or as thorough as their number of layouts allows
+    thorough: set[Offer] = set()  # or searched as far as their number of layouts allows
     for _ in range(_MOST_ROUNDS):
         leading = [offer for offer in _leading(request, known) if offer not in thorough]
         if not leading:
@@ -299,7 +299,7 @@ def plan_id_of(request: PlanRequest) -> str:
 
     A change of any of them gives a new plan.
     """
-    read = codec.loads(PlanRequest, codec.dumps(request))  # as whoever computes it reads it
+    read = codec.loads(PlanRequest, codec.dumps(request))  # as the process that computes the plan reads it
     return codec.content_key(read, _release())[:_DIGITS]
 
 

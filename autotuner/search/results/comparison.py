@@ -255,7 +255,8 @@ def _beside(figures: Sequence[Figures], rates: Sequence[float], fastest: int, ot
     """
     ratio = rates[fastest] / rates[other]
     errors = (figures[fastest].error_beside or 0.0, figures[other].error_beside or 0.0)
-    apart = math.log(ratio) > math.hypot(*map(math.log1p, errors))  # wide intervals are off by factors
+    # errors of wide intervals are factors, not differences
+    apart = math.log(ratio) > math.hypot(*map(math.log1p, errors))
     return Beside(gain=ratio - 1, gain_error=ratio * math.hypot(*errors), is_beyond_noise=apart)
 
 

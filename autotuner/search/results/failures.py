@@ -66,7 +66,8 @@ def _nearest(died: Sequence[Trial], ran: Sequence[Trial]) -> tuple[Trial, Trial]
         known: dict[Value, int] = {}
         codes = np.array([known.setdefault(axis.read(trial.layout), len(known)) for trial in every])
         num_apart += codes[: len(ran), None] != codes[None, len(ran) :]
-    column, row = divmod(int(num_apart.argmin()), len(died))  # the first of the least, so of the fastest
+    # the first pair with the smallest difference, and so the fastest
+    column, row = divmod(int(num_apart.argmin()), len(died))
     return died[row], fastest_first[column]
 
 
@@ -162,7 +163,8 @@ def failures(request: SweepRequest, trials: Sequence[Trial]) -> tuple[FailureGro
     ran = [trial for trial in ordered if trial.ran_measurement is not None and trial.repeats is None]
     groups: dict[tuple[FailureKind, str], list[Trial]] = {}
     for trial in ordered:
-        if (why := trial.failure) is not None:  # of one kind, messages without ranks, addresses and sizes tell causes
+        # within a kind, messages without ranks, addresses and sizes distinguish causes
+        if (why := trial.failure) is not None:
             gist = "" if why.kind in _ONE_CAUSE else re.sub(r"0x[0-9a-f]+|\d+(\.\d+)?", "#", why.message)
             groups.setdefault((why.kind, gist), []).append(trial)
     found = [_group(kind, died, ran, request) for (kind, _), died in groups.items()]

@@ -161,7 +161,7 @@ def _pairs(codes: Integers, axis: PairAxis) -> Iterator[tuple[int, int]]:
 
 def _axes() -> Iterator[PairAxis]:
     for name, one in OPTIONS.items():
-        if name not in RANK_DEGREES:  # a job fixes their product, so no one of them differs alone
+        if name not in RANK_DEGREES:  # a job fixes the product of the degrees, so that no degree differs alone
             rank = one.plainest_first.index if one.plainest_first else int
             yield PairAxis(subject=one.label, fields=(name,), rank=rank, stepwise=one.is_number)
     for source, target in combinations(RANK_DEGREES, 2):

@@ -161,7 +161,7 @@ def standings(times: Sequence[RankedTime]) -> Mapping[str, Standing]:
         return {}
     log_s = np.array([_logs(time).mean() for time in times])
     deviations = _deviations(times)
-    log_cost = log_s - np.log([time.worth_per_step for time in times])  # of the inverse of the value
+    log_cost = log_s - np.log([time.worth_per_step for time in times])  # the error of the inverse of the value
     chances = _chances_to_be_least(log_cost, deviations)
     apart = np.abs(log_cost - log_cost[0]) / np.hypot(deviations, deviations[0])
     return {

@@ -27,10 +27,10 @@ _WORTHWHILE = 0.01
 class Role(StrEnum):
     """The reason why the answer of a sweep compares a layout with the best."""
 
-    IN_USE = "in_use"  # it runs today
+    IN_USE = "in_use"  # the layout that runs today
     NEXT = "next"  # one of the ranks that follow
-    WITHOUT = "without"  # the best that lacks some choices of the best
-    TIE = "tie"  # it cannot be told from the best
+    WITHOUT = "without"  # the best layout without some choices of the first
+    TIE = "tie"  # a layout that cannot be told apart from the best
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,7 +272,8 @@ def accuracy(request: SweepRequest, trials: Sequence[Trial]) -> Accuracy:
         request: The request of the sweep.
         trials: All trials of the sweep.
     """
-    tells_peaks = request.trainer is None or request.job.cluster.accelerator.kind != "cpu"  # else of the process
+    # otherwise the peak is that of the whole process
+    tells_peaks = request.trainer is None or request.job.cluster.accelerator.kind != "cpu"
     ranked = sorted((trial for trial in trials if trial.is_ranked), key=lambda trial: trial.number)
     compared = tuple(_compared(trial, tells_peaks=tells_peaks) for trial in ranked)
     errors = [one.error for one in compared]

@@ -247,7 +247,8 @@ class Learnt:
             return None
         factors = _factors((job, trainer), trials)
         mean, covariance = _beside_the_whole(factors, factor_deviations(job))
-        left = np.sqrt(np.maximum(np.diag(covariance), 1e-12))  # a part that is all of every step is the whole
+        # a part that makes up all of every step is the whole step
+        left = np.sqrt(np.maximum(np.diag(covariance), 1e-12))
         parts = tuple(
             PartFactor(part=name, factor=math.exp(log_factor), deviation=deviation)
             for name, log_factor, deviation in zip(FACTORS[:-1], mean.tolist(), left.tolist(), strict=False)

@@ -159,7 +159,8 @@ def _observed(run: PastTrial, predicted: _Predicted) -> Iterator[tuple[Booleans,
 
     If the parts were not measured, yield those of the whole run.
     """
-    others = math.log1p(-min(run.foreign_share, _MOST_FOREIGN)) ** 2  # they may have slowed it down by as much
+    # other processes may have slowed the run down by as much
+    others = math.log1p(-min(run.foreign_share, _MOST_FOREIGN)) ** 2
     assert run.step_time_s is not None, "a run without a step time is left out before"
     told_apart = _told_apart(run, predicted)
     for sums, share in told_apart:

@@ -170,7 +170,7 @@ class SmallScale:
             layouts,
             cluster,
             trial_rules(request.trainer),
-            whole_model=request.trainer is not None,  # which trains the model that it was given
+            whole_model=request.trainer is not None,  # the trainer trains the model that it was given
         )
         self._full_size = FullSize(self._job)
         self._scaled: dict[Layout, ScaledTrial] = {}
@@ -240,7 +240,7 @@ class SmallScale:
     def _estimate(self, trial: Trial, full_size: FullSizeEstimate, reference_flop_per_s: float) -> TrialEstimate:
         job, step_s = self._job, full_size.step_time_s
         model_flop = job.model.model_flop_per_step(job.workload)
-        # An accelerator computes about as busily in the whole job.
+        # In the whole job, an accelerator is busy for about the same share of the time.
         power_w = None if trial.ran_measurement is None else trial.ran_measurement.power_w
         return TrialEstimate(
             full_size=full_size,

@@ -252,7 +252,7 @@ class Prior:
         if left.tasks.any():
             shared = similarity.factors[:, left.tasks[:, None], right.tasks]
             factors = np.einsum("if,jf,fij->ij", left.loads, right.loads, shared)
-        else:  # the usual case, and much faster
+        else:  # in the usual case this is much faster
             factors = left.loads @ _loads_of_table(right, similarity).T
         return factors + residual * alike
 
@@ -380,7 +380,8 @@ def student_noise(covariance: Floats, errors: Floats, own_variance: Floats, *, o
         only_above: Reduce the weight of errors far above the others only, since a fault makes no run faster.
     """
     lowest = 0.0 if only_above else -np.inf
-    distance = np.square(np.maximum(errors - np.median(errors), lowest))  # the mean would follow the outliers
+    # use the median, because the mean would follow the outliers
+    distance = np.square(np.maximum(errors - np.median(errors), lowest))
     for _ in range(_EM_ROUNDS):
         noise = own_variance * (_DEGREES_OF_FREEDOM + distance / own_variance) / (_DEGREES_OF_FREEDOM + 1)
         explained = np.linalg.solve(covariance + np.diag(noise), covariance)

@@ -111,7 +111,7 @@ class EvidenceReader:
             if self._small_allowance_bytes is None or trial.user_attrs.get(FULL_SIZE, False):
                 memory = _memory(trial, float(self._allowance_bytes[row]))
                 full.add(trial, row, self._step_time_s(trial, row), memory)
-            else:  # its value is an estimate made of it, so only its measured step time tells something
+            else:  # the value of such a trial is an estimate from its step time, so only the measured step time counts
                 memory = _memory(trial, self._small_allowance_bytes(row))
                 small.add(trial, row, _positive(trial, STEP_TIME_S) if measured else None, memory)
         found = full.fields()
@@ -143,7 +143,7 @@ class _Told:
     """The results so far of trials of one size."""
 
     pending: list[int] = field(default_factory=list)
-    times_s: dict[int, list[float]] = field(default_factory=dict)  # of each run of a row
+    times_s: dict[int, list[float]] = field(default_factory=dict)  # one value for each run of a row
     memory: dict[int, MemoryTrial] = field(default_factory=dict)
     completed: set[int] = field(default_factory=set)
 
@@ -176,7 +176,7 @@ def _memory(trial: FrozenTrial, allowance_bytes: float) -> MemoryTrial | None:
     if trial.user_attrs.get(OUT_OF_MEMORY):
         return MemoryTrial(fits=False)
     if trial.state not in (TrialState.COMPLETE, TrialState.PRUNED):
-        return None  # whatever it died of came before memory could tell
+        return None  # the trial died before its memory could be judged
     if PEAK_BYTES not in trial.user_attrs:
         return MemoryTrial(fits=True)
     return MemoryTrial(fits=True, peak_bytes=_positive(trial, PEAK_BYTES) + allowance_bytes)
@@ -208,7 +208,8 @@ def _positive(trial: FrozenTrial, name: str) -> float:
 def _objective_value(trial: FrozenTrial) -> float | None:
     """Return the value that the trial returned, or reported before it was pruned."""
     if trial.state == TrialState.COMPLETE:
-        value = trial.values[0] if len(trial.values) == 1 else None  # several do not tell which is a rate
+        # of several values, it is unknown which one is a rate
+        value = trial.values[0] if len(trial.values) == 1 else None
     elif trial.state == TrialState.PRUNED and trial.intermediate_values:
         value = statistics.median(trial.intermediate_values.values())
     else:

@@ -122,7 +122,8 @@ class LayoutSampler(BaseSampler):
         )
         self._ruled_out: frozenset[int] = frozenset()
         self._last: tuple[Evidence, Proposal | None] | None = None
-        self._promised: dict[str, dict[int, dict[str, Any]]] = {}  # by study and trial; Optuna stores field by field
+        # by study and trial, because Optuna stores one field after the other
+        self._promised: dict[str, dict[int, dict[str, Any]]] = {}
 
     # ------------------------------------------------------------------ what Optuna calls
     @cached_property

@@ -25,7 +25,7 @@ def non_dominated(values: Floats) -> Booleans:
         values: Shape (rows, columns); higher is better.
     """
     stays = np.zeros(len(values), dtype=np.bool_)
-    # Whatever comes first in this order is dominated by nothing behind it.
+    # In this order, no later row dominates an earlier one.
     left = np.lexsort(values.T[::-1])[::-1]
     while left.size:
         first, rest = values[left[0]], values[left]
@@ -73,7 +73,7 @@ class Boxes:
 
     def _volumes_below(self, points: Floats) -> Floats:
         volumes = np.ones((len(points), len(self.low)))
-        for column in range(points.shape[1]):  # of few: one array at a time stays in the cache
+        for column in range(points.shape[1]):  # few boxes at a time, so that the array stays in the cache
             reach = np.minimum(points[:, column, None], self.high[None, :, column]) - self.low[None, :, column]
             volumes *= np.maximum(reach, 0.0)
         dominated: Floats = volumes.sum(axis=1)
@@ -102,7 +102,7 @@ def _open(points: Sequence[tuple[float, ...]], reference: Sequence[float]) -> It
     if not others:
         yield ((max((point[-1] for point in points), default=last), math.inf),)
         return
-    tops: dict[Box, float] = {}  # where boxes end that go on downwards
+    tops: dict[Box, float] = {}  # upper ends of boxes that continue downwards
     for top in (math.inf, *sorted({point[-1] for point in points}, reverse=True)):
         beneath = dict.fromkeys(_open([point[:-1] for point in points if point[-1] >= top], others), top)
         yield from ((*box, (top, tops[box])) for box in tops if box not in beneath)

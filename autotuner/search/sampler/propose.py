@@ -285,7 +285,7 @@ def propose(
     score = log_worth - cost_exponent * times.mean
     if outlook.is_first:
         score = np.where(_is_safest(score, log_fits), score, -np.inf)
-    chosen = tie_breaker.choice(np.flatnonzero(score >= score.max() - 1e-9))  # equal but for rounding
+    chosen = tie_breaker.choice(np.flatnonzero(score >= score.max() - 1e-9))  # equal except for rounding
     return Proposal(
         row=int(rows[chosen]),
         expected_gain=math.inf if outlook.is_first else outlook.gain(float(log_worth.max())),

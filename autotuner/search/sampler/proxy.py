@@ -225,7 +225,7 @@ def _num_layers(model: TransformerSpec, layout: Layout, pipeline: int, depth: in
     if pipeline == layout.pipeline_parallel_degree:
         return stages * depth + odd - less
     if pipeline == 1:
-        return stages * depth + min(odd, 1)  # those of the rank with most
+        return stages * depth + min(odd, 1)  # layers of the rank with most layers
     return stages * depth + min(odd, stages - 1) - less
 
 

@@ -89,7 +89,7 @@ class StandIns:
         self._times = times
         self._known: dict[StandIn, _Known] = {}
         self._numbers: dict[Job, int] = {job: 0}
-        self._similarities: dict[tuple[Transfer, int], TaskSimilarity] = {}  # by the number of jobs that were known
+        self._similarities: dict[tuple[Transfer, int], TaskSimilarity] = {}  # by the number of known jobs
 
     def times(self, stood_for: StoodFor) -> Related:
         """Return proxy trials as points of the Gaussian model of step times, each linked to its full-size layout.

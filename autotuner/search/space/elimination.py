@@ -105,7 +105,7 @@ class _Sieve:
             self._degrees = self._degrees.take(~broken)
             return True
         if any(one.field in read for one in named_without_default(self._space)):
-            return False  # beside some degrees, the choice that it reads is another
+            return False  # with some degrees, an option that the rule reads has another value
         alone = broken_alone(rule, self._choices, self._job)
         if alone is None:
             return False

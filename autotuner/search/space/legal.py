@@ -133,14 +133,14 @@ def _pipelines(pipeline: int, job: Job, space: SearchSpace) -> Iterator[_Pipelin
         yield PipelineSchedule.ONE_F_ONE_B, 1, 0, 0
         return
     schedules = cast("tuple[PipelineSchedule, ...]", space.values("pipeline_schedule"))
-    # the last stage multiplies by the vocabulary, the first looks words up, so never it alone has fewer layers
+    # the last stage computes more (output projection) than the first, so the first is never the only smaller one
     first, last = space.values("first_stage_less_layers"), space.values("last_stage_less_layers")
     ends = [(a, b) for a, b in product(first or (0, 1), last or (0, 1)) if a <= b or (first and last)]
     dealt = set()
     for schedule, less in product(schedules, ends):
         share = (job.model.num_layers + sum(less)) // pipeline
         for virtual in space.values("virtual_stages_per_rank") or _virtual_stages(schedule, share):
-            if virtual > 1:  # rules ask how the sizes came about
+            if virtual > 1:  # rules read how the sizes were chosen
                 yield schedule, virtual, *less
                 continue
             found = schedule, _stage_sizes(job.model.num_layers, pipeline, *less)
@@ -158,7 +158,7 @@ def _stage_sizes(num_layers: int, num_stages: int, first_less: int, last_less: i
     share, extra = divmod(num_layers + first_less + last_less, num_stages)
     first, last = share + (extra > 0) - first_less, share - last_less
     between, more = num_stages - 2, max(0, extra - 1)
-    if more == between:  # none has the smaller size
+    if more == between:  # no stage has the smaller size
         share, more = share + (more > 0), 0
     return first, last, share if between else 0, more
 
@@ -167,7 +167,7 @@ def _virtual_stages(schedule: PipelineSchedule, num_layers: int) -> tuple[int, .
     """Return the possible numbers of stages per rank for a model with this number of layers."""
     match schedule:
         case PipelineSchedule.INTERLEAVED_1F1B:
-            return divisors(max(1, num_layers))[1:] or (2,)  # for a rule to refuse
+            return divisors(max(1, num_layers))[1:] or (2,)  # yielded so that a rule can refuse it
         case PipelineSchedule.ZBV | PipelineSchedule.DUALPIPEV:
             return (2,)
         case _:
@@ -256,9 +256,10 @@ def _legal_blocks(job: Job, space: SearchSpace, rules: Sequence[Rule], most: int
     choice_rules = [rule for rule in rules if rule.field not in SPLIT_FIELDS]
     choices = combinations_of(job, space)
     alone = [broken for rule in choice_rules if (broken := broken_alone(rule, choices, job)) is not None]
-    possible = ~np.logical_or.reduce(alone) if alone else slice(None)  # that some degrees may make a legal layout
+    # combinations that may be legal with some degrees
+    possible = ~np.logical_or.reduce(alone) if alone else slice(None)
     choices = {name: column[possible] for name, column in choices.items()}
-    if not named_without_default(space):  # so that crossing changes no choice, and what was judged alone stays true
+    if not named_without_default(space):  # so that combining changes no option, and earlier results of rules stay valid
         choice_rules = [rule for rule in choice_rules if not fields_read(rule, job) <= choices.keys()]
     if len(degrees) * length_of(choices) > most:
         crossing = (
@@ -288,7 +289,7 @@ def crossings(degrees: LayoutColumns, choices: _Choices, job: Job, space: Search
         for first in range(0, max(1, num_choices), _BLOCK):
             part = {name: column[first : first + _BLOCK] for name, column in choices.items()}
             layouts = _Crossing(some, part)
-            for rule in named_without_default(space):  # a choice that means nothing beside these degrees
+            for rule in named_without_default(space):  # an option that has no effect with these degrees
                 idle = broken_rows(layouts, job, [rule])
                 layouts.put(rule.field, _defaulted(getattr(layouts, rule.field), idle, rule.field, space))
             yield layouts

@@ -310,7 +310,7 @@ def _on_all_ranks(layout: Layout, job: Job) -> Layout:
     data = max(1, job.cluster.world_size // others)
     level = (
         layout.shard_level if data * layout.context_parallel_degree > 1 else ShardLevel.NONE
-    )  # context ranks share too
+    )  # context ranks shard too
     in_groups = layout.data_parallel_replicate_degree > 1 and data % layout.data_parallel_shard_degree == 0
     shard = layout.data_parallel_shard_degree if in_groups and layout.data_parallel_shard_degree > 1 else data
     shard = 1 if level == ShardLevel.NONE else shard
@@ -436,7 +436,8 @@ def _full_ways(full: Layout, job: Job) -> Iterator[tuple[str, Layout]]:
 
 
 def _lossy_ways(layout: Layout, full: Layout, job: Job) -> Iterator[tuple[str, Layout]]:
-    base = replace(full, gradient_clip=GradientClip.POST)  # each replica clips its own, whatever is asked for
+    # each replica clips its own gradient, whatever the layout says
+    base = replace(full, gradient_clip=GradientClip.POST)
     if base.data_parallel_replicate_degree == 1:
         base = _sharded(base, ShardLevel.PARAMETERS, _ranks_of_node(base, job))
     for sync in _LOSSY:

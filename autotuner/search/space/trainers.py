@@ -207,7 +207,7 @@ def _sayable(name: str, job: Job, rules: Sequence[Rule], *, is_gated: bool) -> t
         layouts = zip(candidates, (replace(Layout(), **field) for field in fields), strict=True)
         if kept := tuple(value for value, x in layouts if not any(rule.broken(x, job) for rule in alone)):
             return kept
-    return values  # for the rules to refuse
+    return values  # kept, so that the rules can refuse it
 
 
 def _require_sayable(

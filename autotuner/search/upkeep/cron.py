@@ -59,7 +59,8 @@ class Cron:
         last = after
         for moment in self._moments(after):
             at = moment.timestamp()
-            if at > last:  # what falls into the gap is told once for each minute in it; of a repeated hour, the first
+            # a time in the skipped hour occurs once for each of its minutes; of a repeated hour, the first counts
+            if at > last:
                 last = at
                 yield at
 
@@ -82,7 +83,8 @@ class Cron:
 def _known_zone(name: str) -> str:
     try:
         ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # unknown; a path; a folder of the database
+    # an unknown name, a path, or a folder of the database
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         nearest = get_close_matches(name, available_timezones(), 1, cutoff=0.0)
         rule = "must be the name of a time zone in the IANA database, such as Europe/Berlin"
         raise InvalidInput("time_zone", name, rule, nearest[0] if nearest else "UTC") from error

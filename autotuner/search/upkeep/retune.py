@@ -77,7 +77,7 @@ def outcome_of(sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial
     if against is not None and against.decision is Decision.SLOWER:
         return replace(outcome, verdict=Verdict.REGRESSION)
     if findings.is_better and findings.challenger is not None and findings.gain is not None:
-        assert findings.measured is not None  # what the challenger is better than
+        assert findings.measured is not None  # the layout that the challenger beats
         why = _why_better(findings.measured, findings.challenger, sweep.request.job, trials)
         return replace(outcome, verdict=Verdict.BETTER_FOUND, why=why)
     if against is not None and is_open(against) and against.change < 0:
@@ -154,11 +154,11 @@ class Standing:
             return now
         if outcome.verdict is Verdict.BETTER_FOUND and retune.request.adopts and found.challenger_runs is not None:
             return cls(incumbent=found.challenger, baseline=(found.challenger_runs,))
-        if found.against_baseline is None:  # it was held to nothing: the first run, or the first of a new phase
+        if found.against_baseline is None:  # there was no baseline: the first run, or the first run of a new phase
             return cls(incumbent=found.measured, baseline=(found.runs,))
         if is_open(found.against_baseline):
-            return now  # a disturbed run would blur what the next is held to
-        if is_faster(retune.request, found.against_baseline):  # so that it may not fall back to what it was unseen
+            return now  # a disturbed run would make the next baseline imprecise
+        if is_faster(retune.request, found.against_baseline):  # so that a fall back to the old speed is detected
             return cls(incumbent=found.measured, baseline=(found.runs,))
         return cls(incumbent=found.measured, baseline=longer_baseline(retune.baseline, found.runs))
 

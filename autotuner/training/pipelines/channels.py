@@ -188,5 +188,5 @@ def pair_channels(
     rendezvous: Rendezvous, around: Neighbourhood, device: torch.device, *, timeout_s: float
 ) -> dict[int, Channel]:
     """Return one new channel per neighbour, by the neighbour's rank. All ranks must call it at the same time."""
-    # in this order no two wait for each other in a circle
+    # in this order, ranks do not wait for each other in a circle
     return {peer: PairChannel(rendezvous, around, peer, device=device, timeout_s=timeout_s) for peer in around.peers}

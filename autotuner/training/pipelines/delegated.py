@@ -156,7 +156,7 @@ class DelegatedTransport:
         try:
             delegate.connection.send(request)
         except OSError as error:
-            self._hear()  # its last words, if it had any
+            self._hear()  # the delegate's last answer, if there is one
             raise DelegateFailed(delegate.peer, "its process ended") from error
 
     def _on_gpu(self, device: torch.device) -> _Gpu:

@@ -164,7 +164,7 @@ class Delegate:
             own.close()
             _work(others, rendezvous, name, Slots(slots.descriptor), is_upper=is_upper, timeout_s=timeout_s)
         finally:
-            os._exit(0)  # nothing of the rank's is this process's to clean up
+            os._exit(0)  # this process must not clean up objects of the rank
 
     def end(self) -> None:
         """Kill the delegate's process. The shared memory is freed when no tensor uses it any more."""
@@ -238,7 +238,7 @@ class Delegates:
 def _become_delegate(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != parent:
-        os._exit(0)  # it died before the kernel was asked to tell
+        os._exit(0)  # the rank died before this process asked for a signal at its death
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt from a keyboard is the rank's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     gc.freeze()  # collecting the rank's garbage would touch, and so copy, all of its pages
@@ -260,7 +260,7 @@ def _work(
                 group.send([slots.whole(request.slot)], peer, request.tag).wait()
                 rank.send(Sent(request.tag))
                 continue
-            # all are posted at once, so that the order in which they come does not matter
+            # all receives are posted at once, so that messages may arrive in any order
             coming = [(tag, group.recv([slots.whole(slot)], peer, tag)) for slot, tag in request.slots]
             for tag, work in coming:
                 work.wait()

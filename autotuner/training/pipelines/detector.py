@@ -113,7 +113,7 @@ class _Sum:
         self._sum = max(0.0, self._sum + min(self._rareness(), ratio))
         self._num_steps += 1
         self._pending += off_s > shift_s / 2
-        if self._sum == 0.0:  # it was none
+        if self._sum == 0.0:  # the shift was not a lasting change
             self._num_outliers, self._pending = self._num_outliers + self._pending, 0
         return self._sum >= self._threshold * (1 - 1e-9)  # equal parts sum to a little less
 
@@ -193,16 +193,16 @@ class ChangeTest:
         """
         *_, last_s = recent = list(self._recent)[-self._num_steps :]
         if max(recent) - min(recent) > max(shift_s / 2, _AGREEING * abs(last_s)) and not self._waited:
-            self._waited = True  # the next step says which of them it was
+            self._waited = True  # the next step shows which of them is the new level
             return False
         before_s, seen_s = self.level_s, median(self._recent) if self._waited else min(recent)
         self._waited = False
-        self._nominal.forget(self._num_steps - 1)  # they were of the new level
+        self._nominal.forget(self._num_steps - 1)  # the removed steps were at the new level
         self._later.restart()
         self._earlier.restart()
         above_s = seen_s - self._nominal.level_s
         self.level_s = above_s if above_s >= shift_s / 2 else 0.0
-        if above_s <= -shift_s / 2:  # the learned level was not the nominal one
+        if above_s <= -shift_s / 2:  # the learned level was already a slow one
             self._nominal.restart(recent)
         return self.level_s != before_s
 
