@@ -24,6 +24,9 @@ for module in ("launcher_contract", "engine_contract"):  # not collected by them
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# each client of HTTP would read the hundred certificates of this machine for 25 ms; tests of HTTPS bring their own
+os.environ.update(SSL_CERT_FILE="", SSL_CERT_DIR=os.devnull)
+
 # hundreds of services compute their predictions themselves; tests of asides say how many there are
 os.environ.setdefault("AUTOTUNER_ASIDES", "0")
 

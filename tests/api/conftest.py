@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import ssl
 from collections.abc import Iterator
 
 import httpx
@@ -33,23 +32,17 @@ def address(store: Store, plain_service: PlainService) -> str:
     return plain_service.on(store)
 
 
-@pytest.fixture(scope="session")
-def certificates() -> ssl.SSLContext:
-    """Those that a client believes, read once: no client here needs them, and each would read them."""
-    return ssl.create_default_context()
-
-
 @pytest.fixture
-def client(address: str, certificates: ssl.SSLContext) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=f"{address}/api/v1", timeout=60, verify=certificates) as client:
+def client(address: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=f"{address}/api/v1", timeout=60) as client:
         yield client
 
 
 @pytest.fixture
-def browser(address: str, certificates: ssl.SSLContext) -> Iterator[httpx.Client]:
+def browser(address: str) -> Iterator[httpx.Client]:
     """Somebody who asks for pages."""
     page = {"Accept": "text/html"}
-    with httpx.Client(base_url=address, headers=page, timeout=60, verify=certificates) as client:
+    with httpx.Client(base_url=address, headers=page, timeout=60) as client:
         yield client
 
 
