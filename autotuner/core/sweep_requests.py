@@ -1,4 +1,4 @@
-"""Requests to start and change sweeps, gates, retunes and optimizer studies, with names that are not resolved."""
+"""Requests to start and change sweeps, gates, retunes and optimizer studies, in which objects are given by name."""
 
 from __future__ import annotations
 

@@ -227,13 +227,13 @@ class Evidence:
 
     @cached_property
     def never(self) -> tuple[str, ...]:
-        """The names of all properties that no comparison covers: first those of the job, then those of layouts."""
+        """The names of all properties never compared with measured runs: first of the job, then of layouts."""
         of_layouts = (subject.name for subject, where in self.less_known if where == Where.NOWHERE)
         return (*self.never_of_job, *of_layouts)
 
     @cached_property
     def never_of_job(self) -> tuple[str, ...]:
-        """The names of the job's properties (kind of model, kinds of attention) that no comparison covers."""
+        """The names of the job's properties (kind of model or attention) never compared with measured runs."""
         found = [self.kind] if self.of_kind == Where.NOWHERE else []
         return (*found, *(name for name in self.attention if self.of_option(name) == Where.NOWHERE))
 

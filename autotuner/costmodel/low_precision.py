@@ -125,7 +125,7 @@ def weight_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 
 def parameter_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the average bytes of one of the model's weights on a rank with whole weights, including rounded copies."""
+    """Return the average bytes per weight of the model on a rank with unsharded weights, including rounded copies."""
     if job.stack.fp8_implementation != "transformer_engine" or not is_narrow(x).any():
         return x.element_bytes
     share = matrix_share(job)

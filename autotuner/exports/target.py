@@ -91,7 +91,7 @@ def _lines(arguments: tuple[str, ...]) -> list[str]:
 
 
 class NoteKind(StrEnum):
-    """The outcome of a setting of an imported configuration that the user should know about."""
+    """The way in which an import treated one setting of a configuration: assumed, changed, ignored or unknown."""
 
     ASSUMED = "assumed"  # the setting was missing; the trainer's default, or a value computed from others, was assumed
     CHANGED = "changed"  # a layout cannot express the value; the nearest one was taken

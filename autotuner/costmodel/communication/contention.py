@@ -116,7 +116,7 @@ class MetTraffic:
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job, passes: PassTraffic) -> MetTraffic:
-        """Return the traffic of tensor, context, expert and pipeline groups that leave their nodes.
+        """Return the traffic of those tensor, context, expert and pipeline groups that communicate between nodes.
 
         Args:
             x: Layouts, one per row.

@@ -145,9 +145,9 @@ class Places:
         return -(-self.num_ranks // self.ranks_below(part_nodes))
 
     def ring_ranks(self, part_nodes: int, *, by_node: bool = False) -> Floats:
-        """Return the number of a part's ranks, divided by the number of rings that leave the part.
+        """Return the number of ranks whose network ports one ring can use alone when it leaves a part of the cluster.
 
-        A ring has the ports of that many ranks for itself.
+        It is the number of the part's ranks divided by the number of rings that leave the part.
 
         Args:
             part_nodes: Number of nodes of a part, in which no row's group lies as a whole.

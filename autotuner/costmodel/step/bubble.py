@@ -77,7 +77,7 @@ class _Rank:
 
     @property
     def num_behind(self) -> Integers:
-        """The number of ranks after it."""
+        """The number of ranks after this rank."""
         return self.p - 1 - self.r
 
 

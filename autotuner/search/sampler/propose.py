@@ -46,7 +46,7 @@ class FrontWorths:
 
     @classmethod
     def of(cls, metrics: Sequence[Metric], job: Job, footprints: FootprintColumns | None, num_rows: int) -> Self:
-        """Return these values for every layout of the table.
+        """Return the values of every layout of the table in each metric.
 
         Args:
             metrics: Metrics of the Pareto front.

@@ -336,10 +336,10 @@ def broken_alone(rule: Rule, choices: _Choices, job: Job) -> npt.NDArray[np.bool
 
 
 def named_without_default(space: SearchSpace) -> list[Rule]:
-    """Return those rules about options without an effect whose option has a default that is missing from the space.
+    """Return the rules that require the default of an option if the default is missing from the space.
 
-    If the space includes the default, the layout with the default is in the space anyway, and the rule only removes its
-    duplicates.
+    They are rules for options that have no effect with other values of the layout. If the space includes the default,
+    such a rule only removes duplicates of a layout that is in the space anyway.
     """
     return [rule for rule in IDLE_RULES if getattr(_DEFAULT, rule.field) not in _named(space, rule.field)]
 
