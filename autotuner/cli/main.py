@@ -46,6 +46,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
     "Run the service": {
         "serve": "operate",
+        "mcp": "operate",
         "worker": "operate",
         "migrate": "operate",
         "trainers": "facts",

@@ -71,6 +71,18 @@ def worker() -> None:
         application.close()
 
 
+def mcp(server: Server = None) -> None:
+    """Answer agents on standard input and output, over the Model Context Protocol.
+
+    With --server, agents can also read and start sweeps and gates.
+
+    Example: autotuner mcp --server http://127.0.0.1:8000
+    """
+    from autotuner.mcp import server as tools
+
+    tools(server).run()
+
+
 def migrate(as_json: Json = False) -> None:
     """Upgrade the database to the newest schema.
 
