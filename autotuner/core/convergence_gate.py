@@ -1,10 +1,10 @@
-"""The convergence gate: layouts that train another function must reach the loss of a reference.
+"""The convergence gate: layouts whose arithmetic differs must reach the loss of a reference layout.
 
 ``function_key`` works for one layout and for numpy columns of layouts.
 
 Candidate and reference train from the same first parameters on the same batches, once for each of several seeds. The
-candidate passes when its loss at the end is shown to lie no more than a tolerance above the reference's: a test of
-non-inferiority, so that a gate too noisy to tell does not pass.
+candidate passes if the runs show that its final loss exceeds the reference's by no more than a tolerance (a test of
+non-inferiority). If noise is too large to show this, it does not pass.
 """
 
 from __future__ import annotations

@@ -148,9 +148,9 @@ class _Told:
     completed: set[int] = field(default_factory=set)
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of ``SmallEvidence``.
+        """Return the results as keyword arguments of ``SmallEvidence``.
 
-        For several runs of a row they have the mean, because the shortest run may be a lucky one.
+        A row with several runs has their mean, because the shortest run may be a lucky one.
         """
         step_time_s = {row: t[0] if len(t) == 1 else statistics.geometric_mean(t) for row, t in self.times_s.items()}
         completed = frozenset(self.completed)
