@@ -43,18 +43,17 @@ SAMPLED = Job(
 )
 """The sampler chooses a few of many layouts, each by the outcome of those before it."""
 
+_SMALL_SPACE = to_plain(
+    SearchSpace().with_axes(
+        recompute=(Recompute.FULL,), micro_batch_size=(1,), pipeline_parallel_degree=(1,), sequence_parallel=(False,)
+    )
+)
+
 PARALLEL = Job(
     name="parallel",
     body={
         **_SWEEP,
-        "space": to_plain(
-            SearchSpace().with_axes(
-                recompute=(Recompute.FULL,),
-                micro_batch_size=(1,),
-                pipeline_parallel_degree=(1,),
-                sequence_parallel=(False,),
-            )
-        ),
+        "space": _SMALL_SPACE,
         "max_parallel_trials": 3,
         "budget": _ALL_OF_THEM,
     },
@@ -83,9 +82,9 @@ RANKS = Job(
 
 BRIEF = Job(
     name="brief",
-    body={**_SWEEP, "budget": {"num_trials": 3, "min_gain": 0.0, "prune_below": 0.0}},
+    body={**_SWEEP, "space": _SMALL_SPACE, "budget": {"num_trials": 3, "min_gain": 0.0, "prune_below": 0.0}},
     length_s=1.0,
 )
-"""As the first, but with fewer trials, for tests that everybody waits for."""
+"""A few layouts of a small space, for tests that everybody waits for."""
 
 JOBS = (SAMPLED, PARALLEL, RANKS)
