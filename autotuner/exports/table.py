@@ -129,7 +129,7 @@ def write_table(keys: Iterable[Key], layout: Layout) -> dict[str, object]:
 
 
 def read_table(keys: Iterable[Key], config: Mapping[str, object], layout: Layout) -> Layout:
-    """Return the layout with every field for which the configuration has a setting.
+    """Return the layout, in which every field that the configuration sets has its value from there.
 
     Args:
         keys: The settings to read, in this order; a later key sees the fields that earlier ones have set.
