@@ -46,7 +46,8 @@ def tune(request: OptimizerStudyCreate, wait: Wait = True, server: Server = None
     Exit code 6: no candidate reached the target.
 
     Example: autotuner optimizer tune --model llama-demo --cluster local \
-        --global-batch-size 16 --seq-len 128 --layout 'dp2 mb1 fp32' --target-loss 8.5
+        --seq-len 128 --global-batch-size 16 --layout 'dp2 mb1 fp32' \
+        --target-loss 8.5
     """
     from autotuner.report.study import study_report
 

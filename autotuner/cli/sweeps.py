@@ -254,7 +254,7 @@ def _write_html(client: Remote, sweep_id: str, file: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Shown:
-    """What ``show`` tells of a sweep."""
+    """The data about a sweep that the command ``show`` prints or writes to a file."""
 
     sweep: SweepStanding
     answer: SweepAnswer
