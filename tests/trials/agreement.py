@@ -6,14 +6,17 @@ steps. The gradients of the first step are compared too, tensor by tensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
-from autotuner.core.choices import Precision
+from autotuner.core.choices import P2PTransport, Precision, RankPlacement
+from autotuner.core.codec import dumps
 from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.core.trial_spec import TrialSpec
@@ -58,6 +61,10 @@ TOLERANCES = {
 }
 
 
+_BESIDE: dict[Case, Sequence[Case]] = {}
+"""The cases of a test that ranks train one after another, by each of them."""
+
+
 class Trainer:
     """Trains layouts on ranks that a zygote forks, and what they are compared with once."""
 
@@ -65,6 +72,7 @@ class Trainer:
         self._zygote = zygote
         self._folder = folder
         self._alone: dict[TrialSpec, Training] = {}
+        self._trained: dict[TrialSpec, Training] = {}
         self._num_runs = 0
 
     def assert_alike(
@@ -76,7 +84,14 @@ class Trainer:
         workload: Workload = WORKLOAD,
     ) -> None:
         """The layout trains as a single process does, within its precision's tolerance unless another is given."""
-        found = self.train(trial_spec(layout, model=model, workload=workload, settings=THREE_STEPS))
+
+        def spec(model: TransformerSpec, layout: Layout) -> TrialSpec:
+            return trial_spec(layout, model=model, workload=workload, settings=THREE_STEPS)
+
+        asked = spec(model, layout)
+        if asked not in self._trained and (beside := _BESIDE.get((model, layout))):
+            self._train_together([spec(*case) for case in beside])
+        found = self._trained.get(asked) or self.train(asked)
         assert_alike(found, self.alone(layout, model, workload=workload), tolerance or TOLERANCES[layout.precision])
 
     def assert_equal(
@@ -95,15 +110,36 @@ class Trainer:
 
     def train(self, spec: TrialSpec) -> Training:
         """What all ranks of the layout compute together, in one run."""
+        return _training(self._zygote.run(spec, self._new_folder(), task="training").saved())
+
+    def _train_together(self, specs: Sequence[TrialSpec]) -> None:
+        """Train layouts of as many ranks on the same ranks; those behind one that fails are left to runs of their own.
+
+        What torch works out once per process is most of the time of so small a training.
+        """
+        folder = self._new_folder()
+        for number, spec in enumerate(specs):
+            (folder / str(number)).mkdir(parents=True)
+            (folder / str(number) / "spec.json").write_text(dumps(spec))
+        run = self._zygote.run(specs[0], folder, task="trainings")
+        for number, spec in enumerate(specs):
+            files = [folder / str(number) / f"{rank}.pt" for rank in range(len(run.exit_codes))]
+            if all(file.exists() for file in files):
+                self._trained[spec] = _training([torch.load(file) for file in files])
+
+    def _new_folder(self) -> Path:
         self._num_runs += 1
-        saved = self._zygote.run(spec, self._folder / str(self._num_runs), task="training").saved()
-        losses = {tuple(of_rank["losses"]) for of_rank in saved}
-        assert len(losses) == 1, losses
-        return Training(
-            losses=losses.pop(),
-            gradients={name: gradient for of_rank in saved for name, gradient in of_rank["gradients"].items()},
-            gradient_norms=tuple(of_rank["norm"] for of_rank in saved),
-        )
+        return self._folder / str(self._num_runs)
+
+
+def _training(saved: Sequence[Any]) -> Training:
+    losses = {tuple(of_rank["losses"]) for of_rank in saved}
+    assert len(losses) == 1, losses
+    return Training(
+        losses=losses.pop(),
+        gradients={name: gradient for of_rank in saved for name, gradient in of_rank["gradients"].items()},
+        gradient_norms=tuple(of_rank["norm"] for of_rank in saved),
+    )
 
 
 def assert_alike(found: Training, expected: Training, tolerance: Tolerance) -> None:
@@ -127,7 +163,22 @@ def _norm(tensor: Tensor) -> float:
 
 
 def for_each(always: Iterable[Case], *, oracle: Iterable[Case] = ()) -> pytest.MarkDecorator:
-    """Gives a test each ``model`` and ``layout``; those of ``oracle`` to `make oracle` alone."""
+    """Gives a test each ``model`` and ``layout``; those of ``oracle`` to `make oracle` alone.
+
+    The others train on the same ranks, where as many ranks train them and all layouts number them alike.
+    """
+    always = tuple(always)
+    for case in always:
+        _BESIDE.setdefault(case, [other for other in always if _share_ranks(case[1], other[1])])
     cases = [(*case, ()) for case in always] + [(*case, pytest.mark.oracle) for case in oracle]
     params = [pytest.param(model, layout, id=f"{model.name} {layout}", marks=marks) for model, layout, marks in cases]
     return pytest.mark.parametrize(("model", "layout"), params)
+
+
+def _share_ranks(one: Layout, other: Layout) -> bool:
+    """Delegates start before the ranks join each other, and a placement changes their numbers."""
+    plain = all(
+        layout.rank_placement is RankPlacement.BLOCK and layout.p2p_transport is P2PTransport.INLINE
+        for layout in (one, other)
+    )
+    return one == other or (plain and one.world_size == other.world_size)

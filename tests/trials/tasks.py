@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytorch_optimizer  # noqa: F401
 import torch
 import torch._inductor.compile_fx
 import torchao.float8  # noqa: F401
@@ -46,7 +47,25 @@ def run_trial(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
 
 def save_training(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
     """What a training is compared by: gradients, losses, and the whole parameters before and after all steps."""
+    return _save_training(_Rank.joined(spec, folder, rank, world_size), folder, rank)
+
+
+def save_trainings(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
+    """Of trials one after another on the same ranks, each in its own folder: ``0``, which is of ``spec``, and so on."""
     rank_of_trial = _Rank.joined(spec, folder, rank, world_size)
+    for number in range(len(list(folder.glob("*/spec.json")))):
+        own = folder / str(number)
+        if number > 0:
+            one = codec.loads(TrialSpec, (own / "spec.json").read_text())
+            nodes = _rank_info(rank, world_size, one.layout).nodes(one.layout.rank_placement)
+            device = torch.device("cpu")
+            rank_of_trial = _Rank.on(Grid(one.layout, device, nodes), one, device)
+        _save_training(rank_of_trial, own, rank)
+    return 0
+
+
+def _save_training(rank_of_trial: _Rank, folder: Path, rank: int) -> int:
+    spec = rank_of_trial.spec
     first = rank_of_trial.whole_parameters()
     loss, norm, gradients = rank_of_trial.first_step()
     numbers = range(1, spec.settings.warmup_steps + spec.settings.measured_steps)
@@ -136,6 +155,7 @@ def desert(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
 TASKS: dict[str, Callable[[TrialSpec, Path, int, int], int]] = {
     "trial": run_trial,
     "training": save_training,
+    "trainings": save_trainings,
     "halves": save_halves,
     "exchanges": save_exchanges,
     "deserter": desert,

@@ -4,26 +4,18 @@ import json
 import os
 import subprocess
 import sys
-import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-import torch.distributed as dist
-from torch import Tensor
 
 from autotuner.core.choices import AttentionKernel, Precision
-from autotuner.core.codec import dumps, from_plain, loads, to_plain
+from autotuner.core.codec import dumps, from_plain, loads
 from autotuner.core.link import LinkPoint, link_health_of
 from autotuner.core.profile import Measurements, ProfileRequest
 from autotuner.launch.node_processes import free_port
 from autotuner.launch.this_machine import ask_torch
-from autotuner.trials.benchmarks.pairs import PairSizes, link_points
-from autotuner.trials.process.task import TaskContext
 from tests.patience import PATIENCE_S
-from tests.trials.joined import joined
 from tests.trials.zygote import Zygote
 
 # ---------------------------------------------------------------- links
@@ -115,27 +107,10 @@ def test_a_rank_alone_measures_no_collectives() -> None:
 NO_HEALTH = {"ends": [0, 0], "delay_s": 0.0, "bytes_per_s": 1e12}
 
 
-def measure_pairs(context: TaskContext) -> int:
-    """Say what links between nodes of one rank each take, on one of which whatever is sent is late."""
-    joined(context)
-    late, rank, send = json.loads((context.folder / "late").read_text()), context.rank_info.rank, dist.send
-
-    def send_late(message: Tensor, peer: int) -> object:
-        if sorted((rank, peer)) == late["ends"]:
-            time.sleep(late["delay_s"] + message.nbytes / late["bytes_per_s"])
-        return send(message, peer)
-
-    dist.send = send_late  # type: ignore[assignment]  # this process ends with its task
-    sizes = PairSizes(fewest=5, most=20, budget_s=0.1, long_bytes=2**20)
-    points = link_points(sizes, torch.device("cpu"), replace(context.rank_info, local_rank=0, local_world_size=1))
-    (context.folder / f"{rank}.json").write_text(json.dumps(to_plain(points)))
-    return 0
-
-
 def pairs(zygote: Zygote, folder: Path, num_nodes: int, **late: Any) -> dict[tuple[int, int], LinkPoint]:
     """What all nodes say alike of a network with such a link."""
     (folder / "late").write_text(json.dumps(NO_HEALTH | late))
-    run = zygote.have_done(f"{__name__}:measure_pairs", folder, num_nodes)
+    run = zygote.have_done("tests.trials.rank_tasks:measure_pairs", folder, num_nodes)
     assert set(run.exit_codes) == {0}, run.logs
     (told,) = {(folder / f"{rank}.json").read_text() for rank in range(num_nodes)}
     return {point.ends: point for point in (from_plain(LinkPoint, one) for one in json.loads(told))}

@@ -163,7 +163,7 @@ def test_a_schedule_trains_as_a_single_process_does(model: TransformerSpec, layo
 
 
 # ---------------------------------------------------------------- tensor
-GATHERED = ((tiny_model(), cpu_layout(**TENSOR, micro_batch_size=4, loss_parallel=False)),)
+GATHERED = ((tiny_model(num_layers=2), cpu_layout(**TENSOR, micro_batch_size=4, loss_parallel=False)),)
 TENSOR_MORE = (
     (ODD_VOCABULARY, cpu_layout(**SEQUENCE, **PIPELINE, micro_batch_size=2, loss_parallel=False)),
     (tiny_model(), fsdp(2, **SEQUENCE, micro_batch_size=4, loss_parallel=False)),

@@ -72,7 +72,7 @@ def test_a_rank_that_somebody_kills_says_nothing_of_the_trial_which_may_be_run_a
 
 @pytest.mark.parametrize(
     ("launcher", "limit_s"),
-    [("zygote", 8.0), pytest.param("torchrun", 12.0, marks=pytest.mark.oracle)],  # it imports torch first
+    [("zygote", 4.0), pytest.param("torchrun", 12.0, marks=pytest.mark.oracle)],  # it imports torch first
     indirect=["launcher"],
 )
 def test_a_rank_that_hangs_ends_the_trial_at_its_time_limit(launcher: LocalLauncher, limit_s: float) -> None:

@@ -1,9 +1,7 @@
-"""What ranks on a late link are asked to do."""
+"""Late and dead links: what trials, pipelines and collectives make of them, and how a sweep ranks layouts on them."""
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -48,51 +46,11 @@ from autotuner.store.sql import memory_store
 from autotuner.trials.distributed.expert import all_gather, all_to_all
 from autotuner.trials.dry_run.fake_ranks import fake_ranks
 from autotuner.trials.faults import GroupCut, LateCollectives, Links, pipeline_conditions, ring_hold_s
-from autotuner.trials.process.task import TaskContext
 from autotuner.trials.step.exchange import exchange_of
 from tests.builders import cpu_cluster, cpu_layout, tiny_model
 from tests.fake_launcher import sweep_worker
-from tests.patience import PATIENCE_S
-from tests.trials.joined import joined
 from tests.trials.launching import Watcher, failed, measured, spec
 from tests.trials.zygote import Zygote
-
-
-class _GivenUpSlowly:
-    """What a backward pass leaves with each collective behind it: a Python object, which gloo's thread gives up."""
-
-    def __init__(self) -> None:
-        self.is_being_given_up = threading.Event()
-
-    def __del__(self) -> None:
-        self.is_being_given_up.set()
-        time.sleep(0.2)  # for the main thread to be in the next collective when this wants Python's lock again
-
-
-def reduces_while_gloo_gives_up_an_object(context: TaskContext) -> int:
-    """A late reduction whose object is given up, under the lock of gloo's queue, while the next one is put there."""
-    store = context.store()
-    late = LateCollectives([joined(context, store=store)], torch.device("cpu"), seed=0, wait=lambda _: None)
-    late.meet(Links.of(replace(cpu_cluster(2), link_health=(LinkHealth(ends=(0, 1), delay_s=1.0),))))
-    if context.rank_info.rank == 0:
-        given_up = _begin_a_reduction()
-        store.set("begun", "")
-        assert given_up.wait(PATIENCE_S)
-    else:
-        store.wait(["begun"])
-        dist.all_reduce(torch.ones(4))
-    dist.all_reduce(torch.ones(4))
-    return 0
-
-
-def _begin_a_reduction() -> threading.Event:
-    """Leave a reduction to gloo that alone holds a slow object; the event is set when gloo gives it up."""
-    slow = _GivenUpSlowly()
-    torch._C._stash_obj_in_tls("context", slow)  # as torch.autograd does with each backward pass
-    dist.all_reduce(torch.ones(4), async_op=True)
-    torch._C._stash_obj_in_tls("context", None)
-    return slow.is_being_given_up
-
 
 # ---------------------------------------------------------------- fault sweep
 SETTINGS = TrialSettings(
@@ -378,5 +336,5 @@ def test_a_ring_that_passes_by_the_link_is_not_late_but_an_exchange_between_all_
 
 
 def test_no_rank_waits_for_ever_while_gloo_gives_up_what_a_backward_pass_left(zygote: Zygote, tmp_path: Path) -> None:
-    run = zygote.have_done("tests.trials.test_faults:reduces_while_gloo_gives_up_an_object", tmp_path, 2)
+    run = zygote.have_done("tests.trials.rank_tasks:reduces_while_gloo_gives_up_an_object", tmp_path, 2)
     assert run.exit_codes == (0, 0), run.logs

@@ -17,7 +17,6 @@ from autotuner.core.choices import ShardLevel
 from autotuner.core.codec import dumps
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import Stopped
-from autotuner.core.trial_spec import TrialSpec
 from autotuner.exports.formats import export
 from autotuner.launch.forks import Forks
 from autotuner.launch.lines import LineReader, RankReports
@@ -27,7 +26,7 @@ from tests.builders import cpu_layout, tiny_job
 from tests.patience import PATIENCE_S
 from tests.trials.launching import ENDLESS, Watcher, left_over, spec
 from tests.trials.specs import trial_spec
-from tests.trials.zygote import read_lines
+from tests.trials.zygote import Zygote, read_lines
 
 # ---------------------------------------------------------------- local launcher
 
@@ -82,52 +81,33 @@ def test_a_trial_dies_with_a_launcher_that_is_killed(tmp_path: Path, starter: st
 
 # ---------------------------------------------------------------- torchrun
 
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
-
-
-def start(spec: str, folder: Path, *launcher: str) -> subprocess.CompletedProcess[str]:
-    (folder / "spec.json").write_text(spec)
-    paths = ("--spec", str(folder / "spec.json"), "--reports", str(folder / "reports.jsonl"))
-    command = [sys.executable, *launcher, "-m", "trials", *paths]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=environment)
-
-
-def measured(spec: TrialSpec, folder: Path, *launcher: str) -> Measurement:
-    process = start(codec.dumps(spec), folder, *launcher)
-    assert process.returncode == 0, process.stderr
-    *_, last = read_lines(folder / "reports.jsonl")
-    assert last.pop("type") == "measurement"
-    return codec.from_plain(Measurement, last)
-
 
 def test_torchrun_with_too_few_ranks_fails_and_the_reports_say_why(tmp_path: Path) -> None:
-    process = start(codec.dumps(trial_spec(cpu_layout(pipeline_parallel_degree=2))), tmp_path, *TORCHRUN, "1")
+    spec, reports = tmp_path / "spec.json", tmp_path / "reports.jsonl"
+    spec.write_text(codec.dumps(trial_spec(cpu_layout(pipeline_parallel_degree=2))))
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1")
+    command = [*torchrun, "-m", "trials", "--spec", str(spec), "--reports", str(reports)]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert process.returncode == 1  # torchrun's own code for any failed rank
     assert "exitcode  : 2" in process.stderr
-    failures = [line for line in read_lines(tmp_path / "reports.jsonl") if line["type"] == "failure"]
+    failures = [line for line in read_lines(reports) if line["type"] == "failure"]
     assert "multiply to 2 ranks, the cluster has 1" in failures[0]["message"]
 
 
-def test_a_spec_that_is_no_spec_is_refused_with_the_field(tmp_path: Path) -> None:
+def test_a_spec_that_is_no_spec_is_refused_with_the_field(zygote: Zygote, tmp_path: Path) -> None:
     document = json.loads(codec.dumps(trial_spec()))
     document["layout"]["tensor_degree"] = 2
-    process = start(json.dumps(document), tmp_path)
-    assert process.returncode == 2
-    (failure,) = read_lines(tmp_path / "reports.jsonl")
+    (tmp_path / "spec.json").write_text(json.dumps(document))
+    run = zygote.have_done("tests.trials.rank_tasks:run_alone", tmp_path, 1)
+    assert run.exit_codes == (2,)
+    (failure,) = run.lines
     assert failure["kind"] == "crash"
     assert "layout.tensor_degree" in failure["message"]
 
 
-def test_the_machine_s_gemm_rate_is_one_line_of_json() -> None:
-    process = subprocess.run(
-        [sys.executable, "-m", "autotuner.trials.benchmarks.gemm"],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=True,
-    )
-    rates = json.loads(process.stdout)
+def test_the_machine_s_gemm_rate_is_one_line_of_json(zygote: Zygote, tmp_path: Path) -> None:
+    run = zygote.have_done("tests.trials.rank_tasks:measure_gemm", tmp_path, 1)
+    rates = json.loads(run.logs[0])
     assert rates["num_cores"] == len(os.sched_getaffinity(0))
     assert min(rates["fp32_flop_per_s"], rates["bf16_flop_per_s"]) > 1e8  # slower than any core that runs torch
 

@@ -217,7 +217,7 @@ def experts(degree: int = 2, **changes: Any) -> dict[str, Any]:
     return {"expert_parallel_degree": degree, "micro_batch_size": 2, **changes}
 
 
-ALWAYS = ((EXPERTS_DEEPSEEK, fsdp(2, **experts(**FULL))),)
+ALWAYS = ((replace(EXPERTS_DEEPSEEK, num_layers=2), fsdp(2, **experts(**FULL))),)
 MORE = (
     (EXPERTS_DEEPSEEK, cpu_layout(micro_batch_size=4, **FULL)),
     (EXPERTS_DEEPSEEK, cpu_layout(micro_batch_size=4, **SELECTIVE)),
@@ -311,7 +311,7 @@ WIDTH = 64
 NORMS: tuple[Norm, ...] = ("rmsnorm", "layernorm", "layernorm_without_bias", "layernorm_without_weights")
 SPECS = tuple(tiny_model(norm=kind) for kind in NORMS)
 PLAIN_NORM = (tiny_model(norm="layernorm_without_weights"), fsdp(2, **SEQUENCE, micro_batch_size=4, fused_norm=False))
-RMS_NORM = (HEAD_NORMS, cpu_layout(**SEQUENCE, micro_batch_size=4, fused_norm=False))
+RMS_NORM = (replace(HEAD_NORMS, num_layers=2), cpu_layout(**SEQUENCE, micro_batch_size=4, fused_norm=False))
 LAYER_NORM = (GPT_2, fsdp(2, **TENSOR, micro_batch_size=4, fused_norm=False))
 
 

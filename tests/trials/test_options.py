@@ -71,7 +71,7 @@ FP8_SELECTIVE = {"recompute": Recompute.SELECTIVE}
 
 
 @for_each(
-    [(TINY, cpu_layout(**PIPELINE, **ROWWISE, **FP8_SELECTIVE, micro_batch_size=4))],
+    [(TWO_LAYERS, cpu_layout(**PIPELINE, **ROWWISE, **FP8_SELECTIVE, micro_batch_size=4))],
     oracle=[(TINY, fsdp(2, **ROWWISE, micro_batch_size=4))],
 )
 def test_emulated_fp8_on_whole_matrices_trains_like_a_single_process_in_it(
@@ -81,7 +81,7 @@ def test_emulated_fp8_on_whole_matrices_trains_like_a_single_process_in_it(
 
 
 @for_each(
-    [(TINY, cpu_layout(**SEQUENCE, **ROWWISE, micro_batch_size=8))],
+    [(TWO_LAYERS, cpu_layout(**SEQUENCE, **ROWWISE, micro_batch_size=8))],
     oracle=[(TINY, cpu_layout(**TENSOR, **TENSORWISE, **FP8_SELECTIVE, micro_batch_size=8))],
 )
 def test_emulated_fp8_on_split_matrices_trains_like_a_single_process_in_it(
@@ -91,7 +91,7 @@ def test_emulated_fp8_on_split_matrices_trains_like_a_single_process_in_it(
 
 
 def test_fp8_loses_little_beside_bf16_and_something(trainer: Trainer) -> None:
-    rounded, exact = (trainer.alone(cpu_layout(**choice), tiny_model()) for choice in (ROWWISE, BF16))
+    rounded, exact = (trainer.alone(cpu_layout(**choice), TWO_LAYERS) for choice in (ROWWISE, BF16))
     assert_alike(rounded, exact, SPLIT)
     assert rounded.losses != pytest.approx(exact.losses, rel=1e-9)
 
@@ -202,11 +202,9 @@ def test_parallel_layers_compute_the_same_gradients_with_the_hosts_memory(
 
 
 # ---------------------------------------------------------------- recompute
-SPEC = tiny_model()
-
 RECOMPUTE_LAYOUTS = (
-    (SPEC, cpu_layout(micro_batch_size=4, recompute=SELECTIVE, recompute_every=2)),
-    (SPEC, cpu_layout(**SEQUENCE, micro_batch_size=4, recompute=SELECTIVE, attention_kernel=FLASH)),
+    (TWO_LAYERS, cpu_layout(micro_batch_size=4, recompute=SELECTIVE, recompute_every=2)),
+    (TWO_LAYERS, cpu_layout(**SEQUENCE, micro_batch_size=4, recompute=SELECTIVE, attention_kernel=FLASH)),
 )
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autotuner.core import codec
 from autotuner.core.choices import PipelineSchedule, Recompute
 from autotuner.core.layout import Layout
-from autotuner.core.measurement import Breakdown
+from autotuner.core.measurement import Breakdown, Measurement
 from autotuner.core.timeline import Block, BlockKind, StepTimeline
 from autotuner.training.communicator import WAIT
 from autotuner.trials.measurement.breakdown import (
@@ -38,20 +39,25 @@ from tests.trials.zygote import Zygote
 COMPUTATION = {"forward_s", "backward_s", "optimizer_s", "other_s"}
 GPIPE = PipelineSchedule.GPIPE
 
+PP: dict[str, Any] = {"pipeline_parallel_degree": 2, "micro_batch_size": 2}
+SINGLE, ONE_F_ONE_B, ALL_FORWARD = (
+    cpu_layout(micro_batch_size=4),
+    cpu_layout(**PP),
+    cpu_layout(**PP, pipeline_schedule=GPIPE),
+)
+REPLICATED = cpu_layout(data_parallel_replicate_degree=2, micro_batch_size=2)
+
 COMMUNICATION: dict[Layout, set[str]] = {
-    cpu_layout(micro_batch_size=8): set(),
+    SINGLE: set(),
     cpu_layout(micro_batch_size=8, recompute=Recompute.FULL): set(),
-    cpu_layout(data_parallel_replicate_degree=2, micro_batch_size=4): set(),
+    REPLICATED: set(),
     cpu_layout(tensor_parallel_degree=2, micro_batch_size=8): set(),
     cpu_layout(tensor_parallel_degree=2, sequence_parallel=True, micro_batch_size=8): {
         "all_gather_s",
         "reduce_scatter_s",
     },
-    cpu_layout(pipeline_parallel_degree=2, micro_batch_size=2): {"pipeline_idle_s", "send_receive_s"},
-    cpu_layout(pipeline_parallel_degree=2, micro_batch_size=2, pipeline_schedule=GPIPE): {
-        "pipeline_idle_s",
-        "send_receive_s",
-    },
+    ONE_F_ONE_B: {"pipeline_idle_s", "send_receive_s"},
+    ALL_FORWARD: {"pipeline_idle_s", "send_receive_s"},
     fsdp(2, micro_batch_size=4): {"all_gather_s", "reduce_scatter_s"},
 }
 """What a layout does beside computing; every one of them reduces the loss over all ranks."""
@@ -61,15 +67,39 @@ PROFILED = replace(ONE_STEP, measured_steps=2, max_measured_steps=2, profiled_st
 """DDP broadcasts in the second step how it orders its gradients from then on."""
 
 
-def profiled(zygote: Zygote, layout: Layout, folder: Path) -> Breakdown:
-    measurement = zygote.run(trial_spec(layout, settings=PROFILED), folder).measurement
-    assert measurement.breakdown is not None
-    return measurement.breakdown
+class Profiler:
+    """Profiles each layout once."""
+
+    def __init__(self, zygote: Zygote, folder: Path) -> None:
+        self._zygote = zygote
+        self._folder = folder
+        self._found: dict[Layout, Measurement] = {}
+
+    def breakdown(self, layout: Layout) -> Breakdown:
+        found = self._measurement(layout).breakdown
+        assert found is not None
+        return found
+
+    def timeline(self, layout: Layout) -> StepTimeline:
+        found = self._measurement(layout).timeline
+        assert found is not None
+        return found
+
+    def _measurement(self, layout: Layout) -> Measurement:
+        if layout not in self._found:
+            run = self._zygote.run(trial_spec(layout, settings=PROFILED), self._folder / str(layout))
+            self._found[layout] = run.measurement
+        return self._found[layout]
+
+
+@pytest.fixture(scope="module")
+def profiler(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Profiler:
+    return Profiler(zygote, tmp_path_factory.mktemp("profiles"))
 
 
 @pytest.mark.parametrize("layout", COMMUNICATION, ids=str)
-def test_a_step_divides_into_what_its_layout_does(layout: Layout, zygote: Zygote, tmp_path: Path) -> None:
-    step = profiled(zygote, layout, tmp_path)
+def test_a_step_divides_into_what_its_layout_does(layout: Layout, profiler: Profiler) -> None:
+    step = profiler.breakdown(layout)
     parts = {field.name: getattr(step, field.name) for field in fields(Breakdown) if field.name != "rank"}
     assert step.rank in range(layout.world_size)
     assert sum(parts.values()) == pytest.approx(step.step_s)
@@ -211,48 +241,24 @@ def test_a_collective_is_known_by_each_of_its_names(name: str, part: str | None)
 
 # ---------------------------------------------------------------- step timeline
 
-ONE_PROFILED = replace(ONE_STEP, measured_steps=1, max_measured_steps=1, profiled_steps=1)
-
-FB = ("F", "B")
-LAYOUTS: dict[Layout, dict[int, tuple[str, ...]]] = {
-    cpu_layout(micro_batch_size=4): {0: FB},
-    cpu_layout(data_parallel_replicate_degree=2, micro_batch_size=2): {0: FB},
-    cpu_layout(pipeline_parallel_degree=2, micro_batch_size=2): {0: FB, 1: FB},
-    cpu_layout(pipeline_parallel_degree=2, micro_batch_size=2, pipeline_schedule=PipelineSchedule.GPIPE): {
-        0: FB,
-        1: FB,
-    },
-    cpu_layout(
-        pipeline_parallel_degree=2,
-        micro_batch_size=2,
-        virtual_stages_per_rank=2,
-        pipeline_schedule=PipelineSchedule.INTERLEAVED_1F1B,
-    ): {0: FB, 1: FB, 2: FB, 3: FB},
-    cpu_layout(pipeline_parallel_degree=2, micro_batch_size=2, pipeline_schedule=PipelineSchedule.ZERO_BUBBLE): {
-        0: ("F", "I", "W"),
-        1: ("F", "I", "W"),
-    },
-    cpu_layout(
-        pipeline_parallel_degree=2,
-        micro_batch_size=2,
-        virtual_stages_per_rank=2,
-        pipeline_schedule=PipelineSchedule.ZBV,
-    ): dict.fromkeys(range(4), ("F", "I", "W")),
+FB, FIW = ("F", "B"), ("F", "I", "W")
+LAYOUTS: dict[Layout, Mapping[int, tuple[str, ...]]] = {
+    SINGLE: {0: FB},
+    REPLICATED: {0: FB},
+    ONE_F_ONE_B: {0: FB, 1: FB},
+    ALL_FORWARD: {0: FB, 1: FB},
+    cpu_layout(**PP, virtual_stages_per_rank=2, pipeline_schedule=PipelineSchedule.INTERLEAVED_1F1B): dict.fromkeys(
+        range(4), FB
+    ),
+    cpu_layout(**PP, pipeline_schedule=PipelineSchedule.ZERO_BUBBLE): dict.fromkeys(range(2), FIW),
+    cpu_layout(**PP, virtual_stages_per_rank=2, pipeline_schedule=PipelineSchedule.ZBV): dict.fromkeys(range(4), FIW),
 }
 """Passes that every micro-batch makes, by stage."""
 
 
-def timeline(zygote: Zygote, layout: Layout, folder: Path) -> StepTimeline:
-    found = zygote.run(trial_spec(layout, settings=ONE_PROFILED), folder).measurement.timeline
-    assert found is not None
-    return found
-
-
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-def test_every_rank_says_when_each_pass_of_each_micro_batch_began_and_ended(
-    layout: Layout, zygote: Zygote, tmp_path: Path
-) -> None:
-    step = timeline(zygote, layout, tmp_path)
+def test_every_rank_says_when_each_pass_of_each_micro_batch_began_and_ended(layout: Layout, profiler: Profiler) -> None:
+    step = profiler.timeline(layout)
     assert [rank.rank for rank in step.ranks] == list(range(layout.world_size))
     assert step.folds == ()
     for rank in step.ranks:
@@ -272,10 +278,8 @@ def test_every_rank_says_when_each_pass_of_each_micro_batch_began_and_ended(
     assert passes == expected
 
 
-def test_a_micro_batch_goes_forward_on_a_stage_before_the_next_and_back_the_other_way(
-    zygote: Zygote, tmp_path: Path
-) -> None:
-    step = timeline(zygote, cpu_layout(pipeline_parallel_degree=2, micro_batch_size=2), tmp_path)
+def test_a_micro_batch_goes_forward_on_a_stage_before_the_next_and_back_the_other_way(profiler: Profiler) -> None:
+    step = profiler.timeline(ONE_F_ONE_B)
     blocks = {block.word: block for rank in step.ranks for block in rank.blocks if block.kind.is_pass}
     for number in range(step.num_micro_batches):
         assert blocks[f"0F{number}"].end_s <= blocks[f"1F{number}"].start_s

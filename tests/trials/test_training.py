@@ -68,6 +68,9 @@ BOTH = {"batch_balance": BatchBalance.STRATIFIED_SNAKE}
 SORTED = {"batch_balance": BatchBalance.GLOBAL_SORT}
 
 TINY = tiny_model()
+SHALLOW, SHALLOW_GPT_2, SHALLOW_HEAD_NORMS, SHALLOW_ODD_VOCABULARY = (
+    replace(model, name=f"shallow-{model.name}", num_layers=2) for model in (TINY, GPT_2, HEAD_NORMS, ODD_VOCABULARY)
+)
 FIVE_LAYERS = tiny_model(name="five-layers", num_layers=5)
 MULTI_HEAD = tiny_model(name="multi-head", num_kv_heads=4)
 SPARSE = tiny_model(name="sparse", experts=MixtureOfExperts(num_experts=4, experts_per_token=2, expert_ffn_size=32))
@@ -77,23 +80,23 @@ PADDED = tiny_model(name="padded", num_layers=3, ffn_size=127, mlp_bias=True)
 """No multiple of four parameters, for its six odd biases."""
 
 ALWAYS = (
-    (TINY, cpu_layout(micro_batch_size=1)),
-    (TINY, cpu_layout(**SEQUENCE, **FULL, **FLASH, micro_batch_size=8)),
-    (TINY, cpu_layout(**PIPELINE, **FULL, micro_batch_size=1)),
-    (TINY, ddp(2, micro_batch_size=2)),
-    (TINY, fsdp(2, **FULL, **RESHARD, micro_batch_size=4)),
-    (TINY, hsdp(2, 2, micro_batch_size=1)),
-    (TINY, fsdp(2, **PIPELINE, micro_batch_size=2)),
-    (TINY, fsdp(2, **TENSOR, **BF16, micro_batch_size=4)),
+    (SHALLOW, cpu_layout(micro_batch_size=1)),
+    (SHALLOW, cpu_layout(**SEQUENCE, **FULL, **FLASH, micro_batch_size=8)),
+    (SHALLOW, cpu_layout(**PIPELINE, **FULL, micro_batch_size=1)),
+    (SHALLOW, ddp(2, micro_batch_size=2)),
+    (SHALLOW, fsdp(2, **FULL, **RESHARD, micro_batch_size=4)),
+    (SHALLOW, hsdp(2, 2, micro_batch_size=1)),
+    (SHALLOW, fsdp(2, **PIPELINE, micro_batch_size=2)),
+    (SHALLOW, fsdp(2, **TENSOR, **BF16, micro_batch_size=4)),
     (FIVE_LAYERS, cpu_layout(pipeline_parallel_degree=3, micro_batch_size=2)),
-    (ODD_VOCABULARY, cpu_layout(**TENSOR, micro_batch_size=8)),
-    (HEAD_NORMS, ddp(2, **SEQUENCE, micro_batch_size=4)),
-    (GPT_2, fsdp(2, **TENSOR, micro_batch_size=4)),
-    (TINY, ddp(2, **SMALL_BUCKETS, micro_batch_size=2)),
-    (TINY, zero(2, **GRADIENTS, micro_batch_size=1, data_parallel_replicate_degree=2)),
+    (SHALLOW_ODD_VOCABULARY, cpu_layout(**TENSOR, micro_batch_size=8)),
+    (SHALLOW_HEAD_NORMS, ddp(2, **SEQUENCE, micro_batch_size=4)),
+    (SHALLOW_GPT_2, fsdp(2, **TENSOR, micro_batch_size=4)),
+    (SHALLOW, ddp(2, **SMALL_BUCKETS, micro_batch_size=2)),
+    (SHALLOW, zero(2, **GRADIENTS, micro_batch_size=1, data_parallel_replicate_degree=2)),
     (PADDED, zero(4, micro_batch_size=1)),
-    (TINY, ddp(4, **TWO_LEVEL, **TREES, gradient_bucket_bytes=2**14, micro_batch_size=2)),
-    (TINY, hsdp(2, 2, **RINGS, **DEALT, micro_batch_size=2)),
+    (SHALLOW, ddp(4, **TWO_LEVEL, **TREES, gradient_bucket_bytes=2**14, micro_batch_size=2)),
+    (SHALLOW, hsdp(2, 2, **RINGS, **DEALT, micro_batch_size=2)),
 )
 MORE = (
     (FIVE_LAYERS, cpu_layout(**PIPELINE, micro_batch_size=4)),
@@ -130,7 +133,7 @@ def test_ranks_train_together_as_a_single_process_does(
 
 
 def test_the_single_process_learns(trainer: Trainer) -> None:
-    losses = trainer.alone(cpu_layout(), TINY).losses
+    losses = trainer.alone(cpu_layout(), SHALLOW).losses
     assert len(losses) == 5
     assert losses[-1] < 0.99 * losses[0]  # otherwise equal losses would say nothing about the updates
 
@@ -139,7 +142,7 @@ def test_the_single_process_learns(trainer: Trainer) -> None:
 def test_replicas_train_as_one_process_does_with_any_optimizer(name: OptimizerName, trainer: Trainer) -> None:
     optimizer = OptimizerSettings(name=name, learning_rate=3e-2, warmup_steps=2)
     alone, together = (
-        trainer.train(trial_spec(layout, optimizer=optimizer))
+        trainer.train(trial_spec(layout, model=SHALLOW, optimizer=optimizer))
         for layout in (cpu_layout(micro_batch_size=8), ddp(2, micro_batch_size=2))
     )
     assert_alike(together, alone, TOLERANCES[Precision.FP32])
@@ -166,8 +169,8 @@ UNEQUAL = replace(WORKLOAD, lengths=LengthDistribution(lengths=(3, 9, 17, 31), w
 """Half of all sequences have a tenth of the tokens of the longest: a mean of means would be another loss."""
 
 UNEQUAL_ALWAYS = (
-    (TINY, ddp(2, **SNAKE, micro_batch_size=2)),
-    (TINY, fsdp(2, **TENSOR, **PACKED, **BOTH, micro_batch_size=2)),
+    (SHALLOW, ddp(2, **SNAKE, micro_batch_size=2)),
+    (SHALLOW, fsdp(2, **TENSOR, **PACKED, **BOTH, micro_batch_size=2)),
 )
 UNEQUAL_MORE = (
     (TINY, ddp(2, **SORTED, **PACKED, **FULL, micro_batch_size=4)),

@@ -47,10 +47,19 @@ class Nursery:
 
 
 @pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    nursery = Nursery(tmp_path_factory.mktemp("zygote"))
-    yield nursery
-    nursery.zygote.close()
+def nurseries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Nursery]]:
+    nurseries = [Nursery(tmp_path_factory.mktemp("zygote"))]
+    yield nurseries
+    nurseries[-1].zygote.close()
+
+
+@pytest.fixture
+def nursery(nurseries: list[Nursery], tmp_path: Path) -> Nursery:
+    """The one of the tests before, unless they have killed it."""
+    if not nurseries[-1].zygote.is_alive:
+        nurseries[-1].zygote.close()
+        nurseries.append(Nursery(tmp_path))
+    return nurseries[-1]
 
 
 @pytest.fixture
@@ -161,14 +170,6 @@ def test_ranks_that_were_not_forked_yet_are_ended_with_their_zygote(doomed: Nurs
     assert left_over(folder.name) == []
 
 
-def test_ranks_die_with_their_zygote(doomed: Nursery) -> None:
-    ranks, folder = doomed.send("ignore_sigterm")
-    wait(both_run(folder))
-    os.kill(doomed.zygote.pid, signal.SIGKILL)
-    wait(ranks.has_ended)
-    wait(lambda: not left_over(folder.name))
-
-
 @pytest.mark.oracle  # a zygote of its own, and its patience
 def test_a_zygote_that_is_stuck_is_given_up_with_its_ranks(doomed: Nursery) -> None:
     ranks, folder = doomed.send("ask_back")
@@ -200,3 +201,12 @@ def test_a_zygote_whose_launcher_died_before_torch_was_imported_forks_nothing(tm
     )
     assert (ended.returncode, ended.stdout) == (0, b"")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ranks_die_with_their_zygote(nursery: Nursery) -> None:
+    """The last test, so that no other waits for another zygote."""
+    ranks, folder = nursery.send("ignore_sigterm")
+    wait(both_run(folder))
+    os.kill(nursery.zygote.pid, signal.SIGKILL)
+    wait(ranks.has_ended)
+    wait(lambda: not left_over(folder.name))
