@@ -321,7 +321,7 @@ class Client:
         >>> answer.value.state.value
         'complete'
         """
-        from autotuner.cli.connect import planned
+        from autotuner.connections import planned
         from autotuner.report.plan import plan_report
         from autotuner.search.planning.request import Goal, PlanRequest
 
@@ -352,7 +352,7 @@ class Client:
             seq_len: Tokens of a sequence.
             **more: Other fields of ``SweepCreate``, such as ``budget={"num_trials": 8}``.
         """
-        from autotuner.cli.connect import connect, whole
+        from autotuner.connections import connect, whole
         from autotuner.core.sweep_requests import SweepCreate
         from autotuner.report.sweep_standing import sweep_report
 
@@ -387,7 +387,7 @@ class Client:
         """Leave the block; there is nothing to close, since each question uses its own connection."""
 
     def _ask(self, request: Any, own: Callable[[Autotuner], T], remote: Callable[[Remote], T]) -> T:
-        from autotuner.cli.connect import ask
+        from autotuner.connections import ask
 
         return ask(request, self._url, own, remote, token=self._token)
 

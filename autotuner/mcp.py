@@ -15,8 +15,8 @@ from typing import Any, ParamSpec, TypeVar
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
-from autotuner.cli.connect import connect
 from autotuner.client import Client
+from autotuner.connections import connect
 from autotuner.core import documents
 from autotuner.core.errors import AutotunerError
 from autotuner.core.sweep_requests import GateCreate, SweepCreate

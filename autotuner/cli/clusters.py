@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from autotuner.catalog.topology.reading import TopologyRequest
-from autotuner.cli.connect import connect, tell
-from autotuner.cli.console import PlainConsole, console, print_json, show
+from autotuner.cli.console import PlainConsole, console, print_json, show, tell
 from autotuner.cli.files import read_object, read_text
 from autotuner.cli.flags import SELDOM, Json, Server, Wait, flags
+from autotuner.connections import connect
 from autotuner.core.cluster_check import CheckRequest, CheckRun
 from autotuner.core.codec import to_plain
 from autotuner.core.documents import read, write

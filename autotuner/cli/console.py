@@ -18,6 +18,7 @@ from rich.text import Text
 from autotuner.core import documents
 
 if TYPE_CHECKING:
+    from autotuner.remote import Remote
     from autotuner.report.report import Report
 
 _UNBOUNDED_COLUMNS = 10_000
@@ -94,3 +95,26 @@ def status(text: str) -> Iterator[Callable[[str], None]]:
     """
     with PlainConsole(stderr=True, highlight=False).status(escape(text)) as line:
         yield lambda other: line.update(escape(other))
+
+
+def tell(
+    server: str | None,
+    read: Callable[[Remote], T],
+    report_of: Callable[[T], Report],
+    *,
+    as_json: bool,
+    keep: bool = True,
+) -> None:
+    """Ask a service and print its answer.
+
+    Args:
+        server: URL of a running service; None: start one in this process.
+        read: Gets the answer from the service.
+        report_of: Turns the answer into a report for people.
+        as_json: Print the answer as JSON instead of the report.
+        keep: See ``connect``.
+    """
+    from autotuner.connections import connect
+
+    with connect(server, keep=keep) as service:
+        show(read(service), report_of, as_json=as_json)

@@ -14,10 +14,10 @@ import typer
 
 from autotuner.catalog.models import load_model, models
 from autotuner.catalog.named import cluster_described
-from autotuner.cli.connect import answering, ask, connect, is_stored_cluster
 from autotuner.cli.console import PlainConsole, console, print_json, show
 from autotuner.cli.files import read_open, read_text, write_text
 from autotuner.cli.flags import SELDOM, Json, Server, flags
+from autotuner.connections import answering, ask, connect, is_stored_cluster
 from autotuner.core import documents
 from autotuner.core.choices import ExportFormat
 from autotuner.core.codec import to_plain

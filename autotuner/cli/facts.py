@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotuner.cli.connect import ask, connect, tell
-from autotuner.cli.console import console, show
+from autotuner.cli.console import console, show, tell
 from autotuner.cli.flags import Json, Server
+from autotuner.connections import ask, connect
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import InvalidInput
 from autotuner.core.listed import Listed

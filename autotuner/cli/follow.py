@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 
-from autotuner.cli.connect import patiently, whole
+from autotuner.connections import patiently, whole
 from autotuner.core import documents
 from autotuner.core.cluster_check import CheckRun
 from autotuner.core.convergence_gate import GateOutcome

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotuner.cli.connect import connect, door_for, patiently, terminable
 from autotuner.cli.console import PlainConsole, show, status
 from autotuner.cli.files import read_text, write_text
 from autotuner.cli.flags import Json, Server, flags
+from autotuner.connections import connect, door_for, patiently
 from autotuner.core import documents
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import AutotunerError, InvalidInput, NotFound
@@ -23,6 +23,7 @@ from autotuner.core.requests import JobQuestion, PredictedJobRequest
 from autotuner.core.sweep_requests import Adoption, GateCreate
 from autotuner.core.text import inputs_of, to_document
 from autotuner.core.upkeep import GateRun, MfuGateOutcome
+from autotuner.host.signals import terminable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -10,13 +10,14 @@ from typing import Annotated
 
 import typer
 
-from autotuner.cli.connect import connect, interruptible, tell
-from autotuner.cli.console import console, print_json, show
+from autotuner.cli.console import console, print_json, show, tell
 from autotuner.cli.flags import Json, Server, flags, stored_id
+from autotuner.connections import connect
 from autotuner.core.access import TokenCreate
 from autotuner.core.announcement import AnnouncementKind, DeliveryState, PayloadFormat, WebhookCreate
 from autotuner.core.documents import read
 from autotuner.core.errors import InvalidInput
+from autotuner.host.signals import interruptible
 
 
 # ---------------------------------------------------------------- processes

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotuner.cli.connect import connect, tell
-from autotuner.cli.console import PlainConsole, console, print_json
+from autotuner.cli.console import PlainConsole, console, print_json, tell
 from autotuner.cli.console import show as print_answer
 from autotuner.cli.flags import Json, Server, Wait, flags, stored_id
+from autotuner.connections import connect
 from autotuner.core import documents
 from autotuner.core.run import RunState
 from autotuner.core.study import StudyRun

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotuner.cli.connect import ask, connect, door_for, planned, tell
-from autotuner.cli.console import show, status
+from autotuner.cli.console import show, status, tell
 from autotuner.cli.flags import Json, OptionalTrialId, Output, Server, flags, stored_id
+from autotuner.connections import ask, connect, door_for, planned
 from autotuner.core import documents
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotuner.cli.connect import connect, tell
-from autotuner.cli.console import PlainConsole, show
+from autotuner.cli.console import PlainConsole, show, tell
 from autotuner.cli.flags import Json, Server, flags
+from autotuner.connections import connect
 from autotuner.core.sweep_requests import Adoption, RetuneCreate
 from autotuner.core.upkeep import RetuneRun
 

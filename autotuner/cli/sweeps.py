@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotuner.cli.connect import connect, tell, terminable, whole
-from autotuner.cli.console import PlainConsole, console, print_json
+from autotuner.cli.console import PlainConsole, console, print_json, tell
 from autotuner.cli.files import write_text
 from autotuner.cli.flags import Json, Server, SweepId, TrialId, Wait, flags, stored_id
+from autotuner.connections import connect, whole
 from autotuner.core import documents
 from autotuner.core.comment import CommentCreate
 from autotuner.core.errors import InvalidInput
 from autotuner.core.listed import Listed
 from autotuner.core.run import Run, RunState
 from autotuner.core.sweep_requests import BudgetChange, SweepClone, SweepCreate
+from autotuner.host.signals import terminable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from autotuner.cli.console import show
 from autotuner.core.errors import AutotunerError, InvalidInput, NotFound, StoreUnavailable
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     import httpx
 
     from autotuner.door import Autotuner
     from autotuner.remote import Remote
-    from autotuner.report.report import Report
     from autotuner.search.planning.plan import PlanRun
     from autotuner.search.planning.request import PlanRequest
 
@@ -137,27 +132,6 @@ def _with_store() -> Autotuner:
 
 
 # ---------------------------------------------------------------- services
-def tell(
-    server: str | None,
-    read: Callable[[Remote], T],
-    report_of: Callable[[T], Report],
-    *,
-    as_json: bool,
-    keep: bool = True,
-) -> None:
-    """Ask a service and print its answer.
-
-    Args:
-        server: URL of a running service; None: start one in this process.
-        read: Gets the answer from the service.
-        report_of: Turns the answer into a report for people.
-        as_json: Print the answer as JSON instead of the report.
-        keep: See ``connect``.
-    """
-    with connect(server, keep=keep) as service:
-        show(read(service), report_of, as_json=as_json)
-
-
 @contextmanager
 def connect(
     server: str | None,
@@ -185,7 +159,7 @@ def connect(
     from autotuner.remote import Remote
 
     if server is None:
-        from autotuner.cli.service import service_in_process
+        from autotuner.in_process import service_in_process
 
         with service_in_process(num_workers=num_workers, runs_checks=runs_checks, keep=keep) as http:
             service = Remote(str(http.base_url), http=http)
@@ -284,35 +258,3 @@ def whole(read: Callable[..., _Page[T]], key: str) -> list[T]:
         items += page.items
         if len(items) >= page.total or not page.items:
             return items
-
-
-# ---------------------------------------------------------------- Ctrl-C and SIGTERM
-@contextmanager
-def interruptible(stop: Callable[[], None]) -> Iterator[None]:
-    """Call ``stop`` when SIGINT (Ctrl-C) or SIGTERM arrives while the block runs."""
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        stop()
-
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def terminable() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C while the block runs, so that clean-up code runs in both cases."""
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGTERM, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
