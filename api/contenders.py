@@ -56,7 +56,7 @@ def asked_about(app: App, of: Sequence[str], flags: str = "") -> Compared:
         except AutotunerError as error:
             problems.append(("your flags", error))
     most = len(LETTERS)
-    rule = f"is one too many: at most {most} layouts can be compared"
+    rule = f"is one layout too many: at most {most} layouts can be compared"
     problems += [(one.name, InvalidInput("of", one.of[:60], rule, most)) for one in found[most:]]
     return Compared(asked=tuple(found[:most]), problems=tuple(problems))
 
@@ -95,7 +95,7 @@ class _Reader:
             self._app.store.get_sweep(word)
         ranked, _ = self._app.store.ranking(word, page=Page(limit=1))
         if not ranked:
-            raise InvalidInput("of", word, "names a sweep in which no trial has a rank yet")
+            raise InvalidInput("of", word, "is a sweep in which no trial has a rank yet; wait for a measured trial")
         return ranked[0]
 
     def _of_trial(self, trial: Trial) -> Contender:
@@ -123,7 +123,7 @@ class _Reader:
     def _explored(self, address: str) -> Contender:
         link = Permalink.read(address)
         if link.layout is None:
-            raise InvalidInput("of", address, "names no layout")
+            raise InvalidInput("of", address, "must name a layout")
         found = self._predicted(link.layout, link.job(self._app), "explored", link)
         return replace(found, of=link.with_layout(found.layout).to("/explore"))
 
@@ -147,6 +147,6 @@ class _Reader:
 
 def _job_before(before: Sequence[Contender], word: str) -> Job:
     if not before:
-        rule = "is a layout without a job: name a trial, a sweep or an explored layout before it"
+        rule = "is a layout without a job: first name a trial, a sweep or an explored layout"
         raise InvalidInput("of", word[:60], rule)
     return before[0].job

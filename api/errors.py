@@ -103,7 +103,10 @@ def add_error_handlers(api: FastAPI) -> None:
 
 def internal_error(request: Request, request_id: str) -> Response:
     """Return the answer to a failure of our own code: the request id to look for in the log, and no details."""
-    detail = f"the service failed; its log has the details under request id {request_id}"
+    detail = (
+        "the service failed because of an error of its own; the log of the service has the details "
+        f"under the request id {request_id}"
+    )
     return answer_problem(request, "internal-error", HTTPStatus.INTERNAL_SERVER_ERROR, detail)
 
 
@@ -133,7 +136,7 @@ def _said_of_database(request: Request, detail: str) -> str:
     caller = caller_in(request.scope)
     if caller is not None and caller.scope.covers(Scope.ADMIN):
         return detail
-    return "the database is out of reach; the service's log says more"
+    return "the database does not answer; the log of the service has the reason"
 
 
 def _on_request_validation_error(request: Request, error: Exception) -> Response:
@@ -141,7 +144,7 @@ def _on_request_validation_error(request: Request, error: Exception) -> Response
     found = error.errors()
     if any(item["type"] == "json_invalid" for item in found):
         where = "; ".join(f"{item['ctx']['error']} at character {item['loc'][-1]}" for item in found)
-        return answer_problem(request, "malformed-json", HTTPStatus.BAD_REQUEST, f"the body is no JSON: {where}")
+        return answer_problem(request, "malformed-json", HTTPStatus.BAD_REQUEST, f"the body is not JSON: {where}")
     body = getattr(request.scope["route"], "body_field", None)
     placed = [{**item, "loc": item["loc"][1:]} for item in found]  # without the part of the request
     wrong = complaints(placed, body.field_info.annotation if body else None, whole="body")
@@ -152,12 +155,14 @@ def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status, headers, detail = HTTPStatus(error.status_code), error.headers, str(error.detail)
     if status is HTTPStatus.BAD_REQUEST:  # FastAPI raises this for a body that is not JSON
-        return answer_problem(request, "malformed-json", status, "the body is no JSON, or nested too deep")
+        return answer_problem(
+            request, "malformed-json", status, "the body is not JSON, or has too many levels of nesting"
+        )
     if status is HTTPStatus.NOT_FOUND:
-        detail = f"nothing is served at {request.url.path}"
+        detail = f"there is nothing at {request.url.path}"
     elif status is HTTPStatus.METHOD_NOT_ALLOWED:
         headers = {"Allow": ", ".join(_allowed_methods(request)) or "GET"}
-        detail = f"{request.url.path} allows {headers['Allow']}, not {request.method}"
+        detail = f"{request.url.path} allows only {headers['Allow']}, not {request.method}"
     return answer_problem(request, status.phrase.lower().replace(" ", "-"), status, detail, headers)
 
 

@@ -71,17 +71,23 @@ def _moved(node: Any, named: dict[str, Any]) -> Any:
 Responses = dict[int | str, dict[str, Any]]
 
 STATUS_MEANINGS = {
-    400: "The body is no JSON.",
-    401: "The service asks who calls, and this request shows no token or session that counts.",
-    403: "The caller's scope does not cover this, or somebody else made what it changes.",
+    400: "The body is not JSON.",
+    401: "The service requires a login, and this request has no valid token or session.",
+    403: "The caller's scope is too low, or somebody else created the object.",
     404: "Nothing is stored under that name or id; `nearest` is the closest there is.",
     408: "The body did not arrive in time.",
     409: "The request contradicts what is stored.",
     413: "The body is longer than the service reads.",
     421: "The service is not reached by the name that the request was sent to.",
-    422: "A value breaks a rule; `field`, `value`, `rule` and `nearest` say which. Or the answer would take too much.",
-    429: "The caller takes as much as they may; `detail` says how much that is, and `Retry-After` when more is free.",
-    503: "The database is out of reach or not migrated, or there was no answer in time, or too many wait for one.",
+    422: (
+        "A value breaks a rule; `field`, `value`, `rule` and `nearest` say which one. Or the "
+        "answer would need too much time or memory."
+    ),
+    429: ("The caller has reached a limit; `detail` names the limit, and `Retry-After` is the time to wait."),
+    503: (
+        "The database does not answer or is not migrated, or the answer took too long, or too many "
+        "requests are waiting."
+    ),
 }
 """Meaning of each status code of a refusal."""
 

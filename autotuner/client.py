@@ -104,7 +104,11 @@ class Predictions(Answer[PredictionTable]):
             InvalidInput: No layout fits in memory.
         """
         if not self.value.items:
-            raise InvalidInput("space", self.value.num_legal, "no legal layout fits in memory; print the answer")
+            raise InvalidInput(
+                "space",
+                self.value.num_legal,
+                "none of this number of legal layouts fits in memory; print the answer to see what would help",
+            )
         return self.value.items[0]
 
     def __iter__(self) -> Iterator[PredictedLayout]:
@@ -139,7 +143,7 @@ class Predictions(Answer[PredictionTable]):
         try:
             from matplotlib import pyplot
         except ImportError as error:
-            raise ImportError(f"a plot needs matplotlib: {installing('notebook')}") from error
+            raise ImportError(f"a plot needs matplotlib: run {installing('notebook')}") from error
         axes = axes or pyplot.subplots(layout="constrained", figsize=(8, 5))[1]
         dots = [Dot(x=one.peak_bytes / 1e9, y=one.mfu, name=str(one.layout)) for one in self]
         best = front(dots)
@@ -168,7 +172,7 @@ class Ranking(Answer[Any]):
             InvalidInput: No layout was measured.
         """
         if not self.value:
-            raise InvalidInput("budget", 0, "no layout was measured; print the answer")
+            raise InvalidInput("budget", 0, "no layout was measured; print the answer to see why")
         return self.value[0]
 
     def _rows(self) -> Iterator[dict[str, Any]]:
@@ -429,6 +433,6 @@ def _frame(rows: list[dict[str, Any]]) -> Any:
         try:
             import polars
         except ImportError as error:
-            raise ImportError(f"a data frame needs pandas or polars: {installing('notebook')}") from error
+            raise ImportError(f"a data frame needs pandas or polars: run {installing('notebook')}") from error
         return polars.DataFrame(rows)
     return pandas.DataFrame(rows)

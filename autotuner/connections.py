@@ -187,7 +187,7 @@ def _greet(http: httpx.Client, url: str) -> None:
     try:
         http.get("/api/v1/health")
     except httpx.UnsupportedProtocol as error:
-        raise InvalidInput("--server", url, "must be a URL", "http://127.0.0.1:8000") from error
+        raise InvalidInput("--server", url, "must be the URL of a service", "http://127.0.0.1:8000") from error
     except httpx.TransportError as error:
         raise StoreUnavailable(f"no service answers at {url} ({error}); start one with `autotuner serve`") from error
 
@@ -231,7 +231,7 @@ def planned(
         hear(found.progress.num_done, found.progress.num_known)
         found = remote.read_run(PlanRun, found.id, wait_s=_WAIT_S)
     if found.result is None:
-        raise AutotunerError(f"the plan {found.id} was cancelled; ask for it again")
+        raise AutotunerError(f"the plan {found.id} was cancelled; run the command again")
     return found
 
 

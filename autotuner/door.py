@@ -151,7 +151,8 @@ class Autotuner:
             profile = self.names.get(DeviceProfile, name.removeprefix(PROFILE))
             if profile.cluster:
                 rule = (
-                    f"must be a profile of this machine, and this one belongs to the stored cluster {profile.cluster}"
+                    "must be the profile of this machine, but this profile belongs to the stored cluster "
+                    f"{profile.cluster}"
                 )
                 raise InvalidInput("cluster", name, rule, profile.cluster)
             return replace(_profiled_machine(profile), name=name)

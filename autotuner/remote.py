@@ -149,7 +149,7 @@ def _document(response: httpx.Response) -> Any:
     try:
         return response.json()
     except (ValueError, RecursionError) as error:
-        told = f"what answered is not the service: {quoted(response.text[:200])} is no JSON"
+        told = f"the server that answered is not the service: {quoted(response.text[:200])} is not JSON"
         raise ServiceError(response.status_code, {"detail": told}) from error
 
 
@@ -194,7 +194,7 @@ def _event(said: Mapping[str, str]) -> ServerEvent:
     try:
         return ServerEvent(sequence=int(said["id"]), kind=said["event"], data=json.loads(said["data"]))
     except (KeyError, ValueError, RecursionError) as error:
-        told = f"what was streamed is no event of a sweep: {quoted(dict(said))}"
+        told = f"the server sent something that is not an event of a sweep: {quoted(dict(said))}"
         raise ServiceError(HTTPStatus.OK, {"detail": told}) from error
 
 
@@ -290,7 +290,7 @@ class Remote:
                 headers={name: value for name, value in headers.items() if value is not None},
             )
         except httpx.TransportError as error:
-            raise StoreUnavailable(f"the service at {self.url} does not answer any more: {error}") from error
+            raise StoreUnavailable(f"the service at {self.url} no longer answers: {error}") from error
         return read_answer(response, answer)
 
     def _get(self, path: str, answer: type[T], **params: object) -> T:

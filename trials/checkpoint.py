@@ -169,7 +169,7 @@ class Checkpoints:
 
     def __init__(self, spec: TrialSpec, stages: Sequence[nn.Module], optimizer: ShardedOptimizer, grid: Grid) -> None:
         if spec.trained_by.name != OptimizerName.ADAMW:
-            rule = "keeps something else of each tensor than AdamW, and cannot go on in another layout"
+            rule = "must be adamw, because the state of other optimizers cannot be loaded into another layout"
             raise InvalidInput("optimizer.name", spec.trained_by.name, rule, OptimizerName.ADAMW)
         self._spec = spec
         self._optimizer = optimizer
@@ -203,7 +203,9 @@ class Checkpoints:
         saved = FileSystemReader(folder).read_metadata().state_dict_metadata
         whole = {name: value for name, value in self._state.read().items() if _kind(name) in set(map(_kind, saved))}
         if missing := next((name for name in whole if name not in saved), None):
-            raise InvalidInput("checkpoint", str(folder), f"holds no {missing}: it is of another model")
+            raise InvalidInput(
+                "checkpoint", str(folder), f"has no {missing}, because it is the checkpoint of another model"
+            )
         progress: dict[str, Tensor] = {_PROGRESS: torch.tensor(0)}
         load(whole | progress, storage_reader=FileSystemReader(folder))
         num_steps = int(progress[_PROGRESS])
@@ -225,7 +227,10 @@ class Checkpoints:
         layout = self._spec.layout
         if layout.gradient_sync != GradientSync.DILOCO or averages_in(num_steps - 1, layout.sync_period):
             return
-        rule = f"replicas hold models of their own but behind every {layout.sync_period} steps"
+        rule = (
+            f"replicas have the same model only after every {layout.sync_period} steps, so a checkpoint "
+            "must be at a multiple of that"
+        )
         raise InvalidInput(_PROGRESS, num_steps, rule, layout.sync_period * max(1, num_steps // layout.sync_period))
 
 

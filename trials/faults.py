@@ -128,7 +128,7 @@ class GroupCut(ConnectionError):
     """Raised when a collective would have to cross a dead link."""
 
     def __init__(self, health: LinkHealth, ranks: Sequence[int]) -> None:
-        super().__init__(f"link {health} is dead, and a collective of ranks {list(ranks)} has no other way")
+        super().__init__(f"link {health} is dead, and a collective of ranks {list(ranks)} cannot avoid it")
 
 
 @dataclass(frozen=True, slots=True)

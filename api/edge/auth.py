@@ -104,7 +104,9 @@ def check_form(given: str, wanted: str) -> None:
         CrossSite: The tokens differ.
     """
     if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), wanted.encode()):
-        raise CrossSite("this was not sent by a page of this session; load the page again and send it from there")
+        raise CrossSite(
+            "this form was not sent by a page of this session; load the page again and send the form from there"
+        )
 
 
 async def _field(request: Request) -> str:
@@ -222,11 +224,14 @@ def check_start(app: App, host: str) -> None:
 
 def _proxy(settings: Settings) -> Proxy:
     if not settings.proxy_header:
-        rule = "must name the header in which the proxy sends the caller's name, because AUTOTUNER_LOGIN is proxy"
+        rule = (
+            "must be the name of the header in which the proxy sends the caller's name, because "
+            "AUTOTUNER_LOGIN is proxy"
+        )
         raise InvalidInput("AUTOTUNER_PROXY_HEADER", settings.proxy_header, rule, "X-Forwarded-User")
     networks = read_networks(settings.proxy_networks, PROXY_NETWORKS)
     if not networks:
-        rule = "must name the networks that the proxy connects from; otherwise anybody could send any name"
+        rule = "must name the networks of the proxy, because otherwise anybody could send the name of another caller"
         raise InvalidInput(PROXY_NETWORKS, settings.proxy_networks, rule, "127.0.0.1")
     admins = frozenset(filter(None, map(str.strip, settings.proxy_admins.split(","))))
     return Proxy(header=settings.proxy_header, networks=networks, scope=settings.proxy_scope, admins=admins)

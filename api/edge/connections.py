@@ -80,7 +80,9 @@ class _BoundedConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if self._is_one_too_many() and not self._has_made_room():
-            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections are open; close some, or come back")
+            self._answer(
+                HTTPStatus.SERVICE_UNAVAILABLE, "too many connections are open; close some, or try again later"
+            )
             return
         self._head.start(self._bounds.head_s, self._head_is_late)
         self._opened_at = self.loop.time()
@@ -103,7 +105,11 @@ class _BoundedConnection(HttpToolsProtocol):
         if not headless:
             return False
         oldest = min(headless, key=lambda one: one._opened_at)
-        oldest._answer(HTTPStatus.SERVICE_UNAVAILABLE, "another connection took the place of this one")
+        oldest._answer(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            "the service closed this connection to make room for a newer one, because no complete "
+            "request header had arrived; connect again",
+        )
         return True
 
     def _of_this_address(self) -> list[_BoundedConnection]:
@@ -154,14 +160,14 @@ class _BoundedConnection(HttpToolsProtocol):
 
     def _head_is_late(self) -> None:
         seconds = f"{self._bounds.head_s:g} s"
-        self._answer(HTTPStatus.REQUEST_TIMEOUT, f"the head of a request did not arrive within {seconds}")
+        self._answer(HTTPStatus.REQUEST_TIMEOUT, f"the header of the request did not arrive within {seconds}")
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's own words
         if self._head_bytes > self._bounds.head_bytes:
-            rule = f"target and header fields are longer than {self._bounds.head_bytes} bytes together"
+            rule = f"the request target and the header fields together are longer than {self._bounds.head_bytes} bytes"
             self._answer(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, rule)
         else:
-            self._answer(HTTPStatus.BAD_REQUEST, "this is no HTTP request")
+            self._answer(HTTPStatus.BAD_REQUEST, "this is not an HTTP request")
 
     # ------------------------------------------------------------------ unread bodies and answers
     def on_message_complete(self) -> None:

@@ -65,7 +65,9 @@ class Rates:
         wait_s = None if rate is None else await self._take(rate)
         if rate is None or wait_s is None:
             return await self._app(scope, receive, send)
-        detail = f"too many requests from {rate.whose} (limit: {rate.per_minute} a minute); try again in {wait_s} s"
+        detail = (
+            f"too many requests from {rate.whose} (the limit is {rate.per_minute} per minute); try again in {wait_s} s"
+        )
         return await answer_error(Request(scope), TooOften(detail, wait_s))(scope, receive, send)
 
     async def _take(self, rate: Rate) -> int | None:
@@ -134,7 +136,7 @@ class Deadlines:
         told.is_late = True
         route.add_done_callback(_log_end)
         route.cancel()
-        detail = f"no answer within {self._seconds:g} s; ask for less, or later"
+        detail = f"the service had no answer within {self._seconds:g} s; ask for less, or try again later"
         answer = answer_problem(
             Request(scope), "too-slow", HTTPStatus.SERVICE_UNAVAILABLE, detail, {"Retry-After": "30"}
         )
@@ -198,20 +200,20 @@ def check_shape(body: bytes) -> None:
     for _ in range(MAX_DEPTH):
         level = [member for field, value in level for member in _members(field, value)]
     if level:
-        raise InvalidInput(level[0][0], "...", f"must not be nested deeper than {MAX_DEPTH} levels", MAX_DEPTH)
+        raise InvalidInput(level[0][0], "...", f"must have at most {MAX_DEPTH} levels of nesting", MAX_DEPTH)
 
 
 def _members(field: str, value: object) -> Iterator[tuple[str, object]]:
     """Yield the members of a list or an object, each with its field; a list's members keep the field of the list."""
     match value:
         case list() | dict() if len(value) > MAX_MEMBERS:
-            raise InvalidInput(field, value, f"must have {MAX_MEMBERS} members or fewer, not {len(value)}", MAX_MEMBERS)
+            raise InvalidInput(field, value, f"must have at most {MAX_MEMBERS} members, not {len(value)}", MAX_MEMBERS)
         case list():
             yield from ((field, member) for member in value)
         case dict():
             for name in value:
                 if len(name) > MAX_FIELD_NAME:
-                    rule = f"must have {MAX_FIELD_NAME} characters or fewer, not {len(name)}"
+                    rule = f"must have at most {MAX_FIELD_NAME} characters, not {len(name)}"
                     raise InvalidInput(field, name, rule, MAX_FIELD_NAME)
             yield from value.items()
 
@@ -295,7 +297,9 @@ class _Body:
 
     def _check_length(self, num_bytes: int) -> None:
         if num_bytes > self._max_bytes:
-            raise BodyRefused(BodyTooLarge(f"a body may have {self._max_bytes} bytes; this one has more"))
+            raise BodyRefused(
+                BodyTooLarge(f"the body of a request may have at most {self._max_bytes} bytes, and this one has more")
+            )
 
 
 # The number of open event streams: each of them holds a connection for as long as a sweep runs.
@@ -326,10 +330,16 @@ class OpenStreams:
             QuotaExceeded: The maximum number of streams is open already, in total or for this caller.
         """
         if self._open.total() >= self._at_once:
-            raise QuotaExceeded(f"{self._at_once} streams of events are open, as many as this service keeps", _WAIT_S)
+            raise QuotaExceeded(
+                f"{self._at_once} event streams are open, which is the limit of this service; close one, or "
+                "try again later",
+                _WAIT_S,
+            )
         if caller.name and self._open[caller.name] >= self._per_caller:
             raise QuotaExceeded(
-                f"{caller.name} has {self._per_caller} streams of events open, the maximum for one caller", _WAIT_S
+                f"{caller.name} has {self._per_caller} open event streams, which is the limit for one "
+                "caller; close one",
+                _WAIT_S,
             )
         self._open[caller.name] += 1
         try:
@@ -349,7 +359,9 @@ _OWN = ("localhost", "*.localhost")
 """Host names that always mean the client's own machine."""
 
 
-_OTHER_SITE = "a page of another site asked for a change; only this service's own pages and programs may"
+_OTHER_SITE = (
+    "a page of another site asked for a change; only the pages of this service and programs may ask for changes"
+)
 
 
 def allowed_hosts(named: str, public_url: str | None) -> tuple[str, ...]:
@@ -381,7 +393,10 @@ class Hosts:
         headers, request = Headers(scope=scope), Request(scope)
         if not self._is_known(headers.getlist("host")):
             asked = repr(headers.get("host", ""))[:100]
-            detail = f"this service is not reached by {asked}; its operator names its hosts by AUTOTUNER_HOSTS"
+            detail = (
+                f"this service does not answer to the host name {asked}; its operator must add the name to "
+                "AUTOTUNER_HOSTS"
+            )
             answer = answer_problem(request, "unknown-host", HTTPStatus.MISDIRECTED_REQUEST, detail)
             return await answer(scope, receive, send)
         if scope["method"] not in LOOKING and _is_of_another_site(headers):

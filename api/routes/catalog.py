@@ -182,7 +182,7 @@ def _published(config: HuggingFaceConfig, name: str) -> TransformerSpec:
 
 def _check_name(in_body: str, in_path: str) -> None:
     if in_body != in_path:
-        raise InvalidInput("name", in_body, "must be the name in the path", in_path)
+        raise InvalidInput("name", in_body, "must be the same as the name in the path", in_path)
 
 
 # Networks that clusters name, and what files say of a network or of nodes.

@@ -214,7 +214,9 @@ def compare_layouts(app: AppOf, body: Document[ComparisonRequest]) -> Document[L
     for _, error in found.problems:
         raise error
     if len(found.asked) < 2:
-        raise InvalidInput("of", len(found.asked), "must name two to four different layouts; flags count as one", 2)
+        raise InvalidInput(
+            "of", len(found.asked), "must name two to four different layouts; flags count as one layout", 2
+        )
     return app.asides.ask(side_by_side, found.asked)
 
 

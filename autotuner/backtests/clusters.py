@@ -253,5 +253,5 @@ def _accelerator(called: str) -> str:
         words_of_it = re.sub(r"[^a-z0-9]+", " ", name)
         found = next((accelerator for pattern, accelerator in _DEVICES if re.search(pattern, words_of_it)), None)
         if found is None:
-            raise UnusableRow(f"no accelerator {called!r} in the catalog") from unknown
+            raise UnusableRow(f"the accelerator {called!r} is not in the catalog") from unknown
         return found

@@ -126,7 +126,7 @@ def _degrees(row: Row, source: Source, world_size: int) -> _Degrees:
     tensor, pipeline, stated = maybe_count(row, "tp"), maybe_count(row, "pp"), maybe_count(row, "dp")
     context, expert = maybe_count(row, "cp") or 1, maybe_count(row, "ep") or 1
     if tensor is None and pipeline is None and not _is_data_parallel_alone(row, source, world_size):
-        raise UnusableRow("tp is not given")
+        raise UnusableRow("the column tp is empty")
     if tensor is None:
         tensor = _what_is_left(world_size, context, pipeline, stated)
     if pipeline is None:
@@ -134,7 +134,7 @@ def _degrees(row: Row, source: Source, world_size: int) -> _Degrees:
     data, rest = divmod(world_size, tensor * pipeline * context)
     # some count context ranks as replicas, some count each group of expert ranks as one
     if rest or (stated is not None and data not in {stated, stated * expert} and stated != data * context):
-        raise UnusableRow("the degrees do not multiply to the accelerators")
+        raise UnusableRow("the product of the degrees is not the number of accelerators")
     return _Degrees(data, context, tensor, pipeline, expert)
 
 
@@ -184,7 +184,7 @@ def _micro_batch_size(row: Row, source: Source, degrees: _Degrees) -> int:
     name, sizes = text(row, "model").lower(), source.micro_batches.items()
     usual = next((size for word, size in sizes if re.search(rf"\b{re.escape(word)}\b", name)), None)
     if usual is None and batch is None:
-        raise UnusableRow("micro_batch is not given")
+        raise UnusableRow("the column micro_batch is empty")
     return usual or 1
 
 
@@ -263,5 +263,5 @@ def global_batch_size(row: Row, layout: Layout) -> int:
     per_pass = layout.micro_batch_size * layout.data_parallel_degree
     num_micro_batches = maybe_count(row, "grad_accum", "num_microbatches")
     if num_micro_batches is None and layout.pipeline_parallel_degree > 1:
-        raise UnusableRow("global_batch is not given")
+        raise UnusableRow("the column global_batch is empty")
     return per_pass * (num_micro_batches or 1)

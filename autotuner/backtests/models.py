@@ -115,14 +115,16 @@ def _num_layers(row: Row) -> int | None:
 # ---------------------------------------------------------------- by stated shapes
 def _stated(row: Row, vocab: int | None) -> TransformerSpec:
     if maybe_count(row, "hidden") is None:
-        raise UnusableRow("no shapes, and the catalog knows no such transformer", text(row, "model"))
+        raise UnusableRow(
+            "the row has no shapes of the model, and the catalog has no transformer with this name", text(row, "model")
+        )
     hidden, heads = count(row, "hidden"), count(row, "heads")
     num_layers = _num_layers(row)
     if num_layers is None:
-        raise UnusableRow("layers is not given")
+        raise UnusableRow("the column layers is empty")
     latent, head_dim = _latent_attention(row), maybe_count(row, "head_dim")
     if head_dim is None and hidden % heads:
-        raise UnusableRow("heads do not split the hidden size, and head_dim is not given", f"{heads}, {hidden}")
+        raise UnusableRow("head_dim is empty, and the heads do not split the hidden size", f"{heads}, {hidden}")
     experts = _experts(row)
     return TransformerSpec(
         name=text(row, "model"),
@@ -142,7 +144,7 @@ def _experts(row: Row) -> MixtureOfExperts | None:
     num_experts = maybe_count(row, "num_experts", lowest=0) or 1
     if num_experts == 1:
         if (maybe_count(row, "ep") or 1) > 1:
-            raise UnusableRow("expert ranks, but num_experts is not given")
+            raise UnusableRow("the row has expert ranks, but the column num_experts is empty")
         return None
     return MixtureOfExperts(
         num_experts=num_experts,

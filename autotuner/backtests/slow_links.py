@@ -109,9 +109,9 @@ def read_iteration(row: Row) -> Iteration:
         num_micro_batches=count(row, "microbatches"),
     )
     if pipeline.num_ranks < 2:
-        raise UnusableRow("a pipeline of one rank has no links")
+        raise UnusableRow("a pipeline of one rank has no links between stages")
     if pipeline.num_ranks * pipeline.num_micro_batches > _MOST_PASSES:
-        raise UnusableRow("a pipeline of more passes than are simulated", str(pipeline))
+        raise UnusableRow("the pipeline has more passes than can be simulated", str(pipeline))
     links, healthy_ms = _links(row, pipeline.num_ranks), maybe_positive(row, "healthy_ms")
     return Iteration(
         pipeline=pipeline,
@@ -126,7 +126,7 @@ def read_iteration(row: Row) -> Iteration:
 def _method(word: str) -> Method:
     method = _METHODS.get(re.sub(r"[\s\-+]+", "_", word.strip().lower()))
     if method is None:
-        raise UnusableRow(f"the method {word!r} is not known", f"known are {', '.join(sorted(_METHODS))}")
+        raise UnusableRow(f"the method {word!r} is not known", f"known methods are {', '.join(sorted(_METHODS))}")
     return method
 
 
@@ -135,12 +135,12 @@ def _links(row: Row, num_ranks: int) -> list[int]:
     cell = text(row, "slow_links")
     rest = re.sub(r"\d+\s*[_\-:>]+\s*\d+", "", cell)
     if re.sub(r"[\s,;|+/&\[\]()'\"]", "", rest).lower() not in ("", "none", "healthy"):
-        raise UnusableRow("slow_links is no list of links such as 0_1,6_7", cell)
+        raise UnusableRow("slow_links is not a list of links such as 0_1,6_7", cell)
     links = []
     for a, b in re.findall(r"(\d+)\s*[_\-:>]+\s*(\d+)", cell):
         first, second = sorted((int(a), int(b)))
         if second != first + 1 or second >= num_ranks:
-            raise UnusableRow("a slow link joins no neighbouring stages", f"{cell} of {num_ranks} stages")
+            raise UnusableRow("a slow link does not join two neighbouring stages", f"{cell} of {num_ranks} stages")
         links.append(first)
     if len(set(links)) < len(links):
         raise UnusableRow("a slow link is named twice", cell)
@@ -154,13 +154,13 @@ def _delays_s(row: Row, num_links: int) -> list[float]:
     if not num_links:
         return []
     if len(words) not in (1, num_links):
-        raise UnusableRow("delay_ms is neither one delay nor one per slow link", cell)
+        raise UnusableRow("delay_ms must be one delay, or one delay for each slow link", cell)
     try:
         delays_s = [float(word) / 1e3 for word in words]
     except ValueError as error:
-        raise UnusableRow("delay_ms is no number", cell) from error
+        raise UnusableRow("delay_ms is not a number", cell) from error
     if not all(0 <= delay_s < math.inf for delay_s in delays_s):
-        raise UnusableRow("delay_ms is no delay that a transfer survives", cell)
+        raise UnusableRow("delay_ms is not a delay that a transfer survives", cell)
     return delays_s * (num_links // len(words))
 
 
@@ -267,7 +267,9 @@ def _known_pass_s(pipeline: Pipeline, pass_s: Mapping[Pipeline, float]) -> float
     for other, seconds in pass_s.items():
         if (other.testbed, other.model) == (pipeline.testbed, pipeline.model):
             return seconds * other.num_ranks * other.tensor_degree / (pipeline.num_ranks * pipeline.tensor_degree)
-    raise UnusableRow("no healthy iteration of the model to calibrate with", str(pipeline))
+    raise UnusableRow(
+        "the table has no iteration of this model without slow links, which the calibration needs", str(pipeline)
+    )
 
 
 @lru_cache(maxsize=64)

@@ -40,13 +40,13 @@ def columns_and_rows(path: Path) -> tuple[tuple[str, ...], list[Row]]:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput("table", str(path), f"cannot be read ({error})") from error
     if len(text) > _MAX_CHARACTERS:
-        raise InvalidInput("table", str(path), f"must have {_MAX_CHARACTERS:,} characters or fewer")
+        raise InvalidInput("table", str(path), f"must have at most {_MAX_CHARACTERS:,} characters")
     table = re.sub(r"\A(\s*(# .*)?\r?\n)+", "", text)  # comments above the header
     reader = csv.DictReader(StringIO(table, newline=""), restval="", skipinitialspace=True)
     try:
         rows: list[Row] = list(reader)
     except csv.Error as error:
-        raise InvalidInput("table", str(path), f"is no CSV at line {reader.line_num} ({error})") from error
+        raise InvalidInput("table", str(path), f"is not CSV at line {reader.line_num} ({error})") from error
     return tuple(reader.fieldnames or ()), rows
 
 
@@ -96,16 +96,16 @@ def read_row(row: Row) -> Run:
     except NotFound as error:
         raise UnusableRow(str(error)) from error
     for broken in reasons(layout, job, _RULES):
-        raise UnusableRow(f"no legal layout, by the rule {broken.rule}", broken.message)
+        raise UnusableRow(f"the layout is not legal, because of the rule {broken.rule}", broken.message)
     return Run(job=job, layout=layout, step_time_s=_step_time_s(row, source, job, layout))
 
 
 def _refuse_other_runs(row: Row) -> None:
     """Raise ``UnusableRow`` if the row did not measure a training step, or if its figures cannot be trusted."""
     if "lora" in text(row, "task").lower():
-        raise UnusableRow("fine-tuning by LoRA: most weights have no gradients, which no prediction knows")
+        raise UnusableRow("fine-tuning by LoRA is not predicted, because most weights have no gradients")
     if text(row, "suspect"):
-        raise UnusableRow("the table itself suspects the time", text(row, "suspect"))
+        raise UnusableRow("the table marks the time as suspect", text(row, "suspect"))
     if is_true(text(row, "oom")):
         return
     if text(row, "status").lower() not in ("", "success", "ok", "completed"):
@@ -131,7 +131,7 @@ def _step_time_s(row: Row, source: Source, job: Job, layout: Layout) -> float | 
     if text(row, "tflops_per_gpu") and source.tflops:
         flop = tokens * _flop_per_token(source, job, layout)
         return flop / (positive(row, "tflops_per_gpu") * 1e12 * ranks)
-    raise UnusableRow("no step time, no tokens per second")
+    raise UnusableRow("the row has neither a step time nor tokens per second")
 
 
 def _flop_per_token(source: Source, job: Job, layout: Layout) -> float:
@@ -248,6 +248,6 @@ def _rows(path: Path) -> Iterable[Row]:
     columns, rows = columns_and_rows(path)
     missing = [name for name in REQUIRED_COLUMNS if name not in columns]
     if missing:
-        rule = f"lacks the column(s) {', '.join(missing)}; it has {', '.join(columns or ('none',))[:500]}"
+        rule = f"must have the column(s) {', '.join(missing)}; it has only {', '.join(columns or ('none',))[:500]}"
         raise InvalidInput("table", str(path), rule)
     return rows

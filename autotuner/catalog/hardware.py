@@ -277,7 +277,9 @@ def _nodes(count: str, per_node: int) -> tuple[int, int]:
     parts = [part for part in count.split("x") if part.isascii() and part.isdigit() and len(part) <= _MAX_DIGITS]
     numbers = [int(part) for part in parts]
     if len(numbers) != count.count("x") + 1 or len(numbers) > 2 or min(numbers) < 1:
-        raise InvalidInput("cluster", count, "must be a number of accelerators, or nodes x accelerators per node", 1)
+        raise InvalidInput(
+            "cluster", count, "must be a number of accelerators, or nodes x accelerators per node such as 2x8", 1
+        )
     if len(numbers) == 2:
         return numbers[0], numbers[1]
     (total,) = numbers
@@ -285,6 +287,9 @@ def _nodes(count: str, per_node: int) -> tuple[int, int]:
         return 1, total
     if total % per_node:
         nearest = max(1, round(total / per_node)) * per_node
-        rule = f"must be whole nodes of {per_node}, or less than one; write nodes x accelerators for another shape"
+        rule = (
+            f"must be a multiple of {per_node}, the accelerators of a node, or a divisor of it; for "
+            "other nodes write nodes x accelerators per node"
+        )
         raise InvalidInput("cluster", total, rule, nearest)
     return total // per_node, per_node

@@ -189,7 +189,7 @@ def _from_base(document: Mapping[str, Any], load: Callable[[str], Any]) -> Any:
     """Return the fields of the document's base, replaced by the fields that the document has itself."""
     base = document[BASE]
     if not isinstance(base, str):
-        raise InvalidInput(BASE, base, "must be a name of the catalog")
+        raise InvalidInput(BASE, base, "must be the name of a model, cluster or other entry of the catalog")
     return _overlaid(to_plain(load(base)), {field: value for field, value in document.items() if field != BASE})
 
 

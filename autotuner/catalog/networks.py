@@ -49,7 +49,10 @@ class NetworkPreset:
             return self.network
         lengths = torus_lengths(num_nodes, self.torus_dimensions)
         if not lengths:
-            rule = f"must be a product of {self.torus_dimensions} lengths of 2 or more, which {self.name} joins"
+            rule = (
+                f"must be a product of {self.torus_dimensions} lengths of 2 or more, because {self.name} is "
+                f"a torus of {self.torus_dimensions} dimensions"
+            )
             raise InvalidInput("num_nodes", num_nodes, rule, self._nearest(num_nodes))
         return replace(self.network, torus=lengths)
 

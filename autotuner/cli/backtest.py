@@ -76,7 +76,11 @@ def _judge_slow_links(table: IterationTable, calibrate: int, *, as_json: bool) -
 
     if calibrate:
         raise InvalidInput(
-            "calibrate", calibrate, "iterations under slow links are calibrated by healthy ones alone", 0
+            "calibrate",
+            calibrate,
+            "must be 0 for a table of iterations under slow links, because only its iterations without "
+            "slow links calibrate",
+            0,
         )
     found = judge_iterations(table)
     _print(found.to_dict(), slow_links_report(found), as_json=as_json)

@@ -215,7 +215,9 @@ def _save(read: Imported, path: Path) -> None:
         InvalidInput: The configuration has no model, or the file cannot be written.
     """
     if read.model is None:
-        raise InvalidInput("--save-model", str(path), "the configuration has no shapes of a model")
+        raise InvalidInput(
+            "--save-model", str(path), "cannot be written, because the configuration has no shapes of a model"
+        )
     if path.suffix != ".json":
         raise InvalidInput("--save-model", str(path), "must end in .json", f"{path}.json")
     write_text(path, json.dumps(to_plain(read.model), indent=2) + "\n", "--save-model")
@@ -242,8 +244,8 @@ def _request(read: Imported, texts: Mapping[str, str]) -> PredictionRequest:
     """
     for name in ("seq_len", "global_batch_size", "model"):
         if name not in texts and not (name == "model" and read.model):
-            rule = "is required, since the configuration does not say it"
-            a_model = "; a name, or its config.json" if name == "model" else ""
+            rule = "is required, because the configuration does not state it"
+            a_model = "; give a name or a config.json" if name == "model" else ""
             raise InvalidInput(f"--{name.replace('_', '-')}", None, f"{rule}{a_model}")
     inputs = inputs_of(PredictionRequest)
     try:

@@ -157,7 +157,7 @@ def profile(
     from autotuner.store.schema import migrate_if_embedded
 
     if links and keep:
-        raise InvalidInput("--keep", keep, "must be left out of --links, which measures links whatever is stored")
+        raise InvalidInput("--keep", keep, "must be left out with --links, because --links always measures")
 
     settings = Settings(num_workers=0, log_level="warning")
     migrate_if_embedded(settings.database_url)
@@ -211,4 +211,4 @@ def _refuse_cluster(store: Store, name: str, *, links: bool) -> None:
     """Raise an error if a stored cluster has this name, since only its own check may set its measurements."""
     if name in store.descriptions.names(Cluster):
         check = f"autotuner cluster check {name}" + (" --links" if links else "")
-        raise InvalidInput("--name", name, f"is a stored cluster, which `{check}` measures")
+        raise InvalidInput("--name", name, f"is a stored cluster; measure it with `{check}`")

@@ -40,7 +40,7 @@ def read_open(file: TextIO, path: str, field: str) -> str:
     """
     text = file.read(MAX_CHARACTERS + 1)
     if len(text) > MAX_CHARACTERS:
-        raise InvalidInput(field, path, f"must have {MAX_CHARACTERS:,} characters or fewer")
+        raise InvalidInput(field, path, f"must have at most {MAX_CHARACTERS:,} characters")
     return text
 
 

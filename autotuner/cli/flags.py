@@ -219,7 +219,7 @@ def _either(flag: str, text: str, other: str, said: str | None) -> str:
     """
     if bool(text) == bool(said):
         raise InvalidInput(
-            other, said or "nothing", f"says the same as {flag}: one of both must be given", text or None
+            other, said or "nothing", f"has the same meaning as {flag}: give exactly one of them", text or None
         )
     return text or said or ""
 
@@ -227,7 +227,7 @@ def _either(flag: str, text: str, other: str, said: str | None) -> str:
 def _refuse_beside(kind: str, texts: Mapping[str, str]) -> None:
     for flag, text in texts.items():
         if text:
-            raise InvalidInput(flag, text, f"must be left out when a {kind} is given")
+            raise InvalidInput(flag, text, f"must be left out if a {kind} is given")
 
 
 def _asked(request: type[R], inputs: Sequence[Input], texts: Mapping[str, str], kind: str) -> R:
@@ -240,7 +240,7 @@ def _asked(request: type[R], inputs: Sequence[Input], texts: Mapping[str, str], 
     """
     for one in inputs if kind else ():
         if one.is_required and not texts[one.name]:
-            raise InvalidInput(one.flag, None, f"is required, unless the id of a stored {kind} is given")
+            raise InvalidInput(one.flag, None, f"is required if no id of a stored {kind} is given")
     try:
         return documents.read(request, to_document(inputs, texts, read_file=read_text))
     except InvalidInput as error:

@@ -195,9 +195,9 @@ def follow_check(client: Remote, check_id: str, console: Console) -> CheckRun:
         return watch.to_its_end()
     except KeyboardInterrupt:
         if client.url is not None:
-            watch.say(f"{check_id} goes on at {client.url}; --cancel ends it")
+            watch.say(f"{check_id} continues at {client.url}; cancel it with --cancel")
             raise
-        watch.say("ending its jobs")
+        watch.say("the check is ending its jobs")
         client.cancel_run(CheckRun, check_id)
         return watch.to_its_end()
 

@@ -112,7 +112,11 @@ def gate(
         answer, job = _predicted(request, layout, against, stack, counts_memory=dry_run)
         case = predicted_case(answer, job)
     elif against is not None:
-        raise InvalidInput("--against", against, "goes with --predict; what is measured is held to --baseline")
+        raise InvalidInput(
+            "--against",
+            against,
+            "must be left out without --predict, because a measured gate compares with the --baseline",
+        )
     else:
         answer, address = _measured(request, layout, server, quiet=as_json)
         case = measured_case(answer, now=time.time(), server=address)
@@ -186,7 +190,9 @@ def _predicted(
     from autotuner.search.upkeep.gate_prediction import predicted_gate
 
     if layout is None:
-        raise InvalidInput("--layout", None, "must be given with --predict: there is nothing to search without trials")
+        raise InvalidInput(
+            "--layout", None, "must be given with --predict, because without trials there is no search for a layout"
+        )
     asked = {one.name: getattr(request, one.name) for one in fields(PredictedJobRequest)}
     with door_for(request) as door:
         job = door.job(JobQuestion(**asked | {"uses_history": False, "stack": stack}))
@@ -211,7 +217,7 @@ def _counted(job: Job, layout: Layout) -> tuple[DryRun | None, tuple[str, ...]]:
         with status("starting torch") as progress:
             return dry_run(dry_run_of(job, layout), progress), ()
     except AutotunerError as error:
-        return None, (f"its memory was predicted, not counted in a dry run: {error}",)
+        return None, (f"the memory was predicted, not counted in a dry run: {error}",)
 
 
 # ---------------------------------------------------------------- layouts

@@ -39,7 +39,7 @@ def write_study(file: Path, sweep: SweepStanding, trials: Sequence[Trial]) -> in
         Conflict: The file exists already.
     """
     if file.exists():
-        raise Conflict(f"{file} is there already; name another file, or remove it")
+        raise Conflict(f"{file} already exists; choose another file, or remove it")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     ended = [trial for trial in trials if trial.state not in _UNFINISHED]
     choices = _choices([to_plain(trial.layout) for trial in ended])

@@ -236,7 +236,9 @@ def dry_run_of(job: Job, layout: Layout, rank: int | None = None, *, exact: bool
 
     require_legal(layout, job, (*RULES, *TRIAL_RULES))
     if rank is not None and rank >= layout.world_size:
-        raise InvalidInput("--rank", rank, f"must be below the {layout.world_size} ranks", layout.world_size - 1)
+        raise InvalidInput(
+            "--rank", rank, f"must be a rank of the layout, below {layout.world_size}", layout.world_size - 1
+        )
     spec = TrialSpec(
         trial_id="dry-run",
         model=job.model,

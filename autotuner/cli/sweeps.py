@@ -64,7 +64,11 @@ def sweep(
     """
     if fault_steps is not None:
         if request.fault_trace is None:
-            raise InvalidInput("--fault-steps", fault_steps, "is the length of a trace that --fault-trace gives")
+            raise InvalidInput(
+                "--fault-steps",
+                fault_steps,
+                "must be left out without --fault-trace, because it is the length of that trace",
+            )
         request = replace(request, fault_trace=replace(request.fault_trace, num_steps=fault_steps))
     _start(lambda client: client.create_sweep(request), wait=wait, server=server, as_json=as_json)
 
@@ -130,7 +134,7 @@ def pause(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> No
     with connect(server) as client:
         found = client.pause_run(Run, sweep_id)
     said = "is paused" if found.state is RunState.PAUSED else "pauses as soon as its trial has stopped"
-    _say(found, f"{said}; `autotuner resume {found.id}` has it go on", as_json=as_json)
+    _say(found, f"{said}; `autotuner resume {found.id}` continues it", as_json=as_json)
 
 
 def cancel(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> None:

@@ -153,10 +153,12 @@ class Accelerator:
 
     def __post_init__(self) -> None:
         if self.idle_power_w is not None and not 0 <= self.idle_power_w <= (self.power_w or self.idle_power_w):
-            rule = f"must lie in 0..{self.power_w:g}, what the device draws at most"
+            rule = (
+                f"must be between 0 and {self.power_w:g}, which is power_w, the most watts that the accelerator draws"
+            )
             raise InvalidInput("idle_power_w", self.idle_power_w, rule, self.power_w)
         if not self.attention_kernels:
-            raise InvalidInput("attention_kernels", (), "must name at least one kernel", "math")
+            raise InvalidInput("attention_kernels", (), "must name at least one value kernel", "math")
 
     def peak_flop_per_s(self, precision: Precision) -> float:
         """Return the dense peak of a number format, in FLOP/s; 0.0 if the hardware lacks the format.

@@ -23,7 +23,7 @@ def check_name(name: str) -> None:
         InvalidInput: The name is empty or too long, has unprintable characters, or begins or ends with a space.
     """
     if not name or len(name) > MAX_NAME or not name.isprintable() or name != name.strip():
-        rule = f"must be 1 to {MAX_NAME} characters that print, without a space at the ends"
+        rule = f"must have 1 to {MAX_NAME} printable characters, without a space at the start or the end"
         raise InvalidInput("name", name, rule, name.strip()[:MAX_NAME].strip() or None)
 
 
@@ -89,8 +89,8 @@ def require_room_for_sweep(quota: Quota, usage: Usage) -> None:
     most = quota.unfinished_sweeps
     if most is not None and usage.unfinished_sweeps >= most:
         raise QuotaExceeded(
-            f"{usage.unfinished_sweeps} of your sweeps are unfinished, and at most {most} may be: "
-            "wait until one ends, or cancel one"
+            f"you have {usage.unfinished_sweeps} unfinished sweeps, and your quota allows at most "
+            f"{most}: wait until one ends, or cancel one"
         )
 
 
@@ -116,7 +116,7 @@ def hours_allowed(quota: Quota, usage: Usage, asked: float | None, *, frees_in_s
     if most is None:
         return asked
     if asked is not None and asked > most:
-        rule = f"must be at most the {most:g} accelerator-hours that your quota has in a day"
+        rule = f"must be at most {most:g}, the accelerator-hours that your quota allows in 24 hours"
         raise InvalidInput("budget.accelerator_hours", asked, rule, most)
     left = most - usage.accelerator_hours - _promised(usage)
     missing = (asked or _LEAST_HOURS) - left
@@ -129,8 +129,8 @@ def hours_allowed(quota: Quota, usage: Usage, asked: float | None, *, frees_in_s
 def _promised(usage: Usage) -> float:
     if usage.promised_hours is None:
         raise QuotaExceeded(
-            "you have an unfinished sweep without a budget of accelerator-hours, so no hours can be given to another "
-            "one: wait until it ends, or cancel it"
+            "one of your unfinished sweeps has no limit of accelerator-hours, so your quota has no "
+            "hours for another sweep: wait until that sweep ends, or cancel it"
         )
     return usage.promised_hours
 
@@ -143,9 +143,9 @@ def _too_little(most: float, usage: Usage, asked: float | None, left: float, wai
         else f"enough will be free in {wait_s / 3600:.1f} hours, or when a sweep ends below its budget"
     )
     return (
-        f"your quota has {most:g} accelerator-hours in a day: {usage.accelerator_hours:.3g} were used in the last "
-        f"24 hours, {_promised(usage):.3g} more are promised to unfinished sweeps, {max(left, 0.0):.3g} are "
-        f"left{asks}; {when}"
+        f"your quota allows {most:g} accelerator-hours in 24 hours: {usage.accelerator_hours:.3g} "
+        f"were used in the last 24 hours, {_promised(usage):.3g} more are reserved for unfinished "
+        f"sweeps, {max(left, 0.0):.3g} are left{asks}; {when}"
     )
 
 

@@ -37,7 +37,13 @@ def read_amount(field: str, text: str) -> float:
     """
     found = _AMOUNT.fullmatch(text.strip().replace(",", ""))
     if found is None:
-        raise InvalidInput(field, text, "must be a number, with K, M, B or T behind it for thousands and more", "2T")
+        raise InvalidInput(
+            field,
+            text,
+            "must be a number such as 2000, 400B or 2T, where K, M, B and T stand for thousand, "
+            "million, billion and trillion",
+            "2T",
+        )
     return float(found[1]) * _SCALES[found[2].upper()]
 
 
@@ -56,7 +62,7 @@ def read_duration_s(field: str, text: str) -> float:
     found = _DURATION.fullmatch(text.strip())
     if found is None:
         number = re.match(_NUMBER, text.strip())
-        rule = "must be a number of hours, days or weeks"
+        rule = "must be a number of hours, days or weeks, such as 36h, 60d or 8w"
         raise InvalidInput(field, text, rule, f"{number[0]}d" if number else "60d")
     return float(found[1]) * _UNITS_S[found[2][0]]
 
@@ -83,7 +89,12 @@ def read_prices(field: str, text: str) -> dict[str, float]:
     for part in listed(text):
         price = _PRICE.fullmatch(part)
         if price is None:
-            raise InvalidInput(field, part, "must be an accelerator and its US dollars per hour", _nearest_price(part))
+            raise InvalidInput(
+                field,
+                part,
+                "must be the name of an accelerator, =, and its price in US dollars per hour",
+                _nearest_price(part),
+            )
         found[price[1]] = float(price[2])
     return found
 

@@ -103,9 +103,11 @@ def strata(longest: int) -> tuple[int, ...]:
 
 def _require_shares(num_sequences: int, num_ranks: int, num_dealing_ranks: int) -> None:
     if num_ranks < 1 or num_sequences % num_ranks or num_sequences < num_ranks:
-        raise InvalidInput("num_ranks", num_ranks, f"must divide the {num_sequences} sequences of a batch", 1)
+        raise InvalidInput(
+            "num_ranks", num_ranks, f"must divide the number of sequences in a batch, {num_sequences}", 1
+        )
     if num_dealing_ranks < 1 or num_ranks % num_dealing_ranks:
-        raise InvalidInput("num_dealing_ranks", num_dealing_ranks, f"must divide the {num_ranks} ranks", 1)
+        raise InvalidInput("num_dealing_ranks", num_dealing_ranks, f"must divide the number of ranks, {num_ranks}", 1)
 
 
 def _as_they_come(num_sequences: int, num_ranks: int) -> Hands:

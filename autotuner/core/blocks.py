@@ -49,7 +49,12 @@ class MixtureOfExperts:
 
     def __post_init__(self) -> None:
         if self.capacity_factor is None and self.pads_to_capacity:
-            raise InvalidInput("pads_to_capacity", True, "needs a capacity_factor", False)
+            raise InvalidInput(
+                "pads_to_capacity",
+                True,
+                "needs a capacity_factor, because experts are padded to the capacity that it sets",
+                False,
+            )
         if self.experts_per_token > self.num_experts:
             rule = f"must not exceed num_experts ({self.num_experts})"
             raise InvalidInput("experts_per_token", self.experts_per_token, rule, self.num_experts)
@@ -89,7 +94,12 @@ class LatentAttention:
 
     def __post_init__(self) -> None:
         if self.query_rank is None and self.indexer_heads:
-            raise InvalidInput("indexer_heads", self.indexer_heads, "needs a query_rank, of which they are made", 0)
+            raise InvalidInput(
+                "indexer_heads",
+                self.indexer_heads,
+                "needs a query_rank above 0, because the indexer's heads are computed from the compressed queries",
+                0,
+            )
 
     @property
     def indexer_size(self) -> int:

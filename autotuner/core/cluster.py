@@ -101,15 +101,18 @@ class Cluster:
         for health in self.link_health:
             _require_link(health, self.num_link_ends)
         if self.nvlink_domain is not None and self.nvlink_domain < self.accelerators_per_node:
-            rule = f"an NVLink domain joins at least the {self.accelerators_per_node} accelerators of a node"
+            rule = (
+                f"must be at least {self.accelerators_per_node}, because an NVLink domain contains all "
+                "accelerators of a node"
+            )
             raise InvalidInput("nvlink_domain", self.nvlink_domain, rule, self.accelerators_per_node)
         if self.tariff.is_spot and not self.tariff.spot_price_per_accelerator_hour:
-            rule = "needs tariff.spot_price_per_accelerator_hour, above 0"
+            rule = "needs a tariff.spot_price_per_accelerator_hour above 0, the price of spot capacity"
             raise InvalidInput("tariff.is_spot", True, rule, False)
         if self.network is not None:
             self.network.require_nodes(self.num_nodes)
             if self.oversubscription != 1.0:
-                rule = "must be left out if the network's tiers state it"
+                rule = "must be left out, because the tiers of the network state their oversubscription"
                 raise InvalidInput("oversubscription", self.oversubscription, rule, 1.0)
         if self.wiring is not None:
             self.wiring.require_accelerators(self.accelerators_per_node)
@@ -246,5 +249,5 @@ class Cluster:
 
 def _require_link(health: LinkHealth, num_ends: int) -> None:
     if health.ends is not None and health.ends[1] >= num_ends:
-        rule = f"the cluster's links join {num_ends} ends, numbered from 0"
+        rule = f"must be two of the {num_ends} ends of the cluster's links, which are numbered from 0"
         raise InvalidInput("link_health.ends", list(health.ends), rule, str([max(0, num_ends - 2), num_ends - 1]))

@@ -108,6 +108,6 @@ def check_engine(cluster: Cluster) -> None:
 
 
 _NOT_CHECKED = {
-    LOCAL: "is the machine of whoever runs the sweep, which `autotuner profile` measures; only engines are checked",
-    SIMULATED: "only pretends; what has no nodes cannot be checked",
+    LOCAL: ("only clusters on an engine, such as slurm, can be checked; measure this machine with `autotuner profile`"),
+    SIMULATED: ("only clusters on an engine, such as slurm, can be checked; a simulated cluster has no real nodes"),
 }

@@ -120,7 +120,12 @@ def loads(cls: type[T], text: str) -> T:
         raise InvalidInput(cls.__name__, document, "must be a JSON object")
     version = document.pop("schema_version", None)
     if version != SCHEMA_VERSION:
-        raise InvalidInput("schema_version", version, "was written by another version", SCHEMA_VERSION)
+        raise InvalidInput(
+            "schema_version",
+            version,
+            "must be the schema version that this release of the autotuner reads",
+            SCHEMA_VERSION,
+        )
     return from_plain(cls, document)
 
 
@@ -142,12 +147,12 @@ def from_plain(cls: type[T], document: Any, path: str = "") -> T:
 
 def _read_value(cls: type[Any], document: Any, path: str) -> Any:
     if not isinstance(document, Mapping):
-        raise InvalidInput(path or cls.__name__, document, f"must be an object describing a {cls.__name__}")
+        raise InvalidInput(path or cls.__name__, document, f"must be an object with the fields of a {cls.__name__}")
     readers, required = _readers(cls)  # type: ignore[arg-type]  # a class is hashable
     for name in (*document, *required):
         if name not in readers:
             near = get_close_matches(name, readers, 1)
-            raise InvalidInput(_join(path, name), document[name], f"is no field of {cls.__name__}", *near)
+            raise InvalidInput(_join(path, name), document[name], f"is not a field of {cls.__name__}", *near)
         if name not in document:
             raise InvalidInput(_join(path, name), None, "is required")
     values = {name: readers[name](value, _join(path, name)) for name, value in document.items()}
@@ -215,7 +220,7 @@ def _read_enum(cls: type[Enum], value: Any, path: str) -> Any:
 
 def _read_list(read: _Read, length: int | None, value: Any, path: str) -> Any:
     if not isinstance(value, list) or length not in (None, len(value)):
-        raise InvalidInput(path, value, "must be a list" if length is None else f"must be a list of {length}")
+        raise InvalidInput(path, value, "must be a list" if length is None else f"must be a list of {length} items")
     return tuple(read(item, f"{path}.{index}") for index, item in enumerate(value))
 
 

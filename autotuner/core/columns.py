@@ -55,7 +55,7 @@ class LayoutColumns(LayoutOptions):
     else:
 
         def __getattr__(self, name: str) -> Never:
-            raise AttributeError(f"{name} is not among the columns {', '.join(self.__dict__['_columns'])}")
+            raise AttributeError(f"{name} is not one of the columns {', '.join(self.__dict__['_columns'])}")
 
     @classmethod
     def from_layouts(cls, layouts: Iterable[Layout]) -> LayoutColumns:

@@ -28,10 +28,12 @@ class CommentCreate:
 
     def __post_init__(self) -> None:
         if not self.text.strip() and not self.tags:
-            raise InvalidInput("text", self.text, "must not be empty, unless there is a tag")
+            raise InvalidInput("text", self.text, "must not be empty if the comment has no tag")
         for place, tag in enumerate(self.tags):
             if tag.lower() in {one.lower() for one in self.tags[:place]}:
-                raise InvalidInput(f"tags.{place}", tag, "must occur once, whatever the case of its letters")
+                raise InvalidInput(
+                    f"tags.{place}", tag, "must not repeat another tag; upper and lower case count as the same"
+                )
 
 
 @value

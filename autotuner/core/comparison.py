@@ -29,7 +29,7 @@ class RunGroup:
 
     def __post_init__(self) -> None:
         if not self.rates or min(self.rates) <= 0:
-            raise InvalidInput("rates", list(self.rates), "must be one or more rates above 0")
+            raise InvalidInput("rates", list(self.rates), "must have at least one rate, and every rate must be above 0")
 
 
 @value
@@ -56,9 +56,14 @@ class SequentialTest:
                     name, getattr(self, name), "must be less than 1, because no test is certain", nearest
                 )
         if self.tolerance >= self.loss:
-            raise InvalidInput("tolerance", self.tolerance, f"must be less than the loss to find, {self.loss:g}", 0.0)
+            raise InvalidInput(
+                "tolerance",
+                self.tolerance,
+                f"must be less than loss, the slowdown that the test must find ({self.loss:g})",
+                0.0,
+            )
         if self.max_runs < self.min_runs:
-            rule = f"must be at least the fewest runs, {self.min_runs}"
+            rule = f"must be at least min_runs ({self.min_runs})"
             raise InvalidInput("max_runs", self.max_runs, rule, self.min_runs)
 
 
@@ -110,7 +115,12 @@ class Challenge:
 
     def __post_init__(self) -> None:
         if self.incumbent is None and not self.searches:
-            raise InvalidInput("searches", False, "must be true where no incumbent is named", True)
+            raise InvalidInput(
+                "searches",
+                False,
+                "must be true if no incumbent is named, because then only the search finds a layout to measure",
+                True,
+            )
 
 
 @value
@@ -201,12 +211,12 @@ class EnvironmentChange:
 
     def __str__(self) -> str:
         if self.name == LINKS:
-            return f"of links, {self.then or 'all healthy'} became {self.now or 'all healthy'}"
+            return f"links before: {self.then or 'all healthy'}; links now: {self.now or 'all healthy'}"
         match self.then, self.now:
             case None, now:
-                return f"{self.name} is {now} and was not set"
+                return f"{self.name} is {now} now and was not recorded before"
             case then, None:
-                return f"{self.name} was {then} and is not set"
+                return f"{self.name} was {then} before and is not recorded now"
             case str(then), str(now) if self.name == "nodes":
                 return _nodes_changed(then.split(","), now.split(","))
         return f"{self.name} was {self.then} and is {self.now}"
@@ -216,7 +226,7 @@ def _nodes_changed(then: list[str], now: list[str]) -> str:
     """Return a text with the number of nodes that changed, and the names of the new nodes if they are few."""
     new = sorted(set(now) - set(then))
     named = f" ({', '.join(new)})" if 0 < len(new) <= 4 else ""
-    return f"nodes were {len(then)} and are {len(now)}, of which {len(new)} were not among them{named}"
+    return f"the runs used {len(then)} nodes before and use {len(now)} now, of which {len(new)} are new{named}"
 
 
 def environment_changes(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[EnvironmentChange, ...]:

@@ -113,7 +113,10 @@ class LossGate:
     def __post_init__(self) -> None:
         most = len(_ONE_SIDED_95) + 1
         if not 2 <= self.num_seeds <= most:
-            rule = f"must be 2 to {most}, because one pair of runs does not show the noise"
+            rule = (
+                f"must be from 2 to {most}, because a single pair of runs does not show how much the loss "
+                "varies by chance"
+            )
             raise InvalidInput("num_seeds", self.num_seeds, rule, min(max(self.num_seeds, 2), most))
 
     def steps_of(self, candidate: Layout) -> int:
@@ -210,7 +213,7 @@ class GateResult:
             number: Number of the trial that was gated.
             why: Reason why its result also holds for the other trial: ``has the same mathematics``.
         """
-        detail = f"as trial {number}, which {why}: {self.detail}"
+        detail = f"taken from trial {number}, which {why}: {self.detail}"
         return replace(self, detail=detail, accelerator_hours=0.0, shared_from=number)
 
     @property
@@ -256,7 +259,7 @@ def judge(
     """
     result = GateResult(
         outcome=GateOutcome.FAILED,
-        detail="the candidate's loss is no number",
+        detail="a loss of the candidate is NaN or infinite",
         reference=reference,
         candidate_losses=tuple(training.losses for training in candidate),
         reference_losses=tuple(training.losses for training in reference_trainings),
@@ -274,8 +277,10 @@ def judge(
     known = f"{100 * excess:+.2f}" + (f" ± {100 * noise:.2f}" if noise is not None else "")
     early = "" if len(candidate) == gate.num_seeds else f" from {len(candidate)} of {gate.num_seeds} seeds"
     detail = (
-        f"after {result.reference_steps} steps{early} the loss is {known} % from the reference's "
-        f"{reference}, {'within' if passed else 'not shown to be within'} {100 * gate.tolerance:g} %"
+        f"after {result.reference_steps} steps{early} the candidate's loss differs by {known} % "
+        f"from the loss of the reference {reference}: "
+        f"{'within' if passed else 'not shown to be within'} the tolerance of "
+        f"{100 * gate.tolerance:g} %"
     )
     return replace(
         result,

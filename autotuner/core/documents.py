@@ -577,7 +577,9 @@ def _complaint(item: Mapping[str, Any], cls: Any, root: str, whole: str) -> Inva
     path = path or whole or getattr(cls, "__name__", "document")
     if kind in _UNKNOWN:
         known = tuple(dict.fromkeys(name for one in _hints_at(cls, parts[:-1]) for name in _fields_of(one)))
-        return InvalidInput(path, given, f"is unknown here; known are {', '.join(known)}", _near(parts[-1], known))
+        return InvalidInput(
+            path, given, f"is not a field here; the fields are {', '.join(known)}", _near(parts[-1], known)
+        )
     if kind in _BROKEN_BOUNDS:
         bounds = (bounds_in(hint) for hint in _hints_at(cls, parts))
         if problem := next(filter(None, (broken(given, each) for each in bounds)), None):
@@ -617,8 +619,11 @@ def _key(text: str) -> str:
 
 _PATTERNS: Mapping[str, tuple[str, Callable[[str], str]]] = {
     ONE_LINE: ("must be one line without control characters", _one_line),
-    PARAGRAPHS: ("must have no control characters but line breaks", _paragraphs),
-    _KEY: ("must be at most 128 letters, digits and . _ : + - that begin with a letter or a digit", _key),
+    PARAGRAPHS: ("must not have control characters other than line breaks", _paragraphs),
+    _KEY: (
+        ("must have 1 to 128 characters, only letters, digits and . _ : + -, and must begin with a letter or a digit"),
+        _key,
+    ),
 }
 """Rules of the patterns in words, each with a function that returns the nearest legal text."""
 

@@ -166,7 +166,7 @@ class NotAllowed(AutotunerError):
     def __init__(self, needed: str, scope: str | None) -> None:
         self.needed = needed
         self.scope = scope
-        super().__init__(f"this needs the scope {needed}; yours is {scope or 'none'}")
+        super().__init__(f"this request needs the scope {needed}, and your token has {scope or 'none'}")
 
 
 class NotYours(AutotunerError):
@@ -174,8 +174,12 @@ class NotYours(AutotunerError):
 
     def __init__(self, kind: str, key: str, created_by: str) -> None:
         self.created_by = created_by
-        whose = f"{quoted(created_by)} made it" if created_by else "it was made while nobody was asked who they are"
-        super().__init__(f"the {kind} {quoted(key)} is not yours to change: {whose}; ask them or an admin")
+        whose = (
+            f"{quoted(created_by)} made it"
+            if created_by
+            else "it was made while the service let everybody in without a token"
+        )
+        super().__init__(f"only its creator or an administrator can change the {kind} {quoted(key)}: {whose}")
 
 
 class QuotaExceeded(AutotunerError):
@@ -220,7 +224,9 @@ class LeaseLost(AutotunerError):
     def __init__(self, run_id: str, owner: str) -> None:
         self.run_id = run_id
         self.owner = owner
-        super().__init__(f"worker {owner!r} no longer holds the lease on {run_id!r}")
+        super().__init__(
+            f"worker {owner!r} no longer holds the lease on {run_id!r}, because another worker has taken it over"
+        )
 
 
 class StoreUnavailable(AutotunerError):

@@ -32,7 +32,9 @@ class Fault:
 
     def __post_init__(self) -> None:
         if self.health.ends is None:
-            raise InvalidInput("health", str(self.health), "a fault must name both ends of its link", "0_1")
+            raise InvalidInput(
+                "health", str(self.health), "must name the two ends of one link, because a fault is at one link", "0_1"
+            )
 
     def __str__(self) -> str:
         """Return a line that ``FaultTrace.parse`` reads: ``7;2_3;0.06``."""
@@ -63,7 +65,7 @@ class FaultTrace:
     def __post_init__(self) -> None:
         steps = [fault.step for fault in self.faults]
         if steps != sorted(steps):
-            raise InvalidInput("faults", steps, "must be in the order of their steps", str(sorted(steps)))
+            raise InvalidInput("faults", steps, "must be sorted by their steps", str(sorted(steps)))
         if steps and steps[-1] >= self.num_steps:
             raise InvalidInput("num_steps", self.num_steps, "must be above the step of the last fault", steps[-1] + 1)
 
@@ -114,7 +116,7 @@ class FaultTrace:
 def _read(line: str) -> Iterator[Fault]:
     match = _LINE.fullmatch(line.replace(" ", ""))
     if match is None:
-        raise InvalidInput("fault_trace", line, "must be iteration;link[,link];state", "7;2_3;0.06")
+        raise InvalidInput("fault_trace", line, "must be a line of the form iteration;link[,link];state", "7;2_3;0.06")
     for link in match["links"].split(","):
         low, high = sorted(map(int, link.split("_")))
         yield Fault(step=int(match["step"]), health=_health((low, high), match["what"], line))
@@ -183,6 +185,9 @@ def require_links(trace: FaultTrace, cluster: Cluster) -> None:
         low, high = fault.health.ends or (0, 0)
         if high >= num_ends:
             what = "nodes" if cluster.num_nodes > 1 else "accelerators"
-            rule = f"{cluster.name} has no link {low}_{high}: its links join {num_ends} {what}, numbered from 0"
+            rule = (
+                f"must name a link of {cluster.name}, which has no link {low}_{high}: its links join "
+                f"{num_ends} {what}, numbered from 0"
+            )
             nearest = f"{max(0, num_ends - 2)}_{num_ends - 1}" if num_ends > 1 else None
             raise InvalidInput("fault_trace", str(fault), rule, nearest)

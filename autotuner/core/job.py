@@ -80,7 +80,7 @@ class Calibration:
         size = len(self.parts) + 1 if self.parts else 0
         if [len(row) for row in self.correlations] != [size] * size:
             shape = [len(row) for row in self.correlations]
-            rule = f"must be {size} rows of {size} numbers: of each part, and of the whole"
+            rule = f"must have {size} rows of {size} numbers: one for each part of a step, and one for the whole step"
             raise InvalidInput("correlations", shape, rule)
 
     def of(self, part: str) -> float:
@@ -258,11 +258,14 @@ class PhasedJob:
             )
         names = [phase.name for phase in self.phases]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            raise InvalidInput("phases.name", twice, "must be another name for each phase", f"{twice} 2")
+            raise InvalidInput("phases.name", twice, "must be a different name for each phase", f"{twice} 2")
         total = sum(phase.token_share for phase in self.phases)
         if abs(total - 1.0) > _SUMS_WITHIN:
             last = self.phases[-1].token_share + 1.0 - total
-            rule = f"the shares of all phases must sum to 1, and sum to {total:.6g}; the last may be"
+            rule = (
+                f"the token shares of all phases must sum to 1, but they sum to {total:.6g}; change the "
+                "share of the last phase"
+            )
             raise InvalidInput("phases.token_share", self.phases[-1].token_share, rule, max(0.0, round(last, 6)))
         for index, phase in enumerate(self.phases):
             try:

@@ -752,7 +752,7 @@ def parse_words(name: str) -> dict[str, int | str]:
     for word in name.lower().split():
         for option_name, value in _parse_word(word).items():
             if option_name in found:
-                raise InvalidInput("layout", word, f"says {option_name} again")
+                raise InvalidInput("layout", word, f"sets {option_name} a second time; keep only one of the two words")
             found[option_name] = value
     if "fp8_recipe" in found:  # a recipe implies that something is scaled
         found.setdefault("precision", Precision.FP8.label)
@@ -765,7 +765,7 @@ def _parse_word(word: str) -> Mapping[str, int | str]:
     match = _NUMBERED.fullmatch(word)
     name = _NUMBER_WORDS.get(match[1]) if match else None
     if match is None or name is None or int(match[2]) < OPTIONS[name].lowest:
-        rule = "is no word of a layout; docs/reference/layouts.md lists the words"
+        rule = "is not a word of a layout; docs/reference/layouts.md lists all words"
         raise InvalidInput("layout", word, rule, _nearest_word(word))
     level = {"shard_level": _LEVELS[match[1]]} if match[1] in _LEVELS else {}
     return {name: int(match[2]), **level}

@@ -56,7 +56,7 @@ def _read_phase(line: str) -> JobPhase:
     share, *changes = (part.strip() for part in rest.split(";"))
     found = _SHARE.fullmatch(share)
     if not (colon and name.strip() and found):
-        raise InvalidInput("phases", line[:60], "must be name: share %; change", _PHASE_EXAMPLE)
+        raise InvalidInput("phases", line[:60], "must be a line of the form NAME: SHARE %; CHANGE", _PHASE_EXAMPLE)
     try:
         changed = dict(_read_change(change, line) for change in changes if change)
         return JobPhase(name=name.strip(), token_share=float(found[1]) / 100, **changed)
@@ -68,7 +68,7 @@ def _read_change(change: str, line: str) -> tuple[str, Any]:
     """Return the name of the field that a change such as ``batch=1024`` sets, and the value."""
     found = _CHANGE.fullmatch(change)
     if not found:
-        raise InvalidInput(change[:30], line[:60], "must be a word and a value", "batch 64")
+        raise InvalidInput(change[:30], line[:60], "each change must be a word and a value", "batch 64")
     word = found[1].lower()
     require_one_of("a change", word, _CHANGES)
     field, read = _CHANGES[word]
@@ -77,7 +77,7 @@ def _read_change(change: str, line: str) -> tuple[str, Any]:
 
 def _read_whole(text: str) -> int:
     if not re.fullmatch(r"\d{1,9}", text):
-        raise InvalidInput("a number", text[:30], "must be whole and below a thousand million", 8192)
+        raise InvalidInput("a number", text[:30], "must be whole and below 1,000,000,000", 8192)
     return int(text)
 
 
@@ -87,7 +87,7 @@ def _read_rate(text: str) -> float:
         (fault,) = FaultTrace.parse(f"0;{_ANY_ENDS};{text}").faults
         if fault.health.bandwidth_bytes_per_s is not None:
             return fault.health.bandwidth_bytes_per_s
-    raise InvalidInput("bandwidth", text[:30], "must be a rate", "10gbit")
+    raise InvalidInput("bandwidth", text[:30], "must be a number of bits per second with its unit", "10gbit")
 
 
 _CHANGES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
@@ -127,7 +127,7 @@ def read_lengths(text: str) -> LengthDistribution:
             for length in range(first, last + 1):
                 weights[length] = weights.get(length, 0.0) + weight / (last + 1 - first)
     if not weights:
-        raise InvalidInput("lengths", text[:60], "must name a number of tokens", _LENGTHS_EXAMPLE)
+        raise InvalidInput("lengths", text[:60], "must have at least one length in tokens", _LENGTHS_EXAMPLE)
     rising = sorted(weights)
     return LengthDistribution(lengths=tuple(rising), weights=tuple(weights[length] for length in rising))
 
@@ -147,15 +147,22 @@ def _read_range(item: str) -> tuple[int, int, float]:
     """Return the first and the last length of a range, and the weight of the whole range."""
     found = _LENGTHS.fullmatch(item)
     if not found:
-        rule = "must be tokens, or tokens:weight, or first-last:weight"
+        rule = "must be a number of tokens, or tokens:weight, or first-last:weight"
         raise InvalidInput("lengths", item[:60], rule, _LENGTHS_EXAMPLE)
     first, last = int(found[1]), int(found[2] or found[1])
     if not 1 <= first <= last <= _MOST_LENGTHS:
-        raise InvalidInput("lengths", item[:60], f"must be 1 to {_MOST_LENGTHS:,} tokens, rising", _LENGTHS_EXAMPLE)
+        raise InvalidInput(
+            "lengths",
+            item[:60],
+            f"must be from 1 to {_MOST_LENGTHS:,} tokens, with the smaller number first",
+            _LENGTHS_EXAMPLE,
+        )
     try:
         return first, last, float(found[3] or last + 1 - first)
     except ValueError as error:
-        raise InvalidInput("lengths", item[:60], "must have a number for its weight", _LENGTHS_EXAMPLE) from error
+        raise InvalidInput(
+            "lengths", item[:60], "must have a number after the colon, which is the weight", _LENGTHS_EXAMPLE
+        ) from error
 
 
 def _ranges(lengths: LengthDistribution) -> Iterator[str]:
@@ -209,7 +216,7 @@ def written_links(links: Iterable[LinkHealth]) -> str:
 def _read_link(line: str) -> LinkHealth:
     ends, *states = (part.strip() for part in line.split(";"))
     if not states:
-        raise InvalidInput("link_health", line, "must be link; state", f"{ends[:20]}; 0.06")
+        raise InvalidInput("link_health", line, "must be a line of the form LINK; STATE", f"{ends[:20]}; 0.06")
     link_class = ends.lower().replace("-", "_")
     is_class = link_class in _LINK_CLASSES
     found = [_read_state(_ANY_ENDS if is_class else ends, state, line) for state in states]
@@ -224,10 +231,17 @@ def _read_state(ends: str, state: str, line: str) -> LinkHealth:
     try:
         (fault,) = FaultTrace.parse(f"0;{ends};{state}").faults
     except InvalidInput as error:
-        rule = "must be link; state, where a state is seconds of delay, a rate such as 200mbit, or dead"
+        rule = (
+            "must be a line of the form LINK; STATE, where STATE is seconds of delay, a rate such as 200mbit, or dead"
+        )
         raise InvalidInput("link_health", line, rule, "2_3; 0.06") from error
     except ValueError as error:
-        raise InvalidInput("link_health", line, "must name one link: two ends, or a class", "2_3; 0.06") from error
+        raise InvalidInput(
+            "link_health",
+            line,
+            "must name one link by its two ends, or a class of links such as inter_node",
+            "2_3; 0.06",
+        ) from error
     return fault.health
 
 
@@ -284,7 +298,7 @@ def _measured_objects(text: str, field: str) -> list[dict[str, Any]]:
 
 def _require_columns(names: Iterable[str], path: str) -> None:
     if unknown := [name for name in names if name not in (*_COLUMNS, "is_simulated")]:
-        raise InvalidInput(path, unknown[0], f"is no column; there are {', '.join(_COLUMNS)}")
+        raise InvalidInput(path, unknown[0], f"is not a column of measured runs; the columns are {', '.join(_COLUMNS)}")
 
 
 def _measured(row: Mapping[str, Any], path: str, workload: Mapping[str, Any], describe: Describe) -> dict[str, Any]:
@@ -295,7 +309,7 @@ def _measured(row: Mapping[str, Any], path: str, workload: Mapping[str, Any], de
         )
     _require_columns(given, path)
     if "layout" not in given or sum(name in given for name in _SPEEDS) != 1:
-        raise InvalidInput(path, ", ".join(given), f"must have a layout and one of {' and '.join(_SPEEDS)}")
+        raise InvalidInput(path, ", ".join(given), f"must have a layout, and one of {' and '.join(_SPEEDS)}")
     layout = given["layout"]
     run: dict[str, Any] = {"layout": layout if isinstance(layout, dict) else _measured_layout(given, path)}
     run |= {name: _measured_number(given, name, path) for name in _SPEEDS if name in given}
@@ -311,7 +325,7 @@ def _measured_layout(row: Mapping[str, Any], path: str) -> dict[str, Any]:
     text = _measured_text(row, "layout", path)
     if not text.lstrip().startswith("{"):
         return parse_words(text)
-    document = parse_json(text, f"{path}.layout", "words or JSON")
+    document = parse_json(text, f"{path}.layout", "the words of a layout, or JSON")
     documents.read(Layout, document, f"{path}.layout")
     return cast("dict[str, Any]", document)
 
@@ -334,7 +348,7 @@ def _measured_text(row: Mapping[str, Any], name: str, path: str) -> str:
 # ---------------------------------------------------------------- shared
 def _read_objects(cls: type[T], text: str, field: str, rule: str, example: str | None = None) -> Iterator[T]:
     """Read a JSON list of objects, and check that each of them is valid for the type ``cls``."""
-    for number, document in enumerate(parse_json(text, field, "lines or JSON")):
+    for number, document in enumerate(parse_json(text, field, "lines of text, or JSON")):
         if not isinstance(document, Mapping):
             raise InvalidInput(field, document, rule, example)
         yield documents.read(cls, document, f"{field}.{number}")

@@ -293,7 +293,9 @@ class LinkHealth:
             require_one_of("link_class", str(self.link_class), get_args(LinkClass))
         for name in ("delay_s", "jitter_s", "bandwidth_bytes_per_s"):
             if math.isinf(getattr(self, name) or 0.0):
-                raise InvalidInput(name, "inf", "must be finite; a link that passes nothing is dead", "is_dead")
+                raise InvalidInput(
+                    name, "inf", "must be finite; for a link that carries no data, set is_dead", "is_dead"
+                )
 
     @property
     def is_healthy(self) -> bool:
@@ -322,7 +324,9 @@ def _require_ends(ends: LinkEnds) -> None:
     low, high = ends
     if not 0 <= low < high:
         nearest = sorted({abs(low), abs(high)}) if abs(low) != abs(high) else [abs(low), abs(low) + 1]
-        raise InvalidInput("ends", list(ends), "must be two different ends from 0, the lower first", str(nearest))
+        raise InvalidInput(
+            "ends", list(ends), "must be two different numbers from 0, with the lower number first", str(nearest)
+        )
 
 
 def link_name(health: LinkHealth, *, between_nodes: bool) -> str:
@@ -396,7 +400,7 @@ def links_compared(points: Sequence[LinkPoint], *, between_nodes: bool) -> str:
     if norm is None:
         (first, *_) = points
         about = f"{format_seconds(first.delay_s)} one way and {format_rate(first.bandwidth_bytes_per_s, 'B/s')}"
-        return f"{which}: {about}; fewer than {FEWEST_LINKS} have too few others to be compared with"
+        return f"{which}: {about}; fewer than {FEWEST_LINKS} links are too few to be compared with each other"
     return (
         f"{which}: typically {format_seconds(norm.delay_s)} one way and "
         f"{format_rate(norm.bandwidth_bytes_per_s, 'B/s')}; unhealthy beyond {format_seconds(norm.most_delay_s)} or "
@@ -419,7 +423,7 @@ def links_judged(health: Sequence[LinkHealth], points: Sequence[LinkPoint], *, b
         return []
     if not health and any(norm.is_late(point) or norm.is_narrow(point) for point in points):
         measured = f"measured between {num_ends(points)} {_noun_of_ends(between_nodes)}"
-        return [f"{measured}; there are others now, of which it says nothing"]
+        return [(f"{measured}; the cluster has others now, so the measurement does not say which links are unhealthy")]
     return [health_said(each, between_nodes=between_nodes) for each in health] or ["no link is unhealthy"]
 
 

@@ -336,7 +336,9 @@ class RobustMeasurement:
             InvalidInput: The number of step times differs from the number of steps of the trace.
         """
         if len(step_times_s) != trace.num_steps:
-            raise InvalidInput("step_times_s", len(step_times_s), "must be one per step of the trace", trace.num_steps)
+            raise InvalidInput(
+                "step_times_s", len(step_times_s), "must have one step time for each step of the trace", trace.num_steps
+            )
         mean_s = statistics.fmean(step_times_s)
         return cls(
             step_time_s=mean_s,

@@ -145,7 +145,7 @@ def _require_apart(field: str, groups: Groups) -> None:
     seen: set[int] = set()
     for accelerator in (each for group in groups for each in group):
         if accelerator in seen or accelerator < 0:
-            rule = "must be 0 or more" if accelerator < 0 else "must be in one group alone, and once"
+            rule = "must be 0 or more" if accelerator < 0 else "must be in one group only, and only once in that group"
             raise InvalidInput(field, accelerator, rule)
         seen.add(accelerator)
 
@@ -214,7 +214,9 @@ class Network:
 
     def __post_init__(self) -> None:
         if self.tiers and self.torus:
-            raise InvalidInput("torus", list(self.torus), "must be left out where there are tiers of switches", "[]")
+            raise InvalidInput(
+                "torus", list(self.torus), "must be left out, because this network has tiers of switches", "[]"
+            )
         if any(length < 2 for length in self.torus):
             raise InvalidInput("torus", list(self.torus), "must have at least 2 nodes along each dimension")
         sizes = [tier.nodes_per_switch for tier in self.tiers]
@@ -230,7 +232,10 @@ class Network:
             InvalidInput: The network is a torus with more or fewer nodes.
         """
         if self.torus and math.prod(self.torus) != num_nodes:
-            rule = f"a torus of {' x '.join(map(str, self.torus))} joins {math.prod(self.torus)} nodes"
+            rule = (
+                f"must be {math.prod(self.torus)}, because a torus of {' x '.join(map(str, self.torus))} "
+                "joins that many nodes"
+            )
             raise InvalidInput("num_nodes", num_nodes, rule, math.prod(self.torus))
 
     def resized(self, num_nodes: int) -> Self:

@@ -177,18 +177,18 @@ def require_told(objective: Objective, cluster: Cluster, *, has_trace: bool = Fa
 def _lacks(metric: Metric, cluster: Cluster, *, has_trace: bool) -> str:
     """Return the name of a cluster's field that a metric needs but that is not set; empty if none is missing."""
     tariff, power_w = cluster.tariff, cluster.accelerator.power_w
-    needs_power = "needs cluster.accelerator.power_w above 0: what an accelerator draws at most, in watts"
+    needs_power = "needs cluster.accelerator.power_w above 0, which is the most watts that an accelerator draws"
     match metric:
         case Metric.TOKENS_PER_JOULE if not power_w:
             return needs_power
         case Metric.TOKENS_PER_KG_CO2 if not power_w:
             return needs_power
         case Metric.TOKENS_PER_KG_CO2 if not tariff.co2_kg_per_kwh:
-            return "needs cluster.tariff.co2_kg_per_kwh above 0: what the energy's mix emits"
+            return "needs cluster.tariff.co2_kg_per_kwh above 0, which is the CO2 that the electricity causes"
         case Metric.TOKENS_PER_DOLLAR if not (_hourly(cluster) or (tariff.energy_price_per_kwh and power_w)):
             return "needs cluster.price_per_accelerator_hour above 0, or cluster.tariff.energy_price_per_kwh"
         case Metric.ROBUSTNESS if not has_trace:
-            return "needs a fault_trace that layouts run under"
+            return "needs a fault_trace for the simulation of faults"
     return ""
 
 
@@ -266,7 +266,7 @@ def _weight(part: str, field: str) -> Weight:
     try:
         return Weight(metric=metric, weight=float(weight or 1))
     except ValueError:
-        rule = "must be a number above 0 after the metric's name"
+        rule = "must be the name of a metric, =, and a weight above 0"
         raise InvalidInput(field, part, rule, f"{metric.value}=1") from None
 
 
@@ -323,7 +323,10 @@ class Objective:
 
     def __post_init__(self) -> None:
         if not self.metric.is_rate:
-            rule = f"{self.metric.noun} is not a metric of speed: use it in a profile or a front with one that is"
+            rule = (
+                f"{self.metric.noun} is not a metric of speed: combine it with one in objective.profile or "
+                "objective.front"
+            )
             raise InvalidInput("objective.metric", self.metric.value, rule, Metric.MFU.value)
         named = [one.metric for one in self.profile]
         for field, metrics in (("profile", named), ("front", list(self.front))):
@@ -333,7 +336,7 @@ class Objective:
                 rule = "needs a metric of speed, such as mfu, among its metrics"
                 raise InvalidInput(f"objective.{field}", [one.value for one in metrics], rule, Metric.MFU.value)
         if len(self.front) == 1:
-            rule = "must name two metrics or more, because the objective's metric finds the best by one"
+            rule = "must name two or more metrics; to find the best layout by one metric, set objective.metric"
             raise InvalidInput("objective.front", [self.front[0].value], rule)
 
     @property

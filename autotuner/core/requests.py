@@ -68,7 +68,9 @@ class MeasuredRun:
 
     def __post_init__(self) -> None:
         if (self.step_time_s is None) == (self.tokens_per_s is None):
-            raise InvalidInput("step_time_s", self.step_time_s, "must be given, or tokens_per_s, but not both")
+            raise InvalidInput(
+                "step_time_s", self.step_time_s, "must be given if tokens_per_s is not, and must be left out if it is"
+            )
 
     def job_like(self, job: Job) -> Job:
         """Return the job that the run measured: the given job with the model, cluster and workload that the run states.
@@ -78,7 +80,7 @@ class MeasuredRun:
         """
         cluster = job.cluster if self.cluster is None else resolved(self.cluster)
         if cluster.accelerator != job.cluster.accelerator:
-            rule = "must have the accelerators of the request's cluster"
+            rule = "must have the same accelerators as the cluster of the request"
             raise InvalidInput("cluster", cluster.name, rule, job.cluster.name)
         model = job.model if self.model is None else resolved(self.model)
         own = replace(job, model=model, cluster=cluster, workload=self.workload or job.workload)

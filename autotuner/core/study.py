@@ -95,9 +95,7 @@ class Range:
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.high:
-            raise InvalidInput(
-                "low", self.low, "must be 0 or more, and no more than high", min(max(self.low, 0), self.high)
-            )
+            raise InvalidInput("low", self.low, "must be 0 or more, and at most high", min(max(self.low, 0), self.high))
 
 
 LEARNING_RATES: Mapping[OptimizerName, Range] = {
@@ -137,7 +135,7 @@ class OptimizerSpace:
     def __post_init__(self) -> None:
         for name in ("optimizers", "warmup_steps"):
             if not getattr(self, name):
-                raise InvalidInput(name, [], "must name at least one")
+                raise InvalidInput(name, [], "must name at least one value")
         for name in ("global_batch_sizes", "data_parallel_degrees"):
             for number in getattr(self, name):
                 if number < 1:
@@ -267,7 +265,7 @@ class OptimizerStudyRequest:
 
     def __post_init__(self) -> None:
         if self.job.cluster.engine == SIMULATED:
-            rule = "must run trials: the cost model has no losses"
+            rule = "must be a cluster that runs trials, because a simulation has no losses"
             raise InvalidInput("cluster", self.job.cluster.name, rule, "local")
 
     @property

@@ -182,14 +182,16 @@ class SweepRequest:
         if self.trial_cluster is not None:
             _require_part(self.trial_cluster, self.job.cluster, self.challenge)
         if self.trainer is not None and self.trial.proxy_layers_per_stage:
-            rule = "must be left out: a registered trainer trains the model that its operator gave it, whole"
+            rule = "must be left out, because a registered trainer always trains its whole model"
             raise InvalidInput("trial.proxy_layers_per_stage", list(self.trial.proxy_layers_per_stage), rule, "[]")
         _require_norm(self.trial, self.space, self.challenge)
         if self.fault_trace is not None:
             require_links(self.fault_trace, self.job.cluster)
             _require_whole_decoder(self)
         elif self.objective.under_faults:
-            raise InvalidInput("objective.under_faults", True, "needs a fault_trace that layouts run under", False)
+            raise InvalidInput(
+                "objective.under_faults", True, "needs a fault_trace for the simulation of faults", False
+            )
         require_told(self.objective, self.job.cluster, has_trace=self.fault_trace is not None)
 
     @property
@@ -241,15 +243,16 @@ def _require_part(few: Cluster, many: Cluster, challenge: Challenge | None) -> N
             stays.
     """
     if few.accelerator.name != many.accelerator.name:
-        rule = f"must have the accelerators of the cluster that the sweep is for, {many.accelerator.name}"
+        rule = f"must have the same accelerators as the cluster that the sweep is for, {many.accelerator.name}"
         raise InvalidInput("trial_cluster", few.accelerator.name, rule, many.accelerator.name)
     if few.world_size >= many.world_size:
-        rule = f"must have fewer accelerators than the {many.world_size} that the sweep is for"
+        rule = f"must have fewer accelerators than the cluster that the sweep is for, which has {many.world_size}"
         raise InvalidInput("trial_cluster", few.world_size, rule, many.world_size // 2 or None)
     if challenge is not None:
         rule = (
-            "must be left out if an incumbent or a baseline is compared, because repeated proxy trials make estimates "
-            f"no surer; use {few.name} as the cluster itself to compare layouts there"
+            "must be left out if an incumbent or a baseline is compared, because the results of proxy "
+            f"trials do not become more certain with more runs; to compare layouts on {few.name}, use "
+            "it as the cluster"
         )
         raise InvalidInput("trial_cluster", few.name, rule)
 
@@ -277,16 +280,22 @@ def _require_whole_decoder(request: SweepRequest) -> None:
     """
     trace = str(request.fault_trace)
     if request.trainer is not None:
-        rule = f"must be left out: only our own decoder's links can be slowed down, not those of {request.trainer.name}"
+        rule = (
+            f"must be left out with the trainer {request.trainer.name}: only the trial job of the "
+            "product can slow its links down"
+        )
         raise InvalidInput("fault_trace", trace, rule)
     if request.challenge is not None:
         rule = "must be left out if an incumbent or a baseline is compared, because those runs use the real links"
         raise InvalidInput("fault_trace", trace, rule)
     if request.trial_cluster is not None:
-        rule = f"must be left out: {request.trial_cluster.name} has other links than the cluster that the sweep is for"
+        rule = (
+            f"must be left out with a trial_cluster: {request.trial_cluster.name} has other links than "
+            "the cluster that the sweep is for"
+        )
         raise InvalidInput("fault_trace", trace, rule)
     if request.trial.proxy_layers_per_stage:
-        rule = "must be left out if fewer layers run, because the delay that a stage hides depends on its time"
+        rule = "must be left out with proxy_layers_per_stage: with fewer layers, a stage hides less of the delay"
         raise InvalidInput("fault_trace", trace, rule)
 
 

@@ -39,7 +39,7 @@ def _within_limits(trace: FaultTrace) -> FaultTrace:
     """
     for name, found, most in (("num_steps", trace.num_steps, MAX_STEPS), ("faults", len(trace.faults), MAX_FAULTS)):
         if found > most:
-            raise InvalidInput(name, found, f"a fault trace may have {most} of them at most", most)
+            raise InvalidInput(name, found, f"must be at most {most} in a fault trace", most)
     return trace
 
 

@@ -441,11 +441,11 @@ def _one(one: Input, text: str, field: str, read_file: ReadFile | None) -> Any:
         value = _LINES[item](text)
         return [without_defaults(each) for each in value] if isinstance(value, tuple) else to_plain(value)
     if text[:1] == "{" or (one.is_object and not one.has_words):
-        return parse_json(text, field, "words or JSON" if one.has_words else "JSON")
+        return parse_json(text, field, "the short form of this field, or JSON" if one.has_words else "JSON")
     if item is bool:
         return _yes(field, text)
     if item is int or item is float:
-        return _number(field, text, item, ", others behind commas" if one.is_list else "")
+        return _number(field, text, item, ", or several of them with commas between" if one.is_list else "")
     return text.lower() if one.is_object else text
 
 

@@ -57,7 +57,9 @@ class Block(NamedTuple):
         if match:
             return cls(start_s, end_s, BlockKind(match[2]), int(match[1]), int(match[3]))
         if word not in set(BlockKind) or BlockKind(word).is_pass:
-            raise InvalidInput("action", word, "must be a pass such as 0F3, or one of send, sync, optimizer")
+            raise InvalidInput(
+                "action", word, "must be a stage, a pass and a micro-batch such as 0F3, or one of send, sync, optimizer"
+            )
         return cls(start_s, end_s, BlockKind(word))
 
 
@@ -110,7 +112,9 @@ class RankTimeline:
     def __post_init__(self) -> None:
         lengths = {len(self.actions), len(self.start_s), len(self.end_s)}
         if len(lengths) > 1:
-            raise InvalidInput("start_s", len(self.start_s), "must have one moment per action", len(self.actions))
+            raise InvalidInput(
+                "start_s", len(self.start_s), "must have one start time for each action", len(self.actions)
+            )
         for word in self.actions:
             Block.parse(word, 0.0, 0.0)
 

@@ -227,7 +227,7 @@ class TrialState(StrEnum):
         """
         if new in _NEXT.get(self, ()):
             return new
-        raise Conflict(f"a {self.value} trial cannot become {new.value}")
+        raise Conflict(f"a trial in the state {self.value} cannot change to {new.value}")
 
 
 _NEXT: dict[TrialState, tuple[TrialState, ...]] = {
@@ -450,7 +450,7 @@ class PastTrial:
 
     def __post_init__(self) -> None:
         if self.layout.world_size != self.job.cluster.world_size:
-            rule = "must have as many ranks as the cluster of its job"
+            rule = "must have as many ranks as the cluster of the job"
             raise InvalidInput("layout", self.layout.world_size, rule, self.job.cluster.world_size)
 
     @property

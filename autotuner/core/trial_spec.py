@@ -75,13 +75,16 @@ class OptimizerSettings:
     def refuses(self, layout: Layout) -> str | None:
         """Return the reason, as a sentence, why this optimizer cannot train with the layout; None if it can."""
         if layout.gradient_sync != GradientSync.FULL and self.name is not OptimizerName.ADAMW:
-            return f"{layout.gradient_sync.label} exchanges less than gradients, for which only AdamW has been tried"
+            return (
+                f"{layout.gradient_sync.label} exchange sends less than whole gradients, which is supported "
+                "only with AdamW; choose AdamW"
+            )
         if self.name is not OptimizerName.LAMB or _holds_whole_tensors(layout):
             return None
         return (
-            "LAMB takes a step as long as the norm of each whole tensor says, and ranks of this layout update parts: "
-            "it needs shard level none, no tensor or expert ranks, clipping behind the reduction, and one stage per "
-            "rank where replicas have pipelines"
+            "LAMB needs the norm of each whole tensor, but the ranks of this layout update parts of "
+            "tensors: choose shard level none, one tensor rank, one expert rank and clip post, and one "
+            "stage per rank if replicas have pipelines"
         )
 
 
@@ -120,23 +123,34 @@ class Trainer:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            rule = "must be letters, digits and ._:+- only, 64 at most, a letter or a digit first"
+            rule = (
+                "must have 1 to 64 characters, only letters, digits and . _ : + -, and must begin with a "
+                "letter or a digit"
+            )
             raise InvalidInput("name", self.name, rule)
         if not self.format.is_of_a_trainer:
-            raise InvalidInput("format", self.format.value, "starts our own trial, so it is no trainer's")
+            raise InvalidInput(
+                "format", self.format.value, "is the format of the product's own trial job, so a trainer cannot have it"
+            )
         for index, name in enumerate(self.options):
             _require_field(name, f"options.{index}")
             if name in self.fixed:
-                raise InvalidInput(f"fixed.{name}", self.fixed[name], "is one of the options, so it is not fixed")
+                raise InvalidInput(
+                    f"fixed.{name}", self.fixed[name], "must be left out, because this field is one of the options"
+                )
         for name in self.fixed:
             _require_field(name, f"fixed.{name}")
         from_plain(Layout, dict(self.fixed), "fixed")
         for name in self.values:
             _require_field(name, f"values.{name}")
             if name in self.fixed or (self.options and name not in self.options):
-                raise InvalidInput(f"values.{name}", list(self.values[name]), "is of a field that it does not read")
+                raise InvalidInput(
+                    f"values.{name}",
+                    list(self.values[name]),
+                    "must be left out, because the trainer does not read this field",
+                )
             if not self.known(name):
-                raise InvalidInput(f"values.{name}", [], "must be one value or more")
+                raise InvalidInput(f"values.{name}", [], "must have at least one value")
 
     def reads(self, name: str, elsewhere: Collection[str]) -> bool:
         """Return True if the value of this layout field reaches the trainer.
@@ -170,7 +184,7 @@ class TrainerOffer(Trainer):
 def _require_field(name: str, path: str) -> None:
     if name not in OPTIONS:
         near = get_close_matches(name, OPTIONS, 1, cutoff=0.0)
-        raise InvalidInput(path, name, "is no field of a layout", near[0] if near else None)
+        raise InvalidInput(path, name, "is not a field of a layout", near[0] if near else None)
 
 
 _CUSTOMARY_NORM = 1.0
@@ -237,7 +251,7 @@ class TrialSettings:
     def __post_init__(self) -> None:
         proxy = self.proxy_layers_per_stage
         if proxy and not (len(proxy) == 2 and 0 < proxy[0] < proxy[1]):
-            rule = "must be two rising numbers of layers, 1 or more, or be left out"
+            rule = "must be two numbers of layers, 1 or more, with the smaller number first, or be left out"
             raise InvalidInput("proxy_layers_per_stage", list(proxy), rule)
 
     @classmethod
@@ -259,7 +273,7 @@ class TrialSettings:
         """
         early = next((one for one in clips if one != GradientClip.POST), None)
         if early is not None and self.max_gradient_norm is None:
-            rule = f"must be set where clip {early} is tried, because nothing is clipped without a norm"
+            rule = f"must be set if clip {early} is tried, because nothing is clipped without a norm"
             raise InvalidInput("max_gradient_norm", None, rule, _CUSTOMARY_NORM)
 
     def just_steps(self, num_steps: int) -> TrialSettings:
@@ -318,12 +332,19 @@ class TrialSpec:
 
     def __post_init__(self) -> None:
         if self.trainer is not None and self.cluster is None:
-            raise InvalidInput("cluster", None, "must be given with a trainer")
+            raise InvalidInput("cluster", None, "must be given if a trainer is given")
         if self.settings.num_languages > self.model.vocab_size:
-            rule = f"must not exceed the vocabulary of {self.model.vocab_size}: each language needs a word"
+            rule = (
+                f"must be at most the size of the vocabulary, {self.model.vocab_size}, because each "
+                "language needs a word"
+            )
             raise InvalidInput("num_languages", self.settings.num_languages, rule, self.model.vocab_size)
         if self.fault_trace is not None and self.cluster is None:
-            raise InvalidInput("cluster", None, "must be given with a fault_trace: it says what a link joins")
+            raise InvalidInput(
+                "cluster",
+                None,
+                "must be given if a fault_trace is given, because the cluster decides which devices a link joins",
+            )
         try:
             self.settings.require_norm((self.layout.gradient_clip,))
         except InvalidInput as error:

@@ -272,7 +272,7 @@ def broken(number: Any, bounds: tuple[Bound, ...]) -> tuple[str, object] | None:
             return f"must be {bound.le} or less", bound.le
         if isinstance(bound, Interval) and not bound.ge <= number <= bound.le:
             near: Any = min(max(number, bound.ge), bound.le)
-            return f"must lie in {bound.ge:g}..{bound.le:g}", near
+            return f"must be from {bound.ge:g} to {bound.le:g}", near
     return None
 
 

@@ -35,9 +35,9 @@ class LengthDistribution:
 
     def __post_init__(self) -> None:
         if not self.lengths or self.lengths[0] < 1 or any(a >= b for a, b in pairwise(self.lengths)):
-            raise InvalidInput("lengths", list(self.lengths), "must be rising numbers of tokens, 1 or more")
+            raise InvalidInput("lengths", list(self.lengths), "must be numbers of tokens, 1 or more, in rising order")
         if len(self.weights) != len(self.lengths):
-            rule = f"must be one number for each of the {len(self.lengths)} lengths"
+            rule = f"must have one number for each of the {len(self.lengths)} lengths"
             raise InvalidInput("weights", list(self.weights), rule)
         if not all(math.isfinite(weight) and weight > 0 for weight in self.weights):
             raise InvalidInput("weights", list(self.weights), "must be positive numbers")
@@ -120,10 +120,13 @@ class Workload:
 
     def _require_dealt(self, lengths: LengthDistribution) -> None:
         if lengths.longest > self.seq_len:
-            rule = f"must be at least the {lengths.longest} tokens of the longest sequence"
+            rule = f"must be at least {lengths.longest}, the tokens of the longest sequence"
             raise InvalidInput("seq_len", self.seq_len, rule, lengths.longest)
         if self.global_batch_size > MOST_DEALT:
-            rule = f"must not exceed {MOST_DEALT:,} where sequences differ in length, as each is dealt"
+            rule = (
+                f"must be at most {MOST_DEALT:,} if sequences differ in length, because each sequence is "
+                "assigned to a rank"
+            )
             raise InvalidInput("global_batch_size", self.global_batch_size, rule, MOST_DEALT)
 
     @property

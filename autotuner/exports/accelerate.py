@@ -168,7 +168,7 @@ def on_torch_ranks(
 def _on_ranks(layout: Layout, num_ranks: int | None, notes: Notes) -> Layout:
     inner = layout.tensor_parallel_degree * layout.context_parallel_degree * layout.pipeline_parallel_degree
     if num_ranks is not None and num_ranks % inner:
-        rule = f"must be a multiple of {inner} tensor, context and pipeline ranks"
+        rule = f"must be a multiple of {inner}, the product of the tensor, context and pipeline ranks"
         raise InvalidInput("num_processes", num_ranks, rule, max(1, round(num_ranks / inner)) * inner)
     num_data_ranks = (num_ranks or inner) // inner
     if num_ranks is not None and num_data_ranks * layout.context_parallel_degree == 1:
@@ -180,32 +180,41 @@ def _on_ranks(layout: Layout, num_ranks: int | None, notes: Notes) -> Layout:
 
 # ---------------------------------------------------------------- rules, also of Transformers
 _HELD: Mapping[str, tuple[str, str]] = {
-    "has-no-pipeline": ("pipeline_parallel_degree", "only Megatron-LM pipelines under accelerate; one stage runs"),
-    "has-no-virtual-stages": ("virtual_stages_per_rank", "there is no pipeline with stages"),
-    "has-no-schedule": ("pipeline_schedule", "there is no pipeline that would follow a schedule"),
-    "sends-to-no-stage": ("p2p_transport", "there is no pipeline whose stages would send"),
-    "plans-no-slack": ("extra_slack", "there is no pipeline that would run ahead"),
-    "has-no-delegates": ("num_delegates", "there is no pipeline whose sends would be delegated"),
-    "orders-no-stages": ("rank_order", "there is no pipeline whose stages would change places with replicas"),
-    "rotates-no-stages": ("stage_rotation", "there is no pipeline whose stages would be rotated"),
-    "cuts-no-first-stage": ("first_stage_less_layers", "there is no pipeline with a first stage"),
-    "cuts-no-last-stage": ("last_stage_less_layers", "there is no pipeline with a last stage"),
-    "has-no-expert-ranks": ("expert_parallel_degree", "the script splits experts where it loads the model"),
-    "splits-no-norms": ("sequence_parallel", "the model's plan for tensor ranks decides; no setting splits norms"),
-    "cuts-no-products": ("async_tensor_parallel", "only code says it (TorchTensorParallelConfig.enable_async_tp)"),
+    "has-no-pipeline": ("pipeline_parallel_degree", "under accelerate only Megatron-LM has pipelines; one stage runs"),
+    "has-no-virtual-stages": (
+        "virtual_stages_per_rank",
+        "accelerate has no pipeline whose ranks could have several stages",
+    ),
+    "has-no-schedule": ("pipeline_schedule", "accelerate has no pipeline that could follow a schedule"),
+    "sends-to-no-stage": ("p2p_transport", "accelerate has no pipeline whose stages could send data"),
+    "plans-no-slack": ("extra_slack", "accelerate has no pipeline that could run ahead"),
+    "has-no-delegates": ("num_delegates", "accelerate has no pipeline whose sends could be delegated"),
+    "orders-no-stages": ("rank_order", "accelerate has no pipeline whose stages could change places with replicas"),
+    "rotates-no-stages": ("stage_rotation", "accelerate has no pipeline whose stages could be rotated"),
+    "cuts-no-first-stage": ("first_stage_less_layers", "accelerate has no pipeline with a first stage"),
+    "cuts-no-last-stage": ("last_stage_less_layers", "accelerate has no pipeline with a last stage"),
+    "has-no-expert-ranks": (
+        "expert_parallel_degree",
+        "the script decides about expert ranks when it loads the model; accelerate has no setting",
+    ),
+    "splits-no-norms": (
+        "sequence_parallel",
+        ("the model's plan for tensor ranks decides about sequence parallelism; accelerate has no setting"),
+    ),
+    "cuts-no-products": ("async_tensor_parallel", "only code can set this (TorchTensorParallelConfig.enable_async_tp)"),
 }
 """Fields that must keep their defaults, each with the reason, by the name of the rule."""
 
 _SHARED_LIMITS: Mapping[str, Limit] = {
     "accelerate-replicates-no-zero-shards": keeps(
         "data_parallel_replicate_degree",
-        "ZeRO shards over all {x.data_parallel_degree} data-parallel ranks, without replicas of shards",
+        "ZeRO shards over all {x.data_parallel_degree} data-parallel ranks and has no replicas of shards",
         lambda x, j: any_of(x.shard_level, _BETWEEN) | ((x.shard_level != ShardLevel.NONE) & exchanges_heads(x)),
     ),
     "accelerate-shards-what-it-splits-sequences-of": held(
         "shard_level",
         ShardLevel.PARAMETERS,
-        "context ranks that meet by {x.context_exchange} are FSDP2's, which shards parameters",
+        "context ranks that exchange by {x.context_exchange} need FSDP2, which shards parameters",
         lambda x, j: (x.context_parallel_degree > 1) & (x.context_exchange != ContextExchange.ALL_TO_ALL),
     ),
     "accelerate-shards-beside-tensor-ranks": refuse(
@@ -217,13 +226,13 @@ _SHARED_LIMITS: Mapping[str, Limit] = {
                 | ((x.shard_level == ShardLevel.NONE) & (x.data_parallel_replicate_degree > 1))
             )
         ),
-        "ParallelismConfig joins tensor ranks with FSDP2, which shards parameters, and with nothing else",
+        "ParallelismConfig combines tensor ranks only with FSDP2, which shards parameters",
         ShardLevel.PARAMETERS,
     ),
     "accelerate-exchanges-heads-without-tensor-ranks": refuse(
         "context_exchange",
         lambda x, j: (x.tensor_parallel_degree > 1) & exchanges_heads(x),
-        "all_to_all is DeepSpeed's Ulysses, which knows no tensor ranks of torch's",
+        "all_to_all needs DeepSpeed's Ulysses, which cannot be combined with torch's tensor ranks",
         ContextExchange.ALL_GATHER,
     ),
     "accelerate-replicates-shards": refuse(
@@ -233,7 +242,7 @@ _SHARED_LIMITS: Mapping[str, Limit] = {
             & (x.data_parallel_shard_degree == 1)
             & (x.data_parallel_replicate_degree > 1)
         ),
-        "ParallelismConfig refuses replicas of context ranks that share parameters without shard ranks",
+        "ParallelismConfig refuses replicas together with context ranks if there are no shard ranks",
         lambda x, j: x.data_parallel_replicate_degree,
     ),
     "accelerate-zero-multiplies-in-16-bits-or-more": refuse(
@@ -245,12 +254,12 @@ _SHARED_LIMITS: Mapping[str, Limit] = {
     "accelerate-recomputes-all-or-nothing": refuse(
         "recompute",
         lambda x, j: x.recompute == Recompute.SELECTIVE,
-        "activation checkpointing recomputes whole layers or none",
+        "activation checkpointing recomputes either whole layers or nothing",
         Recompute.FULL,
     ),
     "accelerate-offloads-what-layers-start-from": keeps(
         "offload_activations",
-        "only the inputs of layers that are recomputed wait in the host's memory",
+        "only the inputs of recomputed layers can be kept in the host's memory",
         lambda x, j: x.recompute != Recompute.FULL,
     ),
 }
@@ -350,7 +359,7 @@ _ELSEWHERE = frozenset({"attention_kernel", "fused_norm", "optimizer_kernel", "f
 _LIMITS: Mapping[str, Limit] = {
     "accelerate-sizes-no-bucket": keeps(
         "gradient_bucket_bytes",
-        "the script says it (DistributedDataParallelKwargs.bucket_cap_mb); torch's 25 MiB run",
+        "the script sets the bucket size (DistributedDataParallelKwargs.bucket_cap_mb); without it torch uses 25 MiB",
         lambda x, j: x.shard_level == ShardLevel.NONE,
     ),
     "accelerate-recomputes-every-layer": keeps(
@@ -358,13 +367,13 @@ _LIMITS: Mapping[str, Limit] = {
     ),
     "accelerate-offloads-with-fsdp": keeps(
         "offload_activations",
-        "fsdp_activation_checkpointing_offload is FSDP2's",
+        "only FSDP2 has fsdp_activation_checkpointing_offload",
         lambda x, j: (x.shard_level != ShardLevel.PARAMETERS) | exchanges_heads(x),
     ),
     "accelerate-multiplies-in-8-bits-or-more": refuse(
         "precision",
         lambda x, j: any_of(x.precision, (Precision.BF16, Precision.FP32, Precision.FP8)) == 0,
-        "mixed_precision has no word for {x.precision}",
+        "mixed_precision has no value for {x.precision}",
         Precision.BF16,
     ),
     "accelerate-scales-tensors": refuse(
@@ -372,13 +381,13 @@ _LIMITS: Mapping[str, Limit] = {
         lambda x, j: (
             (x.precision == Precision.FP8) & (any_of(x.fp8_recipe, (Fp8Recipe.TENSORWISE, Fp8Recipe.DELAYED)) == 0)
         ),
-        "fp8_config scales tensorwise (AO) or delayed (TE), not {x.fp8_recipe}",
+        "fp8_config has only the recipes tensorwise (AO) and delayed (TE), not {x.fp8_recipe}",
         Fp8Recipe.TENSORWISE,
     ),
     "accelerate-shards-on-gpus": held(
         "shard_level",
         ShardLevel.NONE,
-        "on cores accelerate leaves FSDP and DeepSpeed out without a word, and trains replicas",
+        "on CPUs accelerate ignores FSDP and DeepSpeed without a warning, and trains replicas",
         lambda x, j: j.cluster.accelerator.kind == "cpu",
         is_of_hardware=True,
     ),
@@ -394,22 +403,25 @@ def _write(job: Job, layout: Layout) -> Export:
     files = [ExportedFile(name=_FILE_NAME, text=config)]
     arguments = [f"--{_MICRO}", str(layout.micro_batch_size)]
     arguments += [f"--{_STEPS}", str(max(1, job.workload.num_micro_batches(layout)))]
-    duties = ["the script reads its batch sizes from the arguments: a configuration of accelerate has none"]
+    duties = ["the script must read its batch sizes from the arguments, because a configuration of accelerate has none"]
     if job.cluster.num_nodes > 1:
         duties.append(
-            "machine_rank, main_process_ip and main_process_port differ per machine, or stand in the environment"
+            "machine_rank, main_process_ip and main_process_port differ between machines: set them in "
+            "each configuration or in the environment"
         )
     if backend == Backend.DEEPSPEED:
         files.append(ExportedFile(name=deepspeed.FILE_NAME, text=ds_config_of_accelerate(job, layout)))
         duties += zero_defaults(layout)
     if layout.tensor_parallel_degree > 1:
-        duties.append("the script loads its model with a plan for tensor ranks")
+        duties.append("the script must load its model with a plan for tensor ranks")
     if layout.compiled:
-        duties.append("the whole model is compiled, unless dynamo_use_regional_compilation compiles each layer")
+        duties.append(
+            "the whole model is compiled, unless dynamo_use_regional_compilation is set, which compiles each layer"
+        )
     if layout.recompute == Recompute.FULL and backend != Backend.FSDP:
         arguments.append(RECOMPUTE_FLAG)
-        how = f"the script turns recomputation on ({RECOMPUTE_FLAG})"
-        duties.append(f"{how}: the configuration has no key for it without FSDP")
+        how = f"the script must turn recomputation on ({RECOMPUTE_FLAG})"
+        duties.append(f"{how}, because without FSDP the configuration has no key for it")
     return Export(
         format=ExportFormat.ACCELERATE,
         layout=layout,
@@ -482,7 +494,8 @@ _STRATEGIES = {
 """FSDP1's sharding strategies, in the order of their numbers from 1 (utils/constants.py, FSDP_SHARDING_STRATEGY)."""
 
 _OFFLOADED = (
-    "parameters wait in the host's memory, which a layout does not say: its predicted memory counts them on the device"
+    "parameters are kept in the host's memory, which a layout cannot express: its predicted "
+    "memory counts them on the device"
 )
 
 
@@ -514,7 +527,7 @@ def _read(text: str, num_ranks: int | None) -> Imported:
     elif script.recomputes is None and layout.recompute == Recompute.NONE:
         notes.assumed("gradient_checkpointing", deepspeed.NO_RECOMPUTATION)
     if kind == "MEGATRON_LM":
-        detail = "only what accelerate says of Megatron-LM is read; Megatron's own arguments say more"
+        detail = "only the settings of accelerate for Megatron-LM are read, although Megatron has more arguments"
         notes.ignored("megatron_lm_config", detail)
     return replace(
         found,
@@ -584,7 +597,7 @@ def _of_torch(kind: str, config: Mapping[str, object], script: Script, num_ranks
         notes.changed("mixed_precision: fp16", NEAREST_TO_FP16)
     micro = script.config.get("train_micro_batch_size_per_gpu")
     if micro is None:
-        detail = "a configuration of accelerate has no batch size, and no argument says it; one sequence is taken"
+        detail = "neither the configuration of accelerate nor an argument gives the batch size; one sequence is assumed"
         notes.assumed(_MICRO, detail)
     layout = replace(layout, micro_batch_size=read_integer(_MICRO, 1 if micro is None else micro, at_least=1))
     sizes = {path.removeprefix(_PARALLELISM) for path, raw in config.items() if raw is not None}
@@ -605,7 +618,7 @@ def _settings(kind: str, config: Mapping[str, object], notes: Notes) -> tuple[Sh
     strategy = list(_STRATEGIES)[int(word) - 1] if word in ("1", "2", "3", "4", "5") else word
     if strategy not in _STRATEGIES:
         raise InvalidInput("fsdp_sharding_strategy", word, f"must be one of {', '.join(_STRATEGIES)}", "FULL_SHARD")
-    notes.changed("fsdp_version: 1", f"{strategy} is read as FSDP2 has it")
+    notes.changed("fsdp_version: 1", f"{strategy} is read as the strategy of FSDP2")
     level, reshards = _STRATEGIES[strategy]
     return level, {**config, _RESHARD: reshards}
 
@@ -630,7 +643,7 @@ def _note_others(config: Mapping[str, object], known: Collection[str], notes: No
             notes.changed(offload, _OFFLOADED)
     if ignored := [path.rpartition(".")[2] for path in rest]:
         names = ", ".join(ignored[:8]) + (" ..." if len(ignored) > 8 else "")
-        notes.ignored(names, "says nothing of a layout")
+        notes.ignored(names, "has no effect on the layout")
 
 
 ACCELERATE = Target(

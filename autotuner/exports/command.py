@@ -53,7 +53,7 @@ class Flags:
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)  # selective_ac_option = 2
         if not isinstance(value, str | None):
-            raise InvalidInput(name, value, "must be a text")
+            raise InvalidInput(name, value, "must be text")
         return value
 
     def words(self, name: str) -> tuple[str, ...] | None:
@@ -63,7 +63,7 @@ class Flags:
         if isinstance(value, str):
             value = [word for word in value.split(",") if word]
         if value is not None and not _are_texts(value):
-            raise InvalidInput(name, value, "must be a list of texts")
+            raise InvalidInput(name, value, "must be a list of strings")
         return None if value is None else tuple(value)
 
     def rows(self, name: str) -> tuple[tuple[str, ...], ...]:
@@ -73,7 +73,7 @@ class Flags:
             return ()
         rows: Sequence[Any] = value if isinstance(value, list) else [value]
         if not all(map(_are_texts, rows)):
-            raise InvalidInput(name, value, "must be a list of lists of texts")
+            raise InvalidInput(name, value, "must be a list of lists of strings")
         return tuple(map(tuple, rows))
 
     def integer(self, *names: str) -> int | None:
@@ -141,7 +141,7 @@ def whole_number(name: str, text: str) -> int:
 
 def _finite(name: str, text: str, rule: str = "must be a number") -> float:
     if "$" in text or "`" in text:
-        rule = "is a variable that nothing in the text sets; put its value there, or give the arguments of a run"
+        rule = "is a variable that the script does not set; put its value there, or give the arguments of a run"
         raise InvalidInput(name, text, rule)
     try:
         value = float(text)
@@ -248,7 +248,7 @@ def launched(text: str, document: str = "") -> Launched:
     ]
     command = next(filter(_num_flags, commands), None)
     if command is None:
-        raise InvalidInput("config", text[:60], "has no command with --flags")
+        raise InvalidInput("config", text[:60], "must contain a command with --flags")
     return _of_command(command, script)
 
 
@@ -297,13 +297,13 @@ def unfollowed(command: Command, script: Script) -> Iterator[str]:
     yield from script.notes
     names = [f"${name}" for name in script.unset if name not in _OF_THE_SHELL]
     if unset := [name for name in names if any(_asks(word, name[1:]) for word in command.words)]:
-        yield f"nothing sets {', '.join(unset[:8])}"
+        yield f"the script does not set {', '.join(unset[:8])}"
     if unknown := [part for part in script.unknown if any(part in word for word in command.words)]:
-        yield f"only a run would tell {', '.join(unknown[:8])}"
+        yield f"only a run of the script would show the value of {', '.join(unknown[:8])}"
     if not command.is_certain:
-        yield "the text does not tell whether the command runs"
+        yield "the script does not show whether the command runs"
     for words in dict.fromkeys(command.left_out):
-        yield f"{words[:80]} depends on a condition that only a run decides, and was left out"
+        yield (f"{words[:80]} depends on a condition that only a run of the script decides, so it was left out")
 
 
 def _asks(text: str, name: str) -> bool:
@@ -338,56 +338,59 @@ def _positive(text: str) -> int | None:
 _REASONS: tuple[tuple[str, str], ...] = (
     (
         r"use_liger_kernel|liger_kernel_config",
-        "Liger's fused kernels change times and memory, and no field of a layout says them",
+        "Liger's fused kernels change times and memory, which a layout cannot express",
     ),
-    (r"torch_compile_.*|torchdynamo", "a layout says only whether layers are compiled"),
-    (r"use_flash_attn.*|attn_implementation|flash_attn.*", "which attention kernel runs is not read from this flag"),
-    (r"fsdp_.*wrap.*|fsdp_min_num_params", "a layout wraps each layer"),
-    (r"deepspeed_config", "the file is not opened: paste its contents too, or the layout lacks what they say"),
-    (r"no_pipeline_parallel", "the number of stages says it"),
-    (r"bf16|fp16", "another flag says the number format"),
-    (r"max_position_embeddings", "the length of the sequences says what is computed"),
-    (r"overlap_.*|tp_comm_overlap.*|tp_comm_.*", "the stack says how much communication is hidden"),
+    (r"torch_compile_.*|torchdynamo", "a layout only has one switch for compiled layers"),
+    (r"use_flash_attn.*|attn_implementation|flash_attn.*", "this flag is not used to find the attention kernel"),
+    (r"fsdp_.*wrap.*|fsdp_min_num_params", "a layout always wraps each layer"),
+    (
+        r"deepspeed_config",
+        ("the file is not read: paste its contents too, because its settings are missing from the layout"),
+    ),
+    (r"no_pipeline_parallel", "the number of stages decides this"),
+    (r"bf16|fp16", "another flag sets the number format"),
+    (r"max_position_embeddings", "the length of the sequences decides what is computed"),
+    (r"overlap_.*|tp_comm_overlap.*|tp_comm_.*", "the software stack decides how much communication is hidden"),
     (
         r"use_mcore_models|transformer_impl|use_legacy_models|.*_fusion(_.*)?|no_persist_layer_norm|persist_layer_norm",
-        "which kernels run beside products and attention is a fact of the stack",
+        "the software stack decides which kernels run besides matrix products and attention",
     ),
-    (r"make_vocab_size_divisible_by", "the vocabulary is taken as it is said, without padding"),
+    (r"make_vocab_size_divisible_by", "the vocabulary is read without padding"),
     (
         r"rotary_.*|use_rotary_.*|position_embedding_.*|rope_.*|use_rope_scaling|attention_softmax_in_fp32|apply_layernorm_1p"
         r"|(layer)?norm_epsilon|fp8_(amax|margin|interval).*|squared_relu|openai_gelu|quick_gelu|calculate_per_token_loss",
-        "it changes what is computed, and neither time nor memory as they are predicted",
+        "this changes the result of the computation, but not the predicted time or memory",
     ),
     (
         r"empty_unused_memory_level|manual_gc.*|use_cpu_initialization|te_rng_tracker|deterministic_mode|enable_experimental"
         r"|high_priority_.*|cuda_graph_.*|enable_cuda_graph|main_(grads|params)_dtype|inference_.*",
-        "what it changes of time and memory is not predicted",
+        "its effect on time and memory is not predicted",
     ),
-    (r"lora_.*|use_peft|peft_.*|qlora|load_in_[48]bit", "adapters and quantised weights are not modelled"),
+    (r"lora_.*|use_peft|peft_.*|qlora|load_in_[48]bit", "adapters and quantised weights are not predicted"),
     (
         r"lr|lr_.*|min_lr|learning_rate|warmup_.*|weight_decay.*|(start|end)_weight_decay.*|adam_.*|optimizer|optim_.*"
         r"|clip_grad|max_grad_norm|(initial_|min_)?loss_scale.*|hysteresis|seed|init_method_std|.*dropout.*|label_smoothing.*",
-        "the optimizer's settings change no time and no memory that is predicted",
+        "settings of the optimizer do not change the predicted time or memory",
     ),
     (
         r"train_(iters|samples|tokens|steps)|max_steps|num_train_epochs|(num_)?epochs|exit_.*|skip_train|do_(train|eval|predict)",
-        "how long the training lasts is no part of a layout",
+        "the length of the training is not part of a layout",
     ),
     (
         r"(\w+_)?data(_.*|set(_.*)?)?|train_file|validation_file|split|dataloader_.*|num_workers|tokenizer.*|vocab_.*|merge_file"
         r"|mock_data|reset_.*|eod_.*|create_attention_mask.*|no_create_attention_mask.*|preprocessing_.*|streaming|packing"
         r"|remove_unused_columns|group_by_length",
-        "data and tokenizer are no part of a layout",
+        "data and tokenizer are not part of a layout",
     ),
     (
         r"save(_.*)?|load(_.*)?|no_(save|load)_.*|finetune|output_dir|overwrite_output_dir|resume_.*|ckpt_.*|checkpoint_.*"
         r"|dist_ckpt.*|async_save|use_(dist|checkpoint).*|pretrained_.*|override_opt_param_scheduler|cache_dir|hub_.*|push_to_hub",
-        "checkpoints are no part of a layout",
+        "checkpoints are not part of a layout",
     ),
     (
         r"log_.*|logging_.*|report_to|run_name|tensorboard_.*|wandb_.*|eval_.*|evaluation_.*|timing_.*|profile.*|no_barrier.*"
         r"|disable_tqdm|per_device_eval_batch_size|ddp_timeout|distributed_(backend|timeout.*)|local_rank|job_name|one_logger.*",
-        "logs, evaluation and process groups are no part of a layout",
+        "logs, evaluation and process groups are not part of a layout",
     ),
 )
 """Reasons why flags are ignored, by a pattern of the flag's name."""
@@ -428,7 +431,7 @@ _OF_LAUNCHERS = re.compile(
 )
 """Flags of launchers that say where ranks start and how they connect."""
 
-_NO_PART = "where ranks start and how they meet is no part of a layout"
+_NO_PART = "the place of the ranks and the way they connect are not part of a layout"
 _OF_VARIABLES: tuple[tuple[str, str], ...] = (
     (
         r"(MASTER|MAIN_PROCESS)_.*|(WORLD|NODE|LOCAL)_(SIZE|RANK|WORLD_SIZE)|RANK|NNODES|NPROC.*|NGPU|GPUS_PER_NODE"
@@ -437,17 +440,17 @@ _OF_VARIABLES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"(TORCH_)?NCCL_.*|UCX_.*|UCC_.*|GLOO_.*|FI_.*|OFI_.*|TP_SOCKET.*|SHARP_.*|TORCH_DISTRIBUTED_.*|OMPI_.*|RDMA.*",
-        "the network is taken from the description of the cluster",
+        "the network is read from the description of the cluster",
     ),
     (
         r"CUDA_.*|OMP_.*|MKL_.*|KMP_.*|PYTORCH_.*|TORCH_.*|TORCHINDUCTOR_.*|TRITON_.*|NVTE_.*|CUBLAS.*|CUDNN_.*|XLA_.*|DS_.*"
         r"|FLASH_.*",
-        "what it changes of time and memory is not predicted",
+        "its effect on time and memory is not predicted",
     ),
     (
         r"HF_.*|HUGGING.*|TRANSFORMERS_.*|TOKENIZERS_.*|DATASETS_.*|WANDB_.*|MLFLOW_.*|PYTHON.*|(LD_LIBRARY_)?PATH|HOME|TMPDIR"
         r"|\w*(CACHE|LOG|TOKEN|KEY)\w*|VIRTUAL_ENV|CONDA_.*|LC_.*|LANG|http.*_proxy",
-        "files, logs and packages are no part of a layout",
+        "files, logs and packages are not part of a layout",
     ),
 )
 
@@ -466,7 +469,7 @@ def _note_launcher(launcher: Flags, notes: Notes) -> None:
     if known := [name for name in rest if _OF_LAUNCHERS.fullmatch(name)]:
         notes.ignored(_listed(map(_flag, known)), _NO_PART)
     if others := [name for name in rest if name not in known]:
-        notes.unknown(_listed(map(_flag, others)), "is no flag of a launcher that is known here")
+        notes.unknown(_listed(map(_flag, others)), "is not a known flag of a launcher")
 
 
 def _note_environment(script: Script, notes: Notes) -> None:
@@ -479,9 +482,9 @@ def _note_environment(script: Script, notes: Notes) -> None:
     for reason, names in by_reason.items():
         notes.ignored(_listed(names), reason)
     if unknown:
-        notes.unknown(_listed(unknown), "a variable of the environment; what the program makes of it is not known")
+        notes.unknown(_listed(unknown), "is an environment variable whose effect on the program is not known")
     if script.unused:
-        notes.ignored(_listed(script.unused), "nothing in the script uses it")
+        notes.ignored(_listed(script.unused), "the script does not use it")
 
 
 def _first_match(name: str, reasons: Iterable[tuple[str, str]]) -> str:

@@ -44,14 +44,21 @@ def _word(name: str, layout: Layout) -> str:
 
 
 _WHY = {
-    "gradient_sync": "{} sums all gradients in every step; autotuner.training.lossy_exchange wraps an optimizer of "
-    "one's own loop",
-    "gradient_clip": "{} clips behind the reduction; autotuner.training.clipping has hooks for one's own loop",
-    "batch_balance": "the data loader of {} decides which sequences a rank takes; autotuner.training.batches has a "
-    "sampler for it",
+    "gradient_sync": (
+        "{} sums all gradients in every step; autotuner.training.lossy_exchange wraps an optimizer "
+        "of your own training loop"
+    ),
+    "gradient_clip": (
+        "{} clips only after the reduction; autotuner.training.clipping has hooks for your own training loop"
+    ),
+    "batch_balance": (
+        "the data loader of {} decides which sequences a rank gets; autotuner.training.batches has a sampler for this"
+    ),
     "sequence_packing": "the data loader of {} decides whether sequences share a row",
-    "collective_hierarchy": "{} reduces over one group of all ranks; autotuner.training.two_level has two levels",
-    "rank_placement": "{} finds its ranks numbered by a launcher that fills a node before the next",
+    "collective_hierarchy": (
+        "{} reduces over one group of all ranks; autotuner.training.two_level reduces on two levels"
+    ),
+    "rank_placement": "the launcher of {} numbers its ranks node by node",
 }
 
 
@@ -68,7 +75,7 @@ def exchanges_and_batches(trainer: str, stack: str = "") -> tuple[Rule, ...]:
     limits = {field: keeps(field, why.format(trainer)) for field, why in _WHY.items()}
     others = (one for one in OPTIONS.values() if one.only_in and stack not in one.only_in)
     for one in others:
-        message = f"{one.label} is written for {', '.join(one.only_in)}, not for {trainer}"
+        message = f"{one.label} can be written only for {', '.join(one.only_in)}, not for {trainer}"
         limits[one.name] = keeps(one.name, message)
     return named({f"{trainer.lower()}-keeps-{field.replace('_', '-')}": limit for field, limit in limits.items()})
 
@@ -84,9 +91,9 @@ def sends_and_places(trainer: str, *, has_orders: bool = False) -> tuple[Rule, .
         trainer: The trainer's name. It begins the names of the rules and is part of their sentences.
         has_orders: True if the trainer offers several orders of its parallel axes.
     """
-    sends = f"pipeline ranks of {trainer} send and receive themselves; it has no delegates"
-    places = "stages are rotated by the order of nodes in a hostfile, and stages here share nodes"
-    order = f"{trainer} numbers its ranks with the stages outermost"
+    sends = f"pipeline ranks of {trainer} send and receive themselves, because it has no delegates"
+    places = "stages can be rotated only by the order of nodes in a hostfile, but here several stages share a node"
+    order = f"{trainer} always numbers its ranks with the stages outermost"
     limits = {
         "sends-inline": keeps("p2p_transport", sends),
         "rotates-whole-nodes": keeps("stage_rotation", places, _shares_nodes),
@@ -104,8 +111,11 @@ def rotation_sentence(job: Job, layout: Layout) -> tuple[str, ...]:
     nodes = layout.world_size // layout.pipeline_parallel_degree // job.cluster.accelerators_per_node
     first = layout.stage_rotation * max(1, nodes) % job.cluster.num_nodes
     return (
-        f"stage_rotation {layout.stage_rotation} is the order of nodes: the hostfile begins with node {first} of the "
-        "cluster, and goes on around its end",
+        (
+            f"for stage_rotation {layout.stage_rotation}, change the order of nodes: the hostfile must "
+            f"begin with node {first} of the cluster, go on to the last node, and end with the nodes "
+            "before it"
+        ),
     )
 
 

@@ -150,21 +150,30 @@ KEYS: tuple[Key, ...] = (
 """Keys in the order in which they are read. Precision and level come before the keys whose meaning depends on them."""
 
 CHANGED: Mapping[str, str] = {
-    "zero_optimization.offload_optimizer": "optimizer states wait in the host's memory, which a layout does not say: "
-    "its predicted memory counts them on the device",
-    "zero_optimization.offload_param": "parameters wait in the host's memory, which a layout does not say: its "
-    "predicted memory counts them on the device",
-    "zero_optimization.zero_hpz_partition_size": "a second copy of the parameters inside each node, which a layout "
-    "does not say",
-    "zero_optimization.zero_quantized_weights": "parameters are gathered in 8 bits, which a layout does not say",
-    "zero_optimization.zero_quantized_gradients": "gradients are sent in 4 and 8 bits, which a layout does not say",
-    "activation_checkpointing.partition_activations": "what is recomputed from is split over tensor ranks, which a "
-    "layout does not say",
-    "activation_checkpointing.cpu_checkpointing": "what is recomputed from waits in the host's memory, which a layout "
-    "does not say",
-    "tensor_parallel.tp_overlap_comm": "tensor ranks communicate while gradients of weights are computed; the nearest "
-    "of a layout, async_tensor_parallel, cuts up matrix products",
-    "compile.deepcompile": "DeepSpeed compiles the whole model; a layout says whether each layer is compiled",
+    "zero_optimization.offload_optimizer": (
+        "optimizer states are kept in the host's memory, which a layout cannot express: its "
+        "predicted memory counts them on the device"
+    ),
+    "zero_optimization.offload_param": (
+        "parameters are kept in the host's memory, which a layout cannot express: its predicted "
+        "memory counts them on the device"
+    ),
+    "zero_optimization.zero_hpz_partition_size": (
+        "each node keeps a second copy of the parameters, which a layout cannot express"
+    ),
+    "zero_optimization.zero_quantized_weights": "parameters are gathered in 8 bits, which a layout cannot express",
+    "zero_optimization.zero_quantized_gradients": "gradients are sent in 4 and 8 bits, which a layout cannot express",
+    "activation_checkpointing.partition_activations": (
+        "the inputs of recomputation are split over tensor ranks, which a layout cannot express"
+    ),
+    "activation_checkpointing.cpu_checkpointing": (
+        "the inputs of recomputation are kept in the host's memory, which a layout cannot express"
+    ),
+    "tensor_parallel.tp_overlap_comm": (
+        "tensor ranks communicate while gradients of weights are computed; the closest option of a "
+        "layout is async_tensor_parallel, which splits matrix products"
+    ),
+    "compile.deepcompile": "DeepSpeed compiles the whole model, but a layout only says whether each layer is compiled",
 }
 """Keys that change a run but have no field in a layout, by path or section, each with its effect."""
 
@@ -189,15 +198,15 @@ ZERO_RULES = named(
         # runtime/engine.py: seq_data_parallel_group
         "deepspeed-shards-over-all-replicas": keeps(
             "data_parallel_replicate_degree",
-            "ZeRO shards over all data-parallel ranks, here {x.data_parallel_degree}; it keeps no "
+            "ZeRO shards over all {x.data_parallel_degree} data-parallel ranks and has no "
             "{x.data_parallel_replicate_degree} replicas of the shards",
             lambda x, j: x.shard_level != ShardLevel.NONE,
         ),
         # runtime/engine.py: MEMORY_OPT_ALLREDUCE_SIZE
         "deepspeed-sizes-no-bucket-at-stage-0": keeps(
             "gradient_bucket_bytes",
-            f"ZeRO stage 0 has no key for its buckets: it reduces {BUCKET_ELEMENTS:,} elements at once, after the last "
-            "micro-batch",
+            f"ZeRO stage 0 has no key for its buckets: it reduces {BUCKET_ELEMENTS:,} elements at once, "
+            "after the last micro-batch",
             lambda x, j: x.shard_level == ShardLevel.NONE,
         ),
         "deepspeed-counts-whole-elements": refuse(
@@ -206,8 +215,8 @@ ZERO_RULES = named(
                 (x.shard_level == ShardLevel.OPTIMIZER) & (x.gradient_bucket_bytes % gradient_element_bytes(x) != 0)
             ),
             lambda x, j: (
-                f"reduce_bucket_size counts elements of {gradient_element_bytes(x)} bytes, "
-                f"and {x.gradient_bucket_bytes} bytes are no whole number of them"
+                f"reduce_bucket_size is a number of elements of {gradient_element_bytes(x)} bytes, and "
+                f"{x.gradient_bucket_bytes} bytes are not a multiple of that"
             ),
             lambda x, j: x.gradient_bucket_bytes + -x.gradient_bucket_bytes % gradient_element_bytes(x),
         ),
@@ -215,7 +224,10 @@ ZERO_RULES = named(
 )
 """Rules about layouts that ZeRO cannot run, whichever program starts it."""
 
-_BALANCED = "PipelineModule balances parameters or layers (partition_method); no stage is told its own number"
+_BALANCED = (
+    "PipelineModule balances parameters or layers over the stages (partition_method); a single "
+    "stage cannot get its own number of layers"
+)
 
 _LIMITS: Mapping[str, Limit] = {
     # runtime/pipe/engine.py
@@ -227,7 +239,7 @@ _LIMITS: Mapping[str, Limit] = {
     ),
     # runtime/pipe/schedule.py
     "deepspeed-pipelines-run-1f1b": keeps(
-        "pipeline_schedule", "DeepSpeed's pipeline engine runs 1f1b (TrainSchedule) instead of {x.pipeline_schedule}"
+        "pipeline_schedule", "DeepSpeed's pipeline engine always runs 1f1b (TrainSchedule), not {x.pipeline_schedule}"
     ),
     # runtime/pipe/module.py, as the next two
     "deepspeed-has-one-stage-per-rank": keeps(
@@ -238,42 +250,42 @@ _LIMITS: Mapping[str, Limit] = {
     # AutoTP has its own groups; pipe/engine.py asserts the grid's
     "deepspeed-splits-no-stage-over-tensor-ranks": keeps(
         "tensor_parallel_degree",
-        "AutoTP splits whole models, no stages of a PipelineModule; a model whose layers are tensor-parallel by "
-        "themselves can be laid out by PipeModelDataParallelTopology in code",
+        "AutoTP splits only whole models, not the stages of a PipelineModule; in code, "
+        "PipeModelDataParallelTopology can place a model whose layers are already tensor-parallel",
         lambda x, j: x.pipeline_parallel_degree > 1,
     ),
     # __init__.py: no mesh beside a PipelineModule
     "deepspeed-splits-no-sequence-in-stages": keeps(
         "context_parallel_degree",
-        "a pipeline's grid has axes for stages, data and tensor ranks, and none for parts of a sequence",
+        "the grid of a DeepSpeed pipeline has axes for stages, data and tensor ranks, but none for context ranks",
         lambda x, j: x.pipeline_parallel_degree > 1,
     ),
     # __init__.py, utils/groups.py: _init_tp_mesh_device
     "deepspeed-splits-sequence-or-tensors": keeps(
         "context_parallel_degree",
-        "Ulysses and AutoTP each lay a mesh of data ranks and their own, and cannot meet in one",
+        "Ulysses and AutoTP each build their own mesh of ranks, so they cannot be combined",
         lambda x, j: x.tensor_parallel_degree > 1,
     ),
     # runtime/sequence_parallel/ulysses_sp.py
     "deepspeed-exchanges-heads-for-sequence": held(
         "context_exchange",
         ContextExchange.ALL_TO_ALL,
-        "Ulysses exchanges heads for parts of the sequence (all_to_all), not by {x.context_exchange}",
+        "DeepSpeed's Ulysses exchanges only by all_to_all, not by {x.context_exchange}",
         lambda x, j: x.context_parallel_degree > 1,
     ),
     # module_inject/auto_tp.py
     "deepspeed-splits-no-norms": keeps(
-        "sequence_parallel", "AutoTP leaves norms and their activations whole on every tensor rank"
+        "sequence_parallel", "AutoTP keeps norms and their activations whole on every tensor rank"
     ),
     # runtime/tensor_parallel/config.py
     "deepspeed-cuts-no-products": keeps(
         "async_tensor_parallel",
-        "AutoTP cuts up no matrix products; tp_overlap_comm overlaps all-reduces of the backward pass",
+        "AutoTP does not split matrix products; its tp_overlap_comm overlaps all-reduces of the backward pass",
     ),
     # module_inject/auto_ep_folding.py
     "deepspeed-splits-experts-outside-pipelines": keeps(
         "expert_parallel_degree",
-        "AutoEP finds experts in whole models, not in stages of a PipelineModule",
+        "AutoEP finds experts only in whole models, not in the stages of a PipelineModule",
         lambda x, j: x.pipeline_parallel_degree > 1,
     ),
     # engine.py: _validate_zero3_moe_compatibility
@@ -282,20 +294,21 @@ _LIMITS: Mapping[str, Limit] = {
         lambda x, j: (
             (x.expert_parallel_degree > 1) & (x.context_parallel_degree > 1) & (x.shard_level == ShardLevel.PARAMETERS)
         ),
-        "AutoEP refuses ZeRO stage 3 beside Ulysses",
+        "AutoEP refuses ZeRO stage 3 together with Ulysses",
         ShardLevel.GRADIENTS,
     ),
     "deepspeed-recomputes-all-or-nothing": refuse(
         "recompute",
         lambda x, j: x.recompute == Recompute.SELECTIVE,
-        "scripts for DeepSpeed recompute whole layers (gradient_checkpointing) or none",
+        "scripts for DeepSpeed recompute either whole layers (gradient_checkpointing) or nothing",
         Recompute.FULL,
     ),
     # runtime/pipe/module.py
     "deepspeed-recomputes-every-layer": keeps(
         "recompute_every",
-        "scripts for DeepSpeed recompute every layer or none; a pipeline's activation_checkpoint_interval says how "
-        "many layers are recomputed together",
+        "scripts for DeepSpeed recompute either every layer or none; the "
+        "activation_checkpoint_interval of a pipeline is the number of layers that are recomputed "
+        "together",
     ),
     # runtime/config.py
     "deepspeed-multiplies-in-16-bits-or-more": keeps(
@@ -306,8 +319,8 @@ _LIMITS: Mapping[str, Limit] = {
     # runtime/activation_checkpointing/config.py, compile/config.py
     "deepspeed-keeps-activations": keeps(
         "offload_activations",
-        "activations stay on the device: cpu_checkpointing moves only what a recomputation starts from, "
-        "compile.offload_activation only what a memory budget asks for",
+        "activations stay on the device: cpu_checkpointing moves only the inputs of recomputation, "
+        "and compile.offload_activation only as much as a memory limit requires",
     ),
 }
 
@@ -363,17 +376,17 @@ def _script_duties(layout: Layout, recomputes_in_code: bool) -> Iterator[str]:
     yield from zero_defaults(layout)
     if layout.pipeline_parallel_degree > 1:
         yield (
-            f"the script builds PipelineModule(num_stages={layout.pipeline_parallel_degree}): DeepSpeed does not read "
-            "pipeline.stages itself"
+            f"the script must build PipelineModule(num_stages={layout.pipeline_parallel_degree}), "
+            "because DeepSpeed does not read pipeline.stages itself"
         )
     if layout.tensor_parallel_degree > 1:
-        yield "the script feeds every rank of a tensor group the same batch, else DeepSpeed stops"
+        yield "the script must give every rank of a tensor group the same batch, or DeepSpeed stops"
     if layout.context_parallel_degree > 1:
-        yield "the script's attention exchanges heads for parts of the sequence (UlyssesSPAttentionHF)"
+        yield ("the script's attention must exchange heads for parts of the sequence (UlyssesSPAttentionHF)")
     if layout.expert_parallel_degree > 1:
-        yield "AutoEP finds the experts by the type of the model; others are named in expert_parallel"
+        yield "AutoEP finds the experts by the type of the model; name other experts in expert_parallel"
     if recomputes_in_code:
-        yield f"the script turns recomputation on ({RECOMPUTE_FLAG}): DeepSpeed has no key for it"
+        yield (f"the script must turn recomputation on ({RECOMPUTE_FLAG}), because DeepSpeed has no key for it")
 
 
 # ---------------------------------------------------------------- read
@@ -384,10 +397,12 @@ _MODEL = ("model_name_or_path", "model_name", "model_path", "model")
 _OTHER_FLAGS = {_BATCH: (_BATCH, "global_batch_size"), _STEPS: (_STEPS,)}
 _OTHER_SWITCHES = {"fp16.enabled": ("fp16",), "zero_optimization.offload_optimizer": ("offload",)}
 
-NO_RECOMPUTATION = "no recomputation; scripts turn it on in code, and many name it gradient_checkpointing"
-UNOPENED = "the file is not opened: paste its contents too, or the layout lacks what they say"
-OTHER_OPTIMIZER = "another optimizer than AdamW, whose time and states are predicted"
-NEAREST_TO_FP16 = "a layout has no fp16; bf16 takes as much memory and time"
+NO_RECOMPUTATION = (
+    "no recomputation is assumed; scripts turn it on in code, often with an argument gradient_checkpointing"
+)
+UNOPENED = "the file is not read: paste its contents too, because its settings are missing from the layout"
+OTHER_OPTIMIZER = "the predicted time and states are those of AdamW, not of this optimizer"
+NEAREST_TO_FP16 = "a layout has no fp16; bf16, which needs the same memory and time, is assumed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -499,7 +514,7 @@ def _note_unseen(script: Script, notes: Notes) -> None:
     if script.config_file:
         notes.ignored(script.config_file, UNOPENED)
     if not {"bf16.enabled", "fp16.enabled"} & script.config.keys():
-        notes.assumed("bf16.enabled", "the configuration that the script makes in code is not seen; bf16 is taken")
+        notes.assumed("bf16.enabled", "the script makes its configuration in code, which is not read; bf16 is assumed")
 
 
 def understood(config: Mapping[str, object], num_ranks: int | None) -> Imported:
@@ -519,7 +534,10 @@ def understood(config: Mapping[str, object], num_ranks: int | None) -> Imported:
         given.pop("expert_parallel.autoep_size", None)
     notes = Notes()
     for path in (path for path, raw in config.items() if raw == "auto" and path in _READ):
-        notes.assumed(path, '"auto" is filled in by Hugging Face\'s integration, from arguments that are not seen here')
+        notes.assumed(
+            path,
+            '"auto" is replaced by Hugging Face\'s integration with the value of an argument that is not given here',
+        )
     layout = read_table(KEYS, given, Layout(precision=Precision.FP32))
     layout = _with_zero_defaults(_with_defaults(layout, given, notes), given, notes)
     layout, batch, is_known = _with_batch(layout, given, num_ranks, notes)
@@ -560,7 +578,7 @@ def attending(x: Layout, notes: Notes) -> Layout:
     """
     if x.precision != Precision.FP32:
         return x
-    notes.assumed("attention", "flash attention computes in 16 bits; in fp32 the math kernel is taken")
+    notes.assumed("attention", "flash attention computes only in 16 bits, so for fp32 the math kernel is assumed")
     return replace(x, attention_kernel=AttentionKernel.MATH)
 
 
@@ -571,11 +589,11 @@ def _with_zero_defaults(x: Layout, given: Mapping[str, object], notes: Notes) ->
         notes.assumed(_BUCKET, f"{BUCKET_ELEMENTS:,} elements")
         x = replace(x, gradient_bucket_bytes=BUCKET_ELEMENTS * gradient_element_bytes(x))
     elif x.shard_level == ShardLevel.PARAMETERS and _REUSE not in given:
-        detail = "parameters are given away after the forward pass, but for the last thousand million elements"
+        detail = "parameters are resharded after the forward pass, except the last thousand million elements"
         notes.assumed(_REUSE, detail)
         x = replace(x, reshard_after_forward=True)
     if x.shard_level in _SHARDS_BY_LAYER and _BUCKET in given:
-        notes.ignored(_BUCKET, "a layout that shards gradients reduces them layer by layer, and says no size")
+        notes.ignored(_BUCKET, "a layout that shards gradients reduces them layer by layer and has no bucket size")
     return x
 
 
@@ -595,7 +613,7 @@ def _with_batch(
     """
     inner = x.tensor_parallel_degree * x.pipeline_parallel_degree * x.context_parallel_degree
     if num_ranks is not None and num_ranks % inner:
-        rule = f"must be a multiple of {inner} tensor, pipeline and sequence ranks"
+        rule = f"must be a multiple of {inner}, the product of the tensor, pipeline and sequence ranks"
         raise InvalidInput("num_ranks", num_ranks, rule, inner)
     whole, micro, steps = (
         read_integer(path, given[path], at_least=1) if path in given else None for path in (_BATCH, _MICRO, _STEPS)
@@ -615,11 +633,11 @@ def _with_batch(
     is_known = ranks is not None
     ranks = ranks or ceil(x.expert_parallel_degree / (x.tensor_parallel_degree * x.context_parallel_degree))
     if x.shard_level != ShardLevel.NONE and ranks * x.context_parallel_degree == 1 and is_known:
-        detail = f"one data-parallel rank has nothing to shard; stage {x.shard_level.value} runs as stage 0"
+        detail = f"one data-parallel rank has nothing to shard, so stage {x.shard_level.value} runs as stage 0"
         notes.changed(_STAGE, detail)
         x = replace(x, shard_level=ShardLevel.NONE, reshard_after_forward=False)
     if micro is None:
-        notes.assumed(_MICRO, "no micro-batch size is said; one sequence is taken")
+        notes.assumed(_MICRO, "no micro-batch size is given; one sequence is assumed")
     return on_data_ranks(replace(x, micro_batch_size=micro or 1), ranks), whole, is_known
 
 
@@ -649,11 +667,11 @@ def _note_others(config: Mapping[str, object], given: Mapping[str, object], note
     for section in dict.fromkeys(path.split(".")[0] for path in rest):
         if section in KNOWN_SECTIONS:
             inside = [path for path in rest if path.split(".")[0] == section]
-            notes.ignored(", ".join(inside) if len(inside) < 4 else section, "says nothing of a layout")
+            notes.ignored(", ".join(inside) if len(inside) < 4 else section, "has no effect on the layout")
         else:
             near = get_close_matches(section, sorted(KNOWN_SECTIONS), 1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            notes.ignored(section[:60], f"DeepSpeed knows no such key, and ignores it without a word{hint}")
+            notes.ignored(section[:60], f"is not a key of DeepSpeed, which ignores it without a warning{hint}")
 
 
 DEEPSPEED = Target(

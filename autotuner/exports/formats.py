@@ -102,10 +102,12 @@ def read(text: str, name: str | None = None, num_ranks: int | None = None) -> Im
         target = recognise(text) if name is None else target_of(name)
         if target.read is None:
             readable = ", ".join(t.format for t in FORMATS.values() if t.read)
-            raise InvalidInput("format", target.format, f"can only be written; these can be read: {readable}")
+            raise InvalidInput(
+                "format", target.format, f"can only be written, not read; formats that can be read: {readable}"
+            )
         return _sendable(with_collectives(target.read(text, num_ranks), text))
     except RecursionError as error:  # parsers of JSON, TOML and YAML, of brackets in brackets
-        raise InvalidInput("config", text[:60], "is nested too deep") from error
+        raise InvalidInput("config", text[:60], "has too many levels of nesting") from error
 
 
 def read_with_model(text: str, name: str | None = None, num_ranks: int | None = None) -> Imported:
@@ -119,7 +121,7 @@ def read_with_model(text: str, name: str | None = None, num_ranks: int | None = 
     model = model_called(found.model_name)
     if model is None:
         return found
-    taken = f"the catalog's {model.name} is taken for it"
+    taken = f"the model {model.name} of the catalog is used for it"
     note = Note(kind=NoteKind.ASSUMED, setting=found.model_name, detail=taken)
     return replace(found, model=model, notes=(*found.notes, note))
 
@@ -134,7 +136,9 @@ def recognise(text: str) -> Target:
         if target.recognises(text):
             return target
     readable = ", ".join(t.format for t in FORMATS.values() if t.read)
-    raise InvalidInput("config", text[:60], f"looks like no configuration that is known; say its format: {readable}")
+    raise InvalidInput(
+        "config", text[:60], f"is not recognised as a configuration of a known format; name its format: {readable}"
+    )
 
 
 def _sendable(found: Imported) -> Imported:
@@ -174,7 +178,9 @@ _COUNTED = {
     "NCCL_IB_QPS_PER_CONNECTION": "queue_pairs",
 }
 _UNKNOWN = {
-    "NCCL_IB_SPLIT_DATA_ON_QPS": "whole messages take turns here, and a layout's queue pairs share the bytes of each",
+    "NCCL_IB_SPLIT_DATA_ON_QPS": (
+        "whole messages are sent in turn, but the queue pairs of a layout share the bytes of each message"
+    ),
     "NCCL_PXN_DISABLE": "must be 0 or 1",
     "NCCL_IB_QPS_PER_CONNECTION": "must be a whole number from 1 to 999",
 }
@@ -195,7 +201,7 @@ def with_collectives(imported: Imported, text: str) -> Imported:
     for name, value in said.items():
         fields = _fields(name, value)
         if fields is None:
-            detail = _UNKNOWN.get(name, "a layout has no such choice for all-reduces")
+            detail = _UNKNOWN.get(name, "is not a choice that a layout has for all-reduces")
             notes.append(Note(kind=NoteKind.IGNORED, setting=f"{name}={value}"[:60], detail=detail))
         else:
             layout = replace(layout, **fields)  # type: ignore[arg-type]  # each field has its own type

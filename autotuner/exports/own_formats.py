@@ -64,14 +64,14 @@ def _read(text: str, num_ranks: int | None) -> Imported:
     reading = Reading(settings=given)
     fields = {name: _value(given, name) for name in OPTIONS if name in given or f"no_{name}" in given}
     if not fields:
-        raise InvalidInput("config", text[:60], "has no argument that names a field of a layout")
+        raise InvalidInput("config", text[:60], "must have at least one argument with the name of a field of a layout")
     ranks = num_ranks or command.num_ranks
     layout = _on_ranks(Layout(**fields), fields, ranks, reading)
     batch = {name: reading.integer(name, 0, least=1) or None for name in ("seq_len", "global_batch_size")}
     for name in given.values:
         if name.removeprefix("no_") not in OPTIONS and name not in batch:
             near = get_close_matches(name, OPTIONS, 1, 0.85)
-            detail = f"is no field of a layout; {near[0]} is" if near else "is no field of a layout"
+            detail = f"is not a field of a layout; did you mean {near[0]}?" if near else "is not a field of a layout"
             reading.ignored(f"--{name.replace('_', '-')}", detail)
     return Imported(
         format=ExportFormat.ARGUMENTS,
@@ -106,8 +106,10 @@ def _on_ranks(layout: Layout, fields: Mapping[str, Any], ranks: int | None, note
         return layout
     left, rest = divmod(ranks, layout.world_size)
     if rest or left == 0 or fields.keys() & {"data_parallel_replicate_degree", "data_parallel_shard_degree"}:
-        raise InvalidInput("num_ranks", ranks, f"the degrees multiply to {layout.world_size}", layout.world_size)
-    notes.assumed("--data-parallel-replicate-degree", f"{left} replicas take the ranks that no degree names")
+        raise InvalidInput(
+            "num_ranks", ranks, f"must be {layout.world_size}, the product of the degrees", layout.world_size
+        )
+    notes.assumed("--data-parallel-replicate-degree", f"{left} replicas use the ranks that no degree names")
     return replace(layout, data_parallel_replicate_degree=left)
 
 
@@ -235,7 +237,9 @@ def _ranks_per_node(job: Job, layout: Layout) -> int:
 
 
 def _export(format_: ExportFormat, layout: Layout, file: ExportedFile, usage: str) -> Export:
-    left = "steps, warm-up, learning rate and seed are those of a sweep's trial; the script's JSON has them to change"
+    left = (
+        "steps, warm-up, learning rate and seed are those of a trial of a sweep; change them in the JSON of the script"
+    )
     return Export(format=format_, layout=layout, version=_VERSION, files=(file,), left_to_trainer=(left,), usage=usage)
 
 
@@ -244,12 +248,12 @@ def _read_script(format_: ExportFormat, text: str, num_ranks: int | None) -> Imp
     _, begun, rest = text.replace("\r\n", "\n").partition("<<'SPEC'\n")
     document, ended, _ = rest.partition("\nSPEC\n")
     if not begun or not ended:
-        raise InvalidInput("config", text[:60], "holds no spec of a trial between <<'SPEC' and SPEC")
+        raise InvalidInput("config", text[:60], "must contain the spec of a trial between <<'SPEC' and SPEC")
     spec = codec.loads(TrialSpec, document)
     if num_ranks not in (None, spec.layout.world_size):
-        rule = f"the script's layout is one of {spec.layout.world_size} ranks"
+        rule = f"must be {spec.layout.world_size}, the ranks of the layout in the script"
         raise InvalidInput("num_ranks", num_ranks, rule, spec.layout.world_size)
-    settings = Note(kind=NoteKind.IGNORED, setting="settings", detail="how long a trial runs is no part of a layout")
+    settings = Note(kind=NoteKind.IGNORED, setting="settings", detail="the length of a trial is not part of a layout")
     return Imported(
         format=format_,
         version=_VERSION,

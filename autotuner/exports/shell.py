@@ -103,7 +103,7 @@ def read_script(text: str) -> Script:
         reader.read(text)
         reader.read_uncalled()
     except RecursionError as error:
-        raise InvalidInput("config", text[:60], "is nested too deep") from error
+        raise InvalidInput("config", text[:60], "has too many levels of nesting") from error
     return reader.script()
 
 
@@ -201,7 +201,9 @@ class _Reader:
     def _run(self, statement: Node) -> bool | None:
         self.num_statements += 1
         if self.num_statements > _MOST_STATEMENTS:
-            raise InvalidInput("config", self._line(statement), f"runs more than {_MOST_STATEMENTS:,} statements")
+            raise InvalidInput(
+                "config", self._line(statement), f"must not run more than {_MOST_STATEMENTS:,} statements"
+            )
         command = statement.get("Cmd")
         if command is None:
             return True
@@ -248,7 +250,7 @@ class _Reader:
                 return self._run(node["Stmt"]) if node.get("Stmt") else True
             case _:
                 self._forget(node)
-                self._note(node, "is not followed")
+                self._note(node, "is not interpreted")
                 return None
 
     def _is_nonzero(self, expression: Node | None) -> bool | None:
@@ -320,7 +322,7 @@ class _Reader:
         left = self._run(node["X"])
         if left is None and not self.in_condition and _is_ordinary(node["X"]):
             if not is_and and _matters(node["Y"]):
-                self._note(node["Y"], "runs only if a command fails, and was left out")
+                self._note(node["Y"], "runs only if a command fails, so it was left out")
             left = True
         if left is not None:
             return self._run(node["Y"]) if left == is_and else left
@@ -348,7 +350,7 @@ class _Reader:
         items = node.get("Items", [])
         if any(item["Op"] != ";;" for item in items):
             self._forget(node)
-            self._note(node, "is not followed: an item goes on with the next")
+            self._note(node, "is not interpreted, because one case continues with the next")
             return None
         return self._run_items(subject, items)
 
@@ -377,7 +379,7 @@ class _Reader:
         else:
             rounds = [unknown("$@")] if self.scope.arguments is None else self.scope.arguments
         if not all(map(is_known, rounds)):
-            self._note(node, f"is a loop over {name} whose rounds only a run would tell")
+            self._note(node, f"is a loop over {name}, and only a run would show its rounds")
             return self._unknown_rounds(node, prepare=lambda: self.scope.assign(name, [unknown(f"${name}")]))
         left = iter(tuple(rounds))
 
@@ -396,7 +398,7 @@ class _Reader:
             if truth is False:
                 return True
             if truth is None:
-                self._note(node, "is a loop whose rounds only a run would tell")
+                self._note(node, "is a loop, and only a run would show its rounds")
                 return self._unknown_rounds(node, condition, post)
             goes_on, may_have_ended = self._round(node)
             if goes_on and may_have_ended:

@@ -55,10 +55,10 @@ def parse_script(text: str) -> tuple[Node, bytes]:
         RuntimeError: The program ``shfmt`` is not installed.
     """
     if len(text) > MAX_SCRIPT_CHARACTERS:
-        rule = f"has {len(text):,} characters, and {MAX_SCRIPT_CHARACTERS:,} are read at most"
+        rule = f"has {len(text):,} characters, but at most {MAX_SCRIPT_CHARACTERS:,} can be read"
         raise InvalidInput("config", text[:60], rule)
     if _open_brackets(text) > MAX_OPEN_BRACKETS:
-        raise InvalidInput("config", text[:60], "is nested too deep")
+        raise InvalidInput("config", text[:60], "has too many levels of nesting")
     lines = dedent(text.replace("\r\n", "\n"))  # a copy that is indented still ends its here-documents
     source = _PLACEHOLDER.sub(r"'<\1>'", lines.replace("\0", "").replace("\1", ""))
     return _parse(source), source.encode("utf-8", "replace")
@@ -84,7 +84,9 @@ def _parse(text: str) -> Node:
     try:
         done = subprocess.run(command, input=source, capture_output=True, timeout=MAX_PARSE_S, env={}, check=False)
     except subprocess.TimeoutExpired:
-        raise InvalidInput("config", text[:60], f"takes the shell's parser more than {MAX_PARSE_S} s") from None
+        raise InvalidInput(
+            "config", text[:60], f"needs more than {MAX_PARSE_S} s of the shell's parser; shorten it"
+        ) from None
     if done.returncode == 0:
         return json.loads(done.stdout)  # type: ignore[no-any-return]  # an object of type File
     message = next(iter(done.stderr.decode("utf-8", "replace").splitlines()), "")
@@ -238,7 +240,9 @@ class _Words:
         """Append text to the open argument. An empty quoted text opens an argument too."""
         self._open = (self._open or "") + text
         if len(self._open) > _MOST_CHARACTERS:
-            raise InvalidInput("config", plain(text)[:60], f"expands past {_MOST_CHARACTERS} characters")
+            raise InvalidInput(
+                "config", plain(text)[:60], f"must not expand to more than {_MOST_CHARACTERS} characters"
+            )
 
     def extend(self, elements: Elements, *, quoted: bool) -> None:
         """Append the elements of a variable. Each element begins a new argument."""
@@ -302,7 +306,7 @@ class Scope:
         else:  # of an array, its first element
             new = ["".join([*old[:1], *elements] if append else elements), *old[1:]]
         if len(new) > _MOST_ELEMENTS or sum(map(len, new)) > _MOST_CHARACTERS:
-            raise InvalidInput("config", name, f"is a variable that grows past {_MOST_CHARACTERS} characters")
+            raise InvalidInput("config", name, f"is a variable that grows to more than {_MOST_CHARACTERS} characters")
         self.values[name] = new
 
     def written(self, node: Node) -> str:
@@ -365,7 +369,7 @@ class Scope:
 
     def _parts(self, parts: Iterable[Node], words: _Words, how: _How) -> None:
         if how.depth > _DEEPEST:
-            raise InvalidInput("config", "${...}", f"has expansions more than {_DEEPEST} deep")
+            raise InvalidInput("config", "${...}", f"must not have more than {_DEEPEST} nested expansions")
         for part in parts:
             self._part(part, words, how)
 

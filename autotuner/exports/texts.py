@@ -57,11 +57,11 @@ def yaml_document(text: str) -> dict[str, Any]:
         InvalidInput: The text is not such a mapping, is too long or nested too deep, or has anchors.
     """
     if len(text) > _LONGEST_YAML:
-        raise InvalidInput("config", text[:60], f"must have {_LONGEST_YAML:,} characters at most, as YAML")
+        raise InvalidInput("config", text[:60], f"must have at most {_LONGEST_YAML:,} characters of YAML")
     if re.search(r"[\[{]\s*" * _DEEPEST_YAML, text):
-        raise InvalidInput("config", text[:60], "is nested too deep")
+        raise InvalidInput("config", text[:60], "has too many levels of nesting")
     if re.search(r"(^|[\s\[{,])[&*]\w", text):  # repeated anchors would grow without bound
-        raise InvalidInput("config", text[:60], "must not use anchors of YAML (& and *)")
+        raise InvalidInput("config", text[:60], "must not use anchors and references of YAML (& and *)")
     try:
         value = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -120,13 +120,13 @@ def split_commands(
 
 def _short(text: str) -> str:
     if len(text) > _LONGEST:
-        raise InvalidInput("config", text[:60], f"must have {_LONGEST:,} characters at most")
+        raise InvalidInput("config", text[:60], f"must have at most {_LONGEST:,} characters")
     return text
 
 
 def _mapping(text: str, value: object) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-        raise InvalidInput("config", text[:60], "must hold names with values")
+        raise InvalidInput("config", text[:60], "must be a mapping of names to values")
     return value
 
 
@@ -188,13 +188,15 @@ class Module:
             InvalidInput: The module has no function of that name, or its functions call each other without end.
         """
         if name not in self.functions:
-            raise InvalidInput("config", name, f"is not a function of the module ({', '.join(self.functions)})")
+            raise InvalidInput(
+                "config", name, f"is not one of the functions of the module: {', '.join(self.functions)}"
+            )
         return self._called(self.functions[name], 0)
 
     def _called(self, function: ast.FunctionDef, depth: int) -> object:
         self._num_calls += 1
         if depth > _DEEPEST or self._num_calls > _MOST_CALLS:
-            raise InvalidInput("config", function.name, "calls functions of its module without end")
+            raise InvalidInput("config", function.name, "calls functions of its module in an endless circle")
         names: dict[str, object] = dict(_defaults(function))
         for statement in function.body:
             if isinstance(statement, ast.Return):
@@ -274,7 +276,7 @@ def require_short(text: str) -> None:
     """Raise ``InvalidInput`` if a text is longer than any configuration."""
     if len(text) > _LONGEST_MODULE:
         raise InvalidInput(
-            "config", text[:60], f"has {len(text):,} characters, and {_LONGEST_MODULE:,} are read at most"
+            "config", text[:60], f"has {len(text):,} characters, but at most {_LONGEST_MODULE:,} can be read"
         )
 
 

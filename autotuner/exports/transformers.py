@@ -95,17 +95,18 @@ gradients."""
 _LIMITS: Mapping[str, Limit] = {
     "transformers-splits-no-tensors": keeps(
         "tensor_parallel_degree",
-        "no argument splits tensors: the script loads its model so (DistributedConfig), or DeepSpeed does (AutoTP)",
+        "the Trainer has no argument that splits tensors: the script (DistributedConfig) or "
+        "DeepSpeed (AutoTP) does this",
     ),
     "transformers-sizes-whole-mebibytes": refuse(
         "gradient_bucket_bytes",
         lambda x, j: (x.shard_level == ShardLevel.NONE) & (x.gradient_bucket_bytes % MIB != 0),
-        "ddp_bucket_cap_mb counts MiB, and {x.gradient_bucket_bytes} bytes are no whole number of them",
+        "ddp_bucket_cap_mb counts MiB, and {x.gradient_bucket_bytes} bytes are not a multiple of 1 MiB",
         lambda x, j: x.gradient_bucket_bytes + -x.gradient_bucket_bytes % MIB,
     ),
     "transformers-sizes-no-bucket-beside-ulysses": keeps(
         "gradient_bucket_bytes",
-        "DeepSpeed runs it, and stage 0 has no key for its buckets",
+        "DeepSpeed runs this, and ZeRO stage 0 has no key for its buckets",
         lambda x, j: (x.shard_level == ShardLevel.NONE) & exchanges_heads(x),
     ),
     "transformers-multiplies-in-16-bits-or-more": keeps(
@@ -116,7 +117,7 @@ _LIMITS: Mapping[str, Limit] = {
     "transformers-shards-parameters-on-gpus": refuse(
         "shard_level",
         lambda x, j: (x.shard_level == ShardLevel.PARAMETERS) & (j.cluster.accelerator.kind == "cpu"),
-        "on cores the Trainer leaves FSDP out without a word and trains replicas; DeepSpeed's stages run",
+        "on CPUs the Trainer ignores FSDP without a warning and trains replicas; DeepSpeed's ZeRO stages do run",
         ShardLevel.GRADIENTS,
         is_of_hardware=True,
     ),
@@ -166,7 +167,7 @@ def _duties(layout: Layout) -> Iterator[str]:
     if backend_of(layout) == Backend.DEEPSPEED:
         yield from deepspeed.zero_defaults(layout)
         if layout.context_parallel_degree > 1:
-            yield "the script's attention exchanges heads for parts of the sequence (UlyssesSPAttentionHF)"
+            yield ("the script's attention must exchange heads for parts of the sequence (UlyssesSPAttentionHF)")
     if layout.compiled:
         yield "torch_compile compiles the whole model, not each layer"
     if layout.shard_level == ShardLevel.NONE and layout.data_parallel_replicate_degree > 1:
@@ -339,10 +340,12 @@ def _of_fsdp(layout: Layout, config: Mapping[str, object], notes: Notes) -> Layo
         notes.assumed("reshard_after_forward", "true")
         said["reshard_after_forward"] = True
     elif isinstance(word, str) and word.lower() in _STRATEGIES:
-        notes.changed("fsdp_config.version: 1", f"{word} as FSDP2 has it")
+        notes.changed("fsdp_config.version: 1", f"{word} is read as the strategy of FSDP2")
         said["reshard_after_forward"] = _STRATEGIES[word.lower()]
     if read_flag("cpu_offload", said.get("cpu_offload", False)):
-        notes.changed("fsdp_config.cpu_offload", "parameters wait in the host's memory, which a layout does not say")
+        notes.changed(
+            "fsdp_config.cpu_offload", "parameters are kept in the host's memory, which a layout cannot express"
+        )
     if not read_flag("activation_checkpointing", said.get("activation_checkpointing", True)):
         del said["activation_checkpointing"]  # the Trainer's argument may switch it on
     return read_table(_FSDP_KEYS, said, layout)

@@ -102,7 +102,7 @@ class DevicePool:
         num_devices = 1 if spec.device == "cpu" else min(spec.layout.world_size, len(names))
         told: str | None = None
         while (devices := self._try(names, num_devices)) is None:
-            reason = f"waits until trials that run on this machine have ended{self._said_of_holders(names)}"
+            reason = f"waits until other trials on this machine have ended{self._said_of_holders(names)}"
             if reason != told:
                 watcher.on_wait(reason)
                 told = reason
@@ -177,8 +177,12 @@ def _standing(pid: int) -> str:
     try:
         is_frozen = psutil.Process(pid).status() == psutil.STATUS_STOPPED
     except psutil.Error:
-        return f"process {pid} of another machine or container has them"
-    return f"process {pid} has them and is stopped: continue it or kill it" if is_frozen else f"process {pid} has them"
+        return f"process {pid} of another machine or container uses the devices"
+    return (
+        f"process {pid} uses the devices and is stopped: continue it or kill it"
+        if is_frozen
+        else f"process {pid} uses the devices"
+    )
 
 
 def _lock_folder() -> Path:
@@ -191,7 +195,9 @@ def _lock_folder() -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise CannotRun(f"{folder} belongs to somebody else; remove it, or set TMPDIR to a folder of this user alone")
+        raise CannotRun(
+            f"{folder} belongs to another user; remove it, or set TMPDIR to a folder that only this user can write to"
+        )
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise CannotRun(f"others may write to {folder}: chmod 700 {folder}")
+        raise CannotRun(f"other users may write to {folder}: run chmod 700 {folder}")
     return folder

@@ -163,7 +163,7 @@ def _failure(spec: TrialSpec, reports: RankReports, end: AttemptEnd) -> TrialFai
         return _killed(silent, end)
     if reports.failures:
         return _reported(reports.failures[0], end.rank_logs)
-    message = "the ranks ended, or never started, without a report"
+    message = "the ranks ended without a report, or never started"
     return TrialFailure(kind=FailureKind.CRASH, message=message, log_tail=_tail(end.log))
 
 
@@ -177,7 +177,7 @@ def _timed_out(spec: TrialSpec, logs: Mapping[int, str]) -> TrialFailure:
     rank = _stuck_rank(logs)
     message = f"no result within {format_seconds(spec.settings.timeout_s)}"
     if rank is not None:
-        message += f"; rank {rank} hangs, the others wait for it"
+        message += f"; rank {rank} hangs, and the other ranks wait for it"
     tail = _tail(logs.get(rank if rank is not None else 0, ""))
     return TrialFailure(kind=FailureKind.TIMEOUT, message=message, rank=rank, log_tail=tail)
 

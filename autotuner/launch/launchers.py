@@ -68,4 +68,4 @@ class Launchers:
 
     def _unknown(self, engine: str) -> str:
         known = ", ".join(self._by_engine)
-        return f"no engine {engine} is registered where trials run (there are: {known})"
+        return f"the engine {engine} is not registered on the machine that runs trials; registered engines: {known}"

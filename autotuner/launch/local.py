@@ -58,13 +58,15 @@ def no_room(spec: TrialSpec) -> TrialFailure | None:
     if spec.device != "cpu":
         return None
     if spec.layout.world_size > most_core_ranks():
-        message = f"{spec.layout.world_size} ranks are more than the {most_core_ranks()} that these cores share"
+        message = (
+            f"{spec.layout.world_size} ranks are too many: the cores of this machine share at most {most_core_ranks()}"
+        )
         return TrialFailure(kind=FailureKind.CRASH, message=message)
     has_bytes, is_whole = psutil.virtual_memory().total, not spec.settings.proxy_layers_per_stage
     needs_bytes = 4 * spec.model.num_parameters
     if spec.trainer is None and is_whole and needs_bytes > has_bytes:
         needs = f"the weights alone need {format_bytes(needs_bytes)}"
-        message = f"{needs}, and this machine has {format_bytes(has_bytes)}"
+        message = f"{needs}, but this machine has {format_bytes(has_bytes)}"
         return TrialFailure(kind=FailureKind.OOM, message=message)
     return None
 
@@ -96,7 +98,7 @@ class DiskRoom:
         while (free_bytes := self._free_bytes()) < _LEAST_FREE_BYTES:
             if not is_told:
                 left = format_bytes(free_bytes)
-                watcher.on_wait(f"waits for room on the disk of {self._folder}, which has {left} left")
+                watcher.on_wait(f"waits for free space on the disk of {self._folder}, which has {left} left")
                 is_told = True
             if stopped := watcher.stop_requested():
                 return stopped
@@ -220,12 +222,16 @@ class LocalLauncher:
             most = most_core_ranks()
             is_few = cluster.world_size <= most
             return (
-                None if is_few else f"{cluster.name} has {cluster.world_size} ranks, these cores share {most} at most"
+                None
+                if is_few
+                else (
+                    f"{cluster.name} has {cluster.world_size} ranks, but the cores of this machine share at most {most}"
+                )
             )
         num_gpus = self._devices.num_gpus
         if num_gpus >= cluster.world_size:
             return None
-        return f"{cluster.name} has {cluster.world_size} GPUs, the machine that runs the trials has {num_gpus}"
+        return f"{cluster.name} has {cluster.world_size} GPUs, but the machine that runs the trials has {num_gpus}"
 
     def capacity(self, cluster: Cluster) -> int:
         """Return how many trials can run at once: 1 on cores, because trials share caches and memory bandwidth.
@@ -279,7 +285,7 @@ class LocalLauncher:
             try:
                 self._core_flop_per_s, _ = gemm_flop_per_s()
             except AutotunerError as error:
-                raise CannotRun(f"cannot measure this machine's cores: {error}") from error
+                raise CannotRun(f"cannot measure the cores of this machine: {error}") from error
         num_cores = min(spec.layout.world_size, num_usable_cores())
         peak = known_peak(spec, core_flop_per_s=self._core_flop_per_s, num_cores=num_cores)
         return TrainerWork(self._trainers[spec.trainer.name], spec, peak)

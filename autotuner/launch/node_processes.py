@@ -133,7 +133,9 @@ class NodeProcess:
     def explain(self, failure: TrialFailure) -> TrialFailure | Stopped:
         """Return the failure, or ``Stopped`` if somebody else ended the node or a rank, or had taken its port."""
         if self._was_told_to_end:
-            return Stopped(reason="infrastructure", detail="the node got SIGTERM, and not from the autotuner")
+            return Stopped(
+                reason="infrastructure", detail="the node got SIGTERM from another program than the autotuner"
+            )
         return if_port_taken(failure) or if_killed(failure, self._deaths) or with_stuck(failure, self._stuck)
 
     def _read(self) -> None:
@@ -180,7 +182,7 @@ connected."""
 def if_port_taken(failure: TrialFailure) -> Stopped | None:
     """Return ``Stopped`` if another process had taken the port at which the ranks should connect, else None."""
     if _PORT_TAKEN in failure.log_tail.lower():
-        return Stopped(reason="infrastructure", detail="somebody else had the port at which its nodes should meet")
+        return Stopped(reason="infrastructure", detail="another program used the port at which the nodes connect")
     return None
 
 

@@ -113,8 +113,8 @@ def _out_of_memory(spec: TrialSpec, line: _Line, peak_bytes: tuple[int, ...]) ->
     most_bytes = max(peak_bytes)
     ran = " and ".join(map(str, line.layers))
     message = (
-        f"extrapolated from {ran} to {line.to} layers, a rank needs {format_bytes(most_bytes)}, "
-        f"more than the {format_bytes(_limit_bytes(spec))} it has"
+        f"extrapolated from {ran} to {line.to} layers, a rank needs {format_bytes(most_bytes)}, but "
+        f"it has {format_bytes(_limit_bytes(spec))}"
     )
     return TrialFailure(kind=FailureKind.OOM, message=message, rank=peak_bytes.index(most_bytes))
 

@@ -88,7 +88,9 @@ def run_repeated(launcher: Launcher, spec: TrialSpec, watcher: TrialWatcher) -> 
         return runs.repeated(spec, watcher)
     measured: list[Measurement] = []
     for proxy in depths:
-        watcher.on_note(f"runs {proxy.model.num_layers} of {spec.model.num_layers} layers, to extrapolate from")
+        watcher.on_note(
+            f"runs {proxy.model.num_layers} of {spec.model.num_layers} layers, to extrapolate to all layers"
+        )
         outcome = runs.repeated(proxy, _without_steps(watcher))
         if not isinstance(outcome, Measurement):
             return _at_depth(outcome, proxy, spec)
@@ -116,7 +118,9 @@ class _Runs:
             return first
         runs = [first]
         while len(runs) < spec.settings.num_runs and self._has_time():
-            watcher.on_note(f"run {len(runs) + 1} of {spec.settings.num_runs}, to see how much repeats differ")
+            watcher.on_note(
+                f"run {len(runs) + 1} of {spec.settings.num_runs}, to measure how much repeated runs differ"
+            )
             outcome = self._undisturbed(replace(spec, fault_trace=None), _without_steps(watcher))
             if isinstance(outcome, Stopped):
                 return outcome
@@ -145,7 +149,9 @@ class _Runs:
         spec = replace(spec, run=self._num_runs, runs=())
         self._num_runs += 1
         if kept is not None:
-            watcher.on_note(f"run {kept.number + 1} was measured before the trial was interrupted, and is kept")
+            watcher.on_note(
+                f"run {kept.number + 1} was measured before the trial was interrupted, so its result is kept"
+            )
             self._deadline -= kept.seconds
             self._longest_s = max(self._longest_s, kept.seconds)
             return kept.measurement

@@ -52,7 +52,7 @@ class SimulatedLauncher:
         if not cluster.queue or cluster.queue in self._scenarios:
             return None
         known = ", ".join(self._scenarios)
-        return f"the engine {SIMULATED} has no queue {cluster.queue} (there are: {known})"
+        return f"the engine {SIMULATED} has no queue {cluster.queue}; its queues are {known}"
 
     def capacity(self, cluster: Cluster) -> int:
         """Return the capacity that the constructor was given."""
@@ -62,7 +62,7 @@ class SimulatedLauncher:
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
         """Simulate the trial and return its outcome."""
         if spec.cluster is None:
-            return _failure(FailureKind.CRASH, "no cluster was named to pretend a trial on")
+            return _failure(FailureKind.CRASH, "the trial names no cluster to simulate it on")
         if refusal := self.refuses(spec.cluster):
             return _failure(FailureKind.CRASH, refusal)
         scenario = self._scenarios[spec.cluster.queue or next(iter(self._scenarios))]
@@ -108,7 +108,7 @@ class _Run:
         """Simulate the start of the trial; return the failure or the stop if one ends it before its first step."""
         scenario, attempt = self._scenario, len(self._spec.jobs)
         if self._luck.share(f"lost {attempt}") < scenario.lost_nodes:
-            lost = Stopped(reason="infrastructure", detail=f"simulated: a node of {self._cluster.name} vanished")
+            lost = Stopped(reason="infrastructure", detail=f"simulated: a node of {self._cluster.name} was lost")
             return self._worked(scenario.start_s) or lost
         if ended := self._worked(scenario.start_s):
             return ended
@@ -116,7 +116,7 @@ class _Run:
             return _failure(FailureKind.CRASH, "a rank died before its first step")
         if truth.peak_bytes > self._limit_bytes():
             needs, has = format_bytes(truth.peak_bytes), format_bytes(self._limit_bytes())
-            return _failure(FailureKind.OOM, f"a rank needs {needs}, more than the {has} it has")
+            return _failure(FailureKind.OOM, f"a rank needs {needs}, but it has {has}")
         if self._luck.share("hang") < scenario.hangs:
             return self._worked(math.inf)
         return None
@@ -155,7 +155,7 @@ class _Run:
         stopped = self._passed(min(seconds, left_s))
         if stopped or seconds <= left_s:
             return stopped
-        return _failure(FailureKind.TIMEOUT, f"no end after {format_seconds(limit_s)}")
+        return _failure(FailureKind.TIMEOUT, f"no result after {format_seconds(limit_s)}")
 
     def _passed(self, seconds: float) -> Stopped | None:
         """Let simulated time pass at the scenario's speed; return the watcher's stop if there is one."""

@@ -188,7 +188,7 @@ class Truth:
             losses=tuple(losses),
             foreign_cpu_share=0.0,
             phases=self._phases(),
-            environment={"simulated": "nothing ran: times of the cost model, with seeded noise"},
+            environment={"simulated": "nothing ran: times of the cost model with random noise"},
             is_simulated=True,
             robust=self._robust(spec, faulty_s),
         )

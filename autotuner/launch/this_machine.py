@@ -58,7 +58,7 @@ def ask_torch(module: str, question: str, *, timeout_s: float, progress: Callabl
         if status == 0:
             return answered.read().splitlines()[-1]
     if "No module named 'torch'" in last:
-        raise InvalidInput("torch", None, "is not installed here; see the extra `trials` of pyproject.toml")
+        raise InvalidInput("torch", None, "is not installed here; install the extra `trials` of this package")
     if status == _EXIT_REFUSED:
         raise InvalidInput(module, "as given", last)
     raise AutotunerError(f"{module} failed: {last}")
@@ -82,7 +82,7 @@ def _followed(
     )
     limit = Timer(timeout_s, process.kill)
     limit.start()
-    last = "it said nothing"
+    last = "it printed nothing"
     with process:
         try:
             for line in filter(str.strip, process.stderr or ()):
@@ -94,7 +94,7 @@ def _followed(
             limit.cancel()
             process.kill()
     if is_late:
-        raise AutotunerError(f"{module} had no answer after {timeout_s:.0f} s")
+        raise AutotunerError(f"{module} gave no answer within {timeout_s:.0f} s")
     return status, last
 
 
@@ -238,7 +238,12 @@ def _gpus(names: list[str], num_gpus: int) -> Cluster:
     found = _BY_DRIVER_NAME.get(names[0])
     if found is None:
         near = get_close_matches(names[0], _BY_DRIVER_NAME, 1)
-        raise InvalidInput("cluster", names[0], "is a GPU that the catalog does not know", near[0] if near else None)
+        raise InvalidInput(
+            "cluster",
+            names[0],
+            "is a GPU that is not in the catalog; name a cluster of the catalog instead",
+            near[0] if near else None,
+        )
     return replace(load_cluster(f"{found}:1x{num_gpus}"), name=_LOCAL)
 
 
@@ -247,7 +252,7 @@ def _cores() -> Cluster:
     try:
         fp32_flop_per_s, bf16_flop_per_s = gemm_flop_per_s()
     except AutotunerError as error:
-        raise InvalidInput("cluster", _LOCAL, f"cannot measure this machine's cores: {error}") from error
+        raise InvalidInput("cluster", _LOCAL, f"the cores of this machine cannot be measured: {error}") from error
     core = replace(
         unmeasured.accelerator,
         fp32_flop_per_s=fp32_flop_per_s,

@@ -145,10 +145,12 @@ class TrainerWork:
         """
         registered, spec = self._registration, self._spec
         if place.num_nodes > 1 and not knows_nodes(registered.command):
-            rule = "must hold {torchrun} or {node_rank} to run on more than one node"
+            rule = "must contain {torchrun} or {node_rank} to run on more than one node"
             raise InvalidInput(f"{registered.trainer.name}.command", list(registered.command), rule, "{torchrun}")
         if place.devices is not None and not registered.working_directory.is_dir():
-            raise CannotRun(f"the trainer {registered.trainer.name} has no folder {registered.working_directory}")
+            raise CannotRun(
+                f"the folder {registered.working_directory} of the trainer {registered.trainer.name} does not exist"
+            )
         exported = _exported(spec)
         names = [file.name for file in exported.files]
         command = rendered(
@@ -241,7 +243,12 @@ def known_peak(spec: TrialSpec, *, core_flop_per_s: float | None = None, num_cor
         flop_per_s = core_flop_per_s * num_cores
     else:
         name = spec.cluster.name if spec.cluster else ""
-        raise InvalidInput("cluster", name, "has no measured peak, which MFU is a share of", "autotuner cluster check")
+        raise InvalidInput(
+            "cluster",
+            name,
+            "has no measured peak, which the MFU needs; measure it with `autotuner cluster check`",
+            "autotuner cluster check",
+        )
     return Peak(
         flop_per_s=flop_per_s,
         source=f"measured GEMM rate{of_cores}" if spec.device == "cpu" else "data sheet",

@@ -242,13 +242,13 @@ def _beside_baseline(challenge: Challenge, runs: RunGroup) -> Comparison | None:
 def _death(request: SweepRequest, runs: ChallengeRuns) -> str:
     """Return why the incumbent never ran; empty if it ran or was not tried yet."""
     if broken := incumbent_problems(request):
-        return f"it cannot run here: {broken[0].message}"
+        return f"the layout cannot run here: {broken[0].message}"
     if runs.incumbent_runs is not None or not runs.incumbent:
         return ""
     last = runs.incumbent[-1]
     if last.failure is None:
-        return "it ended without a measurement"
-    return f"it died ({last.failure.kind.value}): {last.failure.message}"
+        return "the trial ended without a measurement"
+    return f"the trial failed ({last.failure.kind.value}): {last.failure.message}"
 
 
 _SHARE_OF_INCUMBENT = 0.5
@@ -298,10 +298,10 @@ class Phases:
         """
         runs = self._runs(trials)
         if not self._challenge.searches or runs.turns:
-            return finish(StopReason.COMPARED, "the runs to be compared have ended", trials)
+            return finish(StopReason.COMPARED, "all runs to be compared have ended", trials)
         if runs.leader is None or not (over := spent(self._request.budget, spending.and_then(self._turns(trials)))):
             return None
-        return finish(over[0], "the rest of the budget is kept for comparing the best", trials)
+        return finish(over[0], "the rest of the budget is kept for the comparison of the best layout", trials)
 
     def after_search(self, trials: Sequence[Trial]) -> Repeat | None:
         """Return the next turn of the best layout or of the incumbent, or None once the comparison is decided."""

@@ -110,7 +110,7 @@ class _Check:
         except StopRequested:
             if self._hold.stop() is not Stop.CANCEL:
                 raise
-            return Finish(state=RunState.CANCELLED, detail="cancelled; no job of it is left")
+            return Finish(state=RunState.CANCELLED, detail="the check was cancelled; it has no jobs left")
         return Finish(state=RunState.COMPLETE, detail=stored_said(self._cluster, profile))
 
     # ------------------------------------------------------------------ the engine
@@ -118,7 +118,10 @@ class _Check:
         launcher = self._launchers.get(self._cluster.engine)
         if launcher is None:
             known = ", ".join(self._launchers) or "none"
-            raise _Failed(f"no engine {self._cluster.engine} is registered where trials run (there are: {known})")
+            raise _Failed(
+                f"the engine {self._cluster.engine} is not registered on the machine that runs trials; "
+                f"registered engines: {known}"
+            )
         if refusal := launcher.refuses(self._check.nodes):
             raise _Failed(refusal)
         return launcher
@@ -128,7 +131,7 @@ class _Check:
             queue = launcher.registration.placed(self._cluster).queue
             answer = launcher.engine.check((queue,) if queue else ())
         except EngineRefused as error:
-            raise _Failed(f"the engine {self._cluster.engine} cannot take its jobs: {error}") from error
+            raise _Failed(f"the engine {self._cluster.engine} cannot run the jobs of this check: {error}") from error
         except EngineUnavailable as error:
             raise _Failed(f"the engine {self._cluster.engine} does not answer: {error}") from error
         if not self._found.known.engine:
@@ -233,7 +236,7 @@ class _Watcher:
         del step
         if not self._has_met:
             self._has_met = True
-            self._found.say(f"{self._what}: all ranks have met, and the first step is done")
+            self._found.say(f"{self._what}: all ranks have connected, and the first step is done")
 
     def on_link_event(self, event: object) -> None:
         """Do nothing, because no job of a check has a pipeline."""

@@ -205,7 +205,10 @@ def run_gate(
     quiet = _NoSteps(watcher)
     trainings: dict[Layout, list[Training]] = {reference: [], candidate.layout: []}
     for number in range(gate.num_seeds):
-        watcher.on_note(f"convergence gate: training beside {reference}, seed {number + 1} of {gate.num_seeds}")
+        watcher.on_note(
+            f"convergence gate: training of the candidate and the reference {reference}, seed "
+            f"{number + 1} of {gate.num_seeds}"
+        )
         for layout, known in trainings.items():
             outcome = launcher.run(_spec(candidate, layout, gate, number), quiet)
             match outcome:
@@ -216,7 +219,7 @@ def run_gate(
                 case Measurement(losses=()):
                     return GateResult(
                         outcome=GateOutcome.NOT_GATED,
-                        detail=f"the trainer reports no loss of {layout}, so that there is nothing to compare",
+                        detail=f"the trainer reported no loss of {layout}, so there is nothing to compare",
                         reference=reference,
                         tolerance=gate.tolerance,
                     )

@@ -46,7 +46,7 @@ def finish(reason: StopReason, detail: str, trials: Sequence[Trial]) -> Finish:
         return Finish(state=RunState.COMPLETE, reason=reason, detail=f"{detail}{_noise(trials)}")
     deaths = [trial.failure.kind for trial in trials if trial.failure]
     memory = f", {deaths.count(FailureKind.OOM)} ran out of memory" if FailureKind.OOM in deaths else ""
-    return Finish(state=RunState.FAILED, reason=reason, detail=f"{detail}; nothing was measured{memory}")
+    return Finish(state=RunState.FAILED, reason=reason, detail=f"{detail}; no trial was measured{memory}")
 
 
 def spent(budget: Budget, spending: Spending, *, share: float = 1.0) -> tuple[StopReason, str] | None:
@@ -71,7 +71,7 @@ def nothing_runs(ended: Sequence[Trial]) -> tuple[StopReason, str] | None:
         faults = faults + 1 if is_fault else 0
     if faults < _MAX_FAULTS_IN_A_ROW:
         return None
-    return StopReason.ALL_TRIALS_FAIL, f"the last {faults} trials died, none for lack of memory"
+    return StopReason.ALL_TRIALS_FAIL, f"the last {faults} trials failed, and none of them because of memory"
 
 
 def no_improvement(request: SweepRequest, ended: Sequence[Trial]) -> tuple[StopReason, str] | None:
@@ -96,7 +96,7 @@ def no_improvement(request: SweepRequest, ended: Sequence[Trial]) -> tuple[StopR
     if patience is None or not (best or earlier) or since < patience:
         return None
     gain = f"{100 * WORTHWHILE_GAIN:g} %"
-    lacked = f"add {gain} to the front" if objective.front else f"beat the best by {gain}"
+    lacked = f"add {gain} to the Pareto front" if objective.front else f"beat the best by {gain}"
     return StopReason.NO_IMPROVEMENT, f"{since} trials in a row did not {lacked}"
 
 
@@ -122,7 +122,7 @@ def given_up(trial: Trial) -> TrialFailure | None:
     last = trial.jobs[-1] if trial.jobs else None
     if last is not None and last.phase is EngineJobPhase.LOST:
         return _lost(trial, last.detail)
-    message = f"interrupted {trial.attempts} times; the service dies when it runs"
+    message = f"interrupted {trial.attempts} times: the service ends each time this trial runs"
     return TrialFailure(kind=FailureKind.INTERRUPTED, message=message)
 
 
@@ -141,7 +141,7 @@ def _lost(trial: Trial, detail: str) -> TrialFailure:
 def lost_in_words(num_attempts: int, detail: str, *, on_engine: bool) -> str:
     """Describe that all attempts at a trial or a job were lost, and how the last one ended."""
     last = f"; the last time: {detail}" if detail else ""
-    what = "its nodes were lost or never came" if on_engine else "its ranks were killed or found no room"
+    what = "its nodes were lost or never became available" if on_engine else "its ranks were killed or found no memory"
     return f"{what} in {num_attempts} attempts{last}"
 
 

@@ -16,7 +16,7 @@ from autotuner.search.upkeep.retune import end_of, outcome_of
 if TYPE_CHECKING:
     from autotuner.store.sql import Store
 
-_NOTHING_LEFT = "no sweep was started, as its maker's quota had nothing left"
+_NOTHING_LEFT = "no sweep was started, because the quota of the retune's creator has nothing left"
 
 _log = structlog.get_logger(__name__)
 

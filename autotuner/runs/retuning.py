@@ -117,11 +117,14 @@ class Retuning:
         if request.incumbent is not None:
             self._require_legal(request, request.incumbent, "incumbent")
         if request.on_new_environment and not runs_here(request):
-            rule = "must be left out: the software that its trials run on is not this machine's, and not seen from here"
+            rule = "must be left out, because this machine cannot see the software on the engine that runs the trials"
             raise InvalidInput("on_new_environment", True, rule, False)
         cluster = request.template.job.cluster
         if request.on_new_links and self.links_today(cluster) is None:
-            rule = f"must be left out: no cluster {cluster.name} of that size is stored, whose links would change"
+            rule = (
+                f"must be left out, because no cluster {cluster.name} of that size is saved, so no change "
+                "of its links can be seen"
+            )
             raise InvalidInput("on_new_links", True, rule, False)
         next_due_at = cron.next_due_at(after=now)  # missed due times are not caught up
         return self._store.retunes.save(request, now=now, next_due_at=next_due_at, created_by=caller.name)
@@ -155,7 +158,7 @@ class Retuning:
         last = last_measured(self._store, name)
         found = last.result if last else None
         if found is None or found.verdict is not Verdict.BETTER_FOUND or found.findings is None:
-            raise Conflict(f"the last run of the retune {name} found no better layout; name the one to adopt")
+            raise Conflict(f"the last run of the retune {name} found no better layout; name the layout to adopt")
         challenger, runs = found.findings.challenger, found.findings.challenger_runs
         assert challenger is not None  # without a challenger, nothing was better
         return self._store.retunes.set_incumbent(name, challenger, () if runs is None else (runs,))

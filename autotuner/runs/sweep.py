@@ -215,7 +215,7 @@ class SweepMachine:
             if ended is None:
                 return None
             return instructions.Finish(state=ended.state, reason=ended.reason, detail=ended.detail)
-        detail = f"{ended.detail}; a trial that ran again was measured since"
+        detail = f"{ended.detail}; since then a trial that ran again was measured"
         return instructions.Finish(state=RunState.COMPLETE, reason=ended.reason, detail=detail)
 
     def _step_from_incumbent(self) -> Proposal | None:
@@ -445,8 +445,8 @@ class SweepMachine:
         """Say that no other layout fits in memory, with the missing memory if no trial ran at all."""
         missing_bytes = self._candidates.least_bytes - self._job.cluster.accelerator.memory_bytes
         if num_ended or missing_bytes <= 0:
-            return "no other is likely to fit in memory"
-        return f"none is likely to fit in memory, and the nearest lacks {format_bytes(missing_bytes)}"
+            return "no other layout is likely to fit in memory"
+        return f"none is likely to fit in memory, and the closest one needs {format_bytes(missing_bytes)} more"
 
     def _spent(self, now: float) -> tuple[StopReason, str] | None:
         return spent(self._request.budget, self._spending(now))
@@ -470,7 +470,10 @@ class SweepMachine:
         metrics = self._request.objective.front
         reached = ", ".join(metric.in_words(value) for metric, value in zip(metrics, values, strict=True))
         faster = 1 / self._request.budget.prune_below
-        return f"{reached}{at_full_size}; were it {faster:.3g} times as fast, another would still beat it in everything"
+        return (
+            f"{reached}{at_full_size}; even at {faster:.3g} times this speed, another trial would be "
+            "better in every metric"
+        )
 
 
 def _was_tried(trial: Trial) -> bool:

@@ -150,7 +150,7 @@ class TrialPerformer:
             outcome = unless_lost_again(running, self._launched(spec, _Watcher(self, running)))
             outcome = self._with_footprint(running, outcome)
             if isinstance(outcome, Stopped) and outcome.reason == "infrastructure":
-                again = f"attempt {running.attempts} of {MAX_ATTEMPTS} is lost, and the trial queued again"
+                again = f"attempt {running.attempts} of {MAX_ATTEMPTS} is lost, and the trial is queued again"
                 self.noted(running, f"{outcome.detail}; {again}")
         ended = self._finished(running, outcome)
         _log.info("trial.finished", state=ended.state.value, layout=str(ended.layout))

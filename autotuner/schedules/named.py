@@ -65,7 +65,9 @@ def interleaved_1f1b(num_ranks: int, stages_per_rank: int, num_micro_batches: in
     check_sizes(num_ranks, num_micro_batches, stages_per_rank)
     p, v, m = num_ranks, stages_per_rank, num_micro_batches
     if v > 1 and m % p:
-        raise InvalidInput("num_micro_batches", m, f"must be a multiple of the {p} pipeline ranks", max(p, m // p * p))
+        raise InvalidInput(
+            "num_micro_batches", m, f"must be a multiple of the number of pipeline ranks, {p}", max(p, m // p * p)
+        )
     ranks = []
     for rank in range(p):
         forwards, backwards = rounds(rank, p, v, m, Kind.FORWARD), rounds(rank, p, v, m, Kind.BACKWARD)
@@ -212,7 +214,9 @@ def zb_interleaved(num_ranks: int, stages_per_rank: int, num_micro_batches: int)
     check_sizes(num_ranks, num_micro_batches, stages_per_rank)
     p, v, m = num_ranks, stages_per_rank, num_micro_batches
     if v > 1 and m % p:
-        raise InvalidInput("num_micro_batches", m, f"must be a multiple of the {p} pipeline ranks", max(p, m // p * p))
+        raise InvalidInput(
+            "num_micro_batches", m, f"must be a multiple of the number of pipeline ranks, {p}", max(p, m // p * p)
+        )
     return Schedule(ranks=tuple(tuple(_deferring_in_rounds(rank, p, v, m)) for rank in range(p)))
 
 
@@ -241,7 +245,7 @@ def dualpipev(num_ranks: int, num_micro_batches: int) -> Schedule:
     """
     check_sizes(num_ranks, num_micro_batches)
     if num_micro_batches < 2 * num_ranks:
-        rule = f"must not be fewer than the {2 * num_ranks} stages"
+        rule = f"must be at least the number of stages, {2 * num_ranks}"
         raise InvalidInput("num_micro_batches", num_micro_batches, rule, 2 * num_ranks)
     return Schedule(ranks=tuple(tuple(_both_ways(rank, num_ranks, num_micro_batches)) for rank in range(num_ranks)))
 

@@ -111,9 +111,13 @@ def adaptive(times: PassTimes, num_micro_batches: int, warm_up_counts: Sequence[
     Source: greedy planner of arXiv 2504.19232.
     """
     if len(warm_up_counts) != len(times.forward_s):
-        raise InvalidInput("warm_up_counts", warm_up_counts, f"must have {len(times.forward_s)} values, one per stage")
+        raise InvalidInput(
+            "warm_up_counts", warm_up_counts, f"must have {len(times.forward_s)} values, one for each stage"
+        )
     if warm_up_counts[-1] < 1 or any(behind > before for before, behind in pairwise(warm_up_counts)):
-        raise InvalidInput("warm_up_counts", warm_up_counts, "must not grow from stage to stage, nor fall below 1")
+        raise InvalidInput(
+            "warm_up_counts", warm_up_counts, "must be 1 or more, and must not grow from one stage to the next"
+        )
     if num_micro_batches < 1:
         raise InvalidInput("num_micro_batches", num_micro_batches, "must be 1 or more", 1)
     unlimited = [num_micro_batches] * len(warm_up_counts)
@@ -382,9 +386,9 @@ def _most_in_flight(most: Sequence[int] | None, num_stages: int, needed: int) ->
     if most is None:
         return [needed] * num_stages
     if len(most) != num_stages:
-        raise InvalidInput("most_in_flight", most, f"must have {num_stages} values, one per stage")
+        raise InvalidInput("most_in_flight", most, f"must have {num_stages} values, one for each stage")
     if min(most) < 1:
-        rule = "every stage must be able to keep one micro-batch"
+        rule = "must be 1 or more for every stage, because a stage holds at least one micro-batch"
         raise InvalidInput("most_in_flight", most, rule, tuple(max(1, one) for one in most))
     return [min(one, needed) for one in most]
 

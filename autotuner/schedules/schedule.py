@@ -62,7 +62,10 @@ class Schedule:
     def __post_init__(self) -> None:
         placed = [sorted({action.stage for action in actions}) for actions in self.ranks]
         if not all(placed) or sorted(chain.from_iterable(placed)) != list(range(max(1, self.num_stages))):
-            rule = "each rank must hold stages, each stage one rank, and their numbers go from 0 without a gap"
+            rule = (
+                "each stage must be on one rank, each rank must have a stage, and the stages must be "
+                "numbered from 0 without a gap"
+            )
             raise InvalidInput("schedule", placed, rule)
         for actions in self.ranks:
             _check_rank(actions, self.num_micro_batches)
@@ -124,8 +127,8 @@ def _check_rank(actions: tuple[Action, ...], num_micro_batches: int) -> None:
                 continue
             twice = next((kind for kind in kinds if kinds.count(kind) > 1), None)
             if twice:
-                raise InvalidInput("schedule", f"{stage}{twice}{micro_batch}", "every action runs once")
-            rule = f"stage {stage} must run F, then B or I and W, for every micro-batch"
+                raise InvalidInput("schedule", f"{stage}{twice}{micro_batch}", "must run only once")
+            rule = f"must be F and either B, or I and W, of stage {stage} for every micro-batch"
             raise InvalidInput("schedule", f"micro-batch {micro_batch}: {kinds or 'nothing'}", rule)
 
 
@@ -219,4 +222,6 @@ def _in_order(actions: Sequence[Action], first: Sequence[int], steps: Sequence[S
             places[rank] = place
     for place, end in zip(places, first[1:], strict=True):
         if place < end:
-            raise InvalidInput("schedule", str(actions[place]), "its ranks wait for one another in a circle here")
+            raise InvalidInput(
+                "schedule", str(actions[place]), "waits in a circle: the ranks of this action wait for each other"
+            )

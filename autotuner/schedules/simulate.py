@@ -32,7 +32,7 @@ class Transport:
 
     def __post_init__(self) -> None:
         if self.shares_link and (self.num_delegates is not None or self.overhead_s or self.copy_s):
-            rule = "must be False with delegates, overhead_s or copy_s"
+            rule = "must be false if num_delegates, overhead_s or copy_s is set"
             raise InvalidInput("shares_link", self.shares_link, rule, nearest=False)
         if self.num_delegates is not None and self.num_delegates < 1:
             raise InvalidInput("num_delegates", self.num_delegates, "must be 1 or more", 1)
@@ -81,7 +81,9 @@ class PassTimes:
         num_stages = len(self.forward_s)
         for name, size in (("input_s", num_stages), ("weight_s", num_stages), ("send_s", max(0, num_stages - 1))):
             if len(getattr(self, name)) != size:
-                raise InvalidInput(name, getattr(self, name), f"must have {size} values for {num_stages} stages")
+                raise InvalidInput(
+                    name, getattr(self, name), f"must have {size} values, because there are {num_stages} stages"
+                )
         for name in ("forward_s", "input_s", "weight_s", "send_s"):
             if min(getattr(self, name), default=0.0) < 0:
                 raise InvalidInput(name, getattr(self, name), "must not be negative", 0.0)
@@ -147,7 +149,7 @@ def simulate(schedule: Schedule, times: PassTimes, transport: Transport = BESIDE
         15.0
     """
     if len(times.forward_s) != schedule.num_stages:
-        raise InvalidInput("times", len(times.forward_s), "must have one entry per stage", schedule.num_stages)
+        raise InvalidInput("times", len(times.forward_s), "must have one entry for each stage", schedule.num_stages)
     flow = flow_of(schedule)
     seconds = _action_seconds(flow, times)
     if transport.shares_link:

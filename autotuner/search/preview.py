@@ -81,8 +81,11 @@ def require_modest(request: SweepRequest) -> None:
     has_bytes = cluster.world_size * cluster.accelerator.memory_bytes
     needs_bytes = (2 if cluster.accelerator.kind != "cpu" else 4) * model.num_parameters
     if needs_bytes > has_bytes:
-        needs = f"needs {format_bytes(needs_bytes)} for one copy of its weights"
-        rule = f"{needs}, and all of {cluster.name} has {format_bytes(has_bytes)}"
+        needs = f"needs {format_bytes(needs_bytes)} of memory for one copy of its weights"
+        rule = (
+            f"{needs}, but all accelerators of {cluster.name} together have {format_bytes(has_bytes)}; "
+            "use a larger cluster"
+        )
         raise InvalidInput("model", model.name, rule)
 
 
@@ -107,7 +110,7 @@ def require_layouts(request: SweepRequest, *, most: int = MAX_SEARCHED) -> None:
         chunks.append(chunk)
         num_legal += len(chunk)
         if num_legal > most:
-            rule = "legal layouts are more than a sweep can search; name fewer values for some options"
+            rule = "is the number of legal layouts, which is too many to search; name fewer values for some options"
             raise SpaceTooLarge("space", f"more than {most}", rule, most)
     if not num_legal:
         raise empty_space(request.job, request.space, rules, "holds no layout that a trial can run")
@@ -115,7 +118,7 @@ def require_layouts(request: SweepRequest, *, most: int = MAX_SEARCHED) -> None:
         trials = trials_on(request, request.small_cluster, concatenate(chunks))
         if not len(trials):
             whys = "; ".join(f"{count} layouts: {why}" for why, count in trials.refused[:MOST_REASONS])
-            rule = f"has no proxy trial (smaller trial) that can stand for a layout of the job: {whys}"
+            rule = f"no trial on this smaller cluster can represent a layout of the job: {whys}"
             raise InvalidInput("trial_cluster", request.small_cluster.name, rule)
 
 

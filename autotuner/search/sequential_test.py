@@ -342,7 +342,7 @@ def weigh(reference: Sequence[RunGroup], candidate: Sequence[RunGroup], *, same_
     """
     for name, groups in (("reference", reference), ("candidate", candidate)):
         if not groups:
-            raise InvalidInput(name, [], "must have one run or more")
+            raise InvalidInput(name, [], "must have at least one run")
     if not same_sitting:
         both = sittings([np.log(group.rates) for group in (*reference, *candidate)])
         return believe(both[: len(reference)], both[len(reference) :])

@@ -165,7 +165,9 @@ class Tokens:
         check_name(name)
         now = self.clock.now()
         if expires_at is not None and expires_at <= now:
-            raise InvalidInput("expires_at", expires_at, "must lie in the future, in epoch seconds")
+            raise InvalidInput(
+                "expires_at", expires_at, "must be a time in the future, in seconds since 1970 (Unix time)"
+            )
         token = Token(
             id=new_token_id(),
             name=name,
@@ -199,7 +201,10 @@ class Tokens:
         """
         found = read_token(text)
         if found is None:
-            rule = "must hold at_, an id of a-z and 0-9, _ and at least 32 random characters of A-Z a-z 0-9 - _"
+            rule = (
+                "must hold a token: at_, an id of letters a-z and digits, _, and at least 32 random "
+                "characters of A-Z a-z 0-9 - _"
+            )
             raise InvalidInput("AUTOTUNER_ADMIN_TOKEN_FILE", "…", rule)
         token_id, secret = found
         try:
@@ -207,7 +212,7 @@ class Tokens:
         except NotFound:
             stored, digest = self._install(token_id, secret)
         if not self.digests.is_of(secret, digest):
-            rule = "is stored with another secret; give the new one an id of its own"
+            rule = "is already stored with another secret; give the new token another id"
             raise InvalidInput("AUTOTUNER_ADMIN_TOKEN_FILE", f"at_{token_id}_…", rule)
         return stored
 
@@ -231,8 +236,9 @@ def check_alone(host: str) -> None:
     """
     if not _is_loopback(host):
         rule = (
-            "is reached by other machines, and AUTOTUNER_LOGIN=none lets everybody in: set AUTOTUNER_LOGIN=tokens "
-            "after `autotuner token add NAME --scope admin`, or AUTOTUNER_LOGIN=proxy behind a proxy with a login"
+            "can be reached by other machines, and AUTOTUNER_LOGIN=none lets everybody in: set "
+            "AUTOTUNER_LOGIN=tokens after `autotuner token add NAME --scope admin`, or "
+            "AUTOTUNER_LOGIN=proxy behind a proxy with a login"
         )
         raise InvalidInput("host", host, rule, "127.0.0.1")
 
@@ -246,7 +252,7 @@ def install_token_file(tokens: Tokens, path: Path) -> None:
     try:
         text = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeError) as error:
-        rule = f"must be a file that can be read and holds a token ({type(error).__name__})"
+        rule = f"must be a file that can be read and that holds a token ({type(error).__name__})"
         raise InvalidInput("AUTOTUNER_ADMIN_TOKEN_FILE", str(path), rule) from None
     tokens.install(text)
 
@@ -259,8 +265,9 @@ def check_lets_an_admin_in(tokens: Tokens) -> None:
     """
     if not tokens.has_admin():
         rule = (
-            "lets nobody in: it has no valid admin token. Run `autotuner token add NAME --scope admin` "
-            "on this database, or name a file with one by AUTOTUNER_ADMIN_TOKEN_FILE"
+            "lets nobody in, because the database has no valid admin token: run `autotuner token add "
+            "NAME --scope admin` on this database, or set AUTOTUNER_ADMIN_TOKEN_FILE to a file with a "
+            "token"
         )
         raise InvalidInput("AUTOTUNER_LOGIN", "tokens", rule)
 
@@ -302,7 +309,10 @@ class Proxy:
         if not names or not is_within(peer, self.networks):
             return None
         if len(names) > 1:
-            raise NotLetIn(f"the proxy sent {self.header} {len(names)} times; it must replace what callers send")
+            raise NotLetIn(
+                f"the proxy sent the header {self.header} {len(names)} times; configure the proxy to "
+                "replace the header of callers"
+            )
         return self._named(names[0].strip())
 
     def _named(self, name: str) -> Caller | None:
@@ -311,7 +321,7 @@ class Proxy:
         try:
             check_name(name)
         except InvalidInput as error:
-            raise NotLetIn(f"the proxy sent an illegal caller name: {error}") from error
+            raise NotLetIn(f"the proxy sent a caller name that is not legal: {error}") from error
         return Caller(name=name, scope=Scope.ADMIN if name in self.admins else self.scope)
 
 
@@ -341,7 +351,7 @@ class Guesses:
         if self._limiter.test(self._limit, *key):
             return
         wait_s = self._limiter.get_window_stats(self._limit, *key).reset_time - time.time()
-        detail = f"{_PER_MINUTE} wrong tokens came from {address} within a minute; come back later"
+        detail = f"{_PER_MINUTE} wrong tokens came from {address} within a minute; try again later"
         raise TooOften(detail, max(1, math.ceil(wait_s)))
 
     def count(self, address: str, token_id: str) -> None:
@@ -399,7 +409,10 @@ class Login:
             return caller
         if shown.session is not None:
             return _caller_of(self._session_token(shown.session))
-        raise NotLetIn("show a token: as Authorization: Bearer at_…, by AUTOTUNER_TOKEN for commands, or at /login")
+        raise NotLetIn(
+            "a token is missing: send the header Authorization: Bearer at_…, set AUTOTUNER_TOKEN for "
+            "commands, or log in at /login"
+        )
 
     def judges_token(self, shown: Shown) -> bool:
         """Return True if only a token can authenticate the request, so that its cookie is ignored."""
@@ -444,8 +457,8 @@ class Login:
         token, now = self._recognised(text, address), self._clock.now()
         if token.is_valid(now):
             return self._used(token)
-        why = "has expired" if token.revoked_at is None else "was taken back"
-        raise NotLetIn(f"the token at_{token.id}_… of {token.name} {why}")
+        why = "has expired" if token.revoked_at is None else "was revoked"
+        raise NotLetIn(f"the token at_{token.id}_… of {token.name} {why}; ask an administrator for a new one")
 
     def _recognised(self, text: str, address: str) -> Token:
         """Return the stored token with this text, whether it is still valid or not; callers that guess have to wait.
@@ -464,7 +477,7 @@ class Login:
             self._verified.add(text, found[1])
             return found[0]
         self._guesses.count(address, guessed_at)
-        raise NotLetIn("this token is not known; an admin of the service gives you one")
+        raise NotLetIn("this token is not known; ask an administrator of the service for one")
 
     def _stored(self, token_id: str) -> tuple[Token, str] | None:
         try:

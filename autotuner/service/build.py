@@ -102,11 +102,11 @@ class App(Autotuner):
         name = described.name
         if isinstance(described, Cluster):
             if is_this_machine(name):
-                raise InvalidInput("name", name, "means this machine; give the cluster a name of its own")
+                raise InvalidInput("name", name, "is the name of this machine; choose another name for the cluster")
             self._check_engine(described)
         if _is_catalogued(described):
-            said = f"{name} means a {KINDS[type(described)]} of the catalog, for everybody"
-            raise Conflict(f"{said}; give yours another name, such as my-{name.replace(':', '-')}")
+            said = f"{name} is already a {KINDS[type(described)]} of the catalog"
+            raise Conflict(f"{said}; choose another name, such as my-{name.replace(':', '-')}")
         self.store.descriptions.save(described, created_by=caller.name)
         return described
 
@@ -334,7 +334,7 @@ class App(Autotuner):
 
     def _require_devices(self, cluster: Cluster) -> None:
         if self.settings.num_workers and (said := self.launcher.refuses(cluster)):
-            raise InvalidInput("cluster", cluster.name, f"cannot be tried here: {said}", LOCAL)
+            raise InvalidInput("cluster", cluster.name, f"cannot run trials here: {said}", LOCAL)
 
     def _ask_gate(self, request: MfuGateRequest, caller: Caller) -> GateRun:
         """Queue the sweep of a gate, or finish the gate with the result of an earlier gate with the same content."""
@@ -420,7 +420,7 @@ def _refused(request: SweepRequest, refusal: str) -> InvalidInput:
     if request.trainer is not None and request.trainer.name in refusal:
         return InvalidInput("trainer", request.trainer.name, refusal)
     field = "cluster" if request.trial_cluster is None else "trial_cluster"
-    return InvalidInput(field, request.runs_on.name, f"cannot be tried here: {refusal}", "local")
+    return InvalidInput(field, request.runs_on.name, f"cannot run trials here: {refusal}", "local")
 
 
 def _launcher(

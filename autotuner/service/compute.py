@@ -115,7 +115,7 @@ class Turns:
             num_waiting = Counter(each.caller for each in self._waiting)
             most = max(num_waiting, key=num_waiting.__getitem__)
             if num_waiting[most] <= num_waiting[turn.caller] + 1:
-                raise Busy(f"{num_asked} computations run or wait already; come back later", retry_after_s=5)
+                raise Busy(f"{num_asked} computations are already running or waiting; try again later", retry_after_s=5)
             last = next(each for each in reversed(self._waiting) if each.caller == most)
             last.state = _State.DROPPED
             self._waiting.remove(last)
@@ -147,10 +147,13 @@ class Turns:
 
     def _require_running(self, turn: _Turn) -> None:
         if turn.state is _State.DROPPED:
-            rule = "most computations that wait are yours, so this one makes room for another caller's; come back later"
+            rule = (
+                "you have the most waiting computations, so this one was dropped for the computation of "
+                "another caller; try again later"
+            )
             raise Busy(rule, retry_after_s=5)
         if turn.state is _State.WAITING:
-            waited = f"nothing was free to compute this within {self._seconds:g} s; come back later"
+            waited = f"the service was too busy to compute this within {self._seconds:g} s; try again later"
             raise Busy(waited, retry_after_s=self._seconds)
 
     def _remove(self, turn: _Turn) -> None:
@@ -246,7 +249,9 @@ class AsidePool:
                 assert isinstance(value, Exception)
                 raise value
             case "out_of_memory":
-                raise self._too_costly(f"this takes more than {format_bytes(self._limits.memory_bytes)} of memory")
+                raise self._too_costly(
+                    f"this computation needs more than {format_bytes(self._limits.memory_bytes)} of memory"
+                )
             case "broken":
                 raise RuntimeError(f"in a compute subprocess:\n{value}")
 
@@ -257,9 +262,9 @@ class AsidePool:
         except EOFError:
             process.join()
             if process.exitcode != -signal.SIGALRM:
-                said = "the process that computed this was ended, as where no memory is left"
+                said = "the process of this computation was ended from outside, probably because no memory was left"
                 raise self._too_costly(said) from None
-        raise self._too_costly(f"this takes longer than {self._limits.seconds:g} s")
+        raise self._too_costly(f"this computation takes longer than {self._limits.seconds:g} s")
 
     def _end(self, process: BaseProcess) -> None:
         with self._mutex:
@@ -271,7 +276,7 @@ class AsidePool:
     def _too_costly(self, said: str) -> TooCostly:
         with self._mutex:
             self._ended += 1
-        return TooCostly(f"{said}; ask for less")
+        return TooCostly(f"{said}; ask for less, such as a smaller cluster or fewer values")
 
 
 # ---------------------------------------------------------------------- in the new process

@@ -68,7 +68,7 @@ def exporting(telemetry: Literal["none", "otlp"]) -> Iterator[None]:
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
     except ImportError as error:
-        rule = f"needs the extra `telemetry` of this package, such as pip installs ({error})"
+        rule = f"needs the extra `telemetry` of this package: install it with pip ({error})"
         raise InvalidInput("AUTOTUNER_TELEMETRY", telemetry, rule, "none") from error
     named = Resource.create({"service.name": "autotuner"}).merge(
         OTELResourceDetector().detect()

@@ -50,7 +50,7 @@ def refusal(address: str, allowed: Sequence[Network]) -> str | None:
     one = ip_address(address)
     if is_public(one) or is_allowed(one, allowed):
         return None
-    return f"{one} is {_kind(one)}, which only the operator can allow ({WEBHOOK_ALLOW})"
+    return f"{one} is {_kind(one)}, to which only the operator can allow posts ({WEBHOOK_ALLOW})"
 
 
 def is_allowed(address: Address, allowed: Sequence[Network]) -> bool:
@@ -79,11 +79,11 @@ def _kind(address: Address) -> str:
     plain = _plain(address)
     kinds = {
         "the loopback address of the service's own machine": plain.is_loopback,
-        "link-local, where clouds answer with credentials": plain.is_link_local,
+        "a link-local address, where clouds answer with credentials": plain.is_link_local,
         "a multicast address": plain.is_multicast,
         "a private address": plain.is_private and not plain.is_unspecified,
     }
-    return next((kind for kind, is_so in kinds.items() if is_so), "no address of the public internet")
+    return next((kind for kind, is_so in kinds.items() if is_so), "not an address of the public internet")
 
 
 Resolver = Callable[[str, int], Sequence[str]]
@@ -122,7 +122,7 @@ def check_url(url: str, allowed: Sequence[Network]) -> None:
     parsed = _parsed(url)
     _require_port(parsed)
     if parsed.scheme == "http" and not allowed:
-        rule = "must begin with https; http is for networks that the operator allows (AUTOTUNER_WEBHOOK_ALLOW)"
+        rule = "must begin with https; http is only for networks that the operator allows (AUTOTUNER_WEBHOOK_ALLOW)"
         raise InvalidInput("url", origin(url), rule, f"https://{parsed.host}")
     address = read_address(parsed.host)  # None: a name, which is looked up when something is posted
     if address is not None and (why := _why_refused(parsed, (str(address),), allowed)):
@@ -141,9 +141,9 @@ def destination(url: str, allowed: Sequence[Network], resolve: Resolver) -> Dest
     try:
         addresses = tuple(dict.fromkeys(resolve(parsed.raw_host.decode("ascii"), port(parsed))))
     except (OSError, UnicodeError) as error:
-        raise Refused(f"{parsed.host} has no address ({error})") from error
+        raise Refused(f"the host {parsed.host} has no address ({error})") from error
     if not addresses:
-        raise Refused(f"{parsed.host} has no address")
+        raise Refused(f"the host {parsed.host} has no address")
     if why := _why_refused(parsed, addresses, allowed):
         raise Refused(why)
     return Destination(url=parsed, addresses=addresses, is_public=all(is_public(ip_address(a)) for a in addresses))
@@ -173,10 +173,10 @@ def _parsed(url: str) -> httpx.URL:
     except (httpx.InvalidURL, UnicodeError) as error:
         raise InvalidInput("url", url, f"must be a URL ({error})", "https://hooks.example.com/autotuner") from error
     if parsed.scheme not in ("https", "http") or not host or len(url) > _LONGEST:
-        rule = f"must be a URL of https with a host, of at most {_LONGEST} characters"
+        rule = f"must be a URL that begins with https, has a host, and has at most {_LONGEST} characters"
         raise InvalidInput("url", url, rule, "https://hooks.example.com/autotuner")
     if parsed.userinfo:
-        raise InvalidInput("url", "…", "must carry no user and no password")
+        raise InvalidInput("url", "…", "must not contain a user name or a password")
     return parsed
 
 
@@ -192,7 +192,7 @@ def _why_refused(url: httpx.URL, addresses: Sequence[str], allowed: Sequence[Net
     if whys := [why for address in addresses if (why := refusal(address, allowed))]:
         return whys[0]
     if url.scheme == "http" and not all(is_allowed(ip_address(address), allowed) for address in addresses):
-        return "http without TLS goes only to networks that the operator allows (AUTOTUNER_WEBHOOK_ALLOW)"
+        return "http without TLS is only for networks that the operator allows (AUTOTUNER_WEBHOOK_ALLOW)"
     return None
 
 

@@ -158,7 +158,9 @@ def check_secret(secret: str) -> None:
         InvalidInput: The text has not that form, or is too short or too long. The error does not quote it.
     """
     if not _FEWEST_BYTES <= len(_key(secret)) <= _MOST_BYTES:
-        rule = f"must be {_PREFIX} and {_FEWEST_BYTES} to {_MOST_BYTES} bytes in base64; left out, one is made"
+        rule = (
+            f"must be {_PREFIX} and {_FEWEST_BYTES} to {_MOST_BYTES} bytes in base64; leave it out to get a random one"
+        )
         raise InvalidInput("secret", "…", rule)
 
 
@@ -250,7 +252,7 @@ class Webhooks:
             at=self.clock.now(),
             kind=AnnouncementKind.WEBHOOK_TEST,
             title=f"Test of the webhook {name}",
-            text="outcomes will be announced like this one",
+            text="outcomes will be announced in a post like this one",
             path="/webhooks",
             subject_id=name,
             facts={"webhook": name},

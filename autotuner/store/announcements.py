@@ -76,7 +76,7 @@ class AnnouncementStore(Part):
         Raise ``Conflict`` if it is pending.
         """
         if not self._runs.get("delivery", delivery_id).state.is_finished:
-            raise Conflict(f"delivery {delivery_id} is pending already")
+            raise Conflict(f"delivery {delivery_id} is already pending; wait until it ends")
         return _delivery(self._runs.reopen("delivery", delivery_id, DeliveryProgress(), now=now))
 
     def deliveries(
@@ -101,7 +101,7 @@ def tell(connection: Connection, announcement: Announcement) -> None:
     """
     known = select(announcements.c.id).where(announcements.c.id == announcement.id)
     if connection.scalar(known) is not None:
-        raise Conflict(f"the announcement {announcement.id} is stored already")
+        raise Conflict(f"the announcement {announcement.id} is already stored")
     connection.execute(insert(announcements).values(values_of(announcement)))
     for name, kinds in connection.execute(select(webhooks.c.name, webhooks.c.kinds).with_for_update(read=True)).all():
         if not kinds or announcement.kind in kinds:

@@ -24,10 +24,14 @@ from autotuner.store.tables import sweeps
 from autotuner.store.trials import get_trial, get_trials, save_trial
 
 _BEYOND_BUDGETS = {
-    StopReason.SPACE_EXHAUSTED: "every legal layout that is likely to fit was tried; clone it with a wider space",
-    StopReason.ALL_TRIALS_FAIL: "its last trials all died of what layouts do not cause; mend that, and clone it",
-    StopReason.CANNOT_RUN: "nothing could run it; mend that, and clone it",
-    StopReason.ERROR: "it ended by an error; clone it to try again",
+    StopReason.SPACE_EXHAUSTED: (
+        "every legal layout that is likely to fit was tried; clone the sweep with a wider space"
+    ),
+    StopReason.ALL_TRIALS_FAIL: (
+        "its last trials all failed for reasons that do not depend on the layout; repair the cause, and clone the sweep"
+    ),
+    StopReason.CANNOT_RUN: "nothing could run the sweep; repair the cause, and clone the sweep",
+    StopReason.ERROR: "it ended with an error; clone the sweep to try again",
 }
 """Reasons for the end of a search that a larger budget would not change, with advice."""
 
@@ -156,7 +160,7 @@ def changed_budget(sweep: Sweep, limits: Mapping[str, Any], so_far: Progress) ->
         InvalidInput: A limit is not legal, or it would end a finished sweep again at once.
         Conflict: The sweep ended for a reason that no budget changes, or it compares runs for a retuning or a gate.
     """
-    require_no_challenge(sweep, "the budget of what a retune or a performance regression gate measures belongs to that")
+    require_no_challenge(sweep, "only the retune or the performance regression gate can change the budget")
     budget = replace(sweep.request.budget, **limits)
     asked = replace(sweep, request=replace(sweep.request, budget=budget))
     ended = _end(sweep)
@@ -179,23 +183,26 @@ def _end(sweep: Sweep) -> SweepEnd | None:
 
 def _require_room(sweep: Sweep, ended: SweepEnd, budget: Budget, spent: Progress) -> None:
     if ended.reason in _BEYOND_BUDGETS:
-        raise Conflict(f"sweep {sweep.id} cannot go on by a larger budget: {_BEYOND_BUDGETS[ended.reason]}")
+        raise Conflict(f"a larger budget cannot continue sweep {sweep.id}: {_BEYOND_BUDGETS[ended.reason]}")
     before = sweep.request.budget
     if budget.num_trials <= spent.num_trials:
-        rule = f"must be more than the {spent.num_trials} trials that ran"
+        rule = f"must be more than {spent.num_trials}, the trials that already ran"
         raise InvalidInput("budget.num_trials", budget.num_trials, rule, spent.num_trials + 1)
     if budget.wall_clock_s is not None and budget.wall_clock_s <= spent.elapsed_s:
-        rule = f"must be more than the {format_seconds(spent.elapsed_s)} that it took"
+        rule = f"must be more than {format_seconds(spent.elapsed_s)}, the time that the sweep already took"
         raise InvalidInput("budget.wall_clock_s", budget.wall_clock_s, rule, round(2 * spent.elapsed_s) + 1)
     if budget.accelerator_hours is not None and budget.accelerator_hours <= spent.accelerator_hours:
-        rule = f"must be more than the {spent.accelerator_hours:.3g} that were used"
+        rule = f"must be more than {spent.accelerator_hours:.3g}, the accelerator-hours that were already used"
         nearest = float(f"{2 * spent.accelerator_hours:.2g}")
         raise InvalidInput("budget.accelerator_hours", budget.accelerator_hours, rule, nearest)
     if ended.reason is StopReason.NO_IMPROVEMENT and not _is_more_patient(before, budget):
-        rule = "must be more, or null: it ended since so many trials in a row were no better"
+        rule = "must be larger, or null, because the sweep ended after this number of trials without a better one"
         raise InvalidInput("budget.patience", budget.patience, rule, 2 * (before.patience or 1))
     if ended.reason is StopReason.NOTHING_TO_GAIN and budget.min_gain >= before.min_gain:
-        rule = f"must be less than {before.min_gain:g}: it ended since less than that is expected of another trial"
+        rule = (
+            f"must be less than {before.min_gain:g}, because the sweep ended when another trial was "
+            "expected to gain less than that"
+        )
         raise InvalidInput("budget.min_gain", budget.min_gain, rule, 0.0)
 
 
@@ -218,9 +225,9 @@ def with_rerun(sweep: Sweep, trial: Trial, num_ended: int, so_far: Progress) -> 
     Raises:
         Conflict: The trial has not ended, the sweep has used all its time or accelerator-hours, or it compares runs.
     """
-    require_no_challenge(sweep, "what runs again there, and how often, is decided by what it compares")
+    require_no_challenge(sweep, "the comparison decides which trials run again, and how often")
     if not trial.state.finished:
-        raise Conflict(f"trial {trial.id} is {trial.state.value}; once it has ended it can be run again")
+        raise Conflict(f"trial {trial.id} is {trial.state.value}; it can run again only after it has ended")
     before = sweep.interventions
     if any(one.number == trial.number and one.num_runs > num_ended for one in before.reruns):
         return sweep
@@ -236,7 +243,7 @@ def _require_unspent(sweep: Sweep, used: Progress) -> None:
     is_late = budget.wall_clock_s is not None and used.elapsed_s >= budget.wall_clock_s
     if is_late or (budget.accelerator_hours is not None and used.accelerator_hours >= budget.accelerator_hours):
         spent = "time" if is_late else "accelerator-hours"
-        raise Conflict(f"the {spent} of sweep {sweep.id} are spent: extend its budget before a trial runs again")
+        raise Conflict(f"the {spent} of sweep {sweep.id} are used up: extend its budget before a trial runs again")
 
 
 # ---------------------------------------------------------------------- both

@@ -40,7 +40,7 @@ def backup(url: str, path: Path) -> Copied:
         StoreUnavailable: The database cannot be reached, or is not at the newest schema.
     """
     if path.exists():
-        raise InvalidInput("file", str(path), "exists already; name a new one")
+        raise InvalidInput("file", str(path), "already exists; choose the name of a new file")
     if not path.parent.is_dir():
         raise InvalidInput("file", str(path), "must be in a folder that exists")
     with TemporaryDirectory(dir=path.parent, prefix=".backup-") as folder:
@@ -72,7 +72,7 @@ def restore(path: Path, url: str) -> Copied:
             with _opened(f"sqlite:///{copy}") as source, reading(source) as current:
                 return _fill(url, current)
         except (IntegrityError, DataError) as error:
-            raise InvalidInput("file", str(path), f"does not fit together: {error.orig}") from error
+            raise InvalidInput("file", str(path), f"contains rows that contradict each other: {error.orig}") from error
 
 
 def _fill(url: str, source: Connection) -> Copied:
@@ -112,7 +112,8 @@ def _check_newest(connection: Connection) -> None:
         raise StoreUnavailable(refusal)
     if found != head_revision():
         raise StoreUnavailable(
-            f"the database is at schema revision {found}, newer than this program's {head_revision()}"
+            f"the database is at schema revision {found}, which is newer than that of this program, "
+            f"{head_revision()}; use a newer release of the program"
         )
 
 
@@ -124,7 +125,7 @@ def _check_empty(connection: Connection) -> None:
         num_rows = connection.scalar(select(func.count()).select_from(table))
         if num_rows:
             raise Conflict(
-                f"the database holds {num_rows} rows of {table.name} already; restore into an empty one "
+                f"the database already has {num_rows} rows of {table.name}; restore into an empty database "
                 "(AUTOTUNER_DATABASE_URL)"
             )
 
@@ -148,9 +149,14 @@ def _read_backup(path: Path, copy: Path) -> None:
     with _opened(f"sqlite:///{copy}") as engine, reading(engine) as connection:
         revision = current_revision(connection)
     if revision is None:
-        raise InvalidInput("file", str(path), "must be a file that `autotuner backup` wrote; it holds no such tables")
+        raise InvalidInput(
+            "file", str(path), "must be a file that `autotuner backup` wrote, but the tables of a backup are missing"
+        )
     if not is_known(revision):
-        rule = f"must be of this release or an older one: its schema is {revision}, this program's {head_revision()}"
+        rule = (
+            f"must be a backup of this release or an older one: its schema is {revision}, and that of "
+            f"this program is {head_revision()}"
+        )
         raise InvalidInput("file", str(path), rule)
 
 

@@ -165,4 +165,4 @@ def check_name(field: str, name: str) -> None:
 
 def name_taken(kind: str, name: str) -> Conflict:
     """Return the error to raise when a different value of that kind is already stored under the name."""
-    return Conflict(f"a different {kind} is stored as {name!r}; save this one under a name of its own")
+    return Conflict(f"another {kind} is already stored as {name!r}; choose another name")

@@ -130,9 +130,9 @@ def _transaction(engine: Engine) -> Iterator[Connection]:
     except DBAPIError as error:
         if reach is not None:
             reach.failed(error.orig)
-        raise StoreUnavailable(f"the database refused: {error.orig}") from error
+        raise StoreUnavailable(f"the database refused the request: {error.orig}") from error
     except PoolTimeout as error:
-        raise StoreUnavailable(f"every connection to the database is in use: {error}") from error
+        raise StoreUnavailable(f"all connections to the database are in use: {error}; try again later") from error
 
 
 def _address(url: str) -> URL:
@@ -154,7 +154,7 @@ def _make_folders(address: URL) -> None:
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreUnavailable(f"no folder for the database {path}: {error}") from error
+        raise StoreUnavailable(f"the folder of the database {path} cannot be made: {error}") from error
 
 
 def _listening(engine: Engine) -> Engine:
@@ -231,7 +231,9 @@ class Reach:
         with self._mutex:
             now = time.monotonic()
             if self._asked_next_at is not None and now < self._asked_next_at:
-                raise StoreUnavailable("the database did not answer a moment ago and is not asked again yet")
+                raise StoreUnavailable(
+                    "the database did not answer a moment ago, so it is not asked again yet; try again in a few seconds"
+                )
             self._asked_next_at = now + _QUESTION_S
 
     def answered(self) -> None:
@@ -277,8 +279,8 @@ class _SqliteFile:
             return
         what = "is gone" if found is None else "is another file than it was"
         raise StoreUnavailable(
-            f"the database {self._path} {what}: somebody deleted, moved or replaced it under this process. "
-            "Put it back, or restart the process to use what lies there now"
+            f"the database {self._path} {what}: somebody deleted, moved or replaced the file while this "
+            "process used it. Put the file back, or restart the process to use the present file"
         )
 
     def _found(self) -> tuple[int, int] | None:

@@ -86,7 +86,7 @@ class Health(Part):
         if not waiting or found.oldest_queued_at is None:
             return []
         said = "1 sweep waits" if waiting == 1 else f"{waiting:,} sweeps wait"
-        kind, detail = TroubleKind.NO_WORKER, f"{said}, and no worker has been heard of for a minute"
+        kind, detail = TroubleKind.NO_WORKER, f"{said}, and no worker has given a sign of life for a minute"
         return [Trouble(kind=kind, subject="", name="", detail=detail, at=found.oldest_queued_at, count=waiting)]
 
     def troubles(self, *, since: float, limit: int = 20) -> Sequence[Trouble]:

@@ -104,7 +104,7 @@ def _end(connection: Connection, gate_id: str, end: Finish, now: float) -> None:
             values = {"name": baseline.name, "key": baseline.key, "at": baseline.at, "document": baseline}
             upsert(connection, baselines, ["name", "key"], values)  # if two gates set it at once, the later one stays
         except NotYours as error:
-            said = f"{said}; no baseline was set, as another was set meanwhile: {error}"
+            said = f"{said}; no baseline was set, because another one was set meanwhile: {error}"
             connection.execute(update(runs).where(runs.c.id == gate_id).values(detail=said))
     if _is_reusable(gate, result):
         _set_reusable(connection, gate)

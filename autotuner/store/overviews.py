@@ -156,8 +156,8 @@ def _waiting(state: RunState, until: float | None, now: float, *, has_worker: bo
     """Return why a running sweep has no worker: its lease expired at ``until``. None if the lease is valid."""
     if state is not RunState.RUNNING or until is None or now < until:
         return None
-    given_up = "its worker gives no sign of life" if has_worker else "its worker has given it back"
-    return Waiting(reason=f"waits for a worker: {given_up}, and the next one takes it over", since=until)
+    given_up = "its worker gives no sign of life" if has_worker else "its worker has given it up"
+    return Waiting(reason=f"waits for a worker: {given_up}, and the next free worker continues it", since=until)
 
 
 # ---------------------------------------------------------------------- lists

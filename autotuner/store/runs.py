@@ -209,7 +209,7 @@ class RunStore:
         with writing(self._engine) as connection:
             run = self.lock(connection, kind, run_id)
             if not run.state.is_finished:
-                raise Conflict(f"{self._noun(kind)} {run_id} is {run.state.value}; it goes on already")
+                raise Conflict(f"{self._noun(kind)} {run_id} is {run.state.value}, so it already continues")
             self.queue_again(connection, run, now, due_at=now, progress=_text(progress))
             return self._get(connection, kind, run_id)
 
@@ -254,9 +254,9 @@ class RunStore:
             if run.state is RunState.PAUSED or run.wanted is Stop.PAUSE:
                 return run
             if run.state.is_finished:
-                raise Conflict(f"{self._noun(kind)} {run_id} is {run.state.value} already; there is nothing to pause")
+                raise Conflict(f"{self._noun(kind)} {run_id} is already {run.state.value}, so it cannot be paused")
             if run.wanted is Stop.CANCEL:
-                raise Conflict(f"{self._noun(kind)} {run_id} is being cancelled; there is nothing to pause")
+                raise Conflict(f"{self._noun(kind)} {run_id} is being cancelled, so it cannot be paused")
             self._rows[kind].check_pause(run)
             if self._is_busy(connection, run):
                 _update(connection, run_id, wanted=Stop.PAUSE)
@@ -273,7 +273,7 @@ class RunStore:
             run = self.lock(connection, kind, run_id)
             if run.state.is_finished:
                 how = self._rows[kind].goes_on_by
-                raise Conflict(f"{self._noun(kind)} {run_id} is {run.state.value}; to have it go on, {how}")
+                raise Conflict(f"{self._noun(kind)} {run_id} is {run.state.value}; to continue, {how}")
             if run.state is RunState.PAUSED:
                 self._set_state(connection, run, RunState.QUEUED, now)
             elif run.wanted is Stop.PAUSE:
@@ -537,7 +537,9 @@ def read_lease(row: AnyRow) -> Lease | None:
 
 def another_request(noun: str, run_id: str) -> Conflict:
     """Return the error to raise when an idempotency key was used before with a different request."""
-    return Conflict(f"this idempotency key made {noun} {run_id} of another request; send a new key with a new request")
+    return Conflict(
+        f"this idempotency key already made {noun} {run_id} from a different request; send a new key with a new request"
+    )
 
 
 def key_of_caller(kind: str, caller: Caller, key: str | None) -> str | None:

@@ -130,10 +130,11 @@ def why_unfit(revision: str | None) -> str | None:
         return None
     if revision is None or is_known(revision):
         found = f"at schema revision {revision}" if revision else "not migrated"
-        return f"the database is {found}, this program needs {head}: run `autotuner migrate`"
+        return f"the database is {found}, but this program needs {head}: run `autotuner migrate`"
     return (
-        f"the database is at schema revision {revision}, of a time before the first release, and nothing leads from "
-        f"there to {head}: let AUTOTUNER_DATABASE_URL name a new database, or move the SQLite file away"
+        f"the database is at schema revision {revision}, which was written before the first release "
+        f"and cannot be migrated to {head}: set AUTOTUNER_DATABASE_URL to a new database, or move "
+        "the SQLite file away"
     )
 
 

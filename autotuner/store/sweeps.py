@@ -124,7 +124,9 @@ class SweepStore(Part):
             self._runs.cancel("sweep", sweep_id, "cancelled while no worker held it", now=now)
         except InvalidInput as problem:
             self._runs.fail_unreadable("sweep", sweep_id, problem, now=now)
-            raise Conflict(f"this release cannot read the sweep {sweep_id}; it has ended as failed") from problem
+            raise Conflict(
+                f"this release cannot read the sweep {sweep_id}, so the sweep has ended as failed"
+            ) from problem
         return self.get_sweep(sweep_id)
 
 
@@ -320,8 +322,6 @@ SWEEP_ROWS = Rows(
     on_end=_end,
     ended=_ended,
     has_jobs=lambda connection, run: trials.has_jobs(connection, run.id),
-    check_pause=lambda run: require_no_challenge(
-        run, "pausing it would separate runs that must be compared in one session"
-    ),
+    check_pause=lambda run: require_no_challenge(run, "the runs that are compared must run without a pause"),
 )
 """Describes sweeps to the store of runs."""

@@ -38,7 +38,7 @@ def _num_begun(trial: Trial) -> int:
 def check_running(trial_id: str, state: TrialState) -> None:
     """Raise ``Conflict`` unless the trial was started and has not ended: only then it can get steps and jobs."""
     if state not in (TrialState.RUNNING, TrialState.WAITING):
-        raise Conflict(f"trial {trial_id} is {state.value}; steps and jobs belong to a running trial")
+        raise Conflict(f"trial {trial_id} is {state.value}, but steps and jobs can be stored only for a running trial")
 
 
 def finish(trial: Trial, outcome: Outcome, *, now: float) -> Trial:
@@ -70,9 +70,9 @@ def add_gate(trial: Trial, result: GateResult) -> Trial:
     Raise ``Conflict`` unless it is complete and has no result yet.
     """
     if trial.state is not TrialState.COMPLETE:
-        raise Conflict(f"trial {trial.id} is {trial.state.value}; a convergence gate judges complete trials")
+        raise Conflict(f"trial {trial.id} is {trial.state.value}, but a convergence gate is only for complete trials")
     if trial.gate is not None:
-        raise Conflict(f"the convergence gate of trial {trial.id} has a result already: {trial.gate.outcome.value}")
+        raise Conflict(f"the convergence gate of trial {trial.id} already has a result: {trial.gate.outcome.value}")
     return replace(trial, gate=result)
 
 
@@ -80,7 +80,7 @@ def set_estimate(trial: Trial, estimate: TrialEstimate) -> Trial:
     """Return the trial with the full-size estimate of its layout; ``Conflict`` unless it is a measured proxy trial."""
     if trial.ran_measurement is None or trial.scaled is None:
         raise Conflict(
-            f"trial {trial.id} is {trial.state.value}; estimates are made of proxy trials that were measured"
+            f"trial {trial.id} is {trial.state.value}, but estimates are only for proxy trials that were measured"
         )
     return replace(trial, estimate=estimate)
 

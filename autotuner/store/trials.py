@@ -84,7 +84,7 @@ class TrialStore(Part):
                     mine = update(sweeps).where(sweeps.c.id == trial.sweep_id)
                     connection.execute(mine.values(prospects=prospects))
         except IntegrityError as error:
-            raise Conflict(f"sweep {trial.sweep_id} has a trial {trial.number} already") from error
+            raise Conflict(f"sweep {trial.sweep_id} already has a trial {trial.number}") from error
         return trial
 
     def start_trial(self, trial_id: str, *, lease: Lease, now: float) -> Trial:
@@ -107,7 +107,7 @@ class TrialStore(Part):
                 facts = {"trial_id": trial_id, "number": number, "step": step.step}
                 write_event(connection, lease.run_id, events.STEP, facts, now)
         except IntegrityError as error:
-            raise Conflict(f"trial {trial_id} has reported step {step.step} already") from error
+            raise Conflict(f"trial {trial_id} has already reported step {step.step}") from error
 
     def finish_trial(self, trial_id: str, outcome: Outcome, *, lease: Lease, now: float) -> Trial:
         """Store how the trial's attempt ended: complete, failed, pruned or cancelled.

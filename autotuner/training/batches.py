@@ -64,10 +64,12 @@ class BalancedBatchSampler(Sampler[list[int]]):
     ) -> None:
         super().__init__()
         if not 0 <= rank < assignment.num_ranks:
-            raise InvalidInput("rank", rank, f"must be one of the {assignment.num_ranks} ranks of the assignment", 0)
+            raise InvalidInput(
+                "rank", rank, f"must be a rank of the assignment, from 0 to {assignment.num_ranks - 1}", 0
+            )
         self._global_size = batch_size * assignment.num_ranks
         if not 0 < self._global_size <= len(lengths):
-            rule = f"must be 1 or more for each of {assignment.num_ranks} ranks, of {len(lengths)} sequences"
+            rule = f"must give each of the {assignment.num_ranks} ranks at least one of the {len(lengths)} sequences"
             raise InvalidInput("batch_size", batch_size, rule, max(1, len(lengths) // assignment.num_ranks))
         self._lengths = lengths
         self._assignment = assignment
@@ -146,7 +148,9 @@ def pad(sequences: Sequence[Tensor], *, row_length: int | None = None) -> MicroB
     """
     longest = max(_lengths(sequences))
     if row_length is not None and row_length < longest:
-        raise InvalidInput("row_length", row_length, "must hold the longest sequence of a micro-batch", longest)
+        raise InvalidInput(
+            "row_length", row_length, "must be at least the length of the longest sequence of a micro-batch", longest
+        )
     return MicroBatch(
         tokens_BS=torch.stack([_filled(one[:-1], row_length or longest, _PADDING) for one in sequences]),
         labels_BS=torch.stack([_filled(one[1:], row_length or longest, NO_LABEL) for one in sequences]),
@@ -179,7 +183,9 @@ def pack(sequences: Sequence[Tensor], *, multiple: int = 1) -> MicroBatch:
 
 def _lengths(sequences: Sequence[Tensor]) -> Documents:
     if not sequences or min(map(len, sequences)) < 2:
-        rule = "must be one or more, each of two tokens or more: one that is seen, and one that follows it"
+        rule = (
+            "must have at least one sequence, and each sequence must have at least two tokens: an input and its target"
+        )
         raise InvalidInput("sequences", [len(one) for one in sequences], rule)
     return tuple(len(one) - 1 for one in sequences)
 

@@ -181,12 +181,14 @@ class DemoReplicator:
         payload_dtype: torch.dtype = torch.float32,
     ) -> None:
         if chunk > _LARGEST_CHUNK:
-            rule = f"must be at most {_LARGEST_CHUNK}: the number of a component is sent in two bytes"
+            rule = f"must be at most {_LARGEST_CHUNK}, because the index of a component is sent in two bytes"
             raise InvalidInput("chunk", chunk, rule, nearest=_LARGEST_CHUNK)
         self._momentum = Momentum(tensors, width=chunk, decay=decay)
         if not 1 <= top_k <= chunk:
             nearest = min(max(top_k, 1), chunk)
-            raise InvalidInput("top_k", top_k, f"must be in 1..{chunk}, the components of a chunk", nearest=nearest)
+            raise InvalidInput(
+                "top_k", top_k, f"must be from 1 to {chunk}, the number of components in a chunk", nearest=nearest
+            )
         self._group = group
         self._top_k = top_k
         self._payload_dtype = payload_dtype
@@ -421,7 +423,9 @@ class ParameterAverager:
         payload_dtype: torch.dtype = torch.float32,
     ) -> None:
         if period < 1:
-            raise InvalidInput("period", period, "must be at least 1: steps from one average to the next", nearest=1)
+            raise InvalidInput(
+                "period", period, "must be 1 or more, the number of steps between two averages", nearest=1
+            )
         self._parameters = parameters
         self._group = group
         self._period = period

@@ -33,10 +33,10 @@ class Rows:
 
     def __init__(self, tensors: Sequence[Tensor], width: int) -> None:
         if width < 1:
-            raise InvalidInput("width", width, "must be at least 1: rows hold elements", nearest=1)
+            raise InvalidInput("width", width, "must be 1 or more, the number of elements in a row", nearest=1)
         devices = {tensor.device for tensor in tensors}
         if len(devices) != 1:
-            raise InvalidInput("tensors", sorted(map(str, devices)), "must be tensors of one device")
+            raise InvalidInput("tensors", sorted(map(str, devices)), "must all be on the same device")
         (self.device,) = devices
         self.width = width
         self.num_rows_of = tuple(-(-tensor.numel() // width) for tensor in tensors)
@@ -66,7 +66,7 @@ class Rows:
         """
         given, expected = [list(tensor.shape) for tensor in tensors], [list(shape) for shape in self._shapes]
         if given != expected:
-            raise InvalidInput("state", given, f"must have the shapes of the tensors, {expected}")
+            raise InvalidInput("state", given, f"must have the same shapes as the tensors, {expected}")
         for view, tensor in zip(self.elements(matrix_RC), tensors, strict=True):
             view.copy_(tensor)
 
@@ -100,7 +100,12 @@ class Momentum:
     def __init__(self, tensors: Sequence[Tensor], *, width: int, decay: float) -> None:
         if not 0.0 <= decay <= 1.0:
             nearest = min(max(decay, 0.0), 1.0)
-            raise InvalidInput("decay", decay, "must be in 0..1: the share of a momentum that is kept", nearest=nearest)
+            raise InvalidInput(
+                "decay",
+                decay,
+                "must be from 0 to 1, the share of the momentum that is kept in each step",
+                nearest=nearest,
+            )
         self.rows = Rows(tensors, width)
         self.matrix_RC = self.rows.zeros()
         self.num_steps = 0

@@ -111,7 +111,8 @@ def loss_gate_result(**changes: Any) -> GateResult:
     """A convergence gate that was passed, of one seed and two steps."""
     value = GateResult(
         outcome=GateOutcome.PASSED,
-        detail="after 2 steps the loss is +0.10 ± 0.20 % from the reference's, within 2 %",
+        detail="after 2 steps the candidate's loss differs by +0.10 ± 0.20 % from the loss of the reference: "
+        "within the tolerance of 2 %",
         reference=cpu_layout(),
         candidate_losses=((5.5, 5.4),),
         reference_losses=((5.5, 5.4),),

@@ -95,14 +95,16 @@ def test_a_prediction_that_takes_longer_than_it_may_is_refused_with_the_time() -
     with service(pool(seconds=0.05)) as client:
         answer = client.post("/predictions", json=EIGHT | {"cluster": "h100:1024", "model": "deepseek-v3"})
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:autotuner:problem:too-costly")
-    assert answer.json()["detail"] == "this takes longer than 0.05 s; ask for less"
+    assert answer.json()["detail"] == (
+        "this computation takes longer than 0.05 s; ask for less, such as a smaller cluster or fewer values"
+    )
 
 
 def test_a_prediction_that_takes_more_memory_than_it_may_is_refused_with_the_bytes() -> None:
     with service(pool(memory_bytes=10_000_000)) as client:
         answer = client.post("/predictions", json=EIGHT | {"cluster": "h100:1024", "model": "deepseek-v3"})
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:autotuner:problem:too-costly")
-    assert "of memory; ask for less" in answer.json()["detail"]
+    assert "of memory; ask for less, such as a smaller cluster or fewer values" in answer.json()["detail"]
 
 
 class Recorded(Inline):

@@ -61,8 +61,11 @@ REFUSED: tuple[tuple[dict[str, Any], tuple[str, ...]], ...] = (
     *(
         ({"num_nodes": 4, "link_health": [entry]}, (says, "ends"))
         for entry, says in (
-            ({"ends": [1, 4], "delay_s": 0.03}, "the cluster's links join 4 ends, numbered from 0"),
-            ({"ends": [2, 2], "delay_s": 0.03}, "two different ends from 0, the lower first"),
+            (
+                {"ends": [1, 4], "delay_s": 0.03},
+                "must be two of the 4 ends of the cluster's links, which are numbered from 0",
+            ),
+            ({"ends": [2, 2], "delay_s": 0.03}, "two different numbers from 0, with the lower number first"),
             ({"delay_s": 0.03}, "either two ends or a class of links"),
         )
     ),

@@ -43,7 +43,7 @@ def test_a_running_sweep_says_that_a_pause_was_asked_for(client: httpx.Client, d
 
 def test_a_finished_sweep_cannot_be_paused(client: httpx.Client, driver: StoreDriver) -> None:
     refused = post(client, f"/runs/{finished(driver).id}/pause", status=409)
-    assert "nothing to pause" in refused["detail"]
+    assert "so it cannot be paused" in refused["detail"]
 
 
 # ---------------------------------------------------------------------- budgets

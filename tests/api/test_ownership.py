@@ -127,7 +127,9 @@ def test_a_baseline_is_replaced_by_who_set_it_and_an_admin_alone(team: Team, sto
     num_sweeps = made(team.ada.get("/sweeps"))["total"]
     refused = team.bob.post("/gates", json=body)
     assert (refused.status_code, refused.json()["type"]) == (403, "urn:autotuner:problem:not-yours")
-    assert refused.json()["detail"] == "the baseline 'main' is not yours to change: 'ada' made it; ask them or an admin"
+    assert (
+        refused.json()["detail"] == "only its creator or an administrator can change the baseline 'main': 'ada' made it"
+    )
     assert made(team.ada.get("/sweeps"))["total"] == num_sweeps
     for who, is_set in ((team.bob, False), (team.ada, True), (team.root, True)):
         made(who.post("/gates", json=body | {"sets_baseline": is_set}))
@@ -173,7 +175,7 @@ def test_more_sweeps_than_a_quota_has_are_refused_with_numbers(team: Team) -> No
     made(team.ada.post("/sweeps", json=SWEEP, headers=eve))
     refused = team.ada.post("/sweeps", json=SWEEP, headers=eve)
     assert (refused.status_code, refused.json()["type"]) == (429, "urn:autotuner:problem:quota-exceeded")
-    assert refused.json()["detail"].startswith("1 of your sweeps are unfinished")
+    assert refused.json()["detail"].startswith("you have 1 unfinished sweeps")
 
 
 def test_a_sweep_is_held_to_the_hours_that_are_left_and_the_caller_sees_what_is_taken(team: Team) -> None:
@@ -187,7 +189,7 @@ def test_a_sweep_is_held_to_the_hours_that_are_left_and_the_caller_sees_what_is_
         "promised_hours": 8.0,
     }
     refused = team.ada.post("/sweeps", json=SWEEP, headers=eve)
-    assert (refused.status_code, "8 more are promised" in refused.json()["detail"]) == (429, True)
+    assert (refused.status_code, "8 more are reserved" in refused.json()["detail"]) == (429, True)
     never = team.ada.post("/sweeps", json=SWEEP | {"budget": {"accelerator_hours": 9.0}}, headers=eve)
     assert (never.status_code, never.json()["field"], never.json()["nearest"]) == (422, "budget.accelerator_hours", 8.0)
 

@@ -23,7 +23,7 @@ from tests.api.service import app_on, serve
 from tests.builders import tiny_model
 from tests.patience import PATIENCE_S
 
-UNKNOWN_IN_A_MODEL = "is unknown here; known are " + ", ".join(field.name for field in fields(TransformerSpec))
+UNKNOWN_IN_A_MODEL = "is not a field here; the fields are " + ", ".join(field.name for field in fields(TransformerSpec))
 
 JSON = {"Content-Type": "application/json"}
 

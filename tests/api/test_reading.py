@@ -53,7 +53,7 @@ def test_sweeps_that_wait_need_somebody_only_while_no_worker_lives(client: httpx
     driver.store.create_sweep(sweep_request(), now=NOW - 60)
     (waiting,) = client.get("/attention").json()["items"]
     assert (waiting["kind"], waiting["at"], waiting["path"]) == ("no_worker", NOW - 60, "/?state=queued")
-    assert waiting["detail"] == "1 sweep waits, and no worker has been heard of for a minute"
+    assert waiting["detail"] == "1 sweep waits, and no worker has given a sign of life for a minute"
     driver.store.health.tell(KnownWorker(name="node1", version="1", started_at=NOW - 99, seen_at=NOW - 3))
     assert client.get("/attention").json()["items"] == []
 
@@ -73,7 +73,7 @@ def test_workers_are_listed_with_whether_they_live_and_what_they_run(client: htt
 
 
 # ---------------------------------------------------------------- What waits says so, and why, in REST and on pages
-REASON = "waits until trials that run on this machine have ended (process 17 has them)"
+REASON = "waits until other trials on this machine have ended (process 17 uses the devices)"
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def waiting(driver: StoreDriver) -> Trial:
 def test_a_sweep_whose_worker_died_says_that_it_waits_for_one(client: httpx.Client, address: str, store: Store) -> None:
     sweep, _ = store.create_sweep(sweep_request(), now=NOW - 100)
     claim_sweep(store, owner="dead", now=NOW - 50, lease_s=15.0)
-    reason = "waits for a worker: its worker gives no sign of life, and the next one takes it over"
+    reason = "waits for a worker: its worker gives no sign of life, and the next free worker continues it"
     shown = client.get(f"/sweeps/{sweep.id}").json()
     assert (shown["state"], shown["waiting"]) == ("running", {"reason": reason, "since": NOW - 35})
     assert client.get("/sweeps").json()["items"][0]["waiting"] == shown["waiting"]
@@ -236,9 +236,9 @@ def test_a_choice_that_there_is_none_of_is_refused(client: httpx.Client, measure
     ("asked", "told"),
     [
         ({"metrics": "mfu,tokens_per_joule"}, "power_w"),
-        ({"metrics": "mfu"}, "must name two metrics or more"),
+        ({"metrics": "mfu"}, "must name two or more metrics"),
         ({"metrics": "mfu,speed"}, "must be one of mfu"),
-        ({"profile": "mfu=fast"}, "must be a number above 0"),
+        ({"profile": "mfu=fast"}, "must be the name of a metric, =, and a weight above 0"),
     ],
 )
 def test_what_cannot_be_told_or_read_is_refused(

@@ -186,5 +186,5 @@ def test_what_answers_in_the_place_of_the_service_is_told() -> None:
     with pytest.raises(ServiceError, match=r"is not the service: '<html>log in'"):
         _answering(b"<html>log in").read_sweep("s")
     for streamed in (b"data: {}\n\n", b"id: x\nevent: a\ndata: {}\n\n", b"id: 1\nevent: a\ndata: [\n\n"):
-        with pytest.raises(ServiceError, match="is no event of a sweep"):
+        with pytest.raises(ServiceError, match="is not an event of a sweep"):
             list(_answering(streamed).events("s"))

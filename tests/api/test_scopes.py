@@ -107,4 +107,4 @@ def test_every_route_asks_for_a_scope_and_every_open_one_is_an_open_path(operati
 
 def test_a_refusal_says_what_is_needed_and_what_one_has(callers: dict[Scope, httpx.Client]) -> None:
     answer = callers[Scope.READ].post("/sweeps", json={})
-    assert answer.json()["detail"] == "this needs the scope run; yours is read"
+    assert answer.json()["detail"] == "this request needs the scope run, and your token has read"

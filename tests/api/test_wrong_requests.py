@@ -122,10 +122,14 @@ REFUSED: dict[str, tuple[dict[str, Any], Sequence[Case]]] = {
             said("30;0_1;late", fault_trace="7;0_1;0.06\n30;0_1;late"),
             said("9;2_3;0.06", fault_trace="7;0_1;0.06\n9;2_3;0.06"),
             said("10000", fault_trace={"faults": [], "num_steps": 100_000}),
-            said("must have fewer accelerators than the 64", **LARGE, trial_cluster="h100:64"),
-            said("must have the accelerators of", **LARGE, trial_cluster="a100-80gb:8"),
             said(
-                "8 tensor ranks do not divide the 4 of its nodes",
+                "must have fewer accelerators than the cluster that the sweep is for, which has 64",
+                **LARGE,
+                trial_cluster="h100:64",
+            ),
+            said("must have the same accelerators as the cluster of", **LARGE, trial_cluster="a100-80gb:8"),
+            said(
+                "8 tensor ranks do not divide the 4 accelerators of a node",
                 **LARGE,
                 trial_cluster="h100:4",
                 space={"tensor_parallel_degree": [8]},
@@ -139,7 +143,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Sequence[Case]]] = {
             field(
                 "space",
                 None,
-                "the degrees multiply to 6 ranks, the cluster has 8",
+                "the product of the degrees is 6 ranks, but the cluster has 8",
                 space={"tensor_parallel_degree": [3]},
             ),
             field("limit", 1, limit=0),
@@ -187,7 +191,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Sequence[Case]]] = {
     "/imports": (
         {},
         [
-            said("looks like no configuration that is known", text="once upon a time"),
+            said("is not recognised as a configuration of a known format", text="once upon a time"),
             said("1000000", text="x" * 1_000_001),
             said("must be one of", text="--bf16", format="fortran"),
             said("must be 1 or more", text="--bf16", num_ranks=0),

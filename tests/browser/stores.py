@@ -272,7 +272,8 @@ def gated_trial(driver: StoreDriver) -> Trial:
     trial = driver.ended(sweep, 0, layout=layout)
     gate = loss_gate_result(
         outcome=GateOutcome.PASSED,
-        detail=f"after {_STEPS} steps the loss is +0.31 ± 0.24 % from the reference's tp2, within 2 %",
+        detail=f"after {_STEPS} steps the candidate's loss differs by +0.31 ± 0.24 % from the loss of the reference "
+        "tp2: within the tolerance of 2 %",
         candidate_losses=tuple(_losses(seed, 0.01) for seed in range(3)),
         reference_losses=tuple(_losses(seed, 0.0) for seed in range(3)),
         target_loss=4.2,

@@ -154,7 +154,9 @@ def test_a_filter_that_cannot_be_read_says_what_can_and_one_that_nothing_meets_s
 ) -> None:
     sweep = ranked(driver, 0.2, 0.4)
     page.goto(f"/sweeps/{sweep.id}?where=tpp=4")
-    expect(page.get_by_role("alert")).to_contain_text("Tpp: is no column of the table; the nearest that can be is tp")
+    expect(page.get_by_role("alert")).to_contain_text(
+        "Tpp: is not a column of the table; the nearest that can be is tp"
+    )
     expect(page.locator(".ranking tbody tr")).to_have_count(2)
     page.goto(f"/sweeps/{sweep.id}?where=tp=2+mb>8")
     expect(page.locator(".empty")).to_contain_text("Without mb>8: 2 rows")

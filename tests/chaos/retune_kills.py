@@ -93,7 +93,7 @@ class Kills:
 def main() -> None:
     """Print the account, and end with 1 if it does not balance."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.retune_kills", description="Kill services.")
-    parser.add_argument("database", metavar="URL", help="an empty one")
+    parser.add_argument("database", metavar="URL", help="an empty database")
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--retunes", type=int, default=6, help="all due every minute")
     given = parser.parse_args()

@@ -235,7 +235,7 @@ def test_hours_that_are_promised_or_used_are_not_given_twice(store: Store) -> No
     claim(store)
     run_trial(store, sweep, 0, start=0.0, end=3600.0)
     with pytest.raises(
-        QuotaExceeded, match=r"2 were used in the last 24 hours, 2 more are promised .* 6 are left"
+        QuotaExceeded, match=r"2 were used in the last 24 hours, 2 more are reserved .* 6 are left"
     ) as no:
         ask(store, who, now=3600.0, hours=7.0)
     assert no.value.retry_after_s == DAY_S
@@ -259,7 +259,7 @@ def test_more_hours_than_a_day_has_are_refused_with_the_most(store: Store) -> No
 
 def test_nothing_is_promised_beside_a_sweep_that_may_take_all(store: Store) -> None:
     ask(store, caller())
-    with pytest.raises(QuotaExceeded, match="without a budget of accelerator-hours"):
+    with pytest.raises(QuotaExceeded, match="has no limit of accelerator-hours"):
         ask(store, caller(accelerator_hours_per_day=10.0), hours=1.0)
 
 

@@ -227,7 +227,7 @@ def test_a_budget_by_which_a_finished_sweep_would_end_at_once_is_refused(
 def test_no_budget_reopens_a_sweep_that_tried_everything(store: Store) -> None:
     sweep = held_sweep(store)
     finish(store, sweep, reason=StopReason.SPACE_EXHAUSTED)
-    with pytest.raises(Conflict, match="clone it with a wider space"):
+    with pytest.raises(Conflict, match="clone the sweep with a wider space"):
         store.control.change_budget(sweep.id, {"num_trials": 30}, now=30.0)
 
 

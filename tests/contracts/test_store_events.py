@@ -155,7 +155,7 @@ def test_a_loss_gate_is_told_with_its_outcome(store: Store) -> None:
     told = store.events(trial.sweep_id)[-1]
     assert (told.kind, told.at) == ("trial.gated", 13.0)
     assert (told.data["trial_id"], told.data["state"], told.data["mfu"]) == (trial.id, "complete", 0.3)
-    assert (told.data["outcome"], told.data["detail"]) == ("passed", "the loss is 0.1 % from the reference's")
+    assert (told.data["outcome"], told.data["detail"]) == ("passed", "the candidate's loss differs by 0.1 %")
 
 
 def test_the_end_of_a_stopped_trial_says_why(store: Store) -> None:
@@ -179,7 +179,7 @@ def test_a_refused_write_leaves_no_event(store: Store) -> None:
 
 
 # ---------------------------------------------------------------- waiting
-REASON = "waits until trials that run on this machine have ended (process 17 has them)"
+REASON = "waits until other trials on this machine have ended (process 17 uses the devices)"
 RUN = FinishedRun(number=0, seconds=2.5, measurement=measurement(mfu=0.3))
 
 

@@ -186,7 +186,7 @@ def test_a_gate_does_not_replace_a_baseline_that_another_caller_set_meanwhile(st
     first, late = (asked_gate(store, request=SETS, caller=CALLERS[name]) for name in ("ada", "bob"))
     conclude_gate(store, first, gate_result())
     ended = conclude_gate(store, late, gate_result(), now=40.0)
-    assert "no baseline was set, as another was set meanwhile" in ended.detail
+    assert "no baseline was set, because another one was set meanwhile" in ended.detail
     assert "'ada' made it" in ended.detail
     assert store.announcements.feed()[0][0].text == ended.detail
     stored = store.mfu_gates.get_baseline("main", "job")

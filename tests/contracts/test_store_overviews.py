@@ -90,12 +90,12 @@ def test_an_overview_counts_the_trials_of_each_state(store: Store) -> None:
 def test_a_sweep_whose_lease_has_run_out_waits_for_a_worker(store: Store) -> None:
     sweep = held_sweep(store)  # at 10 for 30 s
     assert store.overview(sweep.id, now=39.0).waiting is None
-    reason = "waits for a worker: its worker gives no sign of life, and the next one takes it over"
+    reason = "waits for a worker: its worker gives no sign of life, and the next free worker continues it"
     assert store.overview(sweep.id, now=45.0).waiting == Waiting(reason=reason, since=40.0)
     release_sweep(store, sweep.id, owner=OWNER, now=50.0)
     given_back = store.overview(sweep.id, now=51.0).waiting
     assert given_back is not None
-    assert "given it back" in given_back.reason
+    assert "given it up" in given_back.reason
     claim(store, now=60.0)
     finish(store, sweep, now=70.0)
     assert store.overview(sweep.id, now=500.0).waiting is None

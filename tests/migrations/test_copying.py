@@ -145,7 +145,11 @@ def test_a_file_that_is_no_backup_is_refused(sqlite_url: str, tmp_path: Path) ->
     filled_database(f"sqlite:///{newer}")
     with sqlite3.connect(newer) as connection:
         connection.execute("UPDATE autotuner_alembic_version SET version_num = '9999'")
-    for file, why in ((tmp_path / "gone.db", "must be a file"), (text, "not a database"), (other, "no such tables")):
+    for file, why in (
+        (tmp_path / "gone.db", "must be a file"),
+        (text, "not a database"),
+        (other, "tables of a backup are missing"),
+    ):
         with pytest.raises(InvalidInput, match=why):
             restore(file, sqlite_url)
     with pytest.raises(InvalidInput, match="its schema is 9999"):
@@ -156,6 +160,6 @@ def test_a_restore_that_fails_leaves_the_database_empty(sqlite_url: str, tmp_pat
     filled_database(f"sqlite:///{tmp_path}/source.db")
     with sqlite3.connect(tmp_path / "source.db") as connection:  # foreign keys are not held here
         connection.execute("DELETE FROM runs")
-    with pytest.raises(InvalidInput, match="does not fit together"):
+    with pytest.raises(InvalidInput, match="contradict each other"):
         restore(tmp_path / "source.db", sqlite_url)
     assert not any(everything(sqlite_url).values())

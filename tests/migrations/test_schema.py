@@ -150,7 +150,7 @@ def test_a_database_of_the_time_before_the_first_release_is_refused_with_what_to
     migrate(empty_url)
     with connected(empty_url) as connection:
         connection.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET version_num = '0010'")
-    with pytest.raises(StoreUnavailable, match=r"revision 0010, of a time before .* name a new database"):
+    with pytest.raises(StoreUnavailable, match=r"revision 0010, which was written before .* to a new database"):
         act(empty_url)
 
 

@@ -66,7 +66,9 @@ def test_two_nodes_of_two_cores_measure_their_devices_and_every_collective_withi
 def test_ranks_that_are_not_those_of_the_request_refuse_it(tmp_path: Path) -> None:
     told, code = measured(tmp_path, num_ranks=4, ranks_per_node=1)
     assert code != 0
-    assert all(line["type"] == "failure" and "must be the ranks of the job" in line["message"] for line in told)
+    assert all(
+        line["type"] == "failure" and "must be the number of ranks of the job" in line["message"] for line in told
+    )
 
 
 # ---------------------------------------------------------------- profile

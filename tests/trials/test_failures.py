@@ -160,7 +160,7 @@ def test_a_trial_waits_while_the_disk_is_full_and_says_so(small_disk: Path, fork
     watcher = Tidy()
     assert isinstance(LocalLauncher(small_disk, forks).run(spec("full"), watcher), Measurement)
     reason, goes_on = watcher.waits
-    assert reason == f"waits for room on the disk of {small_disk}, which has 0 B left"
+    assert reason == f"waits for free space on the disk of {small_disk}, which has 0 B left"
     assert goes_on is None
 
 

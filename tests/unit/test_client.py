@@ -99,7 +99,7 @@ def test_a_wrong_argument_names_the_nearest_legal_one() -> None:
 def test_the_best_of_nothing_is_refused() -> None:
     none = autotuner.predict("llama-3.1-405b", "h100:1", global_batch_size=8, seq_len=8192)
     assert len(none) == 0
-    with pytest.raises(InvalidInput, match="no legal layout fits in memory"):
+    with pytest.raises(InvalidInput, match="none of this number of legal layouts fits in memory"):
         _ = none.best
 
 

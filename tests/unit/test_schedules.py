@@ -73,15 +73,15 @@ def test_other_words_are_no_actions(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("0F0 0F0 0B0", "runs once"),
-        ("0F0 0F1 0B0", "must run F, then B"),
-        ("0B0 0F0", "must run F, then B"),
-        ("0F0 0W0 0I0", "must run F, then B"),
-        ("0F0 0I0", "must run F, then B"),
-        ("0F0 0B0 0W0", "must run F, then B"),
+        ("0F0 0F0 0B0", "run only once"),
+        ("0F0 0F1 0B0", "must be F and either B, or I and W"),
+        ("0B0 0F0", "must be F and either B, or I and W"),
+        ("0F0 0W0 0I0", "must be F and either B, or I and W"),
+        ("0F0 0I0", "must be F and either B, or I and W"),
+        ("0F0 0B0 0W0", "must be F and either B, or I and W"),
         ("0F0 0B0\n2F0 2B0", "without a gap"),
-        ("0F0 0B0\n0F1 0B1", "each stage one rank"),
-        ("0F0 0B0\n\n1F0 1B0", "each rank must hold stages"),
+        ("0F0 0B0\n0F1 0B1", "each stage must be on one rank"),
+        ("0F0 0B0\n\n1F0 1B0", "each rank must have a stage"),
         ("", "without a gap"),
     ],
 )
@@ -111,7 +111,7 @@ def test_sizes_and_times_that_no_schedule_has_are_refused() -> None:
     for sizes in ((0, 4), (4, 0)):
         with pytest.raises(InvalidInput, match="must be 1 or more"):
             zb_h1(*sizes)
-    with pytest.raises(InvalidInput, match="multiple of the 4 pipeline ranks; nearest legal value: 8"):
+    with pytest.raises(InvalidInput, match="multiple of the number of pipeline ranks, 4; nearest legal value: 8"):
         interleaved_1f1b(4, 2, 10)
     with pytest.raises(InvalidInput, match="above 0"):
         warm_up(PassTimes.equal(2, 0.0, 1.0, 1.0))
@@ -131,7 +131,7 @@ def test_every_stage_runs_two_forwards_further_ahead_than_the_next_and_more_befo
     [
         (12, (3, 1), "4 values"),
         (12, (1, 2, 1, 1), "not grow"),
-        (12, (1, 1, 1, 0), "below 1"),
+        (12, (1, 1, 1, 0), "1 or more"),
         (0, (4, 3, 2, 1), "1 or more"),
     ],
 )
@@ -278,9 +278,9 @@ def test_interleaved_zero_bubble_idles_as_zb_h1_does_for_one_of_its_stages(
 
 def test_zero_bubble_schedules_want_whole_rounds_of_micro_batches_and_keep_them() -> None:
     assert zb_interleaved(4, 3, 12).peak_in_flight() == (12, 12, 12, 12)  # p v stages' passes
-    with pytest.raises(InvalidInput, match="multiple of the 4 pipeline ranks; nearest legal value: 8"):
+    with pytest.raises(InvalidInput, match="multiple of the number of pipeline ranks, 4; nearest legal value: 8"):
         zb_interleaved(4, 2, 10)
-    with pytest.raises(InvalidInput, match="not be fewer than the 8 stages; nearest legal value: 8"):
+    with pytest.raises(InvalidInput, match="must be at least the number of stages, 8; nearest legal value: 8"):
         dualpipev(4, 7)
 
 
@@ -398,7 +398,7 @@ def test_a_transport_that_could_carry_nothing_is_refused(number: int, overhead_s
 def test_transports_and_times_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InvalidInput, match="shares_link"):
         Transport(shares_link=True, num_delegates=2)
-    with pytest.raises(InvalidInput, match="one entry per stage"):
+    with pytest.raises(InvalidInput, match="one entry for each stage"):
         simulate(gpipe(2, 2), PassTimes.equal(3, 1.0, 1.0, 1.0))
 
 
@@ -406,13 +406,17 @@ def test_ranks_that_wait_in_a_circle_are_named() -> None:
     circle = Schedule.parse("0F1 0F0 0B0 0B1\n1F0 1B0 1F1 1B1")
     swapped = Schedule.parse("0F0 0B0 0F1 0B1\n1F0 1F1 1B0 1B1")
     assert makespan(circle, 1.0, 1.0, 1.0) > 0
-    with pytest.raises(InvalidInput, match="wait for one another in a circle"):
+    with pytest.raises(InvalidInput, match="waits in a circle"):
         makespan(swapped, 1.0, 1.0, 1.0)
 
 
 @pytest.mark.parametrize(
     ("changes", "complaint"),
-    [({"input_s": (1.0,)}, "2 values for 2 stages"), ({"send_s": ()}, "1 values"), ({"send_s": (-1.0,)}, "negative")],
+    [
+        ({"input_s": (1.0,)}, "2 values, because there are 2 stages"),
+        ({"send_s": ()}, "1 values"),
+        ({"send_s": (-1.0,)}, "negative"),
+    ],
 )
 def test_pass_times_fit_together(changes: dict[str, tuple[float, ...]], complaint: str) -> None:
     with pytest.raises(InvalidInput, match=complaint):

@@ -119,7 +119,9 @@ def measure_rank(
         InvalidInput: The job has another number of ranks than the request.
     """
     if rank_info.world_size != request.num_ranks:
-        raise InvalidInput("num_ranks", request.num_ranks, "must be the ranks of the job", rank_info.world_size)
+        raise InvalidInput(
+            "num_ranks", request.num_ranks, "must be the number of ranks of the job", rank_info.world_size
+        )
     device = device_of(request.device, rank_info)
     if device.type == "cpu":
         pin(own_core(rank_info))

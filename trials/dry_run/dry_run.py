@@ -185,7 +185,7 @@ def _in_fork(task: tuple[TrialSpec, int]) -> RankDryRun:
         answer = "it was killed"
     child.join()
     if isinstance(answer, str):
-        raise ChildProcessError(f"the step of rank {task[1]} cannot run without values: {answer}")
+        raise ChildProcessError(f"the step of rank {task[1]} cannot run without real tensor values: {answer}")
     return answer
 
 
@@ -327,20 +327,24 @@ def _runnable(spec: TrialSpec) -> tuple[TrialSpec, tuple[str, ...]]:
     """Return the job without options that need a device, and notes on what its numbers do not include."""
     layout, notes = spec.layout, list[str]()
     if layout.attention_kernel not in (AttentionKernel.MATH, AttentionKernel.FLASH):
-        notes.append(f"attention {layout.attention_kernel} was run as flash, which keeps as much")
+        notes.append(f"attention {layout.attention_kernel} was run as flash, which keeps the same amount of memory")
         layout = replace(layout, attention_kernel=AttentionKernel.FLASH)
     if layout.compiled:
-        notes.append("nothing was compiled: layers are counted as written, and compiled ones move and keep less")
+        notes.append(
+            "nothing was compiled: layers are counted as written, although compiled layers move and keep less data"
+        )
         layout = replace(layout, compiled=False)
     if layout.offload_activations and spec.device == "cpu":
-        notes.append("offloaded activations are counted with the others: a CPU offloads to its own memory")
+        notes.append(
+            "offloaded activations are counted as memory of the rank, because a CPU offloads to its own memory"
+        )
     elif layout.offload_activations:
-        notes.append("offloaded activations left at once: copies under way are not counted")
+        notes.append("offloaded activations are counted as gone at once, although real copies take time")
     if layout.expert_parallel_degree > 1:
-        notes.append("every expert got as many tokens as the others: what a router chooses is not known")
+        notes.append("every expert got the same number of tokens, because the choices of the router are not known")
     workload = spec.workload
     if workload.lengths is not None:
-        notes.append(f"every sequence was as long as the longest may be, {workload.seq_len} tokens")
+        notes.append(f"every sequence was as long as the longest one, {workload.seq_len} tokens")
         workload = replace(workload, lengths=None)
         layout = replace(layout, batch_balance=BatchBalance.NONE, num_dealing_ranks=0)
     return replace(spec, layout=layout, workload=workload), tuple(notes)

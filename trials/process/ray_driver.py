@@ -54,8 +54,8 @@ supervisor below it waits three seconds, and the machine may be busy."""
 _LOOKING = "Ray looks for {num_nodes} nodes with {bundle} each"
 
 _WAITING = {
-    "INFEASIBLE": "Ray has no {num_nodes} nodes with {bundle} each",
-    "NO_RESOURCES": "no {num_nodes} nodes have {bundle} free",
+    "INFEASIBLE": "Ray does not have {num_nodes} nodes with {bundle} each",
+    "NO_RESOURCES": "fewer than {num_nodes} nodes have {bundle} free",
 }
 """Explanations of the states in which a placement group waits, by Ray's name of the state."""
 
@@ -114,7 +114,7 @@ class _Driver:
         while not group.wait(_WAIT_S):
             self._leave_if_told()
             self._say(phase="queued", detail=self._why_waiting(group))
-        self._say(phase="queued", detail="Ray starts the actors")
+        self._say(phase="queued", detail="Ray is starting the actors")
         return group
 
     def _why_waiting(self, group: PlacementGroup) -> str:
@@ -160,7 +160,7 @@ class _Driver:
                 self._was_stopped |= self._told_to_end.is_set() and not self._failed
                 self._stop(now)
             if now >= self._give_up_at:
-                raise _Over("lost", f"{len(reads)} of {self._num_nodes} nodes did not end when they were asked to")
+                raise _Over("lost", f"{len(reads)} of {self._num_nodes} nodes did not end when they were asked to end")
         raise _Over("lost", self._lost) if self._lost else _Over("ended", self._failed)
 
     def _is_running(self, rank: int, read: Any) -> bool:
@@ -198,7 +198,7 @@ class _Driver:
     def _leave_if_told(self) -> None:
         if self._told_to_end.is_set():
             self._was_stopped = True
-            raise _Over("ended", "stopped before its nodes started")
+            raise _Over("ended", "the job was stopped before its nodes started")
 
     def _asked_to_end(self, number: int, frame: FrameType | None) -> None:
         del number, frame

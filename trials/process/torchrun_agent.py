@@ -25,7 +25,7 @@ def main() -> None:
     launcher_pid, deaths = int(sys.argv.pop(1)), Path(sys.argv.pop(1))
     die_with_parent(signal.SIGTERM)
     if launcher_pid and os.getppid() != launcher_pid:
-        sys.exit("the launcher is gone")  # it died before the request to the kernel
+        sys.exit("the launcher has ended")  # it died before the request to the kernel
 
     # importing torch takes a second, and the launcher may be gone by then
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415

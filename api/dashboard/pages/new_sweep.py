@@ -171,8 +171,8 @@ def _place_trials(form: Form, app: App) -> tuple[Form, tuple[str, ...]]:
     if refusal is None or refusal.field != "cluster":
         return form, ()
     simulated = f"{SIMULATED}/{next(iter(SCENARIOS))}"
-    why = refusal.rule.removeprefix("cannot be tried here: ")
-    note = f"Trials are simulated, since {why}. Choose under “Trials run on” who runs real ones."
+    why = refusal.rule.removeprefix("cannot run trials here: ")
+    note = f"Trials are simulated, because {why}. To run real trials, choose an engine under “Trials run on”."
     return Form(values={**form.values, "cluster.engine": (simulated,)}), (note,)
 
 
@@ -186,9 +186,9 @@ def _layout_note(words: str, request: SweepRequest) -> str:
 def _clone_notes(original: SweepRequest) -> tuple[str, ...]:
     notes = []
     if original.job.calibration is not None:
-        notes.append("Runs that were sent with the original as measured are not taken over; send them by REST.")
+        notes.append("Measured runs that were sent with the original sweep are not copied; send them through REST.")
     if original.challenge is not None:
-        notes.append("What the original compared its layouts with is not taken over.")
+        notes.append("The layout or the runs that the original sweep was compared with are not copied.")
     return tuple(notes)
 
 

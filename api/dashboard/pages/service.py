@@ -166,7 +166,7 @@ def _expires_at(days: str, now: float) -> float | None:
     if number is None:
         return None
     if not 0 < number <= _MOST_DAYS:
-        raise InvalidInput("days", days, f"must lie between 0 and {_MOST_DAYS}", 90)
+        raise InvalidInput("days", days, f"must be a number of days, above 0 and at most {_MOST_DAYS}", 90)
     return now + number * _A_DAY_S
 
 

@@ -158,7 +158,7 @@ def _export(sweep: Sweep, trial: Trial, wanted: ExportFormat | None) -> Export |
     chosen = wanted or (request.trainer.format if request.trainer else ExportFormat.TORCHTITAN)
     try:
         if refused := refusals(request.job, layout, chosen):
-            usage = "No script is written: our trial would refuse this layout"
+            usage = "No script is written, because the trial job cannot run this layout"
             version = FORMATS[chosen].version
             return Export(format=chosen, layout=layout, version=version, unsupported=refused, usage=usage)
         return export(request.job, layout, chosen)

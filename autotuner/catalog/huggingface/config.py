@@ -82,7 +82,9 @@ class Config:
             *keys: Spellings of one key, in the order in which they are tried.
         """
         if not any(key in self.document for key in keys):
-            raise InvalidInput(keys[0], None, f"is required for model_type {self.model_type}, and may be null")
+            raise InvalidInput(
+                keys[0], None, f"is required for model_type {self.model_type}; write null if the model has none"
+            )
         return self.count(*keys)
 
     def flag(self, *keys: str, default: bool = False) -> bool:
@@ -272,8 +274,8 @@ def untold_modules(config: Config) -> tuple[str, ...]:
     """Return a sentence that says which other modules (vision, audio) are not counted; empty if there are none."""
     which = " and ".join(word for word in ("vision", "audio") if config.has(f"{word}_config"))
     sentence = (
-        f"only the language model is counted and priced, without the {which} tower and what joins them: training "
-        "these too takes longer and more memory"
+        f"only the language model is counted and predicted, without the {which} tower and the "
+        "layers that connect it: training these parts too takes longer and more memory"
     )
     return (sentence,) if which else ()
 
@@ -282,8 +284,8 @@ def _left_out(config: Config) -> tuple[str, ...]:
     """Return sentences about the parts of a model that are not counted in any family."""
     num_ahead = config.count("num_nextn_predict_layers", "mtp_num_hidden_layers")
     sentence = (
-        f"{num_ahead} {'layer' if num_ahead == 1 else 'layers'} of multi-token prediction neither counted nor priced: "
-        "training it takes longer and more memory"
+        f"{num_ahead} {'layer' if num_ahead == 1 else 'layers'} of multi-token prediction are not "
+        "counted or predicted: training them takes longer and more memory"
     )
     return ((sentence,) if num_ahead else ()) + untold_modules(config)
 

@@ -167,10 +167,21 @@ def _opt_refusals(config: Config) -> dict[str, Any]:
     """Refuse the OPT model with 350M parameters, because it has its norms after the blocks."""
     hidden_size = config.integer("hidden_size")
     if not config.flag("do_layer_norm_before", default=True) or config.flag("_remove_final_layer_norm"):
-        raise InvalidInput("do_layer_norm_before", False, "must be true, and the final norm there (OPT 350M)", "true")
+        raise InvalidInput(
+            "do_layer_norm_before",
+            False,
+            "must be true, and _remove_final_layer_norm must be false, because only models with norms "
+            "before the blocks are supported (OPT 350M is not)",
+            "true",
+        )
     if config.integer("word_embed_proj_dim", default=hidden_size) != hidden_size:
         width = config.document["word_embed_proj_dim"]
-        raise InvalidInput("word_embed_proj_dim", width, "must be hidden_size (OPT 350M)", hidden_size)
+        raise InvalidInput(
+            "word_embed_proj_dim",
+            width,
+            "must equal hidden_size, because models with another embedding size are not supported (OPT 350M is not)",
+            hidden_size,
+        )
     return {}
 
 

@@ -65,7 +65,12 @@ def _named_leading(config: Config) -> int:
     layers = config.numbers("mlp_only_layers")
     leading = list(range(len(layers)))
     if sorted(layers) != leading:
-        raise InvalidInput("mlp_only_layers", list(layers), "must name leading layers, from 0 on", str(leading))
+        raise InvalidInput(
+            "mlp_only_layers",
+            list(layers),
+            "must list the first layers of the model without a gap, because only leading dense layers are supported",
+            str(leading),
+        )
     return len(layers)
 
 
@@ -75,7 +80,12 @@ def _ernie_refusals(config: Config) -> dict[str, Any]:
     must_be_false("use_bias")(config)
     last = config.document.get("moe_layer_end_index", -1)
     if last not in (-1, num_layers - 1):
-        raise InvalidInput("moe_layer_end_index", last, "must be the last layer", num_layers - 1)
+        raise InvalidInput(
+            "moe_layer_end_index",
+            last,
+            "must be the last layer, because only models with experts up to the end are supported",
+            num_layers - 1,
+        )
     return {}
 
 
@@ -87,7 +97,9 @@ def _llama4_interval(config: Config) -> int:
     interval = listed[0] + 1
     every = range(interval - 1, num_layers, interval) if interval > 0 else range(0)
     if len(listed) != len(every) or any(one != other for one, other in zip(listed, every, strict=True)):
-        raise InvalidInput("moe_layers", list(listed), "must be every n-th layer of the model")
+        raise InvalidInput(
+            "moe_layers", list(listed), "must list layers at equal distances, such as every second layer"
+        )
     return interval
 
 
@@ -186,7 +198,12 @@ SPARSE: Mapping[str, Table] = {
 # ---------------------------------------------------------------- latents, and linear attention
 def _every_layer(config: Config) -> dict[str, Any]:
     if config.integer("moe_layer_freq", default=1) != 1:
-        raise InvalidInput("moe_layer_freq", config.document["moe_layer_freq"], "must be 1: every layer", 1)
+        raise InvalidInput(
+            "moe_layer_freq",
+            config.document["moe_layer_freq"],
+            "must be 1, because only models with experts in every layer are supported",
+            1,
+        )
     return {}
 
 
@@ -195,7 +212,11 @@ def _own_indexers(config: Config) -> dict[str, Any]:
     kinds = config.words("indexer_types") or ()
     if "shared" in kinds or config.integer("index_topk_freq", default=1) > 1 or config.has("index_topk_pattern"):
         field = next(key for key in ("indexer_types", "index_topk_freq", "index_topk_pattern") if config.has(key))
-        raise InvalidInput(field, config.document[field], "must give every layer an indexer of its own")
+        raise InvalidInput(
+            field,
+            config.document[field],
+            "must give every layer its own indexer, because shared indexers are not supported",
+        )
     return {}
 
 
@@ -209,7 +230,7 @@ def _leading_dense(config: Config) -> int:
         return config.count("first_k_dense_replace", default=1)
     leading = next((place for place, kind in enumerate(kinds) if kind == "sparse"), len(kinds))
     if "dense" in kinds[leading:]:
-        raise InvalidInput("mlp_layer_types", list(kinds), "must be dense in leading layers only")
+        raise InvalidInput("mlp_layer_types", list(kinds), "must have dense layers only before all sparse layers")
     return leading
 
 

@@ -57,7 +57,7 @@ class _Element:
         try:
             return int(text or "", 0)
         except ValueError as error:
-            rule = f"must be a whole number: {name} of <{self.tag}>"
+            rule = f"must be a whole number, because it is the {name} of <{self.tag}>"
             raise InvalidInput(f"line {self.number}", text, rule, 0) from error
 
 
@@ -107,7 +107,7 @@ def _elements(text: str) -> list[_Element]:
         open_.append(element)
 
     def refuse(name: str, *_: object) -> None:
-        rule = "must have no document type: a topology of NCCL begins with <system>"
+        rule = "must not be a document type, because a topology of NCCL begins with <system>"
         raise InvalidInput(f"line {parser.CurrentLineNumber}", name, rule, "<system>")
 
     parser.StartElementHandler, parser.EndElementHandler = begin, lambda _: open_.pop()
@@ -119,7 +119,12 @@ def _elements(text: str) -> list[_Element]:
         lines = text.splitlines()[error.lineno - 1 : error.lineno]
         raise InvalidInput(f"line {error.lineno}", "".join(lines).strip()[:60], rule) from error
     if found[0].tag != "system":
-        raise InvalidInput(f"line {found[0].number}", found[0].tag, "must be the element of a node", "system")
+        raise InvalidInput(
+            f"line {found[0].number}",
+            found[0].tag,
+            "must be <system>, the first element of a topology of NCCL",
+            "system",
+        )
     return found
 
 
@@ -138,11 +143,11 @@ def _by_number(elements: list[_Element]) -> dict[int, _Element]:
     for element in (each for each in elements if each.tag == "gpu"):
         number = element.whole("dev", len(gpus))
         if number in gpus:
-            raise InvalidInput(f"line {element.number}", number, "is the number of another gpu, too", len(gpus))
+            raise InvalidInput(f"line {element.number}", number, "is already the number of another gpu", len(gpus))
         gpus[number] = element
     if sorted(gpus) != list(range(len(gpus))) or not gpus:
         last = elements[-1].number
-        rule = "gpus must be numbered from 0 (dev), and there must be one"
+        rule = "the dev attributes of the gpu elements must number them from 0, and there must be at least one gpu"
         raise InvalidInput(f"line {last}", sorted(gpus), rule, list(range(max(1, len(gpus)))))
     return dict(sorted(gpus.items()))
 
@@ -157,7 +162,12 @@ def _nvlinks(elements: list[_Element], gpus: Mapping[int, _Element]) -> Groups:
         number = numbers.get(id(link.inside[-1]))
         target = link.attributes.get("target", "").lower()
         if number is None:
-            raise InvalidInput(f"line {link.number}", link.inside[-1].tag, "must hold no nvlink", "gpu")
+            raise InvalidInput(
+                f"line {link.number}",
+                link.inside[-1].tag,
+                "must not contain an nvlink element; only a gpu has NVLinks",
+                "gpu",
+            )
         if target in by_bus:
             pairs.append((number, by_bus[target]))
         elif link.attributes.get("tclass") == _NVSWITCH:
@@ -223,9 +233,11 @@ def _pcie_rate(device: _Element) -> float:
     try:
         transfers_per_s, width = float(speed) * 1e9, device.whole("link_width", 0)
     except ValueError as error:
-        raise InvalidInput(where, speed, "must be a rate such as 16.0 GT/s PCIe", "16.0 GT/s") from error
+        raise InvalidInput(where, speed, "must be the rate of PCIe, such as 16.0 GT/s PCIe", "16.0 GT/s") from error
     if not 0 <= transfers_per_s < 1e15 or not 0 <= width <= 32:
-        raise InvalidInput(where, f"{speed} x {width}", "must be a rate and 0 to 32 lanes", "16.0 x 16")
+        raise InvalidInput(
+            where, f"{speed} x {width}", "must be a rate of PCIe and a width of 0 to 32 lanes", "16.0 x 16"
+        )
     return transfers_per_s * width / 8 * (0.8 if transfers_per_s < 8e9 else 128 / 130)
 
 

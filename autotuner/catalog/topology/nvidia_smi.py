@@ -92,14 +92,25 @@ def _matrix(lines: list[str]) -> tuple[list[str], dict[str, _Row]]:
     heads = (number for number, line in enumerate(lines) if line.split()[:1] == ["GPU0"])
     start = next((number for number in heads if "X" not in lines[number].split()), None)
     if start is None:
-        raise InvalidInput("line 1", lines[0][:60] if lines else "", "must be a head with GPU0, GPU1 and so on")
+        raise InvalidInput(
+            "line 1",
+            lines[0][:60] if lines else "",
+            "must be the head of a table with the columns GPU0, GPU1 and so on",
+        )
     devices = lines[start].split("CPU Affinity")[0].split()
     if len(set(devices)) < len(devices) or len(devices) > _MOST_DEVICES:
-        raise InvalidInput(f"line {start + 1}", lines[start][:60], "must name each device once, and no more than 256")
+        raise InvalidInput(
+            f"line {start + 1}", lines[start][:60], "must name each device once, and at most 256 devices"
+        )
     rows = dict(_rows(lines[start + 1 :], devices, start + 2))
     for device in devices:
         if device not in rows:
-            raise InvalidInput(f"line {start + 1}", device, "has no line of its own", next(iter(rows), None))
+            raise InvalidInput(
+                f"line {start + 1}",
+                device,
+                "is a column of the table without a line of its own",
+                next(iter(rows), None),
+            )
     return devices, rows
 
 
@@ -116,7 +127,7 @@ def _rows(lines: list[str], devices: list[str], first: int) -> Iterator[tuple[st
         for cell in cells:
             if cell not in _WORDS and not _is_nvlink(cell):
                 near = get_close_matches(cell.upper(), (*_WORDS, "NV4"), 1, cutoff=0.3)
-                rule = f"must be one of {', '.join(_WORDS)} or NV with a number"
+                rule = f"must be one of {', '.join(_WORDS)}, or NV with a number such as NV18"
                 raise InvalidInput(f"line {number}", cell, rule, near[0] if near else "SYS")
         rest = words[len(devices) + 1 :]
         yield words[0], _Row(number=number, cells=cells, numa_nodes=rest[1] if len(rest) > 1 else "")
@@ -127,7 +138,14 @@ def _require_symmetry(devices: list[str], rows: Mapping[str, _Row]) -> None:
         for other_place, other in enumerate(devices):
             there, back = rows[one].cells[other_place], rows[other].cells[place]
             if there != back or (there == "X") != (one == other):
-                rule = f"must be what {other} has for {one}" if one != other else "must be X, the device itself"
+                rule = (
+                    (
+                        f"must be the same as the cell of {other} in the line of that device, because the table is "
+                        "symmetric"
+                    )
+                    if one != other
+                    else "must be X, because a device has no link to itself"
+                )
                 raise InvalidInput(f"line {rows[one].number}", there, rule, back if one != other else "X")
 
 

@@ -30,7 +30,7 @@ def read_topology(text: str) -> Topology:
         InvalidInput: The kind of file is unknown, or the file is incomplete. The error names the line.
     """
     if len(text) > MAX_CHARACTERS:
-        raise InvalidInput("topology", text[:60], f"must have {MAX_CHARACTERS:,} characters at most")
+        raise InvalidInput("topology", text[:60], f"must have at most {MAX_CHARACTERS:,} characters")
     text = text.lstrip("\ufeff")
     begins = text.lstrip()[:1]
     if begins == "<":
@@ -43,7 +43,10 @@ def read_topology(text: str) -> Topology:
         return read_slurm_conf(text)
     if is_slurm_yaml(text):
         return read_slurm_yaml(text)
-    rule = "must be what nvidia-smi topo -m prints, a NCCL_TOPO_FILE, Slurm's topology.conf or topology.yaml, or JSON"
+    rule = (
+        "must be the output of nvidia-smi topo -m, a file of NCCL_TOPO_FILE, Slurm's topology.conf "
+        "or topology.yaml, or JSON"
+    )
     raise InvalidInput("line 1", text.strip()[:60], rule)
 
 
@@ -55,14 +58,14 @@ def _read_json(text: str) -> Topology:
         lines = text.splitlines()[error.lineno - 1 : error.lineno]
         raise InvalidInput(f"line {error.lineno}", "".join(lines)[:60], f"must be JSON: {error.msg}") from error
     except (ValueError, RecursionError) as error:
-        raise InvalidInput("line 1", text[:60], "must be JSON that is not nested so deep") from error
+        raise InvalidInput("line 1", text[:60], "must be JSON with fewer levels of nesting") from error
     if not isinstance(document, dict):
-        raise InvalidInput("line 1", text[:60], "must be an object", '{"network": {"name": "ours"}}')
+        raise InvalidInput("line 1", text[:60], "must be a JSON object", '{"network": {"name": "ours"}}')
     num_fields = {part: len({field.name for field in fields(kind)} & document.keys()) for part, kind in _PARTS.items()}
     parts = document if _PARTS.keys() & document.keys() else {max(_PARTS, key=num_fields.__getitem__): document}
     for name in parts:
         if name not in _PARTS:
-            raise InvalidInput(name, parts[name], "must be network or wiring", "network")
+            raise InvalidInput(name, parts[name], "must be one of network and wiring", "network")
     network = documents.read(Network, parts["network"], "network") if parts.get("network") is not None else None
     wiring = documents.read(Wiring, parts["wiring"], "wiring") if parts.get("wiring") is not None else None
     return Topology(kind=FileKind.JSON, network=network, wiring=wiring)

@@ -44,13 +44,13 @@ def names_of(text: str, where: str) -> tuple[str, ...]:
     """
     parts = _PART.findall(text)
     if not parts or ",".join(parts) != text.strip(", \t"):
-        raise InvalidInput(where, text, "must be names, with ranges in brackets", "node[01-18]")
+        raise InvalidInput(where, text, "must be names of nodes or switches, with ranges in brackets", "node[01-18]")
     names: list[str] = []
     for part in parts:
         pieces = [(plain,) if plain else tuple(_numbers(inside, where)) for inside, plain in _PIECE.findall(part)]
         for number, name in enumerate(product(*pieces), len(names)):
             if number >= _MOST_NAMES:
-                raise InvalidInput(where, text, f"must stand for {_MOST_NAMES:,} names at most")
+                raise InvalidInput(where, text, f"must stand for at most {_MOST_NAMES:,} names")
             names.append("".join(name))
     return tuple(names)
 
@@ -60,10 +60,13 @@ def _numbers(inside: str, where: str) -> Iterator[str]:
     for each in inside.split(","):
         found = _RANGE.match(each.strip())
         if found is None:
-            raise InvalidInput(where, f"[{inside}]", "must be numbers and ranges of them", "[0-3,7]")
+            raise InvalidInput(
+                where, f"[{inside}]", "must be numbers and ranges of numbers, with commas between them", "[0-3,7]"
+            )
         first, last = found[1], found[2] or found[1]
         if not int(first) <= int(last) < int(first) + _MOST_NAMES:
-            raise InvalidInput(where, each, f"must rise, and by less than {_MOST_NAMES:,}", f"{last}-{first}")
+            rule = f"must be a range of fewer than {_MOST_NAMES:,} numbers, with the smaller number first"
+            raise InvalidInput(where, each, rule, f"{last}-{first}" if int(last) < int(first) else None)
         yield from (str(number).zfill(len(first)) for number in range(int(first), int(last) + 1))
 
 
@@ -71,7 +74,7 @@ def _numbers(inside: str, where: str) -> Iterator[str]:
 _TIER_NAMES = ("leaf", "spine", "core")
 """Names of the levels of switches, from the switches of the nodes upwards. Higher levels are named by their number."""
 
-_UNTOLD = "how much a switch passes up is not given: taken as all that it gets"
+_UNTOLD = "the file does not say how much of its traffic a switch passes up: all of it is assumed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +107,7 @@ def _tree(kind: FileKind, name: str, switches: Iterable[_Switch]) -> Topology:
     tiers = tuple(Tier(name=each, nodes_per_switch=size) for each, size in zip(tier_names, sizes, strict=False))
     notes = [_UNTOLD, *_uneven(by_name)]
     if len(roots) > 1:
-        notes.append(f"no switch joins {', '.join(roots[:3])}: taken as joined by one that passes all")
+        notes.append(f"no switch joins {', '.join(roots[:3])}: a switch that passes all traffic is assumed above them")
     network = Network(name=name, tiers=tiers, source=kind.value)
     nodes = tuple(_nodes_below(by_name, roots))
     return Topology(kind=kind, network=network, nodes=nodes, notes=tuple(notes))
@@ -130,13 +133,13 @@ def _blocks(kind: FileKind, name: str, blocks: Iterable[_Switch], sizes: tuple[i
     base = sizes[0] if sizes else largest
     for size in sizes:
         if size < 1 or size % base:
-            raise InvalidInput("block_sizes", size, f"must be a multiple of the first, {base}", base)
+            raise InvalidInput("block_sizes", size, f"must be a multiple of the first block size, {base}", base)
     tiers = tuple(
         Tier(name="block" if factor == 1 else f"{factor} blocks", nodes_per_switch=factor * largest)
         for factor in sorted({size // base for size in sizes} | {1})
     )
     network = Network(name=name, tiers=tiers, source=kind.value)
-    notes = [_UNTOLD, "a block is taken as an NVLink domain where the accelerator has domains of several nodes"]
+    notes = [_UNTOLD, "a block is taken as an NVLink domain if the accelerator has domains of several nodes"]
     nodes = tuple(node for block in by_name.values() for node in block.nodes)
     return Topology(kind=kind, network=network, nodes=nodes, notes=(*notes, *_uneven(by_name)))
 
@@ -152,15 +155,19 @@ def _by_name(switches: Iterable[_Switch]) -> dict[str, _Switch]:
         where = f"line {switch.number}"
         num_names += len(switch.nodes) + len(switch.children)
         if num_names > _MOST_NAMES:
-            raise InvalidInput(where, switch.name, f"is beyond the first {_MOST_NAMES:,} names")
+            raise InvalidInput(
+                where, switch.name, f"is one name too many: a file may have at most {_MOST_NAMES:,} names"
+            )
         if switch.name in by_name:
-            rule = f"must be named once; line {by_name[switch.name].number} names it, too"
+            rule = f"must be defined only once; line {by_name[switch.name].number} defines it too"
             raise InvalidInput(where, switch.name, rule)
         if bool(switch.nodes) == bool(switch.children):
-            raise InvalidInput(where, switch.name, "must have nodes or switches below it, not both")
+            raise InvalidInput(where, switch.name, "must have either nodes or switches below it, not both")
         by_name[switch.name] = switch
     if not by_name:
-        raise InvalidInput("line 1", "", "names no switch and no block", "SwitchName=s0 Nodes=node[0-3]")
+        raise InvalidInput(
+            "line 1", "", "a topology must have at least one switch or block", "SwitchName=s0 Nodes=node[0-3]"
+        )
     return by_name
 
 
@@ -169,7 +176,10 @@ def _require_one_place(by_name: Mapping[str, _Switch]) -> None:
     for switch in by_name.values():
         for node in switch.nodes:
             if node in places:
-                rule = f"must be plugged into one switch; line {places[node].number} has it below {places[node].name}"
+                rule = (
+                    f"must be connected to one switch only; line {places[node].number} connects it to "
+                    f"{places[node].name}"
+                )
                 raise InvalidInput(f"line {switch.number}", node, rule)
             places[node] = switch
 
@@ -181,9 +191,14 @@ def _heights(by_name: Mapping[str, _Switch]) -> dict[str, int]:
         for child in switch.children:
             if child not in by_name:
                 near = get_close_matches(child, by_name, 1, cutoff=0.3)
-                raise InvalidInput(f"line {switch.number}", child, "names no switch", near[0] if near else None)
+                raise InvalidInput(
+                    f"line {switch.number}",
+                    child,
+                    "is not the name of a switch in this file",
+                    near[0] if near else None,
+                )
             if child in parents:
-                rule = f"must lie below one switch; it lies below {parents[child]}, too"
+                rule = f"must be below one switch only; it is also below {parents[child]}"
                 raise InvalidInput(f"line {switch.number}", child, rule)
             parents[child] = switch.name
     sorter = TopologicalSorter({name: switch.children for name, switch in by_name.items()})
@@ -195,7 +210,7 @@ def _heights(by_name: Mapping[str, _Switch]) -> dict[str, int]:
         sorter.done(*ready)
     for name, switch in by_name.items():
         if name not in heights:
-            raise InvalidInput(f"line {switch.number}", name, "must not lie below itself")
+            raise InvalidInput(f"line {switch.number}", name, "must not be below itself")
     _require_one_place(by_name)
     return heights
 
@@ -228,7 +243,9 @@ def _uneven(by_name: Mapping[str, _Switch]) -> Iterator[str]:
     """Yield a note if some of the lowest switches have fewer nodes than others."""
     counts = sorted({len(switch.nodes) for switch in by_name.values() if switch.nodes})
     if len(counts) > 1:
-        yield f"the lowest switches have {counts[0]} to {counts[-1]} nodes: all are taken to have {counts[-1]}"
+        yield (
+            f"the lowest switches have {counts[0]} to {counts[-1]} nodes: all of them are assumed to have {counts[-1]}"
+        )
 
 
 # ---------------------------------------------------------------- topology.conf
@@ -253,7 +270,7 @@ def read_slurm_conf(text: str) -> Topology:
     blocks = [line for line in lines if "BlockName" in line[1]]
     if switches and blocks:
         number, parameters = blocks[0]
-        rule = "must not be in one file with switches: Slurm reads the ones or the others"
+        rule = "must not be in a file that also has switches, because Slurm reads either switches or blocks"
         raise InvalidInput(f"line {number}", parameters["BlockName"], rule)
     if not blocks:
         return _tree(FileKind.SLURM_CONF, "slurm", (_conf_switch("SwitchName", *line) for line in switches))
@@ -285,13 +302,13 @@ def _parameters(number: int, line: str) -> dict[str, str]:
         name = _BY_LOWER.get(key.lower())
         if not equals or name is None:
             near = get_close_matches(key, _PARAMETERS, 1, cutoff=0.4)
-            rule = f"must be one of {', '.join(_PARAMETERS)}, each with = and a value"
+            rule = f"must be one of {', '.join(_PARAMETERS)}, followed by = and a value"
             raise InvalidInput(f"line {number}", word, rule, near[0] if near else None)
         if name in values or not value:
-            raise InvalidInput(f"line {number}", word, "must be said once, with a value")
+            raise InvalidInput(f"line {number}", word, "must appear only once in a line, and have a value")
         values[name] = value
     if not values.keys() & {"SwitchName", "BlockName", "BlockSizes"}:
-        rule = "must name a switch or a block"
+        rule = "must define a switch or a block"
         raise InvalidInput(f"line {number}", line[:60], rule, f"SwitchName=s0 {line[:30]}")
     return values
 
@@ -310,7 +327,7 @@ def _block_sizes(number: int, text: str) -> tuple[int, ...]:
     """
     parts = text.split(",")
     if not all(part.isascii() and part.isdigit() and 0 < len(part) < 7 for part in parts):
-        raise InvalidInput(f"line {number}", text, "must be numbers of nodes", "18,36")
+        raise InvalidInput(f"line {number}", text, "must be numbers of nodes with commas between them", "18,36")
     return tuple(map(int, parts))
 
 
@@ -335,11 +352,11 @@ def read_slurm_yaml(text: str) -> Topology:
     """
     topologies = [_fields(item) for item in _items(_document(text))]
     if not topologies:
-        raise InvalidInput("line 1", text[:60], "must be a list with a topology", "- topology: default")
+        raise InvalidInput("line 1", text[:60], "must be a list with at least one topology", "- topology: default")
     chosen = next((each for each in topologies if _text(each.get("cluster_default")).lower() == "true"), topologies[0])
     name, kind = _text(chosen.get("topology")) or "slurm", _kind(chosen)
     others = ", ".join(_text(each.get("topology")) for each in topologies if each is not chosen)
-    more = f"not read of the file, as {name} is the cluster's default or its first: {others[:100]}"
+    more = f"is not read, because {name} is the default of the cluster or the first in the file: {others[:100]}"
     found = _read_kind(kind, name, chosen[kind])
     return found if len(topologies) == 1 else replace(found, notes=(*found.notes, more))
 
@@ -352,7 +369,11 @@ def _read_kind(kind: str, name: str, node: yaml.Node) -> Topology:
         sizes = tuple(_whole(each) for each in _items(_field(node, "block_sizes")))
         return _blocks(FileKind.SLURM_YAML, name, _yaml_switches(_field(node, "blocks"), "block"), sizes)
     network = Network(name=name, source=FileKind.SLURM_YAML.value)
-    return Topology(kind=FileKind.SLURM_YAML, network=network, notes=("flat: one switch between all nodes",))
+    return Topology(
+        kind=FileKind.SLURM_YAML,
+        network=network,
+        notes=("the topology is flat: one switch between all nodes is assumed",),
+    )
 
 
 def _yaml_switches(node: yaml.Node, named: str) -> Iterator[_Switch]:
@@ -362,9 +383,11 @@ def _yaml_switches(node: yaml.Node, named: str) -> Iterator[_Switch]:
         for field in fields:
             if field not in known:
                 near = get_close_matches(field, known, 1, cutoff=0.4)
-                raise InvalidInput(where, field, f"must be {named}, nodes or children", near[0] if near else named)
+                raise InvalidInput(
+                    where, field, f"must be one of {named}, nodes and children", near[0] if near else named
+                )
         if not (name := _text(fields.get(named))):
-            raise InvalidInput(where, sorted(fields), f"must have a name: {named}", f"{named}: s0")
+            raise InvalidInput(where, sorted(fields), f"must have a name in the field {named}", f"{named}: s0")
         nodes, children = (
             names_of(text, where) if (text := _text(fields.get(field))) else () for field in ("nodes", "children")
         )
@@ -390,7 +413,7 @@ def _document(text: str) -> yaml.Node:
         depth += (each in "[{") - (each in "]}")
         deepest = max(deepest, depth)
     if deepest > _DEEPEST:
-        raise InvalidInput("document", text[:60], f"must not have more than {_DEEPEST} brackets in brackets")
+        raise InvalidInput("document", text[:60], f"must not have more than {_DEEPEST} levels of nested brackets")
     try:
         root = yaml.compose(text, Loader=yaml.CSafeLoader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -398,7 +421,7 @@ def _document(text: str) -> yaml.Node:
         rule = f"must be YAML: {getattr(error, 'problem', None) or 'it cannot be parsed'}"
         raise InvalidInput(f"line {mark.line + 1 if mark else 1}", text[:60], rule) from error
     if root is None:
-        raise InvalidInput("line 1", text[:60], "must be a list with a topology", "- topology: default")
+        raise InvalidInput("line 1", text[:60], "must be a list with at least one topology", "- topology: default")
     return root
 
 
@@ -417,7 +440,7 @@ def _items(node: yaml.Node) -> list[yaml.Node]:
 
 def _fields(node: yaml.Node) -> dict[str, yaml.Node]:
     if not isinstance(node, yaml.MappingNode):
-        raise InvalidInput(f"line {_line(node)}", _text(node)[:60], "must be fields with their values", "topology: x")
+        raise InvalidInput(f"line {_line(node)}", _text(node)[:60], "must be fields with values", "topology: x")
     return {_text(key): value for key, value in node.value}
 
 
@@ -425,7 +448,7 @@ def _field(node: yaml.Node, name: str) -> yaml.Node:
     fields = _fields(node)
     if name not in fields:
         near = get_close_matches(name, fields, 1, cutoff=0.4)
-        rule = f"must have {name}" + (f", which is not {near[0]}" if near else "")
+        rule = f"must have the field {name}" + (f", and has {near[0]} instead" if near else "")
         raise InvalidInput(f"line {_line(node)}", sorted(fields), rule, name)
     return fields[name]
 

@@ -64,7 +64,10 @@ def merged(topologies: Iterable[Topology]) -> Topology:
     for each in more:
         for part in ("network", "wiring"):
             if getattr(found, part) is not None and getattr(each, part) is not None:
-                rule = f"{found.kind.value} already describes this part: only one file may describe it"
+                rule = (
+                    f"describes a part that another file already describes ({found.kind.value}): give only one "
+                    "file for each part"
+                )
                 raise InvalidInput(part, each.kind.value, rule)
         of_nodes = found if each.wiring is None else each
         found = replace(
@@ -97,12 +100,12 @@ def on_cluster(topology: Topology, cluster: Cluster) -> Cluster:
         network = _oversubscribed(topology.network, cluster.oversubscription)
         changed = replace(_with_domain(topology, changed), network=network, oversubscription=1.0)
         if topology.nodes and len(topology.nodes) < cluster.num_nodes:
-            rule = f"must be at most the {len(topology.nodes)} nodes that the file names"
+            rule = f"must be at most {len(topology.nodes)}, the number of nodes that the file names"
             raise InvalidInput("num_nodes", cluster.num_nodes, rule, len(topology.nodes))
     if topology.wiring is None:
         return changed
     if topology.num_accelerators not in (None, cluster.accelerators_per_node):
-        rule = f"the file describes nodes of {topology.num_accelerators} accelerators"
+        rule = f"must be {topology.num_accelerators}, the accelerators of a node in the file"
         raise InvalidInput("accelerators_per_node", cluster.accelerators_per_node, rule, topology.num_accelerators)
     wired = replace(_with_intra_node_link(topology, topology.wiring, changed), wiring=topology.wiring)
     return _with_ports(wired, topology.wiring)
@@ -116,7 +119,12 @@ def _oversubscribed(network: Network, oversubscription: float) -> Network:
     if oversubscription == 1.0 or not network.tiers:
         return network
     if any(tier.oversubscription > 1.0 for tier in network.tiers):
-        raise InvalidInput("oversubscription", oversubscription, "must be left out: the network's tiers state it", 1.0)
+        raise InvalidInput(
+            "oversubscription",
+            oversubscription,
+            "must be left out, because the tiers of the network state their oversubscription",
+            1.0,
+        )
     lowest, *above = network.tiers
     return replace(network, tiers=(replace(lowest, oversubscription=oversubscription), *above))
 
@@ -212,7 +220,10 @@ def nvlink_mesh(num_links: int, num_peers: int) -> tuple[int, tuple[str, ...]]:
     """
     if num_peers < 2 or num_links * num_peers > _MOST_NVLINKS:
         return 0, ()
-    note = f"{num_links} of {num_links * num_peers} NVLinks lead to each other accelerator: no switch joins them"
+    note = (
+        f"{num_links} of {num_links * num_peers} NVLinks of an accelerator lead to each other "
+        "accelerator: no switch joins the accelerators"
+    )
     return num_peers, (note,)
 
 

@@ -61,7 +61,7 @@ def _format(x: Layout) -> str:
 
 def _in_software(one: OptionSpec) -> Limit:
     """Return the rule that an option keeps its default if the job's software stack does not support the option."""
-    message = f"{one.label} is modelled for {', '.join(one.only_in)}, not for {{j.stack.name}}"
+    message = f"{one.label} works only with the stacks {', '.join(one.only_in)}, not with {{j.stack.name}}"
     return lacking(one.name, message, lambda x, j: j.stack.name not in one.only_in)
 
 
@@ -78,21 +78,22 @@ CHOICE_RULES: tuple[Rule, ...] = named(
                 ((x.data_parallel_shard_degree > 1) & (x.shard_level == ShardLevel.NONE))
                 | ((x.data_parallel_shard_degree * x.context_parallel_degree == 1) & (x.shard_level != ShardLevel.NONE))
             ),
-            "shard level {x.shard_level} contradicts {x.data_parallel_shard_degree} shard rank(s)",
+            "shard level {x.shard_level} does not fit {x.data_parallel_shard_degree} shard rank(s): "
+            "one rank has nothing to shard, and several ranks need another level than none",
             lambda x, j: (ShardLevel.PARAMETERS if x.data_parallel_shard_degree > 1 else ShardLevel.NONE).label,
         ),
         "reshard-needs-sharded-parameters": held(
             "reshard_after_forward",
             False,
-            "there is nothing to reshard at shard level {x.shard_level}",
+            "resharding after the forward pass needs sharded parameters, and the shard level is {x.shard_level}",
             lambda x, j: x.shard_level != ShardLevel.PARAMETERS,
         ),
         "attention-kernel-on-hardware": refuse(
             "attention_kernel",
             lambda x, j: any_of(x.attention_kernel, j.cluster.accelerator.attention_kernels) == 0,
             lambda x, j: (
-                f"{j.cluster.accelerator.name} runs {_labels(j.cluster.accelerator.attention_kernels)}, "
-                f"not {x.attention_kernel}"
+                f"{j.cluster.accelerator.name} has the attention kernels "
+                f"{_labels(j.cluster.accelerator.attention_kernels)}, but not {x.attention_kernel}"
             ),
             lambda x, j: j.cluster.accelerator.attention_kernels[-1].label,
             is_of_hardware=True,
@@ -104,15 +105,15 @@ CHOICE_RULES: tuple[Rule, ...] = named(
                 & (x.precision == Precision.FP32)
                 & (j.cluster.accelerator.kind != "cpu")
             ),
-            "{x.attention_kernel} attention on a GPU computes in 16 bits, not fp32",
+            "on a GPU {x.attention_kernel} attention computes in 16 bits, not in fp32",
             AttentionKernel.MATH,
         ),
         "precision-on-hardware": refuse(
             "precision",
             lambda x, j: any_of(x.precision, j.cluster.accelerator.precisions) == 0,
             lambda x, j: (
-                f"{j.cluster.accelerator.name} multiplies in {_labels(j.cluster.accelerator.precisions)}, "
-                f"not {x.precision}"
+                f"{j.cluster.accelerator.name} multiplies matrices in "
+                f"{_labels(j.cluster.accelerator.precisions)}, but not in {x.precision}"
             ),
             lambda x, j: [p for p in j.cluster.accelerator.precisions if p != Precision.FP8_EMULATED][-1].label,
         ),
@@ -122,9 +123,10 @@ CHOICE_RULES: tuple[Rule, ...] = named(
                 any_of(x.precision, NARROW_PRECISIONS) & ((j.model.hidden_size % _block(x) != 0) | _splits_blocks(x, j))
             ),
             lambda x, j: (
-                f"{_format(x)} multiplies blocks of {_block(x)}; hidden {j.model.hidden_size}, or on each of "
-                f"{x.tensor_parallel_degree} tensor rank(s) ffn {j.model.ffn_size}, query {j.model.query_size} or "
-                f"kv {_kv_size(j)}, is no multiple"
+                f"{_format(x)} multiplies blocks of {_block(x)}, so {_block(x)} must divide the hidden size "
+                f"{j.model.hidden_size}, and also the ffn size {j.model.ffn_size}, the query size "
+                f"{j.model.query_size} and the kv size {_kv_size(j)} after they are split over "
+                f"{x.tensor_parallel_degree} tensor rank(s)"
             ),
             Precision.BF16,
         ),
@@ -135,14 +137,15 @@ CHOICE_RULES: tuple[Rule, ...] = named(
                 & (x.micro_batch_size * j.workload.seq_len % (_block(x) * x.context_parallel_degree) != 0)
             ),
             lambda x, j: (
-                f"{_format(x)} sums a weight's gradient over blocks of {_block(x)} tokens; {x.micro_batch_size} "
-                f"sequence(s) of {j.workload.seq_len} on {x.context_parallel_degree} context rank(s) are no multiple"
+                f"{_format(x)} sums the gradient of a weight over blocks of {_block(x)} tokens, so "
+                f"{_block(x)} must divide the tokens of a micro-batch on each rank: {x.micro_batch_size} "
+                f"sequence(s) of {j.workload.seq_len} tokens on {x.context_parallel_degree} context rank(s)"
             ),
             Precision.BF16,
         ),
         "recipe-needs-fp8": idle(
             "fp8_recipe",
-            "{x.precision} rounds nothing to fp8, so nothing needs a scale {x.fp8_recipe}",
+            "precision {x.precision} does not use fp8, so the fp8 recipe {x.fp8_recipe} has no effect",
             lambda x, j: any_of(x.precision, FP8_PRECISIONS) == 0,
         ),
         "recipe-on-hardware": refuse(
@@ -151,23 +154,23 @@ CHOICE_RULES: tuple[Rule, ...] = named(
                 (x.precision == Precision.FP8) & (any_of(x.fp8_recipe, j.cluster.accelerator.fp8_recipes) == 0)
             ),
             lambda x, j: (
-                f"{j.cluster.accelerator.name} multiplies fp8 scaled {_labels(j.cluster.accelerator.fp8_recipes)}, "
-                f"not {x.fp8_recipe}"
+                f"{j.cluster.accelerator.name} supports the fp8 recipes "
+                f"{_labels(j.cluster.accelerator.fp8_recipes)}, but not {x.fp8_recipe}"
             ),
             Fp8Recipe.TENSORWISE,
             is_of_hardware=True,
         ),
         "gathered-logits-need-tensor-ranks": idle(
             "loss_parallel",
-            "one tensor rank holds all logits; there is nothing to gather",
+            "one tensor rank holds all logits, so there is nothing to gather",
             lambda x, j: x.tensor_parallel_degree == 1,
         ),
         "async-tensor-parallel-needs": idle(
             "async_tensor_parallel",
             lambda x, j: (
-                "the compiler cuts up the collectives of sequence parallelism: it needs both, and tensor ranks"
+                "asynchronous tensor parallelism needs two or more tensor ranks, sequence_parallel and compiled"
                 if j.stack.compiles
-                else "it cuts up the collectives of sequence parallelism, which needs tensor ranks"
+                else "asynchronous tensor parallelism needs two or more tensor ranks and sequence_parallel"
             ),
             lambda x, j: (
                 (x.tensor_parallel_degree == 1)
@@ -177,12 +180,13 @@ CHOICE_RULES: tuple[Rule, ...] = named(
         ),
         "async-tensor-parallel-on-hardware": lacking(
             "async_tensor_parallel",
-            "{j.cluster.accelerator.name} has no symmetric memory, which PyTorch offers on CUDA alone",
+            "asynchronous tensor parallelism needs symmetric memory, which PyTorch has only on CUDA, "
+            "not on {j.cluster.accelerator.name}",
             lambda x, j: j.cluster.accelerator.kind != "cuda",
         ),
         "context-exchange-needs-context-ranks": idle(
             "context_exchange",
-            "one context rank holds the whole sequence; there is nothing to exchange",
+            "one context rank holds the whole sequence, so there is nothing to exchange",
             lambda x, j: x.context_parallel_degree == 1,
         ),
         "heads-per-context-rank": refuse(
@@ -192,96 +196,105 @@ CHOICE_RULES: tuple[Rule, ...] = named(
                 & (j.model.num_kv_heads % (x.tensor_parallel_degree * x.context_parallel_degree) != 0)
             ),
             lambda x, j: (
-                f"{j.model.num_kv_heads} kv heads do not split over "
-                f"{x.tensor_parallel_degree * x.context_parallel_degree} tensor and context ranks"
+                f"all_to_all gives whole kv heads to each rank, and {j.model.num_kv_heads} kv heads do not "
+                f"split over {x.tensor_parallel_degree * x.context_parallel_degree} tensor and context ranks"
             ),
             ContextExchange.RING,
         ),
         "recompute-interval-needs-recompute": idle(
             "recompute_every",
-            "no layer recomputes, so there is no every n-th",
+            "no layer recomputes, so an interval of recomputed layers has no effect",
             lambda x, j: x.recompute == Recompute.NONE,
         ),
         "recompute-interval-within-stage": refuse(
             "recompute_every",
             lambda x, j: (x.recompute_every > 1) & (x.recompute_every * x.num_stages > j.model.num_layers),
-            lambda x, j: f"a stage of {j.model.num_layers // x.num_stages} layers has no {x.recompute_every}-th",
+            lambda x, j: (
+                f"a stage has {j.model.num_layers // x.num_stages} layers, fewer than the recompute "
+                f"interval of {x.recompute_every}"
+            ),
             lambda x, j: max(1, j.model.num_layers // x.num_stages),
         ),
         "buckets-need-replicas": idle(
             "gradient_bucket_bytes",
             lambda x, j: (
-                "one replica, alone or beside others that it exchanges less with, reduces nothing"
+                "no gradients are all-reduced between ranks, so the size of a bucket has no effect"
                 if num_gradients(x) == 1
-                else f"shard level {x.shard_level} reduces gradients layer by layer, in no buckets"
+                else (
+                    f"shard level {x.shard_level} reduces gradients layer by layer, so the size of a bucket has "
+                    "no effect"
+                )
             ),
             lambda x, j: (num_gradients(x) == 1) | any_of(x.shard_level, SHARDED_GRADIENTS),
         ),
         "fp32-reduce-needs-half-precision": idle(
             "fp32_gradient_reduce",
-            "gradients in fp32 are summed in fp32, and one replica's, where it exchanges less, are not summed",
+            "gradients are already in fp32, or no two ranks sum their gradients, so this option has no effect",
             lambda x, j: (x.precision == Precision.FP32) | (num_gradients(x) == 1),
         ),
         "offload-on-hardware": lacking(
             "offload_activations",
-            "the activations of a CPU lie in the host's memory already",
+            "the activations of a CPU are already in the host's memory, so they cannot be offloaded",
             lambda x, j: j.cluster.accelerator.kind == "cpu",
         ),
         "optimizer-offload-on-hardware": lacking(
             "optimizer_offload_percent",
-            "the optimizer states of a CPU lie in the host's memory already",
+            "the optimizer states of a CPU are already in the host's memory, so they cannot be offloaded",
             lambda x, j: j.cluster.accelerator.kind == "cpu",
         ),
         "slack-needs-adaptive-schedule": idle(
             "extra_slack",
-            "schedule {x.pipeline_schedule} has a fixed warm-up; the adaptive one plans it",
+            "schedule {x.pipeline_schedule} has a fixed warm-up; only the adaptive schedule has extra slack",
             lambda x, j: x.pipeline_schedule != PipelineSchedule.ADAPTIVE,
         ),
         "slack-below-micro-batches": refuse(
             "extra_slack",
             lambda x, j: (x.extra_slack > 0) & (x.extra_slack >= j.workload.num_micro_batches(x)),
-            lambda x, j: f"{j.workload.num_micro_batches(x)} micro-batches cannot run {x.extra_slack} ahead",
+            lambda x, j: (
+                f"with {j.workload.num_micro_batches(x)} micro-batches, a stage cannot run {x.extra_slack} "
+                "more of them ahead"
+            ),
             lambda x, j: max(0, j.workload.num_micro_batches(x) - 1),
         ),
         "delegates-need-stages": idle(
             "p2p_transport",
-            "one pipeline rank sends nothing to another stage",
+            "one pipeline rank has no other stage to send to",
             lambda x, j: x.pipeline_parallel_degree == 1,
         ),
         "delegates-in-software": held(
             "p2p_transport",
             P2PTransport.INLINE,
-            "{j.stack.name} sends inline; delegates run beside PyTorch's schedules",
+            "{j.stack.name} sends inline; only the stack torch has delegates",
             lambda x, j: j.stack.name != "torch",
         ),
         "number-of-delegates-needs-delegates": idle(
             "num_delegates",
-            "{x.p2p_transport} sends have no delegates",
+            "{x.p2p_transport} sends do not use delegates, so their number has no effect",
             lambda x, j: x.p2p_transport != P2PTransport.DELEGATED,
         ),
         "delegates-share-micro-batches": refuse(
             "num_delegates",
             lambda x, j: j.workload.num_micro_batches(x) % x.num_delegates != 0,
             lambda x, j: (
-                f"{x.num_delegates} delegates take micro-batches in turn, and {j.workload.num_micro_batches(x)} do not "
-                "divide among them"
+                f"delegates take micro-batches in turn, so the number of delegates ({x.num_delegates}) must "
+                f"divide the number of micro-batches ({j.workload.num_micro_batches(x)})"
             ),
             lambda x, j: nearest_divisor(x.num_delegates, j.workload.num_micro_batches(x)),
         ),
         "rank-order-needs-both-axes": idle(
             "rank_order",
-            "only stages and replicas change places, and there is one of either",
+            "the rank order has an effect only with two or more pipeline ranks and two or more replicas",
             lambda x, j: (x.pipeline_parallel_degree == 1) | (x.data_parallel_replicate_degree == 1),
         ),
         "rotation-below-stages": refuse(
             "stage_rotation",
             lambda x, j: x.stage_rotation >= x.pipeline_parallel_degree,
-            "{x.pipeline_parallel_degree} pipeline ranks are rotated by fewer than that",
+            "must be less than the number of pipeline ranks, {x.pipeline_parallel_degree}",
             lambda x, j: x.stage_rotation % x.pipeline_parallel_degree,
         ),
         "rotation-needs-unequal-links": idle(
             "stage_rotation",
-            "all links of the cluster are alike, so that every rotation is the same run",
+            "all links of the cluster are alike, so a rotation of the stages has no effect",
             lambda x, j: not j.cluster.link_health,
         ),
         **{f"{one.name.replace('_', '-')}-in-software": _in_software(one) for one in OPTIONS.values() if one.only_in},

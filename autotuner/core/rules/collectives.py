@@ -132,12 +132,18 @@ def _has_two_levels(x: Layout, j: Job) -> bool:
 # ---------------------------------------------------------------- rules that several fields share
 def _needs_ranks(field: str) -> Limit:
     """Return the rule that an option of NCCL keeps its default with a single rank, where it has no effect."""
-    return idle(field, "one rank has no other to communicate with", lambda x, j: x.world_size == 1)
+    return idle(
+        field,
+        "one rank has no other rank to communicate with, so this option has no effect",
+        lambda x, j: x.world_size == 1,
+    )
 
 
 def _needs_nccl(field: str) -> Limit:
     """Return the rule that a value which only NCCL offers needs accelerators with NCCL."""
-    message = "{j.cluster.accelerator.name} communicates by gloo, which has no such choice; NCCL on GPUs has"
+    message = (
+        "{j.cluster.accelerator.name} communicates with gloo, which does not have this option; only NCCL on GPUs has it"
+    )
     return lacking(field, message, lambda x, j: _has_cores(j))
 
 
@@ -146,7 +152,8 @@ def _runs_simple(algorithm: CollectiveAlgorithm) -> Limit:
     return refuse(
         "collective_protocol",
         lambda x, j: (x.collective_algorithm == algorithm) & any_of(x.collective_protocol, _FLAGGED),
-        "switches add plain numbers, without the flags that {x.collective_protocol} sends among them",
+        "these switches add plain numbers, so they cannot run the protocol "
+        "{x.collective_protocol}, which sends flags between the numbers",
         CollectiveProtocol.SIMPLE,
     )
 
@@ -159,14 +166,14 @@ COLLECTIVE_RULES: tuple[Rule, ...] = named(
         "collective-algorithm-on-hardware": refuse(
             "collective_algorithm",
             lambda x, j: any_of(x.collective_algorithm, _BY_SWITCHES) & _has_cores(j),
-            "{j.cluster.accelerator.name} communicates by gloo, over rings and trees; NCCL on GPUs has "
-            "{x.collective_algorithm}",
+            "{j.cluster.accelerator.name} communicates with gloo, which has only rings and trees; "
+            "{x.collective_algorithm} needs NCCL on GPUs",
             CollectiveAlgorithm.TREE,
             is_of_hardware=True,
         ),
         "collective-algorithm-needs-summed-gradients": idle(
             "collective_algorithm",
-            "on cores it is the sum of gradients that goes by ring or tree, and no two ranks sum theirs",
+            "on CPUs this option is for the sum of gradients, and here no two ranks sum their gradients",
             lambda x, j: (num_gradients(x) == 1) & _has_cores(j),
         ),
         "collective-protocol-on-hardware": _needs_nccl("collective_protocol"),
@@ -178,7 +185,7 @@ COLLECTIVE_RULES: tuple[Rule, ...] = named(
                 & (not _has_cores(j))
                 & (j.cluster.intra_node_link.multicast_efficiency == 0)
             ),
-            "{j.cluster.intra_node_link.name} has no switches that copy and add (NVLink SHARP)",
+            "NVLS needs switches that copy and add (NVLink SHARP), and {j.cluster.intra_node_link.name} has none",
             CollectiveAlgorithm.AUTO,
             is_of_hardware=True,
         ),
@@ -189,9 +196,12 @@ COLLECTIVE_RULES: tuple[Rule, ...] = named(
                 (x.collective_algorithm == CollectiveAlgorithm.COLLNET) & (not _has_cores(j)) & (not _network_adds(j))
             ),
             lambda x, j: (
-                "no network lies between ranks of one node"
+                "CollNet needs a network between the ranks, and here all ranks are in one node"
                 if _is_one_domain(j)
-                else "the cluster's network has no switches that add (InfiniBand SHARP: network.adds)"
+                else (
+                    "CollNet needs network switches that add (InfiniBand SHARP), and network.adds is false for "
+                    "this cluster"
+                )
             ),
             CollectiveAlgorithm.AUTO,
             is_of_hardware=True,
@@ -202,54 +212,56 @@ COLLECTIVE_RULES: tuple[Rule, ...] = named(
             lambda x, j: (
                 (x.collective_protocol == CollectiveProtocol.LL128) & (not _has_cores(j)) & (not _has_nvlink(j))
             ),
-            "128 bytes may arrive in parts over {j.cluster.intra_node_link.name}, and in one over NVLink",
+            "the protocol needs NVLink, where 128 bytes arrive together; over "
+            "{j.cluster.intra_node_link.name} they may arrive in parts",
             CollectiveProtocol.SIMPLE,
             is_of_hardware=True,
         ),
         "collective-channels-there-are": refuse(
             "collective_channels",
             lambda x, j: x.collective_channels > _MOST_CHANNELS,
-            f"NCCL has {_MOST_CHANNELS} channels, not {{x.collective_channels}}",
+            f"NCCL has at most {_MOST_CHANNELS} channels, not {{x.collective_channels}}",
             _MOST_CHANNELS,
         ),
         "two-level-needs-two-levels": idle(
             "collective_hierarchy",
-            "no data-parallel ranks lie several to a node and on several nodes: one level is all there is",
+            "two levels need data-parallel groups with several ranks per node on several nodes, and "
+            "this layout has none",
             lambda x, j: _has_two_levels(x, j) == 0,
         ),
         "rank-placement-needs-nodes": idle(
             "rank_placement",
-            "on {j.cluster.num_nodes} node(s) of {j.cluster.accelerators_per_node} accelerator(s) every rank has its "
-            "place already",
+            "on {j.cluster.num_nodes} node(s) of {j.cluster.accelerators_per_node} accelerator(s) "
+            "each, every placement of the ranks is the same",
             lambda x, j: j.cluster.num_nodes == 1 or j.cluster.accelerators_per_node == 1,
         ),
         "cyclic-placement-parts-tensor-ranks": held(
             "rank_placement",
             RankPlacement.BLOCK,
-            "{x.tensor_parallel_degree} tensor ranks, neighbours by number, would lie on different nodes, and meet in "
-            "every layer",
+            "this placement would put the {x.tensor_parallel_degree} ranks of a tensor group on "
+            "different nodes, although they communicate in every layer",
             lambda x, j: (x.tensor_parallel_degree > 1) & (not _is_one_domain(j)),
         ),
         "pxn-on-hardware": _needs_nccl("pxn"),
         "pxn-needs-rails": idle(
             "pxn",
             lambda x, j: (
-                f"NCCL relays over NVLink, and {j.cluster.intra_node_link.name} is none"
+                f"PXN sends data through another GPU over NVLink, and {j.cluster.intra_node_link.name} is not NVLink"
                 if not _has_nvlink(j)
-                else "no network with rails lies between the ranks, so that no port is the wrong one"
+                else "PXN has an effect only if ranks communicate over a network with rails"
             ),
             lambda x, j: not _has_cores(j) and not _relays(j),
         ),
         "queue-pairs-on-hardware": _needs_nccl("queue_pairs"),
         "queue-pairs-need-network": idle(
             "queue_pairs",
-            "{j.cluster.intra_node_link.name} joins all ranks; none sends over a network",
+            "{j.cluster.intra_node_link.name} joins all ranks, so no rank sends over a network",
             lambda x, j: not _has_cores(j) and _is_one_domain(j),
         ),
         "queue-pairs-there-are": refuse(
             "queue_pairs",
             lambda x, j: x.queue_pairs > _MOST_QUEUE_PAIRS,
-            f"NCCL opens {_MOST_QUEUE_PAIRS} queue pairs per connection at most, not {{x.queue_pairs}}",
+            f"NCCL opens at most {_MOST_QUEUE_PAIRS} queue pairs per connection, not {{x.queue_pairs}}",
             _MOST_QUEUE_PAIRS,
         ),
     }

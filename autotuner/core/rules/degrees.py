@@ -54,7 +54,7 @@ def _nearest_micro_batch(layout: Layout, job: Job) -> int | None:
     return None if remainder else nearest_divisor(layout.micro_batch_size, per_replica)
 
 
-_ONE_RANK = "one pipeline rank holds every layer; there is no other stage to give some to"
+_ONE_RANK = "one pipeline rank holds every layer, so there is no other stage to give layers to"
 
 _SEVERAL_STAGES = (PipelineSchedule.INTERLEAVED_1F1B, *V_SCHEDULES)
 """Schedules that need more than one stage per rank. The schedule zero_bubble runs with any number of stages."""
@@ -80,7 +80,7 @@ DEGREE_RULES: tuple[Rule, ...] = named(
         "world-size": refuse(
             "data_parallel_replicate_degree",
             lambda x, j: x.world_size != j.cluster.world_size,
-            "the degrees multiply to {x.world_size} ranks, the cluster has {j.cluster.world_size}",
+            "the product of the degrees is {x.world_size} ranks, but the cluster has {j.cluster.world_size}",
         ),
         "kv-heads-per-tensor-rank": refuse(
             "tensor_parallel_degree",
@@ -102,8 +102,7 @@ DEGREE_RULES: tuple[Rule, ...] = named(
                 & (_expert_ffn_size(j) % x.tensor_parallel_degree != 0)
             ),
             lambda x, j: (
-                f"expert ffn size {_expert_ffn_size(j)} does not split over {x.tensor_parallel_degree} tensor ranks, "
-                "and no expert ranks take whole experts"
+                f"expert ffn size {_expert_ffn_size(j)} does not split over {x.tensor_parallel_degree} tensor ranks"
             ),
             lambda x, j: nearest_divisor(x.tensor_parallel_degree, _expert_ffn_size(j)),
         ),
@@ -119,7 +118,7 @@ DEGREE_RULES: tuple[Rule, ...] = named(
         "sequence-parallel-needs-tensor-ranks": held(
             "sequence_parallel",
             False,
-            "sequence parallelism splits over the tensor ranks, and there is one",
+            "sequence parallelism splits the sequence over tensor ranks, and this layout has one tensor rank",
             lambda x, j: x.tensor_parallel_degree == 1,
         ),
         "sequence-per-tensor-rank": held(
@@ -149,13 +148,14 @@ DEGREE_RULES: tuple[Rule, ...] = named(
             lambda x, j: (
                 f"{x.expert_parallel_degree} expert ranks do not divide the {_lenders(x, j)} "
                 + ("shard and context" if j.stack.splits_experts else "shard, context and tensor")
-                + " ranks they are taken from"
+                + " ranks that form the expert groups"
             ),
         ),
         "layers-per-stage": refuse(
             "pipeline_parallel_degree",
             lambda x, j: x.num_stages > j.model.num_layers + _ENDS,
-            "{x.num_stages} stages share {j.model.num_layers} layers: some between the ends would be empty",
+            "{j.model.num_layers} layers are too few for {x.num_stages} stages: only the first and the "
+            "last stage may have no layer",
             lambda x, j: max(1, j.model.num_layers // x.virtual_stages_per_rank),
         ),
         "equal-virtual-stages": held(
@@ -163,7 +163,11 @@ DEGREE_RULES: tuple[Rule, ...] = named(
             1,
             lambda x, j: (
                 f"{j.model.num_layers} layers do not split evenly over {x.num_stages} virtual stages"
-                + (", the smaller ends counted in" if x.first_stage_less_layers + x.last_stage_less_layers else "")
+                + (
+                    ", counted with the layers that the first and the last stage give away"
+                    if x.first_stage_less_layers + x.last_stage_less_layers
+                    else ""
+                )
             ),
             lambda x, j: (
                 (j.model.num_layers + x.first_stage_less_layers + x.last_stage_less_layers) % x.num_stages != 0
@@ -182,8 +186,8 @@ DEGREE_RULES: tuple[Rule, ...] = named(
                 & (x.num_stages <= j.model.num_layers + _ENDS)
                 & (layers_per_stage(x, j.model.num_layers) < 1)
             ),
-            "{j.model.num_layers} layers over {x.num_stages} stages leave some without one; the first and the last "
-            "have the embedding and the loss, and may hold none where they give theirs away",
+            "{j.model.num_layers} layers over {x.num_stages} stages leave a middle stage without a "
+            "layer; only the first and the last stage may have none, if they give their layers away",
         ),
         "smaller-ends-have-what-they-give": refuse(
             "last_stage_less_layers",
@@ -193,8 +197,8 @@ DEGREE_RULES: tuple[Rule, ...] = named(
                 & (smallest_end(x, j) < 0)
             ),
             lambda x, j: (
-                f"{j.model.num_layers} layers over {x.num_stages} stages are too few for an end stage to give away "
-                f"{max(x.first_stage_less_layers, x.last_stage_less_layers)}"
+                f"{j.model.num_layers} layers over {x.num_stages} stages are too few: the first or the last "
+                f"stage cannot give away {max(x.first_stage_less_layers, x.last_stage_less_layers)} layers"
             ),
         ),
         "virtual-stages-fit-schedule": refuse(
@@ -213,7 +217,7 @@ DEGREE_RULES: tuple[Rule, ...] = named(
                 (x.pipeline_parallel_degree == 1)
                 & ((x.pipeline_schedule != PipelineSchedule.ONE_F_ONE_B) | (x.virtual_stages_per_rank > 1))
             ),
-            "one pipeline rank runs no schedule; the field keeps its default",
+            "one pipeline rank needs no schedule, so the schedule must keep its default",
             PipelineSchedule.ONE_F_ONE_B,
         ),
         "whole-micro-batches": refuse(
@@ -232,7 +236,7 @@ DEGREE_RULES: tuple[Rule, ...] = named(
             ),
             lambda x, j: (
                 f"schedule {x.pipeline_schedule} needs {_fewest_micro_batches(x)} micro-batches or more, "
-                f"there are {j.workload.num_micro_batches(x)}"
+                f"but there are {j.workload.num_micro_batches(x)}"
             ),
         ),
         "micro-batches-in-rounds": refuse(
@@ -242,8 +246,8 @@ DEGREE_RULES: tuple[Rule, ...] = named(
                 & (j.workload.num_micro_batches(x) % x.pipeline_parallel_degree != 0)
             ),
             lambda x, j: (
-                f"interleaved_1f1b runs micro-batches in rounds of {x.pipeline_parallel_degree}, "
-                f"{j.workload.num_micro_batches(x)} is no multiple"
+                f"interleaved_1f1b runs micro-batches in rounds of {x.pipeline_parallel_degree}, and "
+                f"{j.workload.num_micro_batches(x)} micro-batches are not a multiple of that"
             ),
         ),
     }

@@ -26,7 +26,7 @@ def num_gradients(x: Layout) -> int:
 
 def _of_exchange(field: str, syncs: tuple[GradientSync, ...], what: str) -> Limit:
     """Return the rule that an option which only some exchanges use keeps its default with other exchanges."""
-    message = f"{what}; {{x.gradient_sync}} exchange does not"
+    message = f"only {what}, so this option has no effect with {{x.gradient_sync}} exchange"
     return idle(field, message, lambda x, j: any_of(x.gradient_sync, syncs) == 0)
 
 
@@ -38,7 +38,7 @@ EXCHANGE_RULES: tuple[Rule, ...] = named(
     {
         "lossy-exchange-needs-replicas": idle(
             "gradient_sync",
-            "one replica has nobody to exchange with; shards inside it reduce everything",
+            "one replica has no other replica to exchange with; its shards always reduce all gradients",
             lambda x, j: x.data_parallel_replicate_degree == 1,
         ),
         "gradient-sync-in-software": _torch_alone("gradient_sync", "sums all gradients in every step"),
@@ -55,48 +55,48 @@ EXCHANGE_RULES: tuple[Rule, ...] = named(
             "sync_period", (GradientSync.DILOCO,), "diloco exchange waits several steps"
         ),
         "sync-sign-needs-its-exchange": _of_exchange(
-            "sync_sign", MOMENTUM_SYNCS, "exchanges of a momentum may follow its sign"
+            "sync_sign", MOMENTUM_SYNCS, "exchanges of a momentum can use its sign"
         ),
         "sync-decay-permille-needs-its-exchange": _of_exchange(
-            "sync_decay_permille", MOMENTUM_SYNCS, "exchanges of a momentum let it decay"
+            "sync_decay_permille", MOMENTUM_SYNCS, "exchanges of a momentum have a momentum decay"
         ),
         "payload-precision-needs-its-exchange": _of_exchange(
-            "payload_precision", _LOSSY, "lossy exchanges choose what they send in"
+            "payload_precision", _LOSSY, "lossy exchanges have a payload format"
         ),
         "top-k-within-chunk": refuse(
             "sync_top_k",
             lambda x, j: x.sync_top_k > x.sync_chunk,
-            "a chunk of {x.sync_chunk} has no {x.sync_top_k} components to send",
+            "a chunk of {x.sync_chunk} components does not have {x.sync_top_k} components to send",
             lambda x, j: x.sync_chunk,
         ),
         "momentum-decays": refuse(
             "sync_decay_permille",
             lambda x, j: x.sync_decay_permille > 1000,
-            "a momentum keeps {x.sync_decay_permille} ‰ of itself, and would grow",
+            "the momentum would keep {x.sync_decay_permille} ‰ of its value in each step and so grow",
             999,
         ),
         "clip-needs-replicas": idle(
             "gradient_clip",
-            "one replica has one gradient: what is clipped before its reduction is what is clipped behind it",
+            "one rank reduces no gradients, so clipping before and after the reduction is the same",
             lambda x, j: x.data_parallel_degree * x.context_parallel_degree == 1,
         ),
         "clip-before-reduction-needs-whole-gradients": held(
             "gradient_clip",
             GradientClip.POST,
-            "shard level {x.shard_level} reduces each layer's gradients inside the backward pass, before anybody sees "
-            "them; clip post, or shard the optimizer alone",
+            "shard level {x.shard_level} reduces the gradients of each layer inside the backward pass, "
+            "so they cannot be clipped before; choose clip post, or shard level optimizer",
             lambda x, j: any_of(x.shard_level, SHARDED_GRADIENTS),
         ),
         "clip-before-reduction-needs-full-exchange": idle(
             "gradient_clip",
-            "{x.gradient_sync} exchange clips each replica's gradient before it is compressed; no bucket is reduced "
-            "that clip {x.gradient_clip} could come before",
+            "{x.gradient_sync} exchange clips the gradient of each replica before it compresses it, so "
+            "clip {x.gradient_clip} has no effect",
             lambda x, j: x.gradient_sync != GradientSync.FULL,
         ),
-        "gradient-clip-in-software": _torch_alone("gradient_clip", "clips behind the reduction"),
+        "gradient-clip-in-software": _torch_alone("gradient_clip", "clips only after the reduction"),
         "balance-needs-lengths": idle(
             "batch_balance",
-            "all sequences of the workload are as long, so that every way to deal them is the same run",
+            "all sequences of the workload have the same length, so balancing the batches has no effect",
             lambda x, j: j.workload.lengths is None,
         ),
         "balance-needs-replicas": idle(
@@ -104,18 +104,19 @@ EXCHANGE_RULES: tuple[Rule, ...] = named(
         ),
         "dealing-needs-snake": idle(
             "num_dealing_ranks",
-            "balance {x.batch_balance} deals nothing within a group of ranks",
+            "balance {x.batch_balance} does not redistribute sequences within groups of ranks, so the "
+            "size of a group has no effect",
             lambda x, j: any_of(x.batch_balance, _DEALT) == 0,
         ),
         "dealing-groups-divide-ranks": refuse(
             "num_dealing_ranks",
             lambda x, j: x.data_parallel_degree % (x.num_dealing_ranks + (x.num_dealing_ranks == 0)) != 0,
-            "{x.data_parallel_degree} data-parallel ranks make no whole groups of {x.num_dealing_ranks}",
+            "{x.data_parallel_degree} data-parallel ranks do not split into groups of {x.num_dealing_ranks}",
             0,
         ),
         "packing-needs-lengths": idle(
             "sequence_packing",
-            "all sequences of the workload are as long; there is nothing to pack",
+            "all sequences of the workload have the same length, so there is nothing to pack",
             lambda x, j: j.workload.lengths is None,
         ),
         "unequal-batches-need-one-stage": refuse(
@@ -123,14 +124,14 @@ EXCHANGE_RULES: tuple[Rule, ...] = named(
             lambda x, j: (
                 ((x.batch_balance != BatchBalance.NONE) | (x.sequence_packing != 0)) & (x.pipeline_parallel_degree > 1)
             ),
-            "stages of a pipeline exchange hidden states of one shape, so that every sequence is padded to "
-            "{j.workload.seq_len} tokens and nothing is gained by dealing or packing them",
+            "pipeline stages exchange hidden states of one shape, so every sequence is padded to "
+            "{j.workload.seq_len} tokens, and balancing or packing sequences gains nothing",
             BatchBalance.NONE,
         ),
         "packing-needs-whole-sequences": held(
             "sequence_packing",
             False,
-            "context ranks cut a row at fixed places, and packed sequences end anywhere",
+            "context ranks split a row at fixed places, but packed sequences end at any place",
             lambda x, j: x.context_parallel_degree > 1,
         ),
     }

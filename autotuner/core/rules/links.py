@@ -66,7 +66,7 @@ def _avoids(field: str, ranks: str, reaches: _Reaches) -> Limit:
     return refuse(
         field,
         lambda x, j: _any_dead(reaches, x, j),
-        lambda x, j: f"{ranks} ranks meet over link {_dead(reaches, x, j)}, which is dead",
+        lambda x, j: f"{ranks} ranks communicate over link {_dead(reaches, x, j)}, which is dead",
         is_of_hardware=True,
     )
 
@@ -103,7 +103,7 @@ LINK_RULES: tuple[Rule, ...] = named(
         "replicas-avoid-dead-links": refuse(
             "rank_order",
             lambda x, j: _any_dead(_replicate, x, j),
-            lambda x, j: f"replicas meet over link {_dead(_replicate, x, j)}, which is dead",
+            lambda x, j: f"replicas communicate over link {_dead(_replicate, x, j)}, which is dead",
             _other_order,
             is_of_hardware=True,
         ),
@@ -111,8 +111,8 @@ LINK_RULES: tuple[Rule, ...] = named(
             "p2p_transport",
             lambda x, j: _any_dead(_stages, x, j),
             lambda x, j: (
-                f"stages talk over link {_dead(_stages, x, j)}, which is dead; delegates bridge it over the hosts' "
-                "network"
+                f"stages communicate over link {_dead(_stages, x, j)}, which is dead; delegated sends go "
+                "around it over the network of the hosts"
             ),
             P2PTransport.DELEGATED,
             is_of_hardware=True,

@@ -33,10 +33,10 @@ def _differs(field: str, built: object, message: str) -> Limit:
 def _experts_message(job: Job) -> str:
     assert job.model.experts is not None
     if job.model.experts.expert_bias:
-        return "experts of the trial job carry no biases"
+        return "the trial job builds experts without biases"
     if job.model.experts.shared_expert_gate:
-        return "nothing in the trial job weighs what shared experts answer"
-    return "each expert of the trial job takes as many tokens as choose it, whatever its capacity"
+        return "the trial job builds shared experts without a gate"
+    return "the trial job gives every expert all tokens that choose it, without a limit of capacity"
 
 
 def _experts_are_special(job: Job) -> bool:
@@ -54,35 +54,33 @@ TRIAL_MODEL_RULES: tuple[Rule, ...] = named(
         "trial-attends-without-windows": job_limit(
             "model.num_windowed_layers",
             lambda j: j.model.num_windowed_layers > 0 and j.model.attention_window < j.workload.seq_len,
-            "queries of the trial job see all keys before them",
+            "the trial job has no attention windows: every query sees all keys before it",
         ),
         "trial-rotates-pairs": job_limit(
             "model.head_dim",
             lambda j: j.model.num_learned_positions == 0 and j.model.head_dim % 2 != 0,
-            "rotary positions turn pairs, and a head of {j.model.head_dim} has an odd one",
+            "rotary positions rotate pairs of numbers, so the size of a head must be even, not {j.model.head_dim}",
         ),
-        "trial-attends-in-every-layer": _differs(
-            "num_linear_layers", 0, "every layer of the trial job attends, none linearly"
-        ),
+        "trial-attends-in-every-layer": _differs("num_linear_layers", 0, "the trial job has no linear attention"),
         "trial-norms-each-block-once": _differs(
             "num_norms_per_layer",
             2,
-            "layers of the trial job have one norm before each of their two blocks, which follow each other",
+            "the trial job builds layers with two blocks, one after the other, and one norm before each of them",
         ),
         "trial-norms-heads-alike": _differs(
-            "qk_norm_of_all_heads", False, "the trial job norms the queries and keys of each head by themselves"
+            "qk_norm_of_all_heads",
+            False,
+            "the trial job normalises queries and keys in each head separately, not over all heads",
         ),
-        "trial-attends-to-tokens-alone": _differs(
-            "attention_sinks", False, "scores of the trial job are those of tokens alone, without sinks"
-        ),
+        "trial-attends-to-tokens-alone": _differs("attention_sinks", False, "the trial job has no attention sinks"),
         "trial-gates-no-attention": _differs(
-            "attention_output_gate", False, "nothing in the trial job weighs what the heads of attention give"
+            "attention_output_gate", False, "the trial job has no gate on the output of attention"
         ),
         "trial-embeds-without-norm": _differs(
             "embedding_norm", False, "the trial job does not normalise embedded tokens"
         ),
         "trial-projects-without-bias": _differs(
-            "output_bias", False, "the output projection of the trial job carries no bias"
+            "output_bias", False, "the output projection of the trial job has no bias"
         ),
     }
 )
@@ -146,15 +144,16 @@ _RULES: tuple[Rule, ...] = named(
         "trial-compiles-rows-of-one-length": held(
             "compiled",
             False,
-            "rows are as long as the sequences of their micro-batch, and would be compiled anew for every length; the "
-            "stages of a pipeline, whose rows are all filled up to {j.workload.seq_len} tokens, compile",
+            "without a pipeline, the rows of the trial job are as long as their sequences, so the "
+            "compiler would run again for every length; a pipeline, which pads rows to "
+            "{j.workload.seq_len} tokens, can be compiled",
             lambda x, j: (j.workload.lengths is not None) & (x.pipeline_parallel_degree == 1),
         ),
         "trial-recomputes-selectively-once": refuse(
             "recompute",
             lambda x, j: (x.recompute == Recompute.SELECTIVE) & any_of(x.pipeline_schedule, SPLIT_SCHEDULES),
-            "schedule {x.pipeline_schedule} runs the backward pass in two parts, and torch goes through what a "
-            "selective recomputation kept only once; a full one runs for each part",
+            "schedule {x.pipeline_schedule} runs the backward pass in two parts, but torch can use the "
+            "values of a selective recomputation only once; choose full recomputation",
             Recompute.FULL,
         ),
         "trial-gathers-recomputed-experts-once": refuse(
@@ -166,71 +165,74 @@ _RULES: tuple[Rule, ...] = named(
                 & (x.pipeline_parallel_degree > 1)
                 & (x.pipeline_schedule != PipelineSchedule.GPIPE)
             ),
-            "in {x.pipeline_schedule} a forward pass finds the experts that the backward pass before it gathered, and "
-            "gathers none; a selective recomputation repeats it operation by operation, and has to gather them. A full "
-            "one, gpipe, or experts that stay gathered, run",
+            "in {x.pipeline_schedule} a forward pass may use experts that an earlier backward pass "
+            "gathered, and then a selective recomputation cannot repeat the gathering; choose full "
+            "recomputation, gpipe, or no resharding after the forward pass",
             Recompute.FULL,
         ),
         "trial-compiles-whole-backwards": held(
             "compiled",
             False,
-            "schedule {x.pipeline_schedule} runs the backward pass in two parts; a compiled one computes both at "
-            "once, into memory that it gives away, and torch may refuse the second",
+            "schedule {x.pipeline_schedule} runs the backward pass in two parts, but compiled code "
+            "computes both parts at once and frees their memory, so torch may refuse the second part",
             lambda x, j: any_of(x.pipeline_schedule, SPLIT_SCHEDULES),
         ),
         "trial-keeps-parameters-between-backwards": held(
             "reshard_after_forward",
             False,
-            "schedule {x.pipeline_schedule} runs the backward pass in two parts; parameters that are given away "
-            "after a forward pass between them miss their gradients",
+            "schedule {x.pipeline_schedule} runs the backward pass in two parts, and parameters that "
+            "are resharded between these parts lose their gradients",
             lambda x, j: any_of(x.pipeline_schedule, SPLIT_SCHEDULES),
         ),
         "trial-shards-gradients-of-whole-models": refuse(
             "shard_level",
             lambda x, j: (x.shard_level == ShardLevel.GRADIENTS) & (x.pipeline_parallel_degree > 1),
-            "a pipeline stage reduces gradients once, after all micro-batches, and gathers parameters once: sharding "
-            "gradients is the same run as sharding parameters",
+            "a pipeline stage reduces gradients and gathers parameters once per step, so sharding "
+            "gradients gives the same run as sharding parameters",
             ShardLevel.PARAMETERS,
         ),
         "trial-stages-hold-a-layer": refuse(
             "last_stage_less_layers",
             lambda x, j: (x.pipeline_parallel_degree > 1) & (smallest_end(x, j) < 1),
             lambda x, j: (
-                f"an end stage that gives away {max(x.first_stage_less_layers, x.last_stage_less_layers)} layers has "
-                "none left, and the trial job has not been tried so"
+                "the first or the last stage gives away "
+                f"{max(x.first_stage_less_layers, x.last_stage_less_layers)} layers and has none left, "
+                "which the trial job does not support"
             ),
         ),
         "trial-shards-over-data-ranks": held(
             "shard_level",
             ShardLevel.NONE,
-            "the trial job shards over context ranks only together with data-parallel ones",
+            "the trial job shards over context ranks only together with two or more data-parallel shard ranks",
             lambda x, j: x.data_parallel_shard_degree == 1,
         ),
         "trial-fills-zero-bubble-rounds": refuse(
             "micro_batch_size",
             lambda x, j: (x.pipeline_schedule == PipelineSchedule.ZERO_BUBBLE) & (_left_of_rounds(x, j) != 0),
             lambda x, j: (
-                f"torch runs zero_bubble in equal rounds of {x.pipeline_parallel_degree} micro-batches or a few more; "
-                f"{j.workload.num_micro_batches(x)} make none"
+                f"torch runs zero_bubble in equal rounds of {x.pipeline_parallel_degree} or a few more "
+                f"micro-batches, and {j.workload.num_micro_batches(x)} micro-batches do not split into such "
+                "rounds"
             ),
         ),
         "trial-runs-attention-kernel": refuse(
             "attention_kernel",
             lambda x, j: any_of(x.attention_kernel, _FOREIGN_KERNELS),
-            "the trial job attends by PyTorch's own kernels, and {x.attention_kernel} is none of them",
+            "the trial job has only PyTorch's own attention kernels, and {x.attention_kernel} is not one of them",
             AttentionKernel.FLASH,
         ),
         "trial-runs-torch": job_limit(
             "stack.name",
             lambda j: j.stack.name != "torch",
-            "the trial job runs PyTorch itself, not {j.stack.name}; predict for that, sweep for torch",
+            "trials run only with the stack torch, not with {j.stack.name}, for which only predictions exist",
             "torch",
         ),
         "trial-merges-blocks": refuse(
             "attention_kernel",
             lambda x, j: _attends_by_blocks(x) & any_of(x.attention_kernel, _WHOLE_KERNELS),
-            "{x.context_exchange} merges blocks of attention by the sums of their exponentials, which the trial job "
-            "does not take from {x.attention_kernel}; all_to_all runs any kernel",
+            "{x.context_exchange} merges blocks of attention by their log-sum-exp, which the trial job "
+            "cannot read from {x.attention_kernel}; the context exchange all_to_all works with every "
+            "kernel",
             AttentionKernel.FLASH,
         ),
         "trial-blocks-have-heads-of-eight": refuse(
@@ -240,7 +242,8 @@ _RULES: tuple[Rule, ...] = named(
                 & (x.attention_kernel != AttentionKernel.MATH)
                 & ((j.cluster.accelerator.kind != "cpu") & (j.model.head_dim % 8 != 0))
             ),
-            "kernel {x.attention_kernel} reads heads by eights, and nothing pads heads of {j.model.head_dim}",
+            "blocks of attention in kernel {x.attention_kernel} need a head size that is a multiple of "
+            "8, not {j.model.head_dim}; the context exchange all_to_all works with every head size",
             ContextExchange.ALL_TO_ALL,
         ),
         "trial-shards-with-expert-ranks": refuse(
@@ -250,16 +253,16 @@ _RULES: tuple[Rule, ...] = named(
                 & (any_of(x.shard_level, SHARDED_GRADIENTS) == 0)
                 & ((num_gradients(x) > 1) | (x.expert_parallel_degree != x.tensor_parallel_degree))
             ),
-            "ranks that hold the same experts average their gradients among each other, which the trial job leaves "
-            "to FSDP; shard level {x.shard_level} does without",
+            "with expert ranks the trial job averages the gradients of experts through FSDP, which "
+            "shard level {x.shard_level} does not use",
             ShardLevel.PARAMETERS,
         ),
         "trial-shards-experts-evenly": held(
             "expert_parallel_degree",
             1,
             lambda x, j: (
-                f"{_ranks_of_all_experts(x) // x.expert_parallel_degree} ranks with the same experts can shard neither "
-                f"these nor widths of {_expert_width(j)} evenly"
+                f"the {_ranks_of_all_experts(x) // x.expert_parallel_degree} ranks with the same experts "
+                f"can split neither their experts nor the width {_expert_width(j)} of an expert evenly"
             ),
             lambda x, j: (
                 (num_experts(j) % _ranks_of_all_experts(x) != 0)
@@ -270,7 +273,7 @@ _RULES: tuple[Rule, ...] = named(
             "expert_parallel_degree",
             1,
             lambda x, j: (
-                f"tensor ranks with whole experts split the sequence for them, and {j.workload.seq_len} tokens do not "
+                f"tensor ranks split the sequence for their experts, and {j.workload.seq_len} tokens do not "
                 f"split over {x.tensor_parallel_degree * x.context_parallel_degree} tensor and context ranks"
             ),
             lambda x, j: j.workload.seq_len % (x.tensor_parallel_degree * x.context_parallel_degree) != 0,
@@ -287,30 +290,30 @@ _RULES: tuple[Rule, ...] = named(
         "trial-rounds-no-experts": refuse(
             "precision",
             lambda x, j: any_of(x.precision, FP8_PRECISIONS) & (j.model.experts is not None),
-            "torchao rounds linear modules to fp8, and the matrices of a layer's experts are one tensor each: they "
-            "would stay in bf16, and with them most of the products that are predicted in fp8",
+            "torchao rounds only linear modules to fp8, and the matrices of experts are not linear "
+            "modules: they would stay in bf16, although the prediction assumes fp8",
             Precision.BF16,
         ),
         "trial-scales-fp8": refuse(
             "fp8_recipe",
             lambda x, j: any_of(x.precision, FP8_PRECISIONS) & any_of(x.fp8_recipe, _FOREIGN_RECIPES),
-            "the trial job rounds to fp8 with torchao's float8 linear modules, which scale tensorwise or rowwise, and "
-            "not {x.fp8_recipe}",
+            "the trial job uses the float8 linear modules of torchao, which have the recipes "
+            "tensorwise and rowwise, but not {x.fp8_recipe}",
             Fp8Recipe.TENSORWISE,
         ),
         "trial-multiplies-8-bits-or-more": refuse(
             "precision",
             lambda x, j: x.precision == Precision.NVFP4,
-            "the trial job has no linear module that multiplies in nvfp4; predict it, and try fp8",
+            "the trial job cannot multiply in nvfp4, for which only predictions exist; fp8 can run",
             Precision.FP8,
         ),
         "trial-compiles-experts-with-their-layer": held(
             "compiled",
             False,
             lambda x, j: (
-                "a layer is compiled as one graph, and the compiler refuses the hooks by which FSDP gathers the "
-                "experts inside it; without expert ranks, or with one for each of the "
-                f"{_ranks_of_all_experts(x)} that share the experts and no replicas, there are none"
+                "the compiler needs a layer as one graph, and refuses the hooks with which FSDP gathers "
+                "the experts of the layer; compile without expert ranks, or with "
+                f"{_ranks_of_all_experts(x)} expert ranks and no replicas"
             ),
             lambda x, j: _shards_experts_alone(x),
         ),
@@ -319,14 +322,14 @@ _RULES: tuple[Rule, ...] = named(
             lambda x, j: (
                 (x.attention_kernel == AttentionKernel.EFFICIENT) & (j.model.num_heads != j.model.num_kv_heads)
             ),
-            "torch's memory-efficient kernel shares no kv heads, and {j.model.num_heads} heads share "
-            "{j.model.num_kv_heads}",
+            "torch's memory-efficient kernel needs as many kv heads as heads, and the model has "
+            "{j.model.num_heads} heads and {j.model.num_kv_heads} kv heads",
             AttentionKernel.FLASH,
         ),
         "trial-efficient-attention-has-heads-of-eight": refuse(
             "attention_kernel",
             lambda x, j: (x.attention_kernel == AttentionKernel.EFFICIENT) & (j.model.head_dim % 8 != 0),
-            "torch's memory-efficient kernel reads heads by eights, and a head has {j.model.head_dim}",
+            "torch's memory-efficient kernel needs a head size that is a multiple of 8, not {j.model.head_dim}",
             AttentionKernel.FLASH,
         ),
         "trial-flash-attention-has-heads-of-256-at-most": refuse(
@@ -336,7 +339,7 @@ _RULES: tuple[Rule, ...] = named(
                 & (j.cluster.accelerator.kind != "cpu")
                 & (j.model.head_dim > 256)
             ),
-            "FlashAttention-2 holds heads of up to 256 in a GPU's registers, and a head has {j.model.head_dim}",
+            "FlashAttention-2 on a GPU needs a head size of at most 256, not {j.model.head_dim}",
             AttentionKernel.MATH,
         ),
         "trial-cudnn-attention-has-short-heads-of-eight": refuse(
@@ -344,19 +347,19 @@ _RULES: tuple[Rule, ...] = named(
             lambda x, j: (
                 (x.attention_kernel == AttentionKernel.CUDNN) & ((j.model.head_dim % 8 != 0) | (j.model.head_dim > 128))
             ),
-            "torch calls cuDNN for heads by eights up to 128, and not for heads of {j.model.head_dim}",
+            "torch's cuDNN kernel needs a head size that is a multiple of 8 and at most 128, not {j.model.head_dim}",
             AttentionKernel.FLASH,
         ),
         "trial-flex-attention-has-long-heads": refuse(
             "attention_kernel",
             lambda x, j: (x.attention_kernel == AttentionKernel.FLEX) & (j.model.head_dim < 16),
-            "torch compiles FlexAttention for heads of 16 or more, and not for heads of {j.model.head_dim}",
+            "torch's FlexAttention needs a head size of at least 16, not {j.model.head_dim}",
             AttentionKernel.FLASH,
         ),
         "trial-keeps-fp32-moments": job_limit(
             "workload.optimizer_state_precision",
             lambda j: j.workload.optimizer_state_precision != "fp32",
-            "the trial job keeps AdamW's moments in fp32",
+            "the trial job keeps the moments of AdamW only in fp32",
             "fp32",
         ),
         "trial-climbs-trees-with-whole-gradients": refuse(
@@ -366,15 +369,14 @@ _RULES: tuple[Rule, ...] = named(
                 & (j.cluster.accelerator.kind == "cpu")
                 & (_sums_whole_gradients(x) == 0)
             ),
-            "on cores the trial job climbs trees in all-reduces alone, and shards without replicas make none; rings "
-            "scatter and gather, too",
+            "on CPUs the trial job uses trees only for all-reduces, and this layout has none, because "
+            "it has no replicas; rings also run reduce-scatters and all-gathers",
             CollectiveAlgorithm.RING,
         ),
         "trial-exchanges-on-one-level": held(
             "collective_hierarchy",
             CollectiveHierarchy.FLAT,
-            "what replicas exchange by {x.gradient_sync} in the place of their gradients is gathered by torch's own "
-            "collectives, which know of no nodes",
+            "{x.gradient_sync} exchange gathers its data with torch's own collectives, which have only one level",
             lambda x, j: (x.gradient_sync != GradientSync.FULL) & (x.data_parallel_replicate_degree > 1),
         ),
     }

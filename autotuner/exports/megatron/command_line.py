@@ -77,21 +77,21 @@ _RECOGNISED = (
 """Flags that only Megatron-LM has, by which its command line is recognised."""
 
 _SAID_ELSEWHERE = {
-    "step_batch_size_schedule": "the batch grows while it trains; its last size counts",
-    "rampup_batch_size": "the batch grows while it trains; its last size counts",
-    "fp8_param_gather": "the stack says whether weights are gathered in 8 bits",
+    "step_batch_size_schedule": "the batch grows during training; its last size is used",
+    "rampup_batch_size": "the batch grows during training; its last size is used",
+    "fp8_param_gather": "the software stack decides whether weights are gathered in 8 bits",
     "first_last_layers_bf16": "a layout has one precision for all layers",
-    "overlap_moe_expert_parallel_comm": "the stack says how much of the dispatch is hidden",
-    "delay_wgrad_compute": "the stack says what is hidden",
-    "cuda_graph_impl": "the stack says what launches take",
-    "enable_cuda_graph": "the stack says what launches take",
-    "exp_avg_dtype": "moments of Adam are a choice of the workload",
+    "overlap_moe_expert_parallel_comm": "the software stack decides how much of the dispatch of tokens is hidden",
+    "delay_wgrad_compute": "the software stack decides how much communication is hidden",
+    "cuda_graph_impl": "the software stack decides how long kernel launches take",
+    "enable_cuda_graph": "the software stack decides how long kernel launches take",
+    "exp_avg_dtype": "the format of Adam's moments is a setting of the workload",
 }
 """Settings that change speed or memory but have no field in a layout, each with its effect."""
 
 
 _BEFORE_FLASH_3 = (
-    "releases before 0.19 have no --flash-attention-version; without it the FlashAttention that is installed is called",
+    ("releases before 0.19 have no --flash-attention-version and call the FlashAttention that is installed"),
 )
 
 
@@ -108,7 +108,7 @@ def _write(job: Job, layout: Layout) -> Export:
             *left_at_default(layout),
             *unsaid_shapes(job.model),
             *(_BEFORE_FLASH_3 if names_flash_3 else ()),
-            "data, tokenizer, learning rate and the number of steps are yours",
+            "you choose the data, the tokenizer, the learning rate and the number of steps",
         ),
         usage=f"torchrun ... pretrain_gpt.py, these, and your data and schedule; on {layout.world_size} ranks",
     )

@@ -86,7 +86,7 @@ def _read_degrees(reading: Reading) -> Layout:
     data, micro_batch_size = _data_degree(reading, layout), reading.integer("micro_batch_size")
     splits = reading.on("sequence_parallel")
     if splits and layout.tensor_parallel_degree == 1:
-        reading.changed("sequence_parallel", "with one tensor rank Megatron switches it off")
+        reading.changed("sequence_parallel", "Megatron turns it off, because there is one tensor rank")
     return replace(
         layout,
         data_parallel_replicate_degree=data,
@@ -100,9 +100,9 @@ def _exchange(reading: Reading) -> ContextExchange:
     words = reading.settings.words("cp_comm_type") or ("p2p",)
     word = words[0].lower()
     if len(set(words)) > 1:
-        reading.changed("cp_comm_type", f"layers differ, and a layout has one word for all: {word}")
+        reading.changed("cp_comm_type", f"layers differ, but a layout has one exchange for all layers: {word}")
     if word == "a2a+p2p":
-        reading.changed("cp_comm_type", "a2a inside groups and p2p between them is read as a ring")
+        reading.changed("cp_comm_type", "a2a inside groups and p2p between groups is read as a ring")
         return ContextExchange.RING
     return reading.meant("cp_comm_type", word, _EXCHANGES, ", a2a+p2p", "p2p")
 
@@ -115,7 +115,9 @@ def _data_degree(reading: Reading, layout: Layout) -> int:
     tensor, context = layout.tensor_parallel_degree, layout.context_parallel_degree
     expert_tensor = reading.integer("expert_tensor_parallel_size", tensor)
     if expert_tensor not in (1, tensor):
-        reading.changed("expert_tensor_parallel_size", f"a layout splits an expert over all {tensor} ranks, or none")
+        reading.changed(
+            "expert_tensor_parallel_size", f"a layout splits an expert over all {tensor} tensor ranks, or over none"
+        )
     expert_ranks, instances = (
         layout.expert_parallel_degree * expert_tensor,
         reading.integer("num_distributed_optimizer_instances"),
@@ -125,14 +127,21 @@ def _data_degree(reading: Reading, layout: Layout) -> int:
     fewest, asked, said = replica * least, reading.asked_ranks, reading.num_ranks
     if asked is not None:
         if asked < 1 or asked % fewest:
-            rule = f"must be a multiple of {fewest}: a replica has {replica} ranks, and there are {least} at least"
+            rule = (
+                f"must be a multiple of {fewest}, because a replica has {replica} ranks and at least "
+                f"{least} ranks are needed"
+            )
             raise InvalidInput("num_ranks", asked, rule, max(1, round(asked / fewest)) * fewest)
         return asked // replica
     if said is None:
-        reading.assumed("world_size", f"nothing says how many ranks there are; {fewest} are the fewest that run it")
+        reading.assumed(
+            "world_size", f"the number of ranks is not given; {fewest}, the smallest possible number, is assumed"
+        )
     elif said % fewest:
         reading.num_ranks = None
-        reading.changed("world_size", f"{said} ranks cannot run it; {fewest} are the fewest that do")
+        reading.changed(
+            "world_size", f"{said} ranks cannot run this; {fewest}, the smallest possible number, is assumed"
+        )
     else:
         return said // replica
     return least
@@ -208,7 +217,7 @@ def _read_sharding(reading: Reading, layout: Layout) -> Layout:
     data = layout.data_parallel_degree
     if data * layout.context_parallel_degree == 1:
         if level != ShardLevel.NONE:
-            reading.changed("use_distributed_optimizer", "one rank has nobody to shard with")
+            reading.changed("use_distributed_optimizer", "one rank has no other rank to shard with")
         return layout
     replicas = data if level == ShardLevel.NONE else _replicas(reading, data)
     layout = replace(
@@ -241,7 +250,7 @@ def _strategy(reading: Reading) -> ShardLevel:
         reading.assumed(name, f"the default of {reading.version or '0.16.1'} is {word}")
     level = reading.meant(name, word, _STRATEGIES)
     if reading.word("outer_dp_sharding_strategy", "no_shard") != "no_shard":
-        reading.changed("outer_dp_sharding_strategy", "replicas of a layout share nothing")
+        reading.changed("outer_dp_sharding_strategy", "replicas of a layout do not share optimizer states")
     return level
 
 
@@ -249,7 +258,9 @@ def _replicas(reading: Reading, data: int) -> int:
     instances = reading.integer("num_distributed_optimizer_instances")
     replicas = gcd(instances, data)
     if replicas != instances:
-        reading.changed("num_distributed_optimizer_instances", f"context ranks always share: {replicas} replicas")
+        reading.changed(
+            "num_distributed_optimizer_instances", f"context ranks always shard, so {replicas} replicas are read"
+        )
     return replicas
 
 
@@ -265,7 +276,10 @@ def _sums_in_fp32(reading: Reading) -> bool:
         if "accumulate_allreduce_grads_in_fp32" not in reading.settings and said:
             reading.assumed("accumulate_allreduce_grads_in_fp32", "with bf16 Megatron sums gradients in fp32")
     if reading.on("grad_reduce_in_bf16"):
-        detail = "predictions for Megatron's software count gradients summed in fp32: two bytes a parameter too many"
+        detail = (
+            "predictions for Megatron's software assume gradients that are summed in fp32, which is "
+            "two bytes per parameter too many here"
+        )
         reading.changed("grad_reduce_in_bf16", detail)
     return said
 
@@ -274,7 +288,10 @@ def _with_bucket(reading: Reading, layout: Layout) -> Layout:
     elements = reading.settings.integer("ddp_bucket_size")
     if elements is None or elements < 1:
         own = max(40_000_000, 1_000_000 * layout.data_parallel_degree)  # distributed/distributed_data_parallel.py
-        reading.assumed("ddp_bucket_size", f"Megatron's own are {own:,} elements; the layout keeps its plain buckets")
+        reading.assumed(
+            "ddp_bucket_size",
+            f"Megatron's default is {own:,} elements; the layout keeps the default bucket size of layouts",
+        )
         return layout
     if not reading.on("overlap_grad_reduce"):
         reading.changed("ddp_bucket_size", "without overlap_grad_reduce Megatron reduces all gradients at once")
@@ -331,7 +348,7 @@ def _read_numerics(reading: Reading, layout: Layout) -> Layout:
 
 def _precision(reading: Reading) -> Precision:
     if reading.on("fp16"):
-        reading.changed("fp16", "is read as bf16, whose rates and sizes it has")
+        reading.changed("fp16", "is read as bf16, which has the same rates and sizes")
     if reading.word("fp4", "none") != "none":
         return Precision.NVFP4
     if reading.word("fp8", "none") != "none":
@@ -348,7 +365,7 @@ def _attention(reading: Reading) -> AttentionKernel:
         return AttentionKernel.FUSED_SOFTMAX if reading.on("masked_softmax_fusion", True) else AttentionKernel.MATH
     if word == "auto":
         if not reading.on("use_flash_attn"):
-            reading.assumed("attention_backend", "Transformer Engine chooses; FlashAttention is taken")
+            reading.assumed("attention_backend", "Transformer Engine chooses the kernel; FlashAttention is assumed")
         return AttentionKernel.FLASH
     return reading.meant("attention_backend", word, BACKENDS, ", local, auto", "flash")
 
@@ -390,9 +407,12 @@ def _read_recompute(reading: Reading, layout: Layout, layers_of_stage: int | Non
     recompute, every = _recomputed(reading, layers_of_stage)
     offloads = True
     if reading.integer("cpu_offloading_num_layers", 0) or reading.on("cpu_offloading"):
-        reading.changed("cpu_offloading", "a layout offloads what all layers keep")
+        reading.changed("cpu_offloading", "a layout offloads the activations of all layers")
     elif reading.on("fine_grained_activation_offloading"):
-        reading.changed("fine_grained_activation_offloading", "a layout offloads all that layers keep, no modules")
+        reading.changed(
+            "fine_grained_activation_offloading",
+            "a layout offloads all activations of a layer, not those of single modules",
+        )
     else:
         offloads = False
     return replace(
@@ -412,13 +432,13 @@ def _optimizer_offload(reading: Reading) -> int:
     reading.on(aware)
     fraction = reading.settings.number(share)
     if fraction is None:
-        reading.assumed(share, "Megatron-LM's default is all of it")
+        reading.assumed(share, "Megatron-LM's default is 100 %")
         return 100
     if not 0 <= fraction <= 1:
         raise InvalidInput(share, fraction, "must be a share from 0 to 1", min(max(fraction, 0.0), 1.0))
     percent = round(100 * fraction)
     if not isclose(percent, 100 * fraction, abs_tol=1e-6):
-        reading.changed(share, f"a layout has whole percents: {percent}")
+        reading.changed(share, f"a layout has whole percentages only: {percent}")
     return percent
 
 
@@ -436,7 +456,7 @@ def _recomputed(reading: Reading, layers_of_stage: int | None) -> tuple[Recomput
         return Recompute.FULL, _every(reading, layers_of_stage)
     modules = reading.settings.words("recompute_modules") or _DEFAULT_MODULES
     if modules != _DEFAULT_MODULES:
-        reading.changed("recompute_modules", f"which of {', '.join(modules)} run again is said by the stack")
+        reading.changed("recompute_modules", f"the software stack decides which of {', '.join(modules)} run again")
     return Recompute.SELECTIVE, 1
 
 
@@ -448,15 +468,19 @@ def _every(reading: Reading, layers: int | None) -> int:
     num_layers, method = reading.integer("recompute_num_layers"), reading.word("recompute_method", "uniform")
     if method != "block":
         if num_layers > 1:
-            detail = f"of {num_layers} layers that run again together each keeps its input"
+            detail = f"{num_layers} layers are recomputed together, but in a layout each layer keeps its input"
             reading.changed("recompute_num_layers", detail)
         return 1
     if layers is None:
-        reading.changed("recompute_method", f"{num_layers} layers of a stage, whose size nothing says: read as all")
+        reading.changed(
+            "recompute_method",
+            f"{num_layers} layers of each stage are recomputed, but the size of a stage is not known: "
+            "all layers are assumed",
+        )
     if layers is None or num_layers >= layers:
         return 1
     every = min(range(1, layers + 1), key=lambda n: (abs(-(-layers // n) - num_layers), n))
-    told = f"the first {num_layers} of {layers} layers are read as {-(-layers // every)}, each {every}th"
+    told = f"the first {num_layers} of {layers} layers are read as {-(-layers // every)} layers, one in {every}"
     reading.changed("recompute_method", told)
     return every
 
@@ -494,11 +518,14 @@ def left_at_default(layout: Layout) -> Iterator[str]:
     """
     several = layout.data_parallel_degree * layout.context_parallel_degree > 1
     if several and layout.gradient_bucket_bytes == DEFAULT_BUCKET_BYTES:
-        yield "gradient buckets have Megatron's own size, 40,000,000 elements or 1,000,000 for each data-parallel rank"
+        yield (
+            "gradient buckets have Megatron's default size, 40,000,000 elements or 1,000,000 for each "
+            "data-parallel rank"
+        )
     if layout.recompute == Recompute.SELECTIVE:
-        yield "selective recomputation is that of the stack's modules"
+        yield "selective recomputation recomputes the modules of the software stack"
     if layout.offload_activations:
-        yield "one layer keeps its activations on the device, since all of them is refused"
+        yield ("one layer keeps its activations on the device, because Megatron refuses to offload all layers")
     order = "tp-cp-ep-pp-dp" if layout.rank_order == RankOrder.REPLICAS_OUTERMOST else "tp-cp-ep-dp-pp"
     yield f"overlaps of gradient reductions and parameter gathers are on; rank order is {order}"
 
@@ -523,14 +550,17 @@ def read_layout(reading: Reading, wanted: ExportFormat, num_layers: int | None =
         if layout.data_parallel_shard_degree == 1:
             layout = replace(layout, rank_order=RankOrder.REPLICAS_OUTERMOST)
         else:
-            detail = "data-parallel ranks that share parts lie inside a stage in a layout; it has the usual order"
+            detail = (
+                "in a layout, data-parallel ranks that shard with each other are inside a stage; the usual "
+                "order is read"
+            )
             reading.changed("use_tp_pp_dp_mapping", detail)
     overlaps = reading.on("tp_comm_overlap") and layout.sequence_parallel
     layout = replace(layout, async_tensor_parallel=overlaps)
     batch = reading.integer("global_batch_size", 0) or None
     if batch is None:
         batch = layout.micro_batch_size * layout.data_parallel_degree
-        reading.assumed("global_batch_size", f"one micro-batch on each data-parallel rank: {batch}")
+        reading.assumed("global_batch_size", f"one micro-batch on each data-parallel rank is assumed: {batch}")
     return Imported(
         format=wanted,
         layout=layout,

@@ -51,7 +51,7 @@ def layer_pattern(name: str, text: str, num_layers: int, *, full_every: bool = F
         return [int(layer % every == 0) for layer in range(num_layers)]
     layers = _summed(name, plain)
     if len(layers) != num_layers:
-        raise InvalidInput(name, text, f"must have {num_layers} layers, and has {len(layers)}")
+        raise InvalidInput(name, text, f"must describe {num_layers} layers, but describes {len(layers)}")
     return layers
 
 
@@ -185,21 +185,23 @@ def _experts(job: Job) -> Written:
 def unsaid_shapes(model: TransformerSpec) -> Iterator[str]:
     """Yield sentences, without full stops, on the features of the model that Megatron has no argument for."""
     if model.norm not in ("rmsnorm", "layernorm"):
-        yield f"{model.norm} has no argument; its LayerNorm carries weights and biases"
+        yield f"no argument sets the norm {model.norm}; Megatron's LayerNorm has weights and biases"
     if model.attention_bias == "all" and not (model.mlp_bias or _expert_biased(model)):
-        yield "the bias of attention's output projection has no argument beside those of all other matrices"
+        yield ("no argument sets the bias of the attention's output projection separately from all other biases")
     if (model.mlp_bias or _expert_biased(model)) and model.attention_bias != "all":
-        yield "biases of the feed-forward blocks have no argument without those of attention"
+        yield "no argument sets biases of the feed-forward blocks without those of attention"
     if model.num_norms_per_layer != 2:
-        yield f"a layer has two norms, not {model.num_norms_per_layer}"
+        yield f"Megatron's layers have two norms, not {model.num_norms_per_layer}"
     if model.embedding_norm:
-        yield "embedded tokens are not normalised"
+        yield "Megatron does not normalise embedded tokens"
     if model.qk_norm_of_all_heads:
-        yield "queries and keys are normalised head by head"
+        yield "Megatron normalises queries and keys in each head separately"
     if model.output_bias:
-        yield "the output projection carries no bias"
+        yield "Megatron's output projection has no bias"
     if model.num_linear_layers:
-        yield f"{model.num_linear_layers} layers of linear attention have arguments of their own (gated_delta_net)"
+        yield (
+            f"set the {model.num_linear_layers} layers of linear attention with their own arguments (gated_delta_net)"
+        )
 
 
 # ---------------------------------------------------------------- read
@@ -221,7 +223,7 @@ def read_shapes(reading: Reading) -> TransformerSpec | None:
     latent = _read_latents(reading)
     experts = _read_experts(reading, num_layers, _ffn_size(reading, hidden, gated), bias=bias)
     if reading.integer("mtp_num_layers", 0):
-        reading.ignored("mtp_num_layers", "layers that predict further tokens are not counted")
+        reading.ignored("mtp_num_layers", "layers that predict further tokens are not counted or predicted")
     return TransformerSpec(
         name="imported",
         num_layers=num_layers,
@@ -251,7 +253,9 @@ def _head_dim(reading: Reading, hidden: int, heads: int, latent: LatentAttention
     if latent is not None:
         return reading.integer("qk_head_dim", 128)
     if "kv_channels" not in reading.settings and hidden % heads:
-        raise InvalidInput("num_attention_heads", heads, f"must divide hidden_size ({hidden}), or say kv_channels")
+        raise InvalidInput(
+            "num_attention_heads", heads, f"must divide hidden_size ({hidden}), or kv_channels must be given"
+        )
     return reading.integer("kv_channels", hidden // heads or 1)
 
 
@@ -271,7 +275,7 @@ def _vocabulary(reading: Reading) -> int:
         reading.word("tokenizer_type", "gpt2bpetokenizer" if "merge_file" in reading.settings else "")
     )
     words = known or _LLAMA_3
-    reading.assumed("vocab_size", f"the tokenizer's files say it; {words:,} words are taken")
+    reading.assumed("vocab_size", f"the size is in the files of the tokenizer; {words:,} words are assumed")
     return words
 
 
@@ -280,7 +284,7 @@ def _positions(reading: Reading) -> int:
     if reading.on("use_rotary_position_embeddings"):
         kind = "rope"
     if kind not in ("rope", "learned_absolute"):
-        reading.changed("position_embedding_type", f"{kind} positions are read as rotary ones")
+        reading.changed("position_embedding_type", f"{kind} positions are read as rotary positions")
     return reading.integer("max_position_embeddings", 0) if kind == "learned_absolute" else 0
 
 
@@ -349,5 +353,5 @@ def _dense_layers(reading: Reading, num_layers: int) -> tuple[int, int]:
         )
         if all(told.is_sparse(layer) == bool(kind) for layer, kind in enumerate(pattern)):
             return dense, interval
-    reading.changed("moe_layer_freq", f"{pattern.count(0)} dense layers are read as the first ones")
+    reading.changed("moe_layer_freq", f"{pattern.count(0)} dense layers are read as the first layers of the model")
     return pattern.count(0), 1

@@ -93,10 +93,10 @@ def _virtual_stages(reading: Reading, num_layers: int | None, num_ranks: int) ->
     if stages or not layers:
         return stages or 1
     if num_layers is None:
-        raise InvalidInput("num_layers_per_virtual_pipeline_stage", layers, "needs num_layers beside it")
+        raise InvalidInput("num_layers_per_virtual_pipeline_stage", layers, "needs num_layers")
     counted = num_layers + sum(reading.on(name) for name in _ACCOUNTS)
     if counted % (num_ranks * layers):
-        rule = f"must divide the {counted} layers over {num_ranks} pipeline ranks"
+        rule = f"must divide {counted} layers, which are split over {num_ranks} pipeline ranks"
         raise InvalidInput("num_layers_per_virtual_pipeline_stage", layers, rule)
     return counted // num_ranks // layers
 
@@ -107,11 +107,11 @@ def _given_away(reading: Reading, num_layers: int | None, num_ranks: int) -> tup
     if first is None and last is None:
         return int(reading.on(_ACCOUNTS[0])), int(reading.on(_ACCOUNTS[1]))
     if num_layers is None:
-        raise InvalidInput("decoder_first_pipeline_num_layers", first, "needs num_layers beside it")
+        raise InvalidInput("decoder_first_pipeline_num_layers", first, "needs num_layers")
     between = num_ranks - (first is not None) - (last is not None)
     rest = num_layers - (first or 0) - (last or 0)
     if rest < 0 or (between and rest % between) or (not between and rest):
-        rule = f"leaves {rest} layers for {between} stages"
+        rule = f"leaves {rest} layers for {between} other stages, which do not split evenly"
         raise InvalidInput("decoder_first_pipeline_num_layers", first if first is not None else last, rule)
     share = rest // between if between else max(first or 0, last or 0)
     return _less(reading, share, first), _less(reading, share, last)
@@ -119,7 +119,10 @@ def _given_away(reading: Reading, num_layers: int | None, num_ranks: int) -> tup
 
 def _less(reading: Reading, share: int, end: int | None) -> int:
     if end is not None and end > share:
-        reading.changed("decoder_first_pipeline_num_layers", f"an end of {end} layers is read as {share}, as between")
+        reading.changed(
+            "decoder_first_pipeline_num_layers",
+            f"an end stage of {end} layers is read as one of {share} layers, like the stages between",
+        )
     return max(0, share - end) if end is not None else 0
 
 
@@ -129,7 +132,8 @@ def _of_letters(reading: Reading, letters: str, num_layers: int | None, num_rank
     sizes = _sizes(letters)
     if len(sizes) % num_ranks or (num_layers is not None and sum(sizes) != num_layers):
         rule = (
-            f"has {len(sizes)} stages and {sum(sizes)} layers, for {num_ranks} pipeline ranks and {num_layers} layers"
+            f"has {len(sizes)} stages and {sum(sizes)} layers, but must match {num_ranks} pipeline "
+            f"ranks and {num_layers} layers"
         )
         raise InvalidInput("pipeline_model_parallel_layout", letters, rule)
     share = max(sizes)
@@ -149,11 +153,15 @@ def _sizes(letters: str) -> tuple[int, ...]:
     for pattern in (r"\(([^()]*)\)\*(\d{1,4})(?!\d)", r"([ELtm|])\*(\d{1,4})(?!\d)"):
         plain = re.sub(pattern, lambda found: _repeated(letters, found[1], int(found[2])), plain)
     if re.fullmatch(r"[ELtm|]+", plain) is None or len(plain) > _MOST_LAYERS or plain.count("|") >= _MOST_STAGES:
-        raise InvalidInput("pipeline_model_parallel_layout", letters, "must be letters such as Et*7|t*9|t*7L")
+        raise InvalidInput(
+            "pipeline_model_parallel_layout",
+            letters,
+            "must be letters for layers, with | between stages, such as Et*7|t*9|t*7L",
+        )
     return tuple(stage.count("t") for stage in plain.split("|"))
 
 
 def _repeated(letters: str, part: str, times: int) -> str:
     if len(part) * times > _MOST_LAYERS:
-        raise InvalidInput("pipeline_model_parallel_layout", letters, f"has more than {_MOST_LAYERS} layers")
+        raise InvalidInput("pipeline_model_parallel_layout", letters, f"must not have more than {_MOST_LAYERS} layers")
     return part * times

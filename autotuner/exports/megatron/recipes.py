@@ -193,8 +193,8 @@ class _Dialect:
             environment=environment(layout),
             left_to_trainer=(
                 *left_at_default(layout),
-                "the model is the recipe's, with its optimizer, data and schedule",
-                "the registered precision says in which format gradients are summed: fp32",
+                "the recipe decides the model, the optimizer, the data and the schedule of learning rates",
+                "the registered precision decides the format in which gradients are summed: fp32",
             ),
             usage=self.usage,
         )
@@ -218,14 +218,14 @@ class _Dialect:
         recipe = read_recipe(text)
         settings = _settings(recipe)
         if not settings:
-            raise InvalidInput("config", text[:60], f"assigns no field that {self.format} has")
+            raise InvalidInput("config", text[:60], f"does not set any field of {self.format}")
         reading = Reading(settings=Flags(settings), asked_ranks=num_ranks, version=self.version)
         reading.num_ranks = _num_ranks(reading, recipe.function)
         for remark in recipe.remarks:
             reading.ignored("script", remark)
         if recipe.others:
             names = ", ".join(recipe.others[:8])
-            reading.ignored(recipe.function, f"of several functions this one is read, and not {names}")
+            reading.ignored(recipe.function, f"only this one of several functions is read, not {names}")
         named = _model_name(recipe.function or text)
         known = model_called(named) if named else None
         found = read_layout(reading, self.format, known.num_layers if known else None)
@@ -238,7 +238,7 @@ class _Dialect:
 _FLASH_3 = refuse(
     "attention_kernel",
     lambda x, j: x.attention_kernel == AttentionKernel.FLASH_3,
-    "which FlashAttention NeMo calls is decided by what is installed: flash is written",
+    "the installed packages decide which FlashAttention NeMo calls, so flash is written",
     AttentionKernel.FLASH,
 )
 
@@ -397,13 +397,13 @@ _RECIPE_RULES = named(
         "recipe-reshards": refuse(
             "reshard_after_forward",
             lambda x, j: keeps_parameters(x),
-            "recipes shard parameters by Megatron-FSDP, which gives them away after each forward pass",
+            "recipes shard parameters with Megatron-FSDP, which reshards them after each forward pass",
             True,
         ),
         "recipe-buckets-hold-elements": refuse(
             "gradient_bucket_bytes",
             lambda x, j: x.gradient_bucket_bytes % 4 != 0,
-            "recipes sum gradients in fp32, of which {x.gradient_bucket_bytes} bytes hold no whole number",
+            "recipes sum gradients in fp32, and {x.gradient_bucket_bytes} bytes are not a multiple of 4",
             lambda x, j: max(1, x.gradient_bucket_bytes // 4) * 4,
         ),
     }

@@ -44,45 +44,48 @@ _LIMITS: Mapping[str, Limit] = {
     "megatron-moves-all-replicas-outermost": refuse(
         "rank_order",
         lambda x, j: (x.rank_order == RankOrder.REPLICAS_OUTERMOST) & (x.data_parallel_shard_degree > 1),
-        "use_tp_pp_dp_mapping numbers all data-parallel ranks outermost, the {x.data_parallel_shard_degree} that "
-        "share a replica's parts with them",
+        "use_tp_pp_dp_mapping numbers all data-parallel ranks outermost, also the "
+        "{x.data_parallel_shard_degree} ranks that shard a replica",
         RankOrder.STAGES_OUTERMOST,
     ),  # core/parallel_state.py: order tp-cp-ep-pp-dp
     "megatron-schedules": refuse(
         "pipeline_schedule",
         lambda x, j: any_of(x.pipeline_schedule, _SCHEDULES) == 0,
-        "Megatron runs 1f1b, interleaved where a rank has several stages, not {x.pipeline_schedule}",
+        "Megatron runs only 1f1b, interleaved if a rank has several stages, not {x.pipeline_schedule}",
         lambda x, j: _schedule(x).label,
     ),
     "megatron-recomputes-blocks": keeps(
         "recompute_every",
-        "Megatron recomputes the first layers of a stage (block), not one in {x.recompute_every}: as many, and others",
+        "Megatron recomputes the first layers of a stage (block), not one in {x.recompute_every}: "
+        "the same number of layers, but other ones",
     ),
     "megatron-precisions": refuse(
         "precision",
         lambda x, j: x.precision == Precision.FP8_EMULATED,
-        "Megatron multiplies in fp8 where a layout emulates it",
+        "Megatron has no emulated fp8; it multiplies in real fp8",
         Precision.BF16,
     ),
     "megatron-fp8-recipes": refuse(
         "fp8_recipe",
         lambda x, j: any_of(x.fp8_recipe, tuple(RECIPES.values())) == 0,
-        lambda x, j: f"Megatron scales {', '.join(RECIPES)}, and not {x.fp8_recipe}: tensorwise is written",
+        lambda x, j: (
+            f"Megatron has the fp8 recipes {', '.join(RECIPES)}, but not {x.fp8_recipe}: tensorwise is written"
+        ),
         Fp8Recipe.TENSORWISE,
     ),
     "megatron-attention-backends": refuse(
         "attention_kernel",
         lambda x, j: any_of(x.attention_kernel, (*BACKENDS.values(), AttentionKernel.FLASH_3)) == 0,
         lambda x, j: (
-            f"Transformer Engine's backends are {', '.join(BACKENDS)}, none is {x.attention_kernel}: the nearest is "
-            "written"
+            f"Transformer Engine has the backends {', '.join(BACKENDS)}, but not {x.attention_kernel}: "
+            "the closest one is written"
         ),
         AttentionKernel.FLASH,
     ),
     "megatron-context-ranks-need-fused-attention": refuse(
         "attention_kernel",
         lambda x, j: (x.context_parallel_degree > 1) & (x.attention_kernel == AttentionKernel.MATH),
-        "Transformer Engine's unfused attention knows no context ranks",
+        "Transformer Engine's unfused attention does not support context ranks",
         AttentionKernel.FLASH,
     ),
     "megatron-reshards": refuse(
@@ -96,15 +99,17 @@ _LIMITS: Mapping[str, Limit] = {
                 | j.model.tied_embeddings
             )
         ),
-        "Megatron-FSDP gives sharded parameters away after each forward pass; PyTorch's FSDP2, which need not, is "
-        "refused beside pipelines, expert ranks, replicas of shards and tied embeddings",
+        "Megatron-FSDP always reshards parameters after each forward pass; PyTorch's FSDP2 need "
+        "not, but Megatron refuses it with pipelines, expert ranks, replicas of shards and tied "
+        "embeddings",
         True,
     ),
     "megatron-buckets-hold-elements": refuse(
         "gradient_bucket_bytes",
         lambda x, j: x.gradient_bucket_bytes % gradient_element_bytes(x, j) != 0,
         lambda x, j: (
-            f"{x.gradient_bucket_bytes} bytes are no multiple of the {gradient_element_bytes(x, j)} bytes of a gradient"
+            f"{x.gradient_bucket_bytes} bytes are not a multiple of the {gradient_element_bytes(x, j)} "
+            "bytes of a gradient"
         ),
         lambda x, j: max(1, x.gradient_bucket_bytes // gradient_element_bytes(x, j)) * gradient_element_bytes(x, j),
     ),
@@ -115,28 +120,30 @@ _LIMITS: Mapping[str, Limit] = {
         lambda x, j: _has_experts(j) & (x.tensor_parallel_degree > 1),
     ),
     "megatron-keeps-logits-split": keeps(
-        "loss_parallel", "each of Megatron's tensor ranks keeps its part of the logits"
+        "loss_parallel", "each of Megatron's tensor ranks keeps its own part of the logits"
     ),
-    "megatron-norms-are-fused": keeps("fused_norm", "norms are Transformer Engine's kernels"),
+    "megatron-norms-are-fused": keeps(
+        "fused_norm", "Megatron's norms are always the fused kernels of Transformer Engine"
+    ),
     "megatron-compiles-no-layers": keeps(
-        "compiled", "Megatron compiles no layers; its fusions are modules of Transformer Engine"
+        "compiled", "Megatron does not compile layers; its fusions are modules of Transformer Engine"
     ),
     "megatron-optimizer-is-fused": keeps(
-        "optimizer_kernel", "Megatron's Adam is the fused kernel of Transformer Engine or Apex"
+        "optimizer_kernel", "Megatron's Adam is always the fused kernel of Transformer Engine or Apex"
     ),
     "megatron-offloads-one-stage": keeps(
         "offload_activations",
-        "Megatron offloads activations of all layers but one, and of no pipeline",
+        "Megatron offloads the activations of all layers except one, and not in a pipeline",
         lambda x, j: (x.pipeline_parallel_degree > 1) | (j.model.num_layers == 1),
     ),
     "megatron-offloads-distributed-optimizer": keeps(
         "optimizer_offload_percent",
-        "Megatron offloads states of its distributed optimizer alone, which shards them",
+        "Megatron offloads only the states of its distributed optimizer, which shards them",
         lambda x, j: x.shard_level == ShardLevel.NONE,
     ),
     "megatron-offloads-or-recomputes": keeps(
         "offload_activations",
-        "Megatron refuses to offload activations beside recomputing them",
+        "Megatron refuses to offload activations and recompute them at the same time",
         lambda x, j: x.recompute != Recompute.NONE,
     ),
 }

@@ -41,14 +41,14 @@ _RECIPES = {"tensorwise": Fp8Recipe.TENSORWISE, "rowwise": Fp8Recipe.ROWWISE, "r
 """Recipes of torchao's float8 training. The last one keeps the product for the gradient of the weight in 16 bits."""
 
 _FACTS = {
-    f"{_FLOAT8}.enable_fsdp_float8_all_gather": "what is gathered in 8 bits is a fact of the stack",
-    f"{_FLOAT8}.precompute_float8_dynamic_scale_for_fsdp": "when a scale is known is a fact of the stack",
+    f"{_FLOAT8}.enable_fsdp_float8_all_gather": "the software stack decides what is gathered in 8 bits",
+    f"{_FLOAT8}.precompute_float8_dynamic_scale_for_fsdp": "the software stack decides when a scale is known",
     **dict.fromkeys(
         (
             *(f"{_FLOAT8}.filter_fqns", f"{_MX}.filter_fqns"),
             *("quantize.grouped_mm.float8.fqns", "quantize.grouped_mm.mx.fqns"),
         ),
-        "a layout rounds the products of its layers and no others",
+        "a layout rounds the products of all its layers and no others",
     ),
 }
 """Settings of converters in 0.2 that a layout does not have, each with the reason."""
@@ -66,7 +66,7 @@ def _precision_0_2(reading: Settings, layout: Layout) -> Layout:
     kinds = {name.removeprefix("quantize.linear.") for name in names}
     rounds_experts = any(name.startswith("quantize.grouped_mm.") for name in names)
     if kinds & {"mx", "float8"} and not rounds_experts and layout.expert_parallel_degree > 1:
-        detail = "experts stay in 16 bits without a converter of grouped products; those of a layout do not"
+        detail = "without a converter of grouped products, experts stay in 16 bits; the experts of a layout do not"
         reading.changed("model.converters", detail)
     if "mx" in kinds:
         reading.text(f"{_MX}.recipe_name", "mxfp8_cublas")
@@ -97,9 +97,12 @@ def _unrounded(reading: Settings, layout: Layout, *, needs_shards: bool) -> Layo
     inner = layout.tensor_parallel_degree > 1 or layout.pipeline_parallel_degree > 1
     precision = Precision.BF16 if "bfloat16" in (param, dtype) else Precision.FP32
     if dtype == "bfloat16":
-        reading.changed(_DTYPE, "weights and optimizer states are in bf16 too; a layout keeps fp32 ones")
+        reading.changed(_DTYPE, "weights and optimizer states are in bf16 too, but a layout keeps them in fp32")
     elif param == "bfloat16" and needs_shards and inner and not shards(layout):
-        detail = "without shards torchtitan 0.2 casts nothing beside tensor or pipeline ranks: it trains in fp32"
+        detail = (
+            "without shards, torchtitan 0.2 does not cast anything together with tensor or pipeline "
+            "ranks: it trains in fp32"
+        )
         reading.changed(_PARAM, detail)
         precision = Precision.FP32
     return replace(layout, precision=precision)
@@ -117,7 +120,7 @@ def _rounded(reading: Settings, layout: Layout, kinds: set[str], section: str, d
     name = f"{section}.recipe_name"
     recipe = reading.choice(name, default, _RECIPES, tells=True)
     if recipe == "rowwise_with_gw_hp":
-        reading.changed(name, "gradients of weights are multiplied in bf16; a layout has no word")
+        reading.changed(name, "gradients of weights are multiplied in bf16, which a layout cannot express")
     if reading.on(f"{section}.emulate"):
         return replace(layout, precision=Precision.FP8_EMULATED, fp8_recipe=Fp8Recipe.TENSORWISE)
     return replace(layout, precision=Precision.FP8, fp8_recipe=_RECIPES[recipe])
@@ -137,7 +140,7 @@ def _recompute_0_2(reading: Settings, layout: Layout) -> Layout:
     mode = reading.choice(_MODE, "selective", _MODES, tells=True)
     if mode != "selective":
         return _by_word(reading, layout, _MODE, mode)
-    reading.assume(_OPTION, "2", "torchtitan recomputes every second layer in full where no option is named")
+    reading.assume(_OPTION, "2", "torchtitan fully recomputes every second layer if no option is given")
     option = reading.text(_OPTION, "2")
     if option == "op":
         return replace(layout, recompute=Recompute.SELECTIVE)
@@ -145,7 +148,9 @@ def _recompute_0_2(reading: Settings, layout: Layout) -> Layout:
         raise InvalidInput(_OPTION, option, 'must be "op" or the interval of layers that recompute', "op")
     every = max(1, whole_number(_OPTION, option))  # "0" recomputes all, as "1" does
     if every > 1:
-        detail = f"layers {every}, {2 * every} ... of a rank recompute; those of a layout are 1, {every + 1} ..."
+        detail = (
+            f"a rank recomputes its layers {every}, {2 * every} ..., but a layout recomputes layers 1, {every + 1} ..."
+        )
         reading.changed(_OPTION, detail)
     return replace(layout, recompute=Recompute.FULL, recompute_every=every)
 
@@ -159,7 +164,11 @@ def _recompute_0_3(reading: Settings, layout: Layout) -> Layout:
 
 def _by_word(reading: Settings, layout: Layout, name: str, mode: str) -> Layout:
     if mode == "memory_budget":
-        reading.changed(name, "the compiler decides what is computed again; what keeps matrix products comes nearest")
+        reading.changed(
+            name,
+            "the compiler decides what is computed again; the closest choice of a layout, which keeps "
+            "the matrix products, is read",
+        )
         return replace(layout, recompute=Recompute.SELECTIVE)
     return replace(layout, recompute=Recompute.from_label(mode))
 
@@ -168,12 +177,16 @@ _SECTIONS = ("parallelism", "training", "activation_checkpoint", "compile", "qua
 """Sections for which every setting that is not used gets a note."""
 
 _OTHER_THINGS = {
-    "training.enable_cpu_offload": "moves parameters, gradients and optimizer states to the host, which no layout says",
-    "parallelism.context_parallel_load_balancer": "a layout's context ranks share causal attention evenly",
-    "parallelism.pipeline_parallel_schedule_csv": "a schedule of one's own is none that a layout names",
-    "parallelism.module_fqns_per_model_part": "a layout deals layers to stages by number, not by name",
-    "parallelism.pipeline_parallel_expert_parallel_overlap": "the stack says how much of the dispatch is hidden",
-    "parallelism.expert_parallel_comm_backend": "the stack says how tokens reach their experts",
+    "training.enable_cpu_offload": (
+        "moves parameters, gradients and optimizer states to the host, which a layout cannot express"
+    ),
+    "parallelism.context_parallel_load_balancer": "context ranks of a layout always share causal attention evenly",
+    "parallelism.pipeline_parallel_schedule_csv": "a layout cannot name a schedule of your own",
+    "parallelism.module_fqns_per_model_part": "a layout assigns layers to stages by their number, not by their name",
+    "parallelism.pipeline_parallel_expert_parallel_overlap": (
+        "the software stack decides how much of the dispatch of tokens is hidden"
+    ),
+    "parallelism.expert_parallel_comm_backend": "the software stack decides how tokens are sent to their experts",
 }
 """Settings that change a run but have no field in a layout, each with its effect."""
 
@@ -215,15 +228,15 @@ def _imported(release: Release, reading: Settings, num_ranks: int | None) -> Imp
 
 def _model(release: Release, reading: Settings) -> tuple[TransformerSpec | None, str, AttentionKernel | None]:
     if reading.is_partial and "model.flavor" not in reading.settings:
-        reading.assumed("model.flavor", "nothing here names the model; give it")
+        reading.assumed("model.flavor", "the configuration does not name the model; give the model")
         return None, "", None
     family = reading.text("model.name", DEBUG_MODEL[0])
     flavor = reading.text("model.flavor", DEBUG_MODEL[1])
     spec, attention = spec_of(family, flavor, release.version)
     if "model.flavor" not in reading.settings:
-        reading.assumed("model.flavor", "torchtitan trains llama3's debugmodel where no flavor is named")
+        reading.assumed("model.flavor", "torchtitan trains the debugmodel of llama3 if no flavor is given")
     elif spec is None:
-        reading.ignored("model.flavor", f"its shapes are not known here ({family}); give the model")
+        reading.ignored("model.flavor", f"the shapes of this flavor are not known here ({family}); give the model")
     return spec, f"{family} {flavor}", attention
 
 
@@ -240,7 +253,9 @@ def _with_degrees(release: Release, reading: Settings, ranks: int | None, model:
     shard = _shard_degree(reading, Layout(**degrees), ranks)
     layout = Layout(**degrees, data_parallel_shard_degree=shard)
     if ranks not in (None, layout.world_size):
-        raise InvalidInput("num_ranks", ranks, f"the degrees multiply to {layout.world_size}", layout.world_size)
+        raise InvalidInput(
+            "num_ranks", ranks, f"must be {layout.world_size}, the product of the degrees", layout.world_size
+        )
     return layout
 
 
@@ -256,12 +271,15 @@ def _shard_degree(reading: Settings, others: Layout, ranks: int | None) -> int:
         inner = others.context_parallel_degree * others.tensor_parallel_degree
         fewest = others.expert_parallel_degree // gcd(inner, others.expert_parallel_degree)
         fewest = max(fewest, 1 if others.context_parallel_degree > 1 else 2)
-        detail = f"it is the ranks that are left; how many is not said, and {fewest} is the least that shards"
+        detail = (
+            f"it is the number of the ranks that are left, which is not known; {fewest}, the least that "
+            "shards, is assumed"
+        )
         reading.assumed(name, detail)
         return fewest
     left, rest = divmod(ranks, others.world_size)
     if rest:
-        rule = f"must be a multiple of the {others.world_size} ranks that the other degrees need"
+        rule = f"must be a multiple of {others.world_size}, the ranks that the other degrees need"
         raise InvalidInput("num_ranks", ranks, rule, max(1, left) * others.world_size)
     reading.assume(name, -1, f"torchtitan shards over the ranks that are left, {left} of {ranks}")
     return left
@@ -280,9 +298,9 @@ def _with_fields(release: Release, reading: Settings, layout: Layout) -> Layout:
         if matters:
             fields[key.field] = value
             if str(key.write(replace(layout, **{key.field: value}))).lower() != str(raw).lower():  # type: ignore[arg-type]
-                reading.changed(key.path, f"the nearest of a layout is {OPTIONS[key.field].to_plain(value)}")  # type: ignore[arg-type]
+                reading.changed(key.path, f"the closest value of a layout is {OPTIONS[key.field].to_plain(value)}")  # type: ignore[arg-type]
     if fields["compiled"] and "model" not in (reading.settings.words("compile.components") or ("model", "loss")):
-        reading.changed("compile.components", "without model in it no layer is compiled")
+        reading.changed("compile.components", "layers are compiled only if model is in this list")
         fields["compiled"] = False
     if release is RELEASE_0_3 and layout.context_parallel_degree > 1:
         fields["context_exchange"] = ContextExchange.ALL_GATHER  # of keys and values, for FlexAttention
@@ -315,9 +333,9 @@ def _with_stages(reading: Settings, layout: Layout, num_layers: int | None) -> L
         return _of_parts(reading, layout, parts)
     usual = 1 if layout.pipeline_schedule in ONE_STAGE_SCHEDULES else 2
     if per_stage is None and usual > 1:
-        reading.assume(_PER_STAGE, "none", "this schedule has two stages per rank where nothing is said")
+        reading.assume(_PER_STAGE, "none", "without a value, this schedule has two stages per rank")
     elif per_stage is not None and num_layers is None:
-        reading.changed(_PER_STAGE, f"the model's layers are not known; {usual} per rank is taken")
+        reading.changed(_PER_STAGE, f"the number of layers of the model is not known; {usual} per rank is assumed")
     if per_stage is None or num_layers is None:
         return replace(layout, virtual_stages_per_rank=usual)
     shares = num_layers + layout.first_stage_less_layers + layout.last_stage_less_layers
@@ -335,7 +353,9 @@ def _of_parts(reading: Settings, layout: Layout, parts: tuple[tuple[str, ...], .
         for last in range(_MOST_LESS + 1):
             if stage_sizes(sum(sizes), len(sizes), first, last) == sizes:
                 return replace(staged, first_stage_less_layers=first, last_stage_less_layers=last)
-    reading.changed(_PARTS, "a layout deals layers evenly but for both ends; these stages differ")
+    reading.changed(
+        _PARTS, "a layout splits layers evenly except for the first and the last stage, but these stages differ"
+    )
     return staged
 
 
@@ -343,11 +363,16 @@ def _of_stages(layout: Layout, num_stages: int, name: str, value: int) -> Layout
     per_rank, rest = divmod(num_stages, layout.pipeline_parallel_degree)
     one_stage = layout.pipeline_schedule in ONE_STAGE_SCHEDULES
     if rest or per_rank == 0:
-        rule = f"makes {num_stages} stages, which {layout.pipeline_parallel_degree} pipeline ranks do not share evenly"
+        rule = (
+            f"makes {num_stages} stages, which do not split evenly over "
+            f"{layout.pipeline_parallel_degree} pipeline ranks"
+        )
         raise InvalidInput(name, value, rule)
     if one_stage != (per_rank == 1):
-        wanted = "one stage per rank" if one_stage else "two stages per rank or more"
-        raise InvalidInput(name, value, f"makes {per_rank} stages per rank; {layout.pipeline_schedule} runs {wanted}")
+        wanted = "one stage per rank" if one_stage else "two or more stages per rank"
+        raise InvalidInput(
+            name, value, f"makes {per_rank} stages per rank, but {layout.pipeline_schedule} needs {wanted}"
+        )
     return replace(layout, virtual_stages_per_rank=per_rank)
 
 
@@ -365,11 +390,14 @@ def _with_batch(reading: Settings, layout: Layout) -> tuple[Layout, int]:
     said = reading.integer("training.global_batch_size", -1, least=-1)
     total = said if said > 0 else per_pass
     if total % per_pass:
-        rule = f"must be a multiple of {per_pass}, local batch size x data-parallel degree"
+        rule = f"must be a multiple of {per_pass}, the local batch size x the data-parallel degree"
         raise InvalidInput("training.global_batch_size", total, rule, max(1, round(total / per_pass)) * per_pass)
     at_once = total // per_pass
     if layout.pipeline_parallel_degree > 1 and at_once > 1:
-        detail = f"torchtitan empties the pipeline {at_once} times a step; a layout runs all micro-batches at once"
+        detail = (
+            f"torchtitan empties the pipeline {at_once} times per step, but a layout runs all "
+            "micro-batches without a break"
+        )
         reading.changed("training.global_batch_size", detail)
     return replace(layout, micro_batch_size=micro_batch), total
 
@@ -391,8 +419,8 @@ def _with_sharding(release: Release, reading: Settings, layout: Layout) -> Layou
     reshards = policy == "always"
     if policy == "default":
         reshards = layout.pipeline_parallel_degree == 1
-        how = "after the forward pass, but the output layer's" if reshards else "for no layer in a pipeline"
-        reading.assume(name, policy, f"its default reshards {how}")
+        how = "after the forward pass, except for the output layer" if reshards else "no layer in a pipeline"
+        reading.assume(name, policy, f"by default torchtitan reshards {how}")
     return replace(layout, shard_level=ShardLevel.PARAMETERS, reshard_after_forward=reshards)
 
 
@@ -404,7 +432,7 @@ def _reduces_in_fp32(reading: Settings, layout: Layout) -> bool:
     name = "training.mixed_precision_reduce"
     word = reading.choice(name, "float32", ("float32", "bfloat16"))
     if word == "bfloat16":
-        reading.changed(name, "torchtitan's own releases take float32 alone; bf16 is read")
+        reading.changed(name, "torchtitan's own releases accept only float32; bf16 is read")
     several = layout.data_parallel_degree * layout.context_parallel_degree > 1
     return several and layout.precision != Precision.FP32 and word == "float32"
 
@@ -415,8 +443,8 @@ _BACKENDS = {"flex": AttentionKernel.FLEX, "varlen": AttentionKernel.FLASH, "fle
 def _attention(release: Release, reading: Settings, of_flavor: AttentionKernel | None) -> AttentionKernel:
     if release.by_flavor:
         if of_flavor is None:
-            kernel = "scaled_dot_product_attention takes cuDNN's kernel where the device has it, else flash"
-            reading.assumed("attention", f"{kernel}, which is taken here")
+            kernel = "scaled_dot_product_attention uses the cuDNN kernel if the device has it, or else flash"
+            reading.assumed("attention", f"{kernel}; this is assumed here")
         return of_flavor or AttentionKernel.FLASH
     return _BACKENDS[reading.choice("model.attn_backend", "flex", _BACKENDS, tells=True)]
 

@@ -67,52 +67,53 @@ _COMMON_LIMITS: Mapping[str, Limit] = {
     "torchtitan-shards-parameters": refuse(
         "shard_level",
         lambda x, j: any_of(x.shard_level, (ShardLevel.OPTIMIZER, ShardLevel.GRADIENTS)),
-        "torchtitan shards by FSDP2, parameters with all else; it has no word for {x.shard_level} alone",
+        "torchtitan shards with FSDP2, which shards the parameters too; it cannot shard only {x.shard_level}",
         ShardLevel.PARAMETERS,
     ),
     "torchtitan-shards-over-context-ranks": refuse(
         "shard_level",
         lambda x, j: (x.context_parallel_degree > 1) & (x.shard_level == ShardLevel.NONE),
-        "torchtitan shards parameters over context ranks wherever there are some",
+        "torchtitan always shards parameters over context ranks",
         ShardLevel.PARAMETERS,
     ),
     "torchtitan-reduces-in-fp32": held(
         "fp32_gradient_reduce",
         True,
-        "torchtitan sums gradients in float32, the one value of mixed_precision_reduce",
+        "torchtitan always sums gradients in float32, the only value of mixed_precision_reduce",
         lambda x, j: (x.precision != Precision.FP32) & (_num_gradients(x) > 1),
     ),
     "torchtitan-plans-no-pipelines": refuse(
         "pipeline_schedule",
         lambda x, j: x.pipeline_schedule == PipelineSchedule.ADAPTIVE,
-        "torchtitan runs PyTorch's own schedules, none of which is planned around slow links",
+        "torchtitan runs only PyTorch's own schedules, which are not planned around slow links",
         PipelineSchedule.ZBV,
     ),
     "torchtitan-runs-zero-bubble-on-several-stages": refuse(
         "virtual_stages_per_rank",
         lambda x, j: (x.pipeline_schedule == PipelineSchedule.ZERO_BUBBLE) & (x.virtual_stages_per_rank == 1),
-        "its InterleavedZeroBubble wants two stages per rank or more, and is refused with one",
+        "torchtitan's InterleavedZeroBubble needs two or more stages per rank",
         2,
     ),
     "torchtitan-keeps-activations-on-the-device": keeps(
         "offload_activations",
-        "its enable_cpu_offload moves parameters, gradients and optimizer states; activations stay",
+        "torchtitan's enable_cpu_offload moves parameters, gradients and optimizer states, but not activations",
     ),
-    "torchtitan-fuses-norms": keeps("fused_norm", "its norms are torch.nn.RMSNorm, one kernel each"),
+    "torchtitan-fuses-norms": keeps("fused_norm", "torchtitan's norms are always torch.nn.RMSNorm, one kernel each"),
     "torchtitan-emulates-tensorwise": keeps(
         "fp8_recipe",
-        "its float8 converter drops the recipe where it emulates, and scales tensorwise, not {x.fp8_recipe}",
+        "torchtitan's float8 converter ignores the recipe when it emulates fp8, and scales "
+        "tensorwise, not {x.fp8_recipe}",
         lambda x, j: x.precision == Precision.FP8_EMULATED,
     ),
     "torchtitan-emulates-no-experts": refuse(
         "precision",
         lambda x, j: (x.precision == Precision.FP8_EMULATED) & _has_experts(j),
-        "its converters of grouped products emulate nothing, so that experts would stay in bf16",
+        "torchtitan's converters of grouped products do not emulate fp8, so experts would stay in bf16",
         Precision.BF16,
     ),
     "torchtitan-emulates-uncompiled": keeps(
         "compiled",
-        "its float8 converter refuses to emulate in a compiled model",
+        "torchtitan's float8 converter refuses to emulate fp8 in a compiled model",
         lambda x, j: x.precision == Precision.FP8_EMULATED,
     ),
 }
@@ -123,7 +124,7 @@ _LIMITS_0_2: Mapping[str, Limit] = {
     "torchtitan-scales-experts-by-rows": refuse(
         "fp8_recipe",
         lambda x, j: (x.precision == Precision.FP8) & (x.fp8_recipe == Fp8Recipe.TENSORWISE) & _has_experts(j),
-        "its converter of grouped products scales experts rowwise, or by blocks of 32 (mxfp8)",
+        "torchtitan's converter of grouped products scales experts only rowwise, or by blocks of 32 (mxfp8)",
         Fp8Recipe.ROWWISE,
     ),
     "torchtitan-rounds-experts-of-whole-models": refuse(
@@ -134,55 +135,57 @@ _LIMITS_0_2: Mapping[str, Limit] = {
             & ((x.pipeline_parallel_degree > 1) | (x.context_parallel_degree > 1))
             & _has_experts(j)
         ),
-        "its float8 converter of grouped products refuses pipelines and context ranks",
+        "torchtitan's float8 converter of grouped products refuses pipelines and context ranks",
         Precision.BF16,
     ),
     "torchtitan-splits-sequences": held(
         "sequence_parallel",
         True,
-        "torchtitan 0.2 runs tensor ranks with sequence parallelism and has no switch for it",
+        "torchtitan 0.2 always runs tensor ranks with sequence parallelism and has no switch for it",
         lambda x, j: x.tensor_parallel_degree > 1,
     ),
     "torchtitan-sequence-per-rank": refuse(
         "tensor_parallel_degree",
         lambda x, j: j.workload.seq_len % (2 * x.tensor_parallel_degree * x.context_parallel_degree) != 0,
         lambda x, j: (
-            f"it refuses a sequence of {j.workload.seq_len} that does not split into two parts for each of "
-            f"{x.tensor_parallel_degree * x.context_parallel_degree} tensor and context ranks"
+            f"torchtitan refuses a sequence of {j.workload.seq_len} that does not split into two parts "
+            f"for each of {x.tensor_parallel_degree * x.context_parallel_degree} tensor and context "
+            "ranks"
         ),
     ),
     "torchtitan-exchanges-keys-and-values": refuse(
         "context_exchange",
         lambda x, j: (x.context_parallel_degree > 1) & (x.context_exchange == ContextExchange.ALL_TO_ALL),
-        "its rotate method alltoall sends keys and values round a ring; no method exchanges heads for sequence",
+        "torchtitan's rotate method alltoall sends keys and values around a ring; no method "
+        "exchanges heads for parts of the sequence",
         ContextExchange.ALL_GATHER,
     ),
     "torchtitan-replicates-alone": keeps(
         "data_parallel_replicate_degree",
-        "its DDP refuses to stand beside tensor or pipeline ranks; replicas of shards (HSDP) may",
+        "torchtitan's DDP cannot be combined with tensor or pipeline ranks; replicas of shards (HSDP) can",
         lambda x, j: (shards(x) == 0) & (x.data_parallel_replicate_degree != x.world_size),
     ),
     "torchtitan-casts-what-it-shards": held(
         "precision",
         Precision.FP32,
-        "beside tensor or pipeline ranks it casts by FSDP alone: with no shards it warns and trains in fp32",
+        "with tensor or pipeline ranks torchtitan casts only through FSDP: without shards it warns and trains in fp32",
         lambda x, j: (shards(x) == 0) & ((x.tensor_parallel_degree > 1) | (x.pipeline_parallel_degree > 1)),
     ),
     "torchtitan-fills-its-own-buckets": held(
         "gradient_bucket_bytes",
         DDP_BUCKET_BYTES,
-        f"its DDP has buckets of {DDP_BUCKET_BYTES} bytes (bucket_cap_mb=100)",
+        f"torchtitan's DDP always has buckets of {DDP_BUCKET_BYTES} bytes (bucket_cap_mb=100)",
         lambda x, j: (x.data_parallel_replicate_degree > 1) & (shards(x) == 0),
     ),
     "torchtitan-recomputes-operations-of-every-layer": keeps(
         "recompute_every",
-        'selective_ac_option is "op", of every layer, or the interval of layers that recompute in full; not both',
+        'selective_ac_option is either "op", for every layer, or the interval of layers that recompute in full',
         lambda x, j: x.recompute == Recompute.SELECTIVE,
     ),
     "torchtitan-rounds-to-8-bits": refuse(
         "precision",
         lambda x, j: x.precision == Precision.NVFP4,
-        "the converters of 0.2 are float8 and mx (mxfp8); nvfp4 came with 0.3",
+        "torchtitan 0.2 has the converters float8 and mx (mxfp8); nvfp4 needs torchtitan 0.3",
         Precision.FP8,
     ),
     "torchtitan-scales-fp8": refuse(
@@ -190,12 +193,12 @@ _LIMITS_0_2: Mapping[str, Limit] = {
         lambda x, j: (
             any_of(x.precision, FP8_PRECISIONS) & any_of(x.fp8_recipe, (Fp8Recipe.DELAYED, Fp8Recipe.BLOCKWISE))
         ),
-        "torchtitan 0.2 scales tensorwise, rowwise or by blocks of 32 (mxfp8), not {x.fp8_recipe}",
+        "torchtitan 0.2 scales only tensorwise, rowwise or by blocks of 32 (mxfp8), not {x.fp8_recipe}",
         Fp8Recipe.TENSORWISE,
     ),
     "torchtitan-overlaps-or-recomputes": keeps(
         "recompute",
-        "torchtitan 0.2 refuses DualPipeV with expert ranks and activation checkpointing together",
+        "torchtitan 0.2 refuses DualPipeV together with expert ranks and activation checkpointing",
         lambda x, j: (x.pipeline_schedule == PipelineSchedule.DUALPIPEV) & (x.expert_parallel_degree > 1),
     ),
     "torchtitan-cuts-this-model": keeps(
@@ -221,7 +224,7 @@ _LIMITS_0_3: Mapping[str, Limit] = {
     "torchtitan-rounds-experts-to-8-bits": refuse(
         "precision",
         lambda x, j: (x.precision == Precision.NVFP4) & _has_experts(j),
-        "its nvfp4 converter rounds linear modules alone, so that experts would stay in bf16",
+        "torchtitan's nvfp4 converter rounds only linear modules, so experts would stay in bf16",
         Precision.FP8,
     ),
     "torchtitan-sequence-per-rank": refuse(
@@ -234,44 +237,46 @@ _LIMITS_0_3: Mapping[str, Limit] = {
             )
             != 0
         ),
-        "it refuses a sequence of {j.workload.seq_len} that its tensor and context ranks do not share evenly",
+        "torchtitan refuses a sequence of {j.workload.seq_len} that does not split evenly over its "
+        "tensor and context ranks",
     ),
     "torchtitan-gathers-keys-and-values": held(
         "context_exchange",
         ContextExchange.ALL_GATHER,
-        "torchtitan 0.3 gathers all keys and values for FlexAttention; {x.context_exchange} is gone",
+        "torchtitan 0.3 always gathers all keys and values for FlexAttention, and no longer has {x.context_exchange}",
         lambda x, j: x.context_parallel_degree > 1,
     ),
     "torchtitan-attends-by-flex-or-varlen": refuse(
         "attention_kernel",
         lambda x, j: any_of(x.attention_kernel, _KERNELS_0_3) == 0,
-        "attn_backend of torchtitan 0.3 is flex or varlen (FlashAttention), and {x.attention_kernel} neither",
+        "torchtitan 0.3 has only the attn_backend values flex and varlen (FlashAttention), not {x.attention_kernel}",
         AttentionKernel.FLEX,
     ),
     "torchtitan-attends-by-flex-over-context-ranks": refuse(
         "attention_kernel",
         lambda x, j: (x.context_parallel_degree > 1) & (x.attention_kernel == AttentionKernel.FLASH),
-        "context ranks of torchtitan 0.3 attend by flex; varlen is refused beside them",
+        "context ranks of torchtitan 0.3 need flex attention, because varlen is refused with them",
         AttentionKernel.FLEX,
     ),
     "torchtitan-keeps-logits-apart": keeps(
-        "loss_parallel", "the loss of torchtitan 0.3 leaves logits on their tensor ranks; disable_loss_parallel is gone"
+        "loss_parallel",
+        "torchtitan 0.3 always keeps logits split over the tensor ranks, and no longer has disable_loss_parallel",
     ),
     "torchtitan-reduces-layer-by-layer": keeps(
-        "gradient_bucket_bytes", "replicas of torchtitan 0.3 are FSDP2's, which reduces layer by layer, in no buckets"
+        "gradient_bucket_bytes", "replicas of torchtitan 0.3 use FSDP2, which reduces layer by layer, not in buckets"
     ),
     "torchtitan-recomputes-every-layer": keeps(
-        "recompute_every", "torchtitan 0.3 recomputes every layer; its interval of layers went with 0.2"
+        "recompute_every", "torchtitan 0.3 recomputes every layer, and no longer has an interval of layers"
     ),
     "torchtitan-scales-fp8": refuse(
         "fp8_recipe",
         lambda x, j: (x.precision == Precision.FP8) & (any_of(x.fp8_recipe, (Fp8Recipe.ROWWISE, Fp8Recipe.MXFP8)) == 0),
-        "torchtitan 0.3 scales rowwise or by blocks of 32 (mxfp8), not {x.fp8_recipe}",
+        "torchtitan 0.3 scales only rowwise or by blocks of 32 (mxfp8), not {x.fp8_recipe}",
         Fp8Recipe.ROWWISE,
     ),
     "torchtitan-fuses-updates-of-bf16-moments": keeps(
         "optimizer_kernel",
-        "torchtitan 0.3 has moments in bf16 with its fused optimizer alone (fused_opt_states_bf16)",
+        "torchtitan 0.3 has moments in bf16 only with its fused optimizer (fused_opt_states_bf16)",
         lambda x, j: j.workload.optimizer_state_precision == "bf16",
     ),
 }

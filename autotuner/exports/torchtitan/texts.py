@@ -21,7 +21,7 @@ from autotuner.exports.target import Note, NoteKind, Notes
 from autotuner.exports.texts import UNKNOWN, Made, Module, first_line, read_module, split_commands
 from autotuner.exports.torchtitan.catalog import preset
 
-_SAYS_NOTHING = "says nothing of a layout"
+_SAYS_NOTHING = "has no effect on the layout"
 
 _OTHER_SECTIONS = frozenset(
     {
@@ -81,7 +81,7 @@ class Settings(Reading):
     def assume(self, name: str, default: object, detail: str = "") -> None:
         """Add a note that torchtitan's default was assumed, unless the setting is present."""
         if name not in self.settings.values:
-            self.assumed(name, detail or f"torchtitan takes {_shown(default)} where nothing is said")
+            self.assumed(name, detail or f"torchtitan uses {_shown(default)} if no value is given")
 
     def of(self, key: Key) -> object:
         """Return the value of the setting that a key describes, or the key's default.
@@ -138,13 +138,13 @@ class Settings(Reading):
         if others := sorted(told & _OTHER_SECTIONS):
             super(Settings, self).add(NoteKind.IGNORED, ", ".join(others), _SAYS_NOTHING)
         for section in sorted(told - _OTHER_SECTIONS):
-            super(Settings, self).add(NoteKind.UNKNOWN, section, "is no section that is known of torchtitan")
+            super(Settings, self).add(NoteKind.UNKNOWN, section, "is not a known section of torchtitan")
         for name in rest:
             if _section(name) in sections and _OTHER_SETTINGS.fullmatch(name):
                 self.ignored(name, _SAYS_NOTHING)
             elif _section(name) in sections:
                 near = get_close_matches(name, known, 1, 0.85)
-                self.unknown(name, "is no setting that is known" + (f"; {near[0]} is" if near else ""))
+                self.unknown(name, "is not a known setting" + (f"; did you mean {near[0]}?" if near else ""))
 
 
 _SECTIONS = "parallelism|training|activation_checkpoint|compile"
@@ -205,8 +205,8 @@ def job_file_settings(text: str) -> Settings:
     command = launched(commands)
     values, notes = {**flat(_toml(table)), **overrides(command.arguments)}, Notes(command.notes)
     if not table.strip():
-        what = "the file that the command reads was not given with it"
-        notes.assumed("job.config_file", f"{what}; torchtitan's defaults stand in for what it says")
+        what = "the file that the command reads was not given"
+        notes.assumed("job.config_file", f"{what}; torchtitan's defaults are assumed")
     return _named_as_now(values, command.num_ranks, notes, is_partial=not table.strip())
 
 
@@ -220,7 +220,7 @@ def _named_as_now(
     told = Notes(notes)
     values = {name: value for name, value in values.items() if value != {}}
     for name in (name for name in values if name in _RENAMED):
-        told.changed(name, f"of an earlier release; it is read as {_RENAMED[name]}")
+        told.changed(name, f"is of an earlier release and is read as {_RENAMED[name]}")
     moved = {_RENAMED[name]: value for name, value in values.items() if name in _RENAMED}
     today = {name: value for name, value in values.items() if name not in _RENAMED}
     return _settings_of({**moved, **today}, num_ranks, told, is_partial=is_partial)
@@ -267,7 +267,7 @@ def _parts(text: str) -> tuple[str, str]:
 
 def _toml(text: str) -> Mapping[str, object]:
     if any(len(_DOT.findall(piece)) >= _MAX_PARTS for piece in _PIECES.split(text)):
-        raise InvalidInput("config", text[:60], f"must have keys of at most {_MAX_PARTS} parts between dots")
+        raise InvalidInput("config", text[:60], f"must have keys with at most {_MAX_PARTS} parts between dots")
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # its integers may have too many digits, which is no error of its own
@@ -329,7 +329,7 @@ def module_settings(text: str) -> Settings:
 def _of_preset(function: str, notes: Notes) -> dict[str, object]:
     known = preset(function)
     if known is None:
-        detail = "what it sets is not known here; torchtitan's defaults stand in for it"
+        detail = "its settings are not known here; torchtitan's defaults are assumed"
         notes.assumed(f"--config {function}".strip(), detail)
     return dict(known or {})
 
@@ -337,21 +337,21 @@ def _of_preset(function: str, notes: Notes) -> dict[str, object]:
 # ---------------------------------------------------------------- modules
 def _of_module(module: Module, function: str, notes: Notes) -> dict[str, object]:
     if not module.functions:
-        raise InvalidInput("config", "", "has no function that makes a configuration")
+        raise InvalidInput("config", "", "must have a function that makes a configuration")
     name = function if function in module.functions else [*module.functions][-1]
     made = module.result(name)
     if not isinstance(made, Made):
-        raise InvalidInput("config", name, "returns nothing that could be followed without running it")
+        raise InvalidInput("config", name, "returns a value that can be known only by running the function")
     values = {} if made.name.endswith(".Config") else _of_preset(made.name, notes)
     values |= dict(_settings(made))
     family = _family(module, made.name)
     if family:
         values["model.name"] = family
     for said in [name for name, value in values.items() if value is UNKNOWN]:
-        notes.ignored(said, "its value is computed, and nothing is run to read it")
+        notes.ignored(said, "its value is computed by code, which is not run to read it")
         del values[said]
     for line in module.skipped:
-        notes.ignored(line[:60], "is not followed")
+        notes.ignored(line[:60], "is not interpreted")
     return values
 
 

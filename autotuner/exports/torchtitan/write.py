@@ -134,16 +134,18 @@ def _quantized(job: Job, layout: Layout) -> Written:
 
 def _left_out_of_0_2(job: Job, layout: Layout, *, registered: bool) -> Iterator[str]:
     if not registered:
-        how = "add it to the family that it is of"
+        how = "add it to the family of the model"
         yield f"torchtitan 0.2.2 has no flavor of this model: {how}, with {shapes(job.model)}"
-    yield "data set, tokenizer, learning rate, clipping, number of steps, checkpoints and logs are torchtitan's own"
+    yield (
+        "data set, tokenizer, learning rate, clipping, number of steps, checkpoints and logs keep torchtitan's defaults"
+    )
     if layout.compiled:
-        yield "compile.components is left at model and loss"
-    yield "the flavor says how it attends: scaled_dot_product_attention takes cuDNN's kernel, else flash"
+        yield "compile.components keeps its default, model and loss"
+    yield ("the flavor decides the attention: scaled_dot_product_attention uses the cuDNN kernel, or else flash")
     every = layout.recompute_every
     if layout.recompute == Recompute.FULL and every > 1:
-        how = f"number {every} and its multiples recompute; those of a layout are 1, {every + 1} ..."
-        yield f"of a rank's layers, {how}"
+        how = f"layers {every}, {2 * every} ... recompute, but those of a layout are layers 1, {every + 1} ..."
+        yield f"in each rank, {how}"
 
 
 def _toml(settings: Mapping[str, Value]) -> str:
@@ -270,9 +272,9 @@ def _converters(job: Job, layout: Layout) -> dict[str, dict[str, object]]:
 def _left_out_of_0_3(job: Job, settings: Mapping[str, Value], base: str, *, registered: bool) -> Iterator[str]:
     if not registered:
         yield f"torchtitan 0.3.0 has no flavor of this model: add it to its family, with {shapes(job.model)}"
-    yield f"data set, tokenizer, learning rate, number of steps and all else that is not set is {base}'s"
+    yield (f"data set, tokenizer, learning rate, number of steps and all other settings are those of {base}")
     if settings.get("compile.enable"):
-        yield "the loss is compiled beside the layers, as torchtitan does it by default"
+        yield "the loss is compiled too, which is torchtitan's default"
     if "training.disable_cuda_graphs" not in settings:
-        yield "CUDA graphs are on, as torchtitan 0.3 has them; no layout says them"
-    yield "spmd_backend and the dispatcher of experts are torchtitan's"
+        yield ("CUDA graphs are on, which is the default of torchtitan 0.3; a layout has no option for them")
+    yield "spmd_backend and the dispatcher of experts keep torchtitan's defaults"

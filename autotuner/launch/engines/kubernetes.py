@@ -87,7 +87,10 @@ class KubernetesEngine:
     def refuses(self, cluster: Cluster) -> str | None:
         """Return a reason if jobs wait in queues of Kueue and the cluster names no queue; else None."""
         if self._settings.kueue and not cluster.queue:
-            return f"jobs of the engine {self._name} wait in a local queue of Kueue, and {cluster.name} names none"
+            return (
+                f"jobs of the engine {self._name} wait in a local queue of Kueue, but {cluster.name} names "
+                "no queue; set its queue"
+            )
         return None
 
     def check(self, queues: Sequence[str] = ()) -> str:
@@ -107,12 +110,12 @@ class KubernetesEngine:
             if not self._api.may(verb, *what)
         ]
         if missing:
-            raise EngineUnavailable(f"no right to {', '.join(missing)} in namespace {self._settings.namespace}")
+            raise EngineUnavailable(f"no permission to {', '.join(missing)} in namespace {self._settings.namespace}")
         answer = f"Kubernetes {version}, namespace {self._settings.namespace}, Jobs"
         if not (self._settings.kueue and queues):
             return answer
         if (local_queues := self._api.local_queues()) is None:
-            return f"{answer}; no right to list localqueues, so its queues were not looked for"
+            return f"{answer}; no permission to list localqueues, so the queues were not checked"
         check_exist(f"local queue of Kueue in namespace {self._settings.namespace} called", queues, local_queues)
         return answer
 
@@ -120,9 +123,12 @@ class KubernetesEngine:
         """Create the Job, and the Service that gives its pods names; return the handle."""
         made = self._api.create(job(self._name, self._settings, order))
         if not self._is_ours(made):
-            raise EngineRefused(f"there is a Job {order.name} that does not belong to the engine {self._name}")
+            raise EngineRefused(
+                f"a Job {order.name} already exists and does not belong to the engine {self._name}; delete "
+                "that Job, or use another namespace"
+            )
         if "deletionTimestamp" in made["metadata"]:
-            raise EngineUnavailable(f"a Job {order.name} is just being deleted")
+            raise EngineUnavailable(f"an older Job {order.name} is still being deleted")
         self._name_pods(made)
         return f"Job/{order.name}"
 
@@ -144,7 +150,7 @@ class KubernetesEngine:
         timeout_s = self._settings.start_timeout_s
         status = self._jobs.status(name, now=self._clock(), start_timeout_s=timeout_s)
         if status is None and self._api.get(name) is not None:
-            status = JobStatus(phase=EngineJobPhase.QUEUED, detail="just made")
+            status = JobStatus(phase=EngineJobPhase.QUEUED, detail="the Job was just created")
         return status or JobStatus(phase=EngineJobPhase.LOST, detail=f"the cluster has no Job {name}")
 
     def read(self, handle: str, node_rank: int, offset: int) -> bytes:

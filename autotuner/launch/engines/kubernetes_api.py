@@ -114,10 +114,10 @@ class KubernetesApi:
         except _Exists:
             found = self.get(job["metadata"]["name"])
             if found is None:
-                raise EngineUnavailable("a Job of that name is just being deleted") from None
+                raise EngineUnavailable("a Job with this name is being deleted") from None
             return found
         except Missing as error:
-            raise EngineRefused(f"there is no namespace {self._namespace} ({error})") from error
+            raise EngineRefused(f"the namespace {self._namespace} does not exist ({error})") from error
 
     def create_service(self, document: Mapping[str, Any]) -> None:
         """Create a Service. If one of that name exists, nothing happens."""
@@ -177,7 +177,7 @@ class KubernetesApi:
         try:
             return _names(partial(self._custom.list_namespaced_custom_object, *_KUEUE, self._namespace, "localqueues"))
         except Missing as error:
-            raise EngineRefused(f"the cluster has no Kueue ({error})") from error
+            raise EngineRefused(f"Kueue is not installed on the cluster ({error})") from error
 
     def may(self, verb: str, group: str, resource: str, subresource: str = "") -> bool:
         """Return True if the account has that right (a verb on a resource of an API group) in the namespace."""
@@ -210,7 +210,7 @@ def _client(settings: KubernetesSettings) -> Any:
         else:
             load.load_incluster_config(client_configuration=configuration)
     except (config.ConfigException, OSError, ValueError) as error:
-        rule = f"says nowhere where the cluster is ({error})"
+        rule = f"does not say where the cluster is ({error})"
         raise InvalidInput("kubeconfig", settings.kubeconfig, rule, "~/.kube/config") from error
     return client.ApiClient(configuration)
 
@@ -272,11 +272,11 @@ def _document(response: Any) -> dict[str, Any]:
     try:
         document = json.loads(response.data)
     except (HTTPError, OSError, ValueError) as error:
-        raise EngineUnavailable(f"Kubernetes' answer could not be read: {error}") from error
+        raise EngineUnavailable(f"the answer of Kubernetes could not be read: {error}") from error
     finally:
         response.release_conn()
     if not isinstance(document, dict):
-        raise EngineUnavailable("Kubernetes' answer is no object")
+        raise EngineUnavailable("the answer of Kubernetes is not a JSON object")
     return document
 
 

@@ -77,12 +77,14 @@ class KubernetesSettings:
 
     def __post_init__(self) -> None:
         if not self.image:
-            raise InvalidInput("image", self.image, "must name an image with torch and this project's packages")
+            raise InvalidInput(
+                "image", self.image, "must name an image that contains torch and the packages of this project"
+            )
         if not _LABEL.fullmatch(self.namespace):
-            rule = "must be lower-case letters, digits and hyphens"
+            rule = "must have only lower-case letters, digits and hyphens"
             raise InvalidInput("namespace", self.namespace, rule, "default")
         if not 1024 <= self.port < 65535:
-            rule = "must leave room for the next one, and be free for programs of any user"
+            rule = "must be a port that programs of any user may open, and the next port must be free too"
             raise InvalidInput("port", self.port, rule, min(max(self.port, 1024), 65534))
         _refuse_ours("pod", self.pod, _POD_IS_OURS)
         _refuse_ours("container", self.container, _CONTAINER_IS_OURS)
@@ -91,7 +93,9 @@ class KubernetesSettings:
 def _refuse_ours(path: str, table: Mapping[str, Any], ours: tuple[str, ...]) -> None:
     for name in table:
         if name in ours:
-            raise InvalidInput(f"{path}.{name}", table[name], "is set by the engine itself, or by another setting")
+            raise InvalidInput(
+                f"{path}.{name}", table[name], "must be left out, because the engine itself or another setting sets it"
+            )
 
 
 # Objects of Kubernetes as JSON, checked against the client's own models.
@@ -139,12 +143,10 @@ def _complaint(error: Any, model: str, path: str) -> InvalidInput:
     where = [str(part) for part in error["loc"]]
     name = ".".join(filter(None, (path, *where)))
     if error["type"] != "extra_forbidden":
-        return InvalidInput(name, error["input"], f"does not fit {model} of Kubernetes: {error['msg']}")
+        return InvalidInput(name, error["input"], f"is not valid in {model} of Kubernetes: {error['msg']}")
     known = _fields(model, where[:-1])
     near = get_close_matches(where[-1], known, 1)
-    return InvalidInput(
-        name, error["input"], f"is no field that Kubernetes knows in {model}", near[0] if near else None
-    )
+    return InvalidInput(name, error["input"], f"is not a field of {model} of Kubernetes", near[0] if near else None)
 
 
 def _fields(model: str, where: list[str]) -> list[str]:
@@ -367,7 +369,9 @@ def _task(order: JobOrder) -> str:
     text = codec.dumps(order.task)
     if len(text.encode()) > _MOST_TASK_BYTES:
         size = len(text.encode())
-        raise EngineRefused(f"the task of {order.name} is {size} bytes, a variable of a pod holds {_MOST_TASK_BYTES}")
+        raise EngineRefused(
+            f"the task of {order.name} has {size} bytes, but a variable of a pod holds at most {_MOST_TASK_BYTES}"
+        )
     return text.replace("$", "$$")
 
 

@@ -231,11 +231,13 @@ def loss(job: JobState, pods: Sequence[PodState], *, now: float, begun: bool = F
         if pod.was_deleted:
             return f"pod {pod.name} was deleted while it ran"
         if not pod.has_ended and pod.leaves_by is not None and now > pod.leaves_by + ABSENT_S:
-            return f"pod {pod.name} was asked to end, and {pod.node or 'its machine'} does not answer"
+            return (
+                f"pod {pod.name} was asked to end, and its machine{' ' + pod.node if pod.node else ''} does not answer"
+            )
     if begun and job.is_suspended and not job.is_over:
-        return "the job was suspended while it ran: its queue gave its place to others"
+        return "the job was suspended while it ran: its queue gave its resources to another job"
     if job.failed and not any(pod.failed_by_itself for pod in pods):
-        return "the job failed, and every pod of it had been asked to end, or is gone"
+        return "the job failed after all of its pods were asked to end or were deleted"
     return ""
 
 
@@ -254,7 +256,9 @@ def _ending(job: JobState, pods: Sequence[PodState]) -> JobStatus:
     """Return the status of a job that is over: running while a pod still writes its last output, ended after that."""
     leaving = [pod.name for pod in pods if not pod.has_ended]
     if leaving:
-        return JobStatus(phase=EngineJobPhase.RUNNING, detail=f"ends: {', '.join(leaving[:3])} still there")
+        return JobStatus(
+            phase=EngineJobPhase.RUNNING, detail=f"the job is ending: {', '.join(leaving[:3])} still exist"
+        )
     return JobStatus(phase=EngineJobPhase.ENDED, detail=_how_it_ended(job, pods))
 
 
@@ -281,7 +285,7 @@ def _why_it_waits(job: JobState, pods: Sequence[PodState], num_nodes: int) -> st
         if pod.unschedulable:
             return f"pod {pod.name}: {pod.unschedulable}"
     if job.is_suspended:
-        return "suspended: it waits in its queue"
+        return "the job is suspended: it waits in its queue"
     started = sum(pod.main.has_started for pod in pods)
     return f"{sum(bool(pod.node) for pod in pods)} of {num_nodes} pods have a machine, {started} have started"
 
@@ -406,5 +410,5 @@ def _status(record: _Record, now: float, start_timeout_s: float) -> JobStatus:
         state = JobState(is_deleted=True, conditions={} if record.is_cancelled else state.conditions)
         pods = [replace(pod, disruption="", reason="", was_deleted=False) for pod in pods]
     elif record.is_gone or (state.is_deleted and not state.is_over):
-        return JobStatus(phase=EngineJobPhase.LOST, detail="somebody deleted the job while it existed")
+        return JobStatus(phase=EngineJobPhase.LOST, detail="somebody deleted the Job")
     return judged(state, pods, record.num_nodes, now=now, start_timeout_s=start_timeout_s, begun=record.begun)

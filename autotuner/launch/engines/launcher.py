@@ -104,7 +104,7 @@ class EngineLauncher:
         except InvalidInput as error:
             return TrialFailure(kind=FailureKind.CRASH, message=f"cannot run on {name}: {error}")
         except EngineRefused as error:
-            return TrialFailure(kind=FailureKind.INFRASTRUCTURE, message=f"{name} will not have the job: {error}")
+            return TrialFailure(kind=FailureKind.INFRASTRUCTURE, message=f"{name} refuses the job: {error}")
 
     def close(self) -> None:
         """Close the engine. Jobs that run go on."""
@@ -131,7 +131,7 @@ class _Run(Generic[Result]):
         watcher: TrialWatcher,
     ) -> None:
         if spec.cluster is None:
-            raise InvalidInput("cluster", None, "must be given with a trial on an engine")
+            raise InvalidInput("cluster", None, "must be given for a trial on an engine")
         self._engine = engine
         self._registration = registration
         self._name = registration.name

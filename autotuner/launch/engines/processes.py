@@ -62,15 +62,21 @@ class ProcessEngine:
     def refuses(self, cluster: Cluster) -> str | None:
         """Return a reason if the cluster has accelerators or too many nodes, else None."""
         if cluster.accelerator.kind != "cpu":
-            return f"nodes of {self._name} are processes on cores, and {cluster.name} has {cluster.accelerator.name}"
+            return (
+                f"the engine {self._name} runs processes on CPU cores, but {cluster.name} has "
+                f"{cluster.accelerator.name}"
+            )
         if cluster.num_nodes > self._settings.num_nodes:
-            return f"{self._name} has {self._settings.num_nodes} nodes, and {cluster.name} has {cluster.num_nodes}"
+            return (
+                f"the engine {self._name} has {self._settings.num_nodes} nodes, but {cluster.name} has "
+                f"{cluster.num_nodes}"
+            )
         return None
 
     def check(self, queues: Sequence[str] = ()) -> str:
         """Return the number of nodes, for a person. Every queue is accepted."""
         del queues
-        return f"{self._settings.num_nodes} nodes, processes of this machine"
+        return f"{self._settings.num_nodes} nodes, which are processes of this machine"
 
     def submit(self, order: JobOrder) -> str:
         """Store the job in a folder and return its handle. Its nodes start when enough nodes are free."""
@@ -89,7 +95,7 @@ class ProcessEngine:
         """Return the state of the job, after starting its nodes if enough are free now."""
         job = self._folder / handle
         if not (job / "nodes").exists():
-            return JobStatus(phase=EngineJobPhase.LOST, detail="nothing is known of it")
+            return JobStatus(phase=EngineJobPhase.LOST, detail="the engine knows nothing about this job")
         pids = _pids(job)
         if not pids:
             return self._start(job)

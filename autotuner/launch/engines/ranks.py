@@ -128,7 +128,7 @@ class EngineRanks:
         if failure.kind == FailureKind.CRASH and says_full(failure):
             return _interrupted(f"the disk of a node is full: {failure.message}")
         if self.status.is_out_of_memory and failure.kind in (FailureKind.CRASH, FailureKind.COMMUNICATION):
-            message = f"{self._name} ended the job for its memory: {self.status.detail}"
+            message = f"{self._name} ended the job because of its memory: {self.status.detail}"
             return replace(failure, kind=FailureKind.OOM, message=message)
         return failure
 
@@ -137,7 +137,9 @@ class EngineRanks:
         told = self._outputs.told_to_end
         if not told or self.status.phase is EngineJobPhase.LOST:
             return
-        detail = f"node{'s' if len(told) > 1 else ''} {_listed(told)} got SIGTERM, and not from the autotuner"
+        detail = (
+            f"node{'s' if len(told) > 1 else ''} {_listed(told)} got SIGTERM from another program than the autotuner"
+        )
         if self.status.phase.is_over and self.status.detail:
             detail = f"{self.status.detail}: {detail}"
         self.status = JobStatus(phase=EngineJobPhase.LOST, detail=detail)
@@ -148,7 +150,7 @@ class EngineRanks:
             return
         self._await_ends(_LAST_WORDS_S)
         if silent := self._outputs.silent:
-            detail = f"node{'s' if len(silent) > 1 else ''} {_listed(silent)} fell silent"
+            detail = f"node{'s' if len(silent) > 1 else ''} {_listed(silent)} stopped reporting"
             self.status = JobStatus(phase=EngineJobPhase.LOST, detail=detail)
 
     def _leaves_by_itself(self) -> bool:

@@ -44,7 +44,7 @@ _DELETE_AGAIN_S = 60.0
 
 _POLL_S = 0.2
 
-_STOPPED = "somebody stopped the job on Ray, and it was not the autotuner"
+_STOPPED = "the job was stopped on Ray, but not by the autotuner"
 
 
 class RayEngine:
@@ -75,7 +75,8 @@ class RayEngine:
         known = self._settings.queue_resources
         if cluster.queue and known and cluster.queue not in known:
             return (
-                f"the engine {self._name} has no resources for the queue {cluster.queue}, only for {', '.join(known)}"
+                f"the engine {self._name} has no entry in queue_resources for the queue {cluster.queue}, "
+                f"only for {', '.join(known)}"
             )
         return None
 
@@ -124,7 +125,7 @@ class RayEngine:
             is_ours = handle in self._cancelled or not followed.log.was_stopped
             return said if is_ours else JobStatus(phase=EngineJobPhase.LOST, detail=_STOPPED)
         if job is None:
-            return JobStatus(phase=EngineJobPhase.LOST, detail="Ray knows no such job any more")
+            return JobStatus(phase=EngineJobPhase.LOST, detail="Ray does not know this job any more")
         if not job.state.is_terminal:
             return said or JobStatus(phase=EngineJobPhase.QUEUED, detail=job.message)
         return followed.without_driver(job, is_cancelled=handle in self._cancelled)
@@ -186,8 +187,8 @@ class RayEngine:
             }
         )
         if len(packed) > _MOST_ORDER_BYTES:
-            rule = f"{len(packed)} bytes, and {_MOST_ORDER_BYTES} reach the nodes"
-            raise EngineRefused(f"the job with its trainer's files takes {rule}")
+            rule = f"{len(packed)} bytes, but at most {_MOST_ORDER_BYTES} can be sent to the nodes"
+            raise EngineRefused(f"the job with the files of its trainer has {rule}")
         image = self._settings.runtime_env.get("image_uri")
         said = {IMAGE: str(image)} if image else {}
         variables = {**said, **self._settings.env_vars, _ORDER: packed, "RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_WAIT_S)}
@@ -214,7 +215,9 @@ class RayEngine:
                 self._delete(handle)
         job = self._api.job(name)
         if job is not None and (_MARK in job.metadata or not job.state.is_terminal):
-            raise EngineRefused(f"somebody else has a job called {name} on this Ray")
+            raise EngineRefused(
+                f"a job with the name {name}, which the autotuner did not make, already exists on this Ray; delete it"
+            )
         if job is not None:  # Ray remembers the end of a job that it was told to forget
             self._api.delete(name)
 
@@ -280,8 +283,10 @@ class _Followed:
         now = time.monotonic()
         self._bereft_since = self._bereft_since or now
         if now - self._bereft_since < _OUTLAST_S:
-            return JobStatus(phase=EngineJobPhase.RUNNING, detail="Ray ends the nodes of a job without a driver")
-        return JobStatus(phase=EngineJobPhase.LOST, detail=f"the job's driver is gone: {job.message}")
+            return JobStatus(
+                phase=EngineJobPhase.RUNNING, detail="Ray is ending the nodes of the job, whose driver has ended"
+            )
+        return JobStatus(phase=EngineJobPhase.LOST, detail=f"the driver of the job has ended: {job.message}")
 
 
 def _packed(order: dict[str, Any]) -> str:

@@ -52,13 +52,18 @@ class RaySettings:
     def __post_init__(self) -> None:
         if not self.address.startswith(("http://", "https://")):
             nearest = f"http://{self.address.partition('://')[2] or self.address}"
-            raise InvalidInput("address", self.address, "must be the dashboard's, which speaks HTTP", nearest)
+            raise InvalidInput(
+                "address",
+                self.address,
+                "must be the address of Ray's dashboard, which begins with http:// or https://",
+                nearest,
+            )
         _require_amounts("resources", self.resources)
         for queue, amounts in self.queue_resources.items():
             _require_amounts(f"queue_resources.{queue}", amounts)
         for name, given in self.env_vars.items():
             if not isinstance(given, str) or name.startswith(_OURS):
-                rule = f"must be a text, and its name must not begin with {_OURS}, which is the launcher's own"
+                rule = f"must be text, and its name must not begin with {_OURS}, which is reserved for the launcher"
                 raise InvalidInput(f"runtime_env.env_vars.{name}", given, rule)
 
     @property
@@ -66,16 +71,20 @@ class RaySettings:
         """Return the environment variables that ``runtime_env`` sets."""
         given = self.runtime_env.get("env_vars", {})
         if not isinstance(given, dict):
-            raise InvalidInput("runtime_env.env_vars", given, "must be a table of texts")
+            raise InvalidInput("runtime_env.env_vars", given, "must be a table whose values are texts")
         return given
 
 
 def _require_amounts(path: str, amounts: Mapping[str, float]) -> None:
     for name, amount in amounts.items():
         if name in ("CPU", "GPU", "memory", "object_store_memory"):
-            raise InvalidInput(f"{path}.{name}", amount, "must be a custom resource; Ray's own follow from the cluster")
+            raise InvalidInput(
+                f"{path}.{name}",
+                amount,
+                "must be a custom resource, because the cluster decides the built-in resources of Ray",
+            )
         if not amount > 0:
-            raise InvalidInput(f"{path}.{name}", amount, "must be positive")
+            raise InvalidInput(f"{path}.{name}", amount, "must be above 0")
 
 
 _SAID_LETTERS = 400
@@ -128,7 +137,7 @@ class JobsApi:
 
     def version(self) -> str:
         """Return the version of Ray on the cluster."""
-        return str(self._json("GET", "/api/version").get("ray_version", "of no version"))
+        return str(self._json("GET", "/api/version").get("ray_version", "without a version"))
 
     def submit(self, submission_id: str, entrypoint: str, runtime_env: Any, metadata: Mapping[str, str]) -> None:
         """Submit a job, which Ray then starts.
@@ -157,7 +166,7 @@ class JobsApi:
             state = JobState(str(document.get("status")))
         except ValueError as error:
             raise EngineUnavailable(
-                f"{self._settings.address} knows a state of jobs that we do not: {error}"
+                f"{self._settings.address} reports a state of a job that this release does not know: {error}"
             ) from error
         return RayJob(state=state, message=str(document.get("message") or ""), metadata=document.get("metadata") or {})
 
@@ -199,7 +208,7 @@ class JobsApi:
         if not name:
             return {}
         if name not in os.environ:
-            raise EngineUnavailable(f"the variable {name}, which should hold the token for Ray, is not set")
+            raise EngineUnavailable(f"the environment variable {name}, which should hold the token for Ray, is not set")
         return {"Authorization": f"Bearer {os.environ[name]}"}
 
     def _document(self, answer: httpx.Response) -> dict[str, Any]:
@@ -207,15 +216,15 @@ class JobsApi:
         try:
             document = answer.json()
         except ValueError as error:
-            raise EngineUnavailable(f"what answers at {self._settings.address} is not Ray's Jobs API") from error
+            raise EngineUnavailable(f"the server at {self._settings.address} is not Ray's Jobs API") from error
         if not isinstance(document, dict):
-            raise EngineUnavailable(f"what answers at {self._settings.address} is not Ray's Jobs API")
+            raise EngineUnavailable(f"the server at {self._settings.address} is not Ray's Jobs API")
         return document
 
     def _require_ok(self, answer: httpx.Response) -> None:
         if answer.status_code in _UNAUTHORIZED:
             holder = self._settings.token_variable or "token_variable, which is not set,"
-            raise EngineUnavailable(f"Ray at {self._settings.address} does not accept the token of {holder}")
+            raise EngineUnavailable(f"Ray at {self._settings.address} does not accept the token in {holder}")
         if not answer.is_success:
             said = f"{answer.status_code} {_said(answer)}"
             raise EngineUnavailable(f"Ray at {self._settings.address} could not answer: {said}")

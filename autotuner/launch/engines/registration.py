@@ -98,7 +98,7 @@ class EngineRegistration:
         if not cluster.queue or cluster.queue in self.settings.queues:
             return None
         known = ", ".join(self.settings.queues) or "none"
-        return f"the engine {self.name} has no queue {cluster.queue} that clusters may name (there are: {known})"
+        return f"the engine {self.name} has no queue {cluster.queue}; its queues are {known}"
 
 
 def read_engines(path: Path, kinds: Mapping[str, Kind] = KINDS) -> dict[str, EngineRegistration]:
@@ -119,10 +119,13 @@ def read_engines(path: Path, kinds: Mapping[str, Kind] = KINDS) -> dict[str, Eng
 def _registration(name: str, table: Any, path: Path, kinds: Mapping[str, Kind]) -> EngineRegistration:
     try:
         if name in (LOCAL, SIMULATED) or not _NAME.fullmatch(name):
-            rule = f"must be letters, digits, dots or hyphens, and not {LOCAL} or {SIMULATED}, which are there anyway"
+            rule = (
+                f"must have only letters, digits, dots and hyphens, and must not be {LOCAL} or {SIMULATED}, "
+                "which always exist"
+            )
             raise InvalidInput("name", name, rule)
         if not isinstance(table, dict):
-            raise InvalidInput(name, table, "must be a table with a kind", f"[{name}]")
+            raise InvalidInput(name, table, "must be a table with the field kind", f"[{name}]")
         said = dict(table)
         word = said.pop("kind", None)
         if word not in kinds:

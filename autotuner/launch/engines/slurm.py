@@ -67,7 +67,7 @@ class SlurmEngine:
         """
         shared = Path(self._settings.shared)
         if not shared.is_dir():
-            raise EngineUnavailable(f"the shared folder {shared} is not there")
+            raise EngineUnavailable(f"the shared folder {shared} does not exist")
         try:
             version = self._command("sinfo", "--version").strip()
             options = ("--all", "--noheader", "--summarize", "--format=%R %a, %D nodes")
@@ -150,15 +150,15 @@ class SlurmEngine:
         number = folder.number() or _number(handle)
         if folder.was_restarted:
             return JobStatus(
-                phase=EngineJobPhase.LOST, detail=f"Slurm forgot that job {number} ran, and started it again"
+                phase=EngineJobPhase.LOST, detail=f"Slurm lost its record of job {number} and started it a second time"
             )
         row = self._row(name, number)
         if row is None:
-            return JobStatus(phase=EngineJobPhase.LOST, detail=f"Slurm has forgotten job {number}")
+            return JobStatus(phase=EngineJobPhase.LOST, detail=f"Slurm does not know job {number} any more")
         if row.phase is EngineJobPhase.RUNNING and any(ends) and (gone := self._gone_nodes(row)):
             return JobStatus(phase=EngineJobPhase.LOST, detail=gone)
         if row.phase is EngineJobPhase.QUEUED and was_told:
-            detail = _joined(f"job {number} was requeued, and not by the autotuner", row.reason)
+            detail = _joined(f"job {number} was requeued, but not by the autotuner", row.reason)
             return JobStatus(phase=EngineJobPhase.LOST, detail=detail)
         return self._status(row, folder, has_spoken=any(ends))
 

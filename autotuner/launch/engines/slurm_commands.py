@@ -87,7 +87,7 @@ class SlurmCommands:
             raise EngineUnavailable(f"{program} has not answered for {self.timeout_s:g} s") from error
         if done.returncode == 0:
             return done.stdout
-        said = _said(done.stderr) or f"it left with code {done.returncode}"
+        said = _said(done.stderr) or f"it ended with exit code {done.returncode}"
         if any(word in said for word in _AWAY):
             raise EngineUnavailable(f"{program}: {said}")
         raise CommandFailed(f"{program}: {said}")

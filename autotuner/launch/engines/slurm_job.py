@@ -67,13 +67,15 @@ class SlurmSettings:
         if not Path(self.shared).is_absolute():
             raise InvalidInput("shared", self.shared, "must be an absolute path", Path(self.shared).absolute())
         if any(letter in self.shared for letter in _PATTERN_LETTERS):
-            raise InvalidInput("shared", self.shared, "must hold no % and no backslash, which Slurm reads as patterns")
+            raise InvalidInput(
+                "shared", self.shared, "must not contain % or a backslash, which Slurm reads as patterns"
+            )
         for index, line in enumerate(self.sbatch_lines):
             _require_option(f"sbatch_lines.{index}", line)
         for index, argument in enumerate(self.srun_arguments):
             _require_option(f"srun_arguments.{index}", argument)
         if self.container_mounts and not self.container_image:
-            rule = "must be empty where no container_image is named"
+            rule = "must be empty if no container_image is set"
             raise InvalidInput("container_mounts", self.container_mounts, rule)
 
 
@@ -85,7 +87,7 @@ def _require_option(field: str, text: str) -> None:
     """
     if not text.startswith("-") or "\n" in text:
         nearest = f"--{text.removeprefix('#SBATCH').strip().lstrip('-').splitlines()[0]}" if text.strip() else None
-        raise InvalidInput(field, text, "must be one option that begins with -", nearest)
+        raise InvalidInput(field, text, "must be one option, and must begin with -", nearest)
 
 
 # The batch script of a job and the options of its sbatch.

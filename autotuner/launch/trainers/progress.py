@@ -131,15 +131,15 @@ class Progress:
             return
         num_ranks = self._spec.layout.world_size
         if reported.rank is not None and not 0 <= reported.rank < num_ranks:
-            ranks = f"rank {reported.rank} told of step {reported.step}, and the trial has {num_ranks}"
-            self._fail(FailureKind.CRASH, f"{ranks}: the trainer started other ranks than it was asked to", 0)
+            ranks = f"rank {reported.rank} reported step {reported.step}, but the trial has only {num_ranks} ranks"
+            self._fail(FailureKind.CRASH, f"{ranks}: the trainer started more ranks than the trial asked for", 0)
             return
         step = self._open.setdefault(reported.step, _Step(at_s=at_s))
         if reported.rank is not None and reported.rank in step.by_rank:
             self._fail(
                 FailureKind.CRASH,
-                f"rank {reported.rank} told of step {reported.step} twice: these are processes that know nothing of "
-                "each other, or not all of one trial",
+                f"rank {reported.rank} reported step {reported.step} twice: the trainer started separate "
+                "jobs, or processes that are not part of this trial",
                 reported.rank,
             )
         known = step.by_rank.get(reported.rank)
@@ -236,8 +236,12 @@ class Progress:
         asked = self._spec.workload.tokens_per_step
         self._tokens.append(tokens)
         if abs(statistics.median(self._tokens) - asked) > _TOKENS_OFF * asked:
-            rule = f"the trainer tells of {tokens:,} tokens in step {number}, and a step of this trial has {asked:,}"
-            self._fail(FailureKind.CRASH, f"{rule}: report those of the whole job, or train what was asked for", 0)
+            rule = f"the trainer reported {tokens:,} tokens in step {number}, but a step of this trial has {asked:,}"
+            self._fail(
+                FailureKind.CRASH,
+                f"{rule}: report the tokens of the whole job, or train with the batch of the trial",
+                0,
+            )
         return tokens
 
     def _fail(self, kind: FailureKind, message: str, rank: int) -> None:

@@ -60,20 +60,20 @@ def check_command(command: Sequence[str]) -> None:
             one.
     """
     if not command:
-        raise InvalidInput("command", [], "must be a list of arguments, the program first")
+        raise InvalidInput("command", [], "must be a list of arguments that begins with the program")
     for index, argument in enumerate(command):
         if "\0" in argument:
-            raise InvalidInput(f"command.{index}", argument, "must not hold a NUL")
+            raise InvalidInput(f"command.{index}", argument, "must not contain a NUL character")
         for name in _placeholders(argument, f"command.{index}"):
             if name not in PLACEHOLDERS:
                 near = get_close_matches(name, PLACEHOLDERS, 1, cutoff=0.0)[0]
-                rule = "has an unknown placeholder; a brace that is meant is written twice"
+                rule = "has an unknown placeholder; to write a literal brace, write it twice"
                 raise InvalidInput(f"command.{index}", argument, rule, f"{{{near}}}")
             if name in (ARGUMENTS, TORCHRUN) and argument != f"{{{name}}}":
-                rule = "must hold nothing else, since it becomes several arguments"
+                rule = "must contain only this placeholder, because it becomes several arguments"
                 raise InvalidInput(f"command.{index}", argument, rule, f"{{{name}}}")
     if f"{{{ARGUMENTS}}}" == command[0]:
-        raise InvalidInput("command.0", command[0], "must be a program")
+        raise InvalidInput("command.0", command[0], "must be the name of a program")
 
 
 def knows_nodes(command: Sequence[str]) -> bool:
@@ -149,14 +149,14 @@ def _placeholders(argument: str, field: str) -> list[str]:
     try:
         pieces = list(Formatter().parse(argument))
     except ValueError as error:
-        rule = f"is no template ({error}); a brace that is meant is written twice"
+        rule = f"is not a template ({error}); to write a literal brace, write it twice"
         raise InvalidInput(field, argument, rule) from error
     names = []
     for _, name, form, conversion in pieces:
         if name is None:
             continue
         if form or conversion:
-            raise InvalidInput(field, argument, "must hold names alone between its braces", f"{{{name}}}")
+            raise InvalidInput(field, argument, "must contain only names between its braces", f"{{{name}}}")
         names.append(name)
     return names
 
@@ -198,7 +198,7 @@ class RegisteredTrainer:
         for name, value in self.variables.items():
             _require_variable(name, f"variables.{name}")
             if "\0" in value:
-                raise InvalidInput(f"variables.{name}", value, "must not hold a NUL")
+                raise InvalidInput(f"variables.{name}", value, "must not contain a NUL character")
         _require_word("reports", self.reports, (REPORTER, *self.readers))
 
     def new_reader(self, spec: TrialSpec) -> LogReader | None:
@@ -214,9 +214,15 @@ def refuses_trainer(registered: Mapping[str, RegisteredTrainer], trainer: Traine
     found = registered.get(trainer.name)
     if found is None:
         names = ", ".join(registered) or "none"
-        return f"the trainer {trainer.name} is not registered where trials run (registered there: {names})"
+        return (
+            f"the trainer {trainer.name} is not registered on the machine that runs trials; registered "
+            f"trainers: {names}"
+        )
     if found.trainer != trainer:
-        return f"the trainer {trainer.name} is registered otherwise where trials run than where the sweep was made"
+        return (
+            f"the trainer {trainer.name} is registered differently on the machine that runs trials and "
+            "on the one that made the sweep"
+        )
     return None
 
 
@@ -309,7 +315,7 @@ def _require_variable(name: str, path: str) -> None:
     if not _VARIABLE.fullmatch(name):
         raise InvalidInput(path, name, "must be the name of an environment variable")
     if name.startswith(_SET_BY_THE_LAUNCHER):
-        raise InvalidInput(path, name, "is reserved for the launcher, so a trainer must not set it")
+        raise InvalidInput(path, name, "must be left out, because the launcher sets this variable")
 
 
 def _require_word(field_name: str, word: str, legal: tuple[str, ...]) -> None:

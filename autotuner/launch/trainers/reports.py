@@ -310,7 +310,9 @@ def trainer_verdict(spec: TrialSpec, reports: TrainerReports, end: AttemptEnd) -
         return reports.measurement
     if end.exit_code == 0 and not end.timed_out and reports.progress.is_enough and reports.failure is None:
         reports.complete()
-        return reports.measurement or _failure(FailureKind.CRASH, "no step was measured", None, end)
+        return reports.measurement or _failure(
+            FailureKind.CRASH, "the trainer ended, but no step was measured", None, end
+        )
     return _failure(*_cause(spec, reports, end), end)
 
 
@@ -338,7 +340,11 @@ def _cause(spec: TrialSpec, reports: TrainerReports, end: AttemptEnd) -> _Cause:
     who = f"rank {death.rank}" if death.rank >= 0 else "the trainer"
     message = f"{who} ended with exit code {death.exit_code}, {_how_far(reports)}"
     last_words = next(iter(_own_lines(end.log)[-1:]), "")
-    return FailureKind.CRASH, f"{message}; the last it said: {last_words}" if last_words else message, _rank(death.rank)
+    return (
+        FailureKind.CRASH,
+        f"{message}; its last line was: {last_words}" if last_words else message,
+        _rank(death.rank),
+    )
 
 
 def _said(kind: FailureKind, complaint: Complaint, death: Death | None = None) -> _Cause:
@@ -381,8 +387,8 @@ def _too_few(spec: TrialSpec, reports: TrainerReports) -> str:
     seen = len(reports.progress.steps)
     of_which = f", of which {reports.progress.num_measured} after the step time was stationary" if seen else ""
     return (
-        f"the trainer ended by itself after {seen} steps with times{of_which}; at least {needed} are needed, "
-        f"{settings.warmup_steps} to warm up and {settings.measured_steps} measured"
+        f"the trainer ended after {seen} steps with times{of_which}; at least {needed} are needed: "
+        f"{settings.warmup_steps} for warm-up and {settings.measured_steps} to measure"
     )
 
 
@@ -390,7 +396,7 @@ def _hang(spec: TrialSpec, reports: TrainerReports) -> str:
     limit = f"no result within {format_seconds(spec.settings.timeout_s)}"
     progress = reports.progress
     if progress.last_step is None or progress.last_at_s is None:
-        return f"{limit}; no step was told"
+        return f"{limit}; the trainer reported no step"
     since_s = (reports.ended_at or time.time()) - progress.last_at_s  # both by the node's clock
     return f"{limit}; the last step was {progress.last_step}, {format_seconds(since_s)} before the end"
 

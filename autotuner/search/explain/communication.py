@@ -201,7 +201,7 @@ def rank_groups(layout: Layout, job: Job, rank: int) -> RankGroups:
         InvalidInput: The layout has no such rank.
     """
     if not 0 <= rank < layout.world_size:
-        rule = f"must be one of the layout's ranks, 0 to {layout.world_size - 1}"
+        rule = f"must be a rank of the layout, from 0 to {layout.world_size - 1}"
         raise InvalidInput("rank", rank, rule, min(max(rank, 0), layout.world_size - 1))
     place, is_dealt = place_of(layout, rank), layout.rank_placement == RankPlacement.CYCLIC
     return RankGroups(

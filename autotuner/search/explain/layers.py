@@ -146,7 +146,12 @@ def _strategies(job: Job, space: SearchSpace) -> LayoutColumns:
     table = legal_layouts(job, space.with_axes(**{name: (_plain(name, space),) for name in others}))
     value = _values(table, job)
     if not (value > 0).any():
-        raise InvalidInput("cluster", job.cluster.name, "no layout that is searched is predicted to fit in memory")
+        raise InvalidInput(
+            "cluster",
+            job.cluster.name,
+            "no layout of the search space is predicted to fit into the memory of this cluster; choose "
+            "a larger cluster or allow more memory-saving options",
+        )
     return table.take(np.argsort(-value, kind="stable")[: int((value > 0).sum())])
 
 

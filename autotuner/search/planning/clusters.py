@@ -127,14 +127,17 @@ def offers(request: PlanRequest) -> tuple[Offer, ...]:
     found += [Offer(cluster=resolved(cluster)) for cluster in request.clusters]
     if not found:
         limit = f"up to {request.max_accelerators:,} accelerators"
-        rule = f"cannot be reached: no cluster of {limit} holds the model and is fast enough"
+        rule = (
+            f"cannot be reached: no cluster of {limit} holds the model and is fast enough; allow more "
+            "accelerators, time or money"
+        )
         goal = request.goal
         limits = [f"{goal.num_tokens:.3g} tokens"]
         limits += [f"{goal.deadline_s / 86_400:g} days"] if goal.deadline_s else []
         limits += [f"{goal.price_limit:,.0f} dollars"] if goal.price_limit else []
         raise InvalidInput("goal", ", ".join(limits), rule)
     if len(found) > MOST_CLUSTERS:
-        rule = f"clusters are more than one plan compares ({MOST_CLUSTERS}); name fewer sizes or accelerators"
+        rule = f"are more clusters than one plan compares ({MOST_CLUSTERS}); name fewer sizes or accelerators"
         raise InvalidInput("sizes", len(found), rule, MOST_CLUSTERS)
     return tuple(found)
 

@@ -78,7 +78,7 @@ def starts_of(request: OptimizerStudyRequest) -> Starts:
             scales[name] = tuple(legal)
     if not scales:
         asked = [str(scale) for scale in _scales(request)]
-        raise InvalidInput("space", asked, f"holds nothing that can be tried: {next(iter(refusals))}")
+        raise InvalidInput("space", asked, f"has no combination that can be tried: {next(iter(refusals))}")
     return Starts(scales=scales, refusals=tuple(refusals))
 
 
@@ -99,11 +99,11 @@ def _refusal(request: OptimizerStudyRequest, name: OptimizerName, scale: Scale) 
     layout = request.layout_of(scale.data_parallel_degree)
     optimizer = OptimizerSettings(name=name, learning_rate=1.0)
     if layout.data_parallel_degree != scale.data_parallel_degree:
-        return f"{scale.data_parallel_degree} data-parallel ranks are no multiple of the layout's replicas"
+        return f"{scale.data_parallel_degree} data-parallel ranks are not a multiple of the layout's replicas"
     if refusal := optimizer.refuses(layout):
         return f"{name}: {refusal}"
     broken = reasons(layout, request.job_of(scale.with_optimizer(optimizer)), (*RULES, *TRIAL_RULES))
-    return f"a batch of {scale} data-parallel ranks: {broken[0].message}" if broken else None
+    return f"{scale} data-parallel ranks: {broken[0].message}" if broken else None
 
 
 _NUM_OTHERS = 5

@@ -126,7 +126,9 @@ def plan(request: PlanRequest, asides: Asides, progress: Progress = lambda done,
     known = work.outcomes(found, is_thorough=False)
     if not known:
         clusters = "the one cluster" if len(found) == 1 else f"any of the {len(found)} clusters"
-        rule = "; ".join((f"has no layout that fits on {clusters}", *map(_left_out, work.too_large.values())))
+        rule = "; ".join(
+            (f"has no layout that fits into the memory of {clusters}", *map(_left_out, work.too_large.values()))
+        )
         rule = f"{rule}; name larger sizes or other accelerators"
         raise InvalidInput("model", resolved(request.model).name, rule)
     thorough: set[Offer] = set()  # or searched as far as their number of layouts allows

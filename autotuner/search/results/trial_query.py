@@ -107,7 +107,9 @@ def _read(word: str) -> Iterator[Condition]:
         return
     column = column_named(found["name"], FIELD)
     if column.unit == "text":
-        raise InvalidInput(FIELD, word, "names no value; a word of a layout is a condition by itself", "tp4")
+        raise InvalidInput(
+            FIELD, word, "must be a word of a layout alone, because this column has no values to compare", "tp4"
+        )
     sign, value_of = found["sign"], _word if column.unit == "word" else _number
     values = tuple(value_of(column, text, word) for text in found["value"].split(",") if text)
     _check(column, sign, values, word)
@@ -121,14 +123,16 @@ def _check(column: Column, sign: str, values: tuple[object, ...], word: str) -> 
         InvalidInput: It cannot. The error names the nearest legal condition.
     """
     if not values:
-        raise InvalidInput(FIELD, word, "must name a value", f"{column.name}=1")
+        raise InvalidInput(FIELD, word, "must have a value after the sign", f"{column.name}=1")
     if sign not in ("=", "!="):
         if column.unit == "word":
-            raise InvalidInput(FIELD, word, "compares words, which are = or !=", word.replace(sign, "="))
+            raise InvalidInput(
+                FIELD, word, f"must use = or !=, because the values of {column.name} are words", word.replace(sign, "=")
+            )
         if len(values) > 1:
-            raise InvalidInput(FIELD, word, "may name several values after = or != alone", word.split(",", 1)[0])
+            raise InvalidInput(FIELD, word, "may have several values only after = or !=", word.split(",", 1)[0])
     elif column.is_figure:
-        rule = f"asks a figure to be exact; ask for more or less of {column.name}"
+        rule = f"must use <, <=, > or >=, because {column.name} is a measured number that is never equal to another"
         raise InvalidInput(FIELD, word, rule, word.replace(sign, ">=", 1))
 
 
@@ -137,7 +141,9 @@ def _word(column: Column, text: str, word: str) -> str:
         if _plain(known) == _plain(text):
             return known
     near = get_close_matches(_plain(text), column.words, 1, cutoff=0.0)
-    raise InvalidInput(FIELD, word, f"must name one of {', '.join(column.words)}", f"{column.name}={near[0]}")
+    raise InvalidInput(
+        FIELD, word, f"must use one of these values: {', '.join(column.words)}", f"{column.name}={near[0]}"
+    )
 
 
 def _plain(text: str) -> str:
@@ -150,7 +156,7 @@ def _number(column: Column, text: str, word: str) -> float:
     suffixes = _SUFFIXES[column.unit]
     suffix = "" if found is None else found["suffix"].lower()
     if found is None or (suffix and suffix not in suffixes):
-        units = f", with {' or '.join(suffixes)} behind it or nothing" if suffixes else ""
+        units = f", with {' or '.join(suffixes)} or no unit behind it" if suffixes else ""
         raise InvalidInput(FIELD, word, f"must compare {column.name} with a number{units}", f"{column.name}>1")
     return float(found["digits"]) * (suffixes[suffix] if suffix else _BARE.get(column.unit, 1.0))
 
@@ -161,7 +167,7 @@ def _of_layout_word(word: str) -> Iterator[Condition]:
         fields = parse_words(word)
     except InvalidInput:
         names = ", ".join(list(COLUMNS)[:7])
-        rule = f"is no condition: a column ({names} ...), one of {' '.join(_COMPARISONS)}, and a value"
+        rule = f"is not a condition: write a column ({names} ...), one of {' '.join(_COMPARISONS)}, and a value"
         near = COLUMNS[get_close_matches(word.lower(), COLUMNS, 1, cutoff=0.0)[0]]
         nearest = f"{near.name}={near.words[0]}" if near.words else f"{near.name}>1"
         raise InvalidInput(FIELD, word, rule, nearest) from None

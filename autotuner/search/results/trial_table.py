@@ -471,7 +471,7 @@ def column_named(name: str, field: str) -> Column:
     if known in _BY_ANY_NAME:
         return _BY_ANY_NAME[known]
     near = get_close_matches(known, _BY_ANY_NAME, 1, cutoff=0.0)
-    raise InvalidInput(field, name, "is no column of the table", near[0])
+    raise InvalidInput(field, name, "is not a column of the table", near[0])
 
 
 def columns_named(names: str) -> tuple[Column, ...]:

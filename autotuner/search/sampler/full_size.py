@@ -188,7 +188,8 @@ class SmallScale:
             return ""
         number, (why, _) = self._trials.num_refused, self._trials.refused[0]
         return (
-            f"; for {number} more no trial stands on {self._cluster.world_size} ranks, for most of them because {why}"
+            f"; {number} more layouts have no proxy trial on {self._cluster.world_size} ranks, most of "
+            f"them because {why}"
         )
 
     def scaled(self, layout: Layout) -> ScaledTrial:

@@ -201,7 +201,7 @@ def _params(trial: FrozenTrial, promised: Mapping[int, Mapping[str, Any]]) -> Ma
 def _positive(trial: FrozenTrial, name: str) -> float:
     value = float(trial.user_attrs[name])
     if not 0 < value < math.inf:
-        raise InvalidInput(name, value, f"must be positive; it is a user attribute of trial {trial.number}")
+        raise InvalidInput(name, value, f"must be above 0; it is a user attribute of trial {trial.number}")
     return float(value)
 
 
@@ -215,6 +215,6 @@ def _objective_value(trial: FrozenTrial) -> float | None:
     else:
         return None
     if value is None or not 0 < value < math.inf:
-        rule = f"must be above 0, or the trial must have the user attribute {STEP_TIME_S}"
+        rule = f"must be above 0, unless the trial has the user attribute {STEP_TIME_S}"
         raise InvalidInput("value", value, rule)
     return float(value)

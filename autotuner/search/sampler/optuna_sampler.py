@@ -93,7 +93,7 @@ class LayoutSampler(BaseSampler):
         past: Sequence[PastTrial] = (),
     ) -> None:
         if len(layouts) != len(predictions.mfu):
-            raise InvalidInput("predictions", len(predictions.mfu), "must be as many as layouts", len(layouts))
+            raise InvalidInput("predictions", len(predictions.mfu), "must be as many as the layouts", len(layouts))
         for name, value in (("min_gain", min_gain), ("cost_exponent", cost_exponent)):
             if not value >= 0:
                 raise InvalidInput(name, value, "must not be negative", 0)
@@ -153,7 +153,10 @@ class LayoutSampler(BaseSampler):
         del search_space
         if any(direction != StudyDirection.MAXIMIZE for direction in study.directions):
             raise InvalidInput(
-                "direction", "minimize", "must be maximize, because a higher value of a trial is better", "maximize"
+                "direction",
+                "minimize",
+                "must be maximize, because the sampler proposes layouts with higher values",
+                "maximize",
             )
         with _ASKING:
             promised = self._promised.setdefault(study.study_name, {})
@@ -173,7 +176,7 @@ class LayoutSampler(BaseSampler):
             ValueError: Always. Optuna calls this if no layout is left, or for a parameter that is no layout option.
         """
         del study, trial, param_distribution
-        raise ValueError(f"no layout is left to propose, or {param_name!r} is no layout field")
+        raise ValueError(f"the sampler has no layout left to propose, or {param_name!r} is not a field of a layout")
 
     # ------------------------------------------------------------------ what objectives and callbacks call
     def suggest(self, trial: Trial) -> Layout:

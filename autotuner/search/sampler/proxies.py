@@ -115,7 +115,7 @@ def proxy_trials(
     depth = np.asarray(layers_per_stage(cast("Layout", layouts), job.model.num_layers), dtype=np.int64)
     pending, kept, refused = np.arange(len(layouts)), np.zeros(len(layouts), dtype=np.bool_), Counter[str]()
     memory = format_bytes(cluster.accelerator.memory_bytes)
-    too_large = f"with the fewest layers that there can be, no trial fits in {memory}"
+    too_large = f"even with the fewest possible layers, no trial fits in {memory}"
     while pending.size:
         few = _Shrunk.of(layouts.take(pending), depth[pending], job, cluster, whole_model=whole_model)
         is_legal, fits = few.judge(rules, refused)

@@ -124,7 +124,10 @@ def proxy_trial(
         trial = _with_degrees(job, layout, cluster, split, depth)
         if not illegal(trial.layout, trial.job(job, cluster), DEGREE_RULES):
             return replace(trial, measured_parts=measured_parts(job, layout, cluster, trial))
-    return _reason("pipeline_parallel_degree", f"no part of its pipeline and replicas runs on {cluster.world_size}")
+    return _reason(
+        "pipeline_parallel_degree",
+        f"no smaller number of its pipeline ranks and replicas fits on {cluster.world_size} accelerators",
+    )
 
 
 def fewer_layers(job: Job, layout: Layout, layers: int) -> int | None:
@@ -150,18 +153,23 @@ def _too_large(job: Job, layout: Layout, cluster: Cluster) -> Reason | None:
     """Return the reason why the kept groups do not fit on the cluster; None if they fit."""
     tensor, per_node = layout.tensor_parallel_degree, cluster.accelerators_per_domain
     if per_node % tensor:
-        return _reason("tensor_parallel_degree", f"{tensor} tensor ranks do not divide the {per_node} of its nodes")
+        return _reason(
+            "tensor_parallel_degree", f"{tensor} tensor ranks do not divide the {per_node} accelerators of a node"
+        )
     inner, expert_shards = _kept(job, layout)
     if inner * expert_shards <= cluster.world_size:
         return None
     groups = {"tensor": tensor, "context": layout.context_parallel_degree, "expert": layout.expert_parallel_degree}
     named = " and ".join(f"{degree} {name}" for name, degree in groups.items() if degree > 1)
     field = "expert_parallel_degree" if expert_shards > 1 else "context_parallel_degree"
-    return _reason(field, f"{named} ranks take {inner * expert_shards}, and it has {cluster.world_size}")
+    return _reason(
+        field,
+        f"{named} ranks need {inner * expert_shards} accelerators, but the smaller cluster has {cluster.world_size}",
+    )
 
 
 def _reason(field: str, why: str) -> Reason:
-    return Reason(rule="trial-on-fewer-ranks", field=field, message=f"no trial fits the smaller cluster: {why}")
+    return Reason(rule="trial-on-fewer-ranks", field=field, message=f"no trial fits on the smaller cluster: {why}")
 
 
 def _kept(job: Job, layout: Layout) -> tuple[int, int]:

@@ -182,6 +182,8 @@ def explain_empty(job: Job, space: SearchSpace | None = None, rules: Sequence[Ru
     found = []
     for index in sorted(examples, key=lambda index: (-removed[index], index)):
         rule, example = rules[index], examples[index]
-        message = f"{removed[index]} of {num_seen} layouts, the first {example}: {rule.message(example, job)}"
+        message = (
+            f"{removed[index]} of {num_seen} layouts are excluded, such as {example}: {rule.message(example, job)}"
+        )
         found.append(Reason(rule=rule.name, field=rule.field, message=message, nearest=rule.nearest(example, job)))
     return tuple(found)

@@ -71,7 +71,7 @@ def splits_of(job: Job, space: SearchSpace) -> LayoutColumns:
     found = list(islice(_splits(job, space), MAX_SPLITS + 1))
     if len(found) > MAX_SPLITS:
         named = ", ".join(f"{len(_named(space, name))} of {name}" for name in SPLIT_FIELDS[1:] if space.values(name))
-        rule = f"these values ({named}) split {job.cluster.world_size} ranks in more ways than are looked at"
+        rule = f"these values ({named}) allow too many ways to split {job.cluster.world_size} ranks"
         raise SpaceTooLarge("space", f"more than {MAX_SPLITS}", f"{rule}; name fewer values", MAX_SPLITS)
     rows = list(dict.fromkeys(found))
     columns = {name: [getattr(_DEFAULT, name)] * len(rows) for name in OPTIONS if name not in SPLIT_FIELDS}
@@ -82,11 +82,11 @@ def splits_of(job: Job, space: SearchSpace) -> LayoutColumns:
 def _require_few_values(space: SearchSpace) -> None:
     for name in OPTIONS:
         if name != "data_parallel_replicate_degree" and len(_named(space, name)) > MAX_VALUES:
-            rule = f"names more values than are looked at; name at most {MAX_VALUES}"
+            rule = f"names more values than the search can try; name at most {MAX_VALUES}"
             raise SpaceTooLarge(f"space.{name}", len(_named(space, name)), rule, MAX_VALUES)
     pipelines = prod(len(_named(space, name)) or 1 for name in _PIPELINE_AXES)
     if pipelines > _MAX_PIPELINES:
-        rule = f"{', '.join(_PIPELINE_AXES)} have more combinations than are looked at; name fewer values"
+        rule = f"{', '.join(_PIPELINE_AXES)} have too many combinations; name fewer values"
         raise SpaceTooLarge("space", pipelines, rule, _MAX_PIPELINES)
 
 
@@ -265,7 +265,7 @@ def _legal_blocks(job: Job, space: SearchSpace, rules: Sequence[Rule], most: int
         crossing = (
             f"{len(degrees)} splits of the job x {length_of(choices)} combinations of choices ({_longest(space)})"
         )
-        rule = f"{crossing} are more layouts than are judged; name fewer values"
+        rule = f"{crossing} are too many layouts to check; name fewer values"
         raise SpaceTooLarge("space", len(degrees) * length_of(choices), rule, most)
     for layouts in crossings(degrees, choices, job, space):
         yield layouts.take(np.flatnonzero(~broken_rows(layouts, job, choice_rules)))
@@ -310,7 +310,7 @@ def combinations_of(job: Job, space: SearchSpace) -> _Choices:
     named = {name: _named(space, name) for name in _CHOICE_FIELDS}
     total = prod(len(values) for values in named.values())
     if total > _MAX_COMBINATIONS:
-        what = f"combinations of choices ({_longest(space)}) are more than are looked at; name fewer values"
+        what = f"combinations of choices ({_longest(space)}) are too many; name fewer values"
         raise SpaceTooLarge("space", total, what, _MAX_COMBINATIONS)
     choices, repeats = {}, total
     for name, values in named.items():

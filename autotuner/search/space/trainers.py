@@ -148,7 +148,9 @@ def trainer_space(job: Job, trainer: Trainer, target: Target, axes: Axes, *, is_
     for name, values in axes.items():
         if name in held and values not in ((held[name],), None):
             plain = OPTIONS[name].to_plain
-            rule = f"the trainer {trainer.name} does not read it; its own code decides the value"
+            rule = (
+                f"cannot be chosen, because the trainer {trainer.name} does not read it and its code decides the value"
+            )
             raise InvalidInput(f"space.{name}", [plain(one) for one in values or ()], rule, f"[{plain(held[name])}]")
     usual = {name: _sayable(name, job, rules, is_gated=is_gated) for name in _AXES if name not in held}
     usual |= {name: values for name, values in target.default_space.items() if name in usual}
@@ -160,7 +162,7 @@ def trainer_space(job: Job, trainer: Trainer, target: Target, axes: Axes, *, is_
 
 def _held_rule(trainer: Trainer) -> Rule:
     replicas = trainer.held(_REST) or 1
-    rule = f"the trainer {trainer.name} does not read a number of replicas; it has {replicas}"
+    rule = f"the trainer {trainer.name} does not read the number of replicas; it always has {replicas}"
     return Rule(
         "trainer_holds_replicas",
         _REST,
@@ -173,7 +175,7 @@ def _held_rule(trainer: Trainer) -> Rule:
 def _known_rule(trainer: Trainer, name: str) -> Rule:
     one, known = OPTIONS[name], trainer.known(name)
     words = ", ".join(str(one.to_plain(value)) for value in known)
-    rule = f"the trainer {trainer.name} knows {name} {words}"
+    rule = f"the trainer {trainer.name} supports only {words} for {name}"
     return Rule(
         f"trainer_knows_{name}",
         name,
@@ -226,7 +228,7 @@ def _require_sayable(
             narrowed = space.with_axes(**{name: (value,)})
             if len(legal_layouts(job, narrowed)) and (broken := explain_empty(job, narrowed, rules)):
                 about = next((reason for reason in broken if reason.field == name), None)
-                rule = f"the trainer {trainer.name} has no setting for it: {(about or broken[0]).message}"
+                rule = f"the trainer {trainer.name} has no setting for this value: {(about or broken[0]).message}"
                 plain, nearest = OPTIONS[name].to_plain(OPTIONS[name].value_of(value)), about.nearest if about else None
                 refused = InvalidInput(f"space.{name}", plain, rule, nearest)
                 if about is not None:

@@ -27,7 +27,7 @@ class DelegateFailed(AutotunerError, ConnectionError):
     """Raised when a delegate (a process that sends or receives for this rank) cannot continue."""
 
     def __init__(self, peer: int, reason: str) -> None:
-        super().__init__(f"a delegate towards pipeline rank {peer} failed: {reason}")
+        super().__init__(f"a delegate for sends to pipeline rank {peer} failed: {reason}")
         self.peer = peer
 
 
@@ -67,7 +67,7 @@ class DelegatedTransport:
     def switch(self, *, delegated: bool) -> None:
         """Accept only ``delegated=True``, because in this transport delegates always send."""
         if not delegated:
-            raise InvalidInput("delegated", delegated, "must be True: in this transport only delegates send")
+            raise InvalidInput("delegated", delegated, "must be True, because in this transport only delegates send")
 
     def begin(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
         """Ask the delegates to wait for all messages that this rank receives in the step."""

@@ -62,7 +62,7 @@ class InlineTransport:
     def switch(self, *, delegated: bool) -> None:
         """Accept only ``delegated=False``, because in this transport there are no delegates."""
         if delegated:
-            raise InvalidInput("delegated", delegated, "must be False: this rank has no delegates")
+            raise InvalidInput("delegated", delegated, "must be False, because this rank has no delegates")
 
     def begin(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
         """Begin to receive all messages of the step, if the backend allows it before they are needed.
@@ -80,7 +80,7 @@ class InlineTransport:
         condition = self.conditions.between(self.rank, message.peer)
         if condition.is_dead:
             self._channels[message.peer].break_off()
-            raise self._died(message.peer, "so its condition says")
+            raise self._died(message.peer, "the injected faults make it dead")
         if (held_s := condition.hold_s(tensor.nbytes, self._chance)) > 0:
             if tensor.is_cuda:  # the GPU finishes its earlier work first, and nothing follows meanwhile
                 torch.cuda.current_stream(tensor.device).synchronize()

@@ -264,7 +264,7 @@ class ResilientPipeline(_PipelineScheduleRuntime):
         wanted = (self.pp_group_size, self._num_stages, self._n_microbatches)
         found = (len(schedule.ranks), schedule.num_stages, schedule.num_micro_batches)
         if found != wanted:
-            rule = "a schedule must keep the pipeline's ranks, stages and micro-batches"
+            rule = "must have the same ranks, stages and micro-batches as the pipeline"
             raise InvalidInput("schedule", found, rule, str(wanted))
         own = {action.stage for action in schedule.ranks[self.rank]}
         if own != set(self._timed_stages):

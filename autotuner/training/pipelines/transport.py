@@ -52,7 +52,7 @@ class LinkConditions:
     def __post_init__(self) -> None:
         for pair in self.of_pairs:
             if not 0 <= pair[0] < pair[1]:
-                rule = "a link joins two different pipeline ranks, the lower first"
+                rule = "must be two different pipeline ranks, with the lower rank first"
                 raise InvalidInput("of_pairs", list(pair), rule, str(sorted(pair)))
 
     def between(self, one: int, other: int) -> LinkCondition:

@@ -101,7 +101,7 @@ def test_the_form_without_a_script_leads_to_the_permalink(browser: httpx.Client)
         ("stack=torhc", "no stack"),
         ("model=gpt2&seq_len=4096", "must not exceed the 1024 learned positions of gpt2"),
         ("optimizer_state_precision=fp4", "must be one of fp32, bf16"),
-        ("layout=tq8", "is no word of a layout"),
+        ("layout=tq8", "is not a word of a layout"),
         ("recompute=everything", "must be one of none, selective, full"),
         ("accelerator=h100-sxm&count=x", "must be a whole number"),
         ("model=%00", "no model"),
@@ -159,7 +159,7 @@ def test_more_accelerators_than_there_are_on_earth_are_refused(browser: httpx.Cl
 
 
 def test_lengths_that_say_nothing_are_told_beside_their_input(browser: httpx.Client) -> None:
-    assert "must be tokens, or tokens:weight" in browser.get("/explore?lengths=many").text
+    assert "must be a number of tokens, or tokens:weight" in browser.get("/explore?lengths=many").text
 
 
 # ---------------------------------------------------------------- job phases
@@ -169,7 +169,7 @@ def test_lengths_that_say_nothing_are_told_beside_their_input(browser: httpx.Cli
     ("asked", "said"),
     [
         ("phases=main:+80+%25", "must sum to 1"),
-        ("phases=main", "must be name: share %"),
+        ("phases=main", "must be a line of the form NAME: SHARE %"),
         ("tokens=many", "must be a number"),
         ("model=llama-9", "llama-9"),
         ("global_batch_size=0", "global_batch_size"),
@@ -295,7 +295,7 @@ def test_what_is_wrong_is_said_at_once_each_beside_its_input_with_the_value_and_
     browser: httpx.Client,
 ) -> None:
     page = browser.get("/plan?model=llama-3-8b&tokens=1T&deadline=20&seq_len=8192.5&prices=h100=cheap").text
-    assert "&#39;20&#39;: must be a number of hours, days or weeks; nearest: 20d" in page
+    assert "&#39;20&#39;: must be a number of hours, days or weeks, such as 36h, 60d or 8w; nearest: 20d" in page
     assert "&#39;8192.5&#39;: must be a whole number of tokens" in page
     for name in ("deadline", "seq_len", "price"):
         assert f'aria-describedby="wrong-{name}"' in page

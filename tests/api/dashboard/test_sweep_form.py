@@ -298,7 +298,7 @@ def test_a_check_starts_nothing_and_keeps_what_was_typed(browser: httpx.Client, 
         ({"model": "lama-3-8b"}, "model", "did you mean &#39;llama-3-8b&#39;?"),
         ({"cluster.accelerator": "h1000"}, "cluster", "no accelerator"),
         ({"cluster.from": "stored", "cluster.stored": "lap"}, "cluster", "lap"),
-        ({"cluster.count": "12"}, "cluster", "must be whole nodes of 8"),
+        ({"cluster.count": "12"}, "cluster", "must be a multiple of 8"),
         ({"trainer": "nobody"}, "trainer", "no trainer"),
         ({"space.tensor_parallel_degree": "chosen"}, "space.tensor_parallel_degree", "must name at least one value"),
         ({"on": "h100:16"}, "on", "must have fewer accelerators"),
@@ -342,7 +342,7 @@ def test_a_sweep_that_cannot_be_started_is_refused_on_the_form(browser: httpx.Cl
     )
     assert page.status_code == 422
     assert "Nothing was started" in text_of(page.text)
-    assert "the degrees multiply to 6 ranks, the cluster has 8" in text_of(page.text)
+    assert "the product of the degrees is 6 ranks, but the cluster has 8" in text_of(page.text)
     assert store.runs.list("sweep")[1] == 0
 
 
@@ -401,7 +401,7 @@ def test_a_word_that_no_layout_has_is_said_on_the_form(browser: httpx.Client) ->
 def test_what_the_services_own_machine_cannot_try_is_said_before_it_is_started(store: Store) -> None:
     with serve(build(Settings(num_workers=1), store=store)) as address:
         page = httpx.post(f"{address}/new/check", data=FORM | {"cluster.count": "64"}, timeout=60)
-    assert re.search(r'id="wrong-cluster">[^<]*: cannot be tried here: h100-sxm:64 has 64 GPUs', page.text)
+    assert re.search(r'id="wrong-cluster">[^<]*: cannot run trials here: h100-sxm:64 has 64 GPUs', page.text)
     assert "An engine may run its trials, or they are simulated" in page.text
     assert "predicted to fit in" in text_of(page.text)
 
@@ -414,7 +414,7 @@ def test_a_form_that_nobody_touched_can_be_started_and_says_that_its_trials_are_
         )
     assert 'role="alert"' not in first.text
     assert '<option value="simulated/plain" selected>' in first.text
-    assert "Choose under “Trials run on” who runs real ones" in first.text
+    assert "To run real trials, choose an engine under “Trials run on”" in first.text
     assert re.search('id="wrong-cluster">[^<]*: cannot be tried here', chosen.text)  # what somebody chose is refused
 
 
@@ -444,7 +444,7 @@ def test_a_quota_that_is_used_up_is_said_on_the_form_with_everything_that_was_ty
         assert client.post("/new", data=FORM).status_code == 303
         page = client.post("/new", data=FORM | {"name": "the second"})
     assert page.status_code == 429
-    assert "1 of your sweeps are unfinished, and at most 1 may be" in text_of(page.text)
+    assert "you have 1 unfinished sweeps, and your quota allows at most 1" in text_of(page.text)
     assert 'value="the second"' in page.text
 
 
@@ -453,7 +453,7 @@ def test_more_hours_than_a_quota_ever_has_are_refused_beside_the_budget(people: 
     with people.stranger(**bearing(bob), Accept="text/html") as client:
         page = client.post("/new", data=FORM | {"accelerator_hours": "5"})
     assert page.status_code == 422
-    assert re.search(r'id="wrong-accelerator_hours">[^<]*: must be at most the 2 accelerator-hours', page.text)
+    assert re.search(r'id="wrong-accelerator_hours">[^<]*: must be at most 2, the accelerator-hours', page.text)
 
 
 # ---------------------------------------------------------------- sweep actions

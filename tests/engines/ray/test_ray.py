@@ -79,7 +79,7 @@ def test_a_job_that_somebody_stops_on_ray_is_interrupted(ray_cluster: RayCluster
     outcome = EngineSubject(held, tmp_path).run(spec("ray-stopped", ENDLESS, cluster=held.cluster), watcher)
     assert isinstance(outcome, Stopped), outcome
     assert outcome.reason == "infrastructure"
-    assert "somebody stopped the job on Ray" in outcome.detail
+    assert "the job was stopped on Ray" in outcome.detail
     assert watcher.jobs[-1].phase is EngineJobPhase.LOST
 
 
@@ -116,7 +116,7 @@ def test_a_ray_that_wants_a_token_answers_who_has_it(tmp_path: Path, monkeypatch
         held = held_ray(cluster, 'token_variable = "OUR_RAY_TOKEN"')
         engine = held.registration(tmp_path).engine()
         monkeypatch.setenv("OUR_RAY_TOKEN", "0" * 64)
-        with pytest.raises(EngineUnavailable, match="does not accept the token of OUR_RAY_TOKEN"):
+        with pytest.raises(EngineUnavailable, match="does not accept the token in OUR_RAY_TOKEN"):
             engine.check()
         monkeypatch.setenv("OUR_RAY_TOKEN", TOKEN)
         assert engine.check().startswith("Ray ")

@@ -108,7 +108,7 @@ INTERRUPTED: dict[str, tuple[list[tuple[str, ...]], str]] = {
     "requeued": (
         # the autotuner asks for no requeueing
         [("scontrol", "update", "jobid={number}", "requeue=1"), ("scontrol", "requeue", "{number}")],
-        "was requeued, and not by the autotuner",
+        "was requeued, but not by the autotuner",
     ),
     "suspended": ([("scontrol", "suspend", "{number}")], "SUSPENDED"),
     "downed": ([("scontrol", "update", "nodename=n2", "state=down", "reason=broken")], "NODE_FAIL"),

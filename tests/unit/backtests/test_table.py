@@ -257,35 +257,35 @@ def reason(**cells: str) -> str:
         ({"status": "failed_or_oom", "oom": "0"}, "the run ended as failed_or_oom"),
         ({"notes": "run failed: Kernel not available"}, "run failed: Kernel not available"),
         ({"step_time_s": "0"}, "step_time_s is not above 0"),
-        ({"step_time_s": "nan"}, "step_time_s is no number"),
+        ({"step_time_s": "nan"}, "step_time_s is not a number"),
         ({"step_time_s": "", "tokens_per_s_per_gpu": "0"}, "tokens_per_s_per_gpu is not above 0"),
-        ({"step_time_s": ""}, "no step time, no tokens per second"),
-        ({"layers": ""}, "layers is not given"),
-        ({"layers": "many"}, "layers is no number"),
-        ({"layers": "inf"}, "layers is no number"),
-        ({"layers": "2.5"}, "layers is no count"),
-        ({"hidden": "1e18"}, "hidden is no count"),
-        ({"micro_batch": "0"}, "micro_batch is no count"),
-        ({"heads": "12"}, "heads do not split the hidden size, and head_dim is not given: 12, 1024"),
+        ({"step_time_s": ""}, "the row has neither a step time nor tokens per second"),
+        ({"layers": ""}, "the column layers is empty"),
+        ({"layers": "many"}, "layers is not a number"),
+        ({"layers": "inf"}, "layers is not a number"),
+        ({"layers": "2.5"}, "layers is not a whole number of 1 or more"),
+        ({"hidden": "1e18"}, "hidden is not a whole number of 1 or more"),
+        ({"micro_batch": "0"}, "micro_batch is not a whole number of 1 or more"),
+        ({"heads": "12"}, "head_dim is empty, and the heads do not split the hidden size: 12, 1024"),
         ({"kv_heads": "3"}, "num_kv_heads must divide num_heads (16)"),
         ({"params_b": "70"}, "the shapes do not give the stated number of parameters"),
-        ({"tp": "3"}, "the degrees do not multiply to the accelerators"),
-        ({"dp": "4"}, "the degrees do not multiply to the accelerators"),
-        ({"tp": "", "pp": ""}, "tp is not given"),
-        ({"global_batch": "63"}, "no legal layout, by the rule whole-micro-batches"),
-        ({"global_batch": ""}, "global_batch is not given"),
+        ({"tp": "3"}, "the product of the degrees is not the number of accelerators"),
+        ({"dp": "4"}, "the product of the degrees is not the number of accelerators"),
+        ({"tp": "", "pp": ""}, "the column tp is empty"),
+        ({"global_batch": "63"}, "the layout is not legal, because of the rule whole-micro-batches"),
+        ({"global_batch": ""}, "the column global_batch is empty"),
         ({"tp": "4", "kv_heads": "2"}, "2 kv heads do not split over 4 tensor ranks"),
-        ({"gpu": "TPU v5"}, "no accelerator 'TPU v5' in the catalog"),
-        ({"gpu": "V100"}, "v100 multiplies in fp32, not bf16"),
-        ({"precision": "fp8"}, "a100-80gb multiplies in fp32, bf16, fp8_emulated, not fp8"),
-        ({"precision": "int4"}, "the precision has no name that is known: int4"),
+        ({"gpu": "TPU v5"}, "the accelerator 'TPU v5' is not in the catalog"),
+        ({"gpu": "V100"}, "v100 multiplies matrices in fp32, but not in bf16"),
+        ({"precision": "fp8"}, "a100-80gb multiplies matrices in fp32, bf16, fp8_emulated, but not in fp8"),
+        ({"precision": "int4"}, "the precision is not one of the known names: int4"),
         ({"inter_node_link": "token-ring"}, "token-ring"),
-        ({"ep": "8"}, "expert ranks, but num_experts is not given"),
-        ({"zero_or_fsdp": "half"}, "the shard level has no name that is known: half"),
-        ({"schedule": "chimera"}, "a layout has no such schedule: chimera with 1 stage(s) per rank"),
-        ({"act_ckpt": "some"}, "the recomputation has no name that is known: some"),
+        ({"ep": "8"}, "the row has expert ranks, but the column num_experts is empty"),
+        ({"zero_or_fsdp": "half"}, "the shard level is not one of the known names: half"),
+        ({"schedule": "chimera"}, "a layout has no such pipeline schedule: chimera with 1 stage(s) per rank"),
+        ({"act_ckpt": "some"}, "the recomputation is not one of the known names: some"),
         ({"task": "LoRA"}, "fine-tuning by LoRA"),
-        ({"suspect": "clock throttled"}, "the table itself suspects the time: clock throttled"),
+        ({"suspect": "clock throttled"}, "the table marks the time as suspect: clock throttled"),
     ],
 )
 def test_a_row_that_cannot_be_judged_says_why(cells: dict[str, str], words: str) -> None:
@@ -343,25 +343,28 @@ def test_sheets_whose_names_are_alike_stay_apart_by_a_number(path: Path) -> None
     first, second = read(path, rows).sheets
     assert (len(first), len(second)) == (2, 1)
     assert second.name == f"{first.name} (2)"
-    assert (first.left_out, second.left_out) == ({"layers is not given": 1}, {})  # told once
+    assert (first.left_out, second.left_out) == ({"the column layers is empty": 1}, {})  # told once
 
 
 def test_rows_left_out_are_counted_by_reason_with_an_example_in_their_sheet_or_the_table(path: Path) -> None:
     rows = [row(), row(tp="3"), row(tp="5"), row(act_ckpt="some")]
     (sheet,) = read(path, rows).sheets
     assert sheet.left_out == {
-        "the degrees do not multiply to the accelerators": 2,
-        "the recomputation has no name that is known": 1,
+        "the product of the degrees is not the number of accelerators": 2,
+        "the recomputation is not one of the known names": 1,
     }
     table = read(path, [row(), row(tp="3"), row(gpu="TPU"), row(tp="5"), row(act_ckpt="some")])
     assert table.examples == {
-        "the degrees do not multiply to the accelerators": "row 2: small, 8 x A100-80GB",
-        "no accelerator 'TPU' in the catalog": "row 3: small, 8 x TPU",
-        "the recomputation has no name that is known": "row 5: small, 8 x A100-80GB: some",
+        "the product of the degrees is not the number of accelerators": "row 2: small, 8 x A100-80GB",
+        "the accelerator 'TPU' is not in the catalog": "row 3: small, 8 x TPU",
+        "the recomputation is not one of the known names": "row 5: small, 8 x A100-80GB: some",
     }
     table = read(path, [row(), row(gpu="TPU"), row(gpu="NPU")])
     assert [sheet.left_out for sheet in table.sheets] == [{}]
-    assert table.left_out == {"no accelerator 'TPU' in the catalog": 1, "no accelerator 'NPU' in the catalog": 1}
+    assert table.left_out == {
+        "the accelerator 'TPU' is not in the catalog": 1,
+        "the accelerator 'NPU' is not in the catalog": 1,
+    }
 
 
 def test_cells_may_hold_any_text_and_marks_comments_and_short_rows_are_read(path: Path) -> None:
@@ -381,7 +384,7 @@ def test_cells_may_hold_any_text_and_marks_comments_and_short_rows_are_read(path
 def test_a_table_that_lacks_a_column_is_refused_with_its_name(path: Path, column: str) -> None:
     others = [name for name in REQUIRED_COLUMNS if name != column]
     path.write_text(",".join(others), encoding="utf-8")
-    with pytest.raises(InvalidInput, match=rf"lacks the column\(s\) {column}; it has {', '.join(others)}"):
+    with pytest.raises(InvalidInput, match=rf"must have the column\(s\) {column}; it has only {', '.join(others)}"):
         read_table(path)
 
 
@@ -391,9 +394,9 @@ def test_a_file_that_is_no_table_is_refused_with_what_is_wrong(path: Path) -> No
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidInput, match="cannot be read"):
         read_table(path)
-    with pytest.raises(InvalidInput, match="must have 20,000,000 characters or fewer"):
+    with pytest.raises(InvalidInput, match="must have at most 20,000,000 characters"):
         read_table(Path("/dev/zero"))
     huge = 200_000 * "x"  # longer than Python's reader allows a cell to be
     path.write_text(f"{','.join(REQUIRED_COLUMNS)}\n{huge}\n", encoding="utf-8")
-    with pytest.raises(InvalidInput, match="is no CSV at line"):
+    with pytest.raises(InvalidInput, match="is not CSV at line"):
         read_table(path)

@@ -83,7 +83,7 @@ def test_presets_join_the_nodes_of_a_cluster_with_the_sizes_that_their_sources_s
     assert load_preset("dgx-superpod").joining(64).num_rails == 8
     assert load_preset("torus-3d").joining(64).torus == (4, 4, 4)
     assert load_preset("torus-2d").joining(1).torus == ()
-    with pytest.raises(InvalidInput, match=r"num_nodes = 7: .* torus-2d joins; nearest legal value: 6"):
+    with pytest.raises(InvalidInput, match=r"num_nodes = 7: .* torus-2d .*; nearest legal value: 6"):
         load_preset("torus-2d").joining(7)
     cluster = load_cluster("gb200:144@nvl72")
     assert cluster.network == load_preset("nvl72").joining(36)
@@ -131,16 +131,16 @@ def test_lines_may_be_parted_by_bars_and_remarks_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("main", "must be name: share %"),
-        ("main: 75", "must be name: share %"),
-        ("main: 75 %; batch", "must be a word and a value"),
+        ("main", "must be a line of the form NAME: SHARE %"),
+        ("main: 75", "must be a line of the form NAME: SHARE %"),
+        ("main: 75 %; batch", "each change must be a word and a value"),
         ("main: 75 %; batches 5", "nearest legal value: batch"),
         ("main: 75 %; batch x", "must be whole"),
         ("main: 75 %; bandwidth dead", "nearest legal value: 10gbit"),
         ("main: 75 %; precision bf15", "nearest legal value: bf16"),
-        ("main: 175 %", "must lie in 0..1"),
+        ("main: 175 %", "must be from 0 to 1"),
         ("[1]", "must be an object"),
-        ("[", "must be lines or JSON"),
+        ("[", "must be lines of text, or JSON"),
         ('[{"nam": "x"}]', "nam"),
     ],
 )

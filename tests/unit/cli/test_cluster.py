@@ -52,7 +52,7 @@ def registered(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> CommandLine
 
 def test_engines_lists_what_clusters_may_name_and_whether_it_answers(registered: CommandLine) -> None:
     text = registered.run("engines")
-    assert "2 nodes, processes of this machine" in text
+    assert "2 nodes, which are processes of this machine" in text
     assert "short, long" in text
     assert [each["name"] for each in registered.run_json("engines")["items"]] == ["local", "simulated", "two"]
 
@@ -90,7 +90,7 @@ def test_a_check_of_an_engine_whose_nodes_lack_torch_says_so_and_ends_with_6(
     python.chmod(0o755)
     register(cli, monkeypatch, str(python)).run(*ADD)
     cli.run("cluster", "check", "pair", "--quick", code=6)
-    assert "the engine two answers: 2 nodes, processes of this machine" in cli.error
+    assert "the engine two answers: 2 nodes, which are processes of this machine" in cli.error
     assert "a node of two has no torch, or not our package trials" in cli.error
     assert "failed" in cli.run("cluster", "show", "pair")
 
@@ -132,7 +132,7 @@ def test_a_topology_is_read_from_files_and_said_but_not_of_nodes_that_are_not_na
     assert "Read: Slurm's topology.conf, nvidia-smi topo -m" in text
     assert "leaf: 6 nodes below a switch" in text
     assert "groups of 2 to 8 neighbours in a node are limited by nvlink4" in text
-    assert "note: how much a switch passes up is not given" in text
+    assert "note: the file does not say how much of its traffic a switch passes up" in text
     nodes = ["SwitchName=s0 Nodes=n[0-35]", "SwitchName=s1 Nodes=n[36-71]", "SwitchName=s2 Switches=s[0-1]"]
     file = cli.directory / "topology.conf"
     file.write_text("\n".join(nodes))

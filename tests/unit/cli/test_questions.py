@@ -47,7 +47,7 @@ def test_predict_marks_fp8_and_shows_the_best_though_what_runs_today_cannot(cli:
     text = cli.run("predict", *JOB, "--limit", "1", "--current", "tp3 mb1")
     assert "\n 1*  " in text
     assert "What runs today cannot run here: tp3 mb1 flash bf16" in text
-    assert "data_parallel_replicate_degree: the degrees multiply to 3 ranks, the cluster has 64" in text
+    assert "data_parallel_replicate_degree: the product of the degrees is 3 ranks, but the cluster has 64" in text
 
 
 def test_predict_has_an_exit_code_of_its_own_where_nothing_fits(cli: CommandLine) -> None:
@@ -220,7 +220,7 @@ def test_a_configuration_may_come_from_a_pipe(cli: CommandLine, script: Path, mo
 
 
 def test_a_file_without_end_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="config = '/dev/zero': must have 2,000,000 characters or fewer"):
+    with pytest.raises(InvalidInput, match="config = '/dev/zero': must have at most 2,000,000 characters"):
         read_text("/dev/zero", "config")
 
 
@@ -238,7 +238,7 @@ def test_a_published_launch_stands_beneath_the_best_that_its_trainer_can_be_told
     text = cli.run("import", str(LAUNCHES / "llama3_8b_fp8.sh"), "--cluster", "h100:8")
     assert "zero8 mb1 cudnn fp8 delayed" in text
     assert "changed  --sequence-parallel" in text
-    assert "with one tensor rank Megatron switches it off" in text
+    assert "Megatron turns it off, because there is one tensor rank" in text
     assert "the best that megatron-lm can run" in text
     assert re.search(r"now → 1: .* tokens per second .predicted.; it changes", text)
     assert "--stack megatron-core --format megatron-lm" in text

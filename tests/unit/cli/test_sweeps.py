@@ -53,7 +53,7 @@ def test_a_sweep_is_asked_for_with_its_objective_gain_parallel_trials_and_loss_g
 @pytest.mark.oracle  # a real sweep; the one below runs always
 def test_the_notes_of_a_trial_are_told_while_its_sweep_is_followed(cli: CommandLine) -> None:
     cli.run(*tiny_sweep(cli.directory, num_runs=2))
-    assert "trial  1/1           run 2 of 2, to see how much repeats differ" in cli.error
+    assert "trial  1/1           run 2 of 2, to measure how much repeated runs differ" in cli.error
     assert re.search(r"trial  1/1 complete  MFU .* measured", cli.error)
 
 

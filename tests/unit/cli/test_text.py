@@ -112,7 +112,11 @@ def test_a_layout_is_given_as_words_as_json_or_as_a_file_of_json(tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [("{", "must be words or JSON"), ('{"a":' * 5_000, "must be words or JSON"), ("none.json", "cannot be read")],
+    [
+        ("{", "must be the short form of this field, or JSON"),
+        ('{"a":' * 5_000, "must be the short form of this field, or JSON"),
+        ("none.json", "cannot be read"),
+    ],
 )
 def test_what_is_no_json_or_cannot_be_read_is_refused(text: str, told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
@@ -163,11 +167,11 @@ def test_runs_are_a_csv_or_a_json_file_and_may_name_a_model_and_cluster_of_their
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("runs.csv", "layout,seconds\ntp8,1\n", "is no column"),
+        ("runs.csv", "layout,seconds\ntp8,1\n", "is not a column"),
         ("runs.csv", "layout,step_time_s\ntp8,\n", "one of step_time_s"),
         ("runs.csv", "layout,step_time_s,tokens_per_s\ntp8,1,1\n", "one of step_time_s"),
         ("runs.csv", "layout,step_time_s\ntp8,fast\n", "must be a number"),
-        ("runs.csv", "layout,step_time_s\ntq8,1\n", "no word of a layout"),
+        ("runs.csv", "layout,step_time_s\ntq8,1\n", "not a word of a layout"),
         ("runs.json", "{}", "JSON list"),
         ("runs.csv", "layout,step_time_s\ntp8,inf\n", "must be a number"),
         ("runs.csv", "layout,step_time_s,seq_len\ntp8,1,1e999\n", "must be a number"),
@@ -217,5 +221,5 @@ def test_a_tariff_names_a_region_or_says_its_fields_also_in_a_file(tmp_path: Pat
         asked(tariff="germny")
     with pytest.raises(InvalidInput, match="energy_price_per_kwh"):
         asked(tariff='{"energy_price": 0.2}')
-    with pytest.raises(InvalidInput, match="must be words or JSON"):
+    with pytest.raises(InvalidInput, match="must be the short form of this field, or JSON"):
         said(tariff="{")

@@ -135,7 +135,7 @@ def test_a_ring_is_limited_by_its_longest_way_and_crosses_to_another_socket_once
 
 
 def test_a_wiring_or_network_that_no_cluster_has_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="in one group alone"):
+    with pytest.raises(InvalidInput, match="in one group only"):
         Wiring(name="twice", switches=((0, 1), (1, 2)))
     with pytest.raises(InvalidInput, match=r"wiring.nvlink_groups = 4: .*nearest legal value: 3"):
         replace(h100_cluster(num_nodes=2).resized(accelerators_per_node=4), wiring=PAIRS)
@@ -148,7 +148,7 @@ def test_a_wiring_or_network_that_no_cluster_has_is_refused() -> None:
         replace(h100_cluster(num_nodes=4), network=Network(name="ours"), oversubscription=2.0)
     torus = Network(name="torus", torus=(2, 2))
     assert replace(h100_cluster(num_nodes=4), network=torus).network == torus
-    with pytest.raises(InvalidInput, match="a torus of 2 x 2 joins 4 nodes"):
+    with pytest.raises(InvalidInput, match="must be 4, because a torus of 2 x 2 joins that many nodes"):
         replace(h100_cluster(num_nodes=8), network=torus)
 
 
@@ -295,7 +295,7 @@ def test_what_is_known_of_a_link_stands_before_what_is_known_of_its_class() -> N
 
 @pytest.mark.parametrize("ends", [[], [1], [1, 2, 3]])
 def test_a_link_of_json_has_two_ends(ends: list[int]) -> None:
-    with pytest.raises(InvalidInput, match="must be a list of 2"):
+    with pytest.raises(InvalidInput, match="must be a list of 2 items"):
         from_plain(LinkHealth, {"ends": ends, "delay_s": 0.1})
 
 
@@ -327,10 +327,11 @@ def test_links_are_compared_with_what_they_typically_reach_and_judged_where_ther
     assert links_judged([], points, between_nodes=False) == ["no link is unhealthy"]
     points = [link_point(*ends, delay=0.03 if ends == (0, 1) else 50e-6) for ends in combinations(range(4), 2)]
     assert links_judged([], points, between_nodes=False) == [
-        "measured between 4 accelerators; there are others now, of which it says nothing"
+        "measured between 4 accelerators; the cluster has others now, so the measurement does not say which links "
+        "are unhealthy"
     ]
     said = links_compared([link_point(0, 1)], between_nodes=True)
-    assert said.startswith("1 link between 2 nodes: 50 µs one way and 1 GB/s; fewer than 3 have too few others")
+    assert said.startswith("1 link between 2 nodes: 50 µs one way and 1 GB/s; fewer than 3 links are too few")
     assert links_judged([], [link_point(0, 1)], between_nodes=True) == []
     points = [link_point(low, low + 1) for low in range(19)]
     assert links_compared(points, between_nodes=True).startswith(
@@ -353,7 +354,7 @@ def test_a_line_of_a_trace_names_links_rates_and_deaths_and_faults_in_order() ->
     assert [str(fault) for fault in trace.faults] == ["3;0_1;200mbit", "3;6_7;200mbit", "5;0_1;dead"]
     assert trace.ends == ((0, 1), (6, 7))
     assert {link.bandwidth_bytes_per_s for link in trace.links_at(3)} == {25e6}
-    with pytest.raises(InvalidInput, match="order"):
+    with pytest.raises(InvalidInput, match="sorted"):
         FaultTrace.parse("9;0_1;1\n3;0_1;0")
     with pytest.raises(InvalidInput, match="above the step of the last fault"):
         FaultTrace.parse("9;0_1;1", num_steps=9)

@@ -12,12 +12,17 @@ from autotuner.core.errors import InvalidInput
 @pytest.mark.parametrize(
     ("document", "field", "rule", "nearest"),
     [
-        ({}, "text", "must not be empty, unless there is a tag", None),
-        ({"text": " \n"}, "text", "must not be empty, unless there is a tag", None),
-        ({"text": "x" * 2001}, "text", "must have 2000 characters or fewer", "x" * 2000),
-        ({"text": "a\x1b[31m\r\nb\u202e"}, "text", "must have no control characters but line breaks", "a[31m\nb"),
-        ({"tags": ["a b"]}, "tags.0", "must be at most 128 letters, digits and . _ : + - that begin with", "a-b"),
-        ({"tags": ["a", "A"]}, "tags.1", "must occur once, whatever the case of its letters", None),
+        ({}, "text", "must not be empty if the comment has no tag", None),
+        ({"text": " \n"}, "text", "must not be empty if the comment has no tag", None),
+        ({"text": "x" * 2001}, "text", "must have at most 2000 characters", "x" * 2000),
+        (
+            {"text": "a\x1b[31m\r\nb\u202e"},
+            "text",
+            "must not have control characters other than line breaks",
+            "a[31m\nb",
+        ),
+        ({"tags": ["a b"]}, "tags.0", "must have 1 to 128 characters, only letters, digits", "a-b"),
+        ({"tags": ["a", "A"]}, "tags.1", "must not repeat another tag; upper and lower case count as the same", None),
         ({"tags": [*"abcdefghi"]}, "tags", "must have 8 items or fewer", None),
         ({"text": "x", "trial_number": -1}, "trial_number", "must be 0 or more", 0),
     ],

@@ -34,9 +34,9 @@ def test_nothing_is_asked_for_that_no_number_of_runs_can_give(name: str) -> None
 
 
 def test_a_test_that_no_number_of_runs_can_settle_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="less than the loss to find"):
+    with pytest.raises(InvalidInput, match="must be less than loss, the slowdown"):
         SequentialTest(tolerance=0.05, loss=0.05)
-    with pytest.raises(InvalidInput, match="at least the fewest runs, 5"):
+    with pytest.raises(InvalidInput, match="must be at least min_runs"):
         SequentialTest(min_runs=5, max_runs=4)
     with pytest.raises(InvalidInput, match="above 0"):
         RunGroup(rates=(1.0, 0.0), mfu=0.4, at=0.0)
@@ -54,10 +54,10 @@ def test_a_change_says_what_was_and_what_is_where_that_is_known_to_be_one() -> N
     assert changes(NIGHT, {**NIGHT, "libc": "glibc-2.36"}) == []
     assert changes({}, NIGHT) == changes(NIGHT, {}) == []
     assert changes(NIGHT, {**NIGHT, "torch": "2.13"}) == ["torch was 2.12 and is 2.13"]
-    assert changes(NIGHT, {**NIGHT, "NCCL_ALGO": "Tree"}) == ["NCCL_ALGO is Tree and was not set"]
-    assert changes({**NIGHT, "NCCL_ALGO": "Tree"}, NIGHT) == ["NCCL_ALGO was Tree and is not set"]
+    assert changes(NIGHT, {**NIGHT, "NCCL_ALGO": "Tree"}) == ["NCCL_ALGO is Tree now and was not recorded before"]
+    assert changes({**NIGHT, "NCCL_ALGO": "Tree"}, NIGHT) == ["NCCL_ALGO was Tree before and is not recorded now"]
     found = changes({**NIGHT, "nodes": "a,b,c"}, {**NIGHT, "nodes": "a,d,c"})
-    assert found == ["nodes were 3 and are 3, of which 1 were not among them (d)"]
+    assert found == ["the runs used 3 nodes before and use 3 now, of which 1 are new (d)"]
     found = changes({**NIGHT, "foreign_cpu_share": "0.01"}, {**NIGHT, "foreign_cpu_share": "0.31"})
     assert found == ["foreign_cpu_share was 0.01 and is 0.31"]
 
@@ -77,10 +77,10 @@ def test_the_likeliest_cause_of_a_slower_step_comes_first_and_links_before_versi
     assert names == ["clocks_held_by", "sm_clock_mhz", "OMP_NUM_THREADS", "torch", "driver", "kernel", "host"]
     late = {"torch": "2.12.0", LINKS: "nodes 2 and 3: 60 ms late"}
     slower, other = environment_changes({"torch": "2.13.0"}, late)
-    assert str(slower) == "of links, all healthy became nodes 2 and 3: 60 ms late"
+    assert str(slower) == "links before: all healthy; links now: nodes 2 and 3: 60 ms late"
     assert other.name == "torch"
     (healed,) = environment_changes(late, {"torch": "2.12.0"})
-    assert str(healed) == "of links, nodes 2 and 3: 60 ms late became all healthy"
+    assert str(healed) == "links before: nodes 2 and 3: 60 ms late; links now: all healthy"
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_loss_within_the_tolerance_passes_and_a_higher_one_disagreeing_seeds_o
     assert found.outcome is GateOutcome.FAILED
     found = judge(GATE, cpu_layout(), trained(REFERENCE[0]), trained(REFERENCE[0]))
     assert found.outcome is GateOutcome.FAILED
-    assert found.detail.startswith("after 4 steps from 1 of 3 seeds the loss is +0.00 % from")
+    assert found.detail.startswith("after 4 steps from 1 of 3 seeds the candidate's loss differs by +0.00 % from")
     assert is_hopeless(GATE, trained((7.0, 6.0, 5.6, 4.6)), trained(REFERENCE[0]))
     assert not is_hopeless(GATE, trained((7.0, 6.0, 5.2, 4.2)), trained(REFERENCE[0]))
     off = [tuple(1.05 * loss for loss in curve) for curve in REFERENCE]
@@ -219,4 +219,4 @@ def test_diloco_is_compared_at_an_exchange_and_all_others_after_the_steps_asked_
 def test_a_shared_verdict_names_the_trial_that_was_gated_and_costs_nothing() -> None:
     found = judged(1.0, 1.0, 1.0).having_cost(2.0).shared(7, "has the same mathematics")
     assert (found.shared_from, found.accelerator_hours, found.outcome) == (7, 0.0, GateOutcome.PASSED)
-    assert found.detail.startswith("as trial 7, which has the same mathematics: after 4 steps")
+    assert found.detail.startswith("taken from trial 7, which has the same mathematics: after 4 steps")

@@ -91,7 +91,7 @@ def test_a_switch_writes_and_reads_the_masters_and_both_moments_and_what_is_not_
     ("phases", "said"),
     [
         ((), "must be 1 to 32 phases"),
-        ((JobPhase(name="a", token_share=0.5), JobPhase(name="a", token_share=0.5)), "another name"),
+        ((JobPhase(name="a", token_share=0.5), JobPhase(name="a", token_share=0.5)), "a different name"),
         ((JobPhase(name="a", token_share=0.5), JobPhase(name="b", token_share=0.4)), "nearest legal value: 0.5"),
         ((JobPhase(name="a", token_share=1.0, link_health=(LinkHealth(ends=(0, 999)),)),), "phases.0.link_health"),
     ],

@@ -194,12 +194,12 @@ def test_every_option_has_a_word(words: str, fields: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("word", ["tp", "tp0", "tp-1", "8", "tpx", "flash2", "tp9999999999999"])
 def test_a_word_that_layouts_do_not_have_is_refused(word: str) -> None:
-    with pytest.raises(InvalidInput, match="is no word of a layout"):
+    with pytest.raises(InvalidInput, match="is not a word of a layout"):
         parse_words(f"mb1 {word}")
 
 
 def test_a_word_that_contradicts_another_or_is_like_none_is_refused_with_the_nearest() -> None:
-    with pytest.raises(InvalidInput, match="says tensor_parallel_degree again"):
+    with pytest.raises(InvalidInput, match="sets tensor_parallel_degree a second time"):
         parse_words("tp2 tp4")
     with pytest.raises(InvalidInput, match="nearest legal value: recompute-full"):
         parse_words("recompute-ful")

@@ -71,7 +71,7 @@ def reached(*times_s: float) -> RobustMeasurement:
 def test_the_robust_step_time_is_the_mean_of_all_steps_of_a_trace_that_ran_to_its_end() -> None:
     found = reached(1.0, 1.0, 4.0, 4.0, 1.0, 1.0)
     assert (found.step_time_s, found.mfu, found.tokens_per_s, found.num_steps) == (2.0, 0.15, 30.0, 6)
-    with pytest.raises(InvalidInput, match="one per step of the trace"):
+    with pytest.raises(InvalidInput, match="one step time for each step of the trace"):
         reached(1.0, 1.0)
     assert reached(1.0, 1.0, 4.0, 4.0, 1.0, 1.0).step_time_error_s == 0.0
     assert reached(1.0, 1.2, 4.0, 4.2, 1.0, 1.2).relative_error > 0.0
@@ -228,7 +228,7 @@ def test_a_word_that_is_no_action_is_refused_with_one_that_is(word: str) -> None
 
 def test_a_lane_of_other_words_or_moments_than_actions_is_refused() -> None:
     lane = step_timeline().ranks[0]
-    with pytest.raises(InvalidInput, match="one moment per action"):
+    with pytest.raises(InvalidInput, match="one start time for each action"):
         replace(lane, end_s=lane.end_s[1:])
     with pytest.raises(InvalidInput, match="0F3"):
         replace(lane, actions=("?", *lane.actions[1:]))

@@ -95,10 +95,10 @@ WRONG = [
     ("steps", -1, "must be 0 or more", 0),
     ("rate", 0.0, "must be above 0", None),
     ("delay_s", -0.5, "must be 0 or more", 0),
-    ("share", -0.1, "must lie in 0..1", 0.0),
-    ("share", 1.1, "must lie in 0..1", 1.0),
+    ("share", -0.1, "must be from 0 to 1", 0.0),
+    ("share", 1.1, "must be from 0 to 1", 1.0),
     ("part", 0.0, "must be above 0", None),
-    ("part", 1.1, "must lie in 0..1", 1.0),
+    ("part", 1.1, "must be from 0 to 1", 1.0),
     ("factor", 0.5, "must be 1.0 or more", 1.0),
     ("limit", 0.0, "must be above 0", None),
     ("kind", "cuba", "must be one of cpu, cuda", "cuda"),
@@ -352,11 +352,14 @@ def test_invalid_input_names_field_value_rule_and_nearest_below_the_path_of_its_
 def test_an_error_names_what_is_missing_or_lost() -> None:
     assert str(NotFound("model", "llama3", nearest="llama-3-8b")) == "no model 'llama3'; did you mean 'llama-3-8b'?"
     assert str(NotFound("sweep", "x")) == "no sweep 'x'"
-    assert str(LeaseLost("sweep-1", "worker-2")) == "worker 'worker-2' no longer holds the lease on 'sweep-1'"
+    assert (
+        str(LeaseLost("sweep-1", "worker-2"))
+        == "worker 'worker-2' no longer holds the lease on 'sweep-1', because another worker has taken it over"
+    )
 
 
 def test_half_of_a_surrogate_pair_is_spelt_out_so_that_the_words_can_be_sent() -> None:
-    error = InvalidInput("job.\ud800", "\udfff", "is no field", nearest="x").under("request")
+    error = InvalidInput("job.\ud800", "\udfff", "is not a field", nearest="x").under("request")
     assert error.field == "request.job.\\ud800"
     assert str(error).encode()
 

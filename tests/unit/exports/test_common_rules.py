@@ -101,10 +101,10 @@ def test_variables_of_nccl_are_fields_of_the_layout(variables: str, words: str) 
 @pytest.mark.parametrize(
     ("setting", "why"),
     [
-        ("NCCL_ALGO=PAT", "no such choice for all-reduces"),
+        ("NCCL_ALGO=PAT", "not a choice that a layout has for all-reduces"),
         ("NCCL_PXN_DISABLE=yes", "must be 0 or 1"),
         ("NCCL_IB_QPS_PER_CONNECTION=0", "from 1 to 999"),
-        ("NCCL_IB_SPLIT_DATA_ON_QPS=0", "whole messages take turns"),
+        ("NCCL_IB_SPLIT_DATA_ON_QPS=0", "whole messages are sent in turn"),
     ],
 )
 def test_a_choice_that_a_layout_does_not_have_is_told(setting: str, why: str) -> None:

@@ -50,7 +50,7 @@ def test_auto_is_filled_in_from_the_command_beside_it_or_told() -> None:
     assert found.global_batch_size == 64
     assert '"auto"' not in _told(found)
     told = _told(read(_AUTO, "deepspeed", 8))
-    assert 'assumed train_micro_batch_size_per_gpu: "auto" is filled in' in told
+    assert 'assumed train_micro_batch_size_per_gpu: "auto" is replaced' in told
     assert "assumed bf16.enabled" in told
 
 

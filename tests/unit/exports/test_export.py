@@ -35,7 +35,7 @@ def test_ranks_that_no_degree_names_are_replicas_and_said_to_be_assumed() -> Non
         ("--lr", "ignored"),
         ("--recompute-evry", "ignored"),
     ]
-    assert back.notes[-1].detail.endswith("recompute_every is")
+    assert back.notes[-1].detail.endswith("did you mean recompute_every?")
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,9 @@ def test_ranks_that_no_degree_names_are_replicas_and_said_to_be_assumed() -> Non
         ("--tensor-parallel-degree two", "must be a whole number"),
         ("--tensor-parallel-degree", "must be a whole number"),
         ("--shard-level some", "must be one of none, optimizer, gradients, parameters"),
-        ("--tensor-parallel-degree 3", "the degrees multiply to 3"),
+        ("--tensor-parallel-degree 3", "must be 3, the product of the degrees"),
         ("--tensor-parallel-degree 2 --seq-len 0", "must be a whole number above 0"),
-        ("--learning-rate 1", "has no argument that names a field of a layout"),
+        ("--learning-rate 1", "must have at least one argument with the name of a field of a layout"),
     ],
 )
 def test_arguments_that_are_no_layout_are_refused(text: str, says: str) -> None:
@@ -81,9 +81,9 @@ def test_what_is_no_whole_number_is_refused_by_the_flags_name(text: str) -> None
 
 
 def test_a_text_without_a_command_or_a_set_variable_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="nothing in the text sets"):
+    with pytest.raises(InvalidInput, match="the script does not set"):
         flags_of(["--tp", "$TP"]).integer("--tp")
-    with pytest.raises(InvalidInput, match="no command with --flags"):
+    with pytest.raises(InvalidInput, match="must contain a command with --flags"):
         launched("hello")
 
 
@@ -94,7 +94,10 @@ def test_flags_and_variables_of_launchers_and_files_are_told_apart() -> None:
     assert found.num_ranks == 16
     assert found.arguments.values == {"bf16": (), "num_layers": ("4",)}
     found = launched("mkdir $(dirname $OUT)\nrun --data $DATA --out $1")
-    assert [note.detail for note in found.notes] == ["nothing sets $DATA", "only a run would tell $1"]
+    assert [note.detail for note in found.notes] == [
+        "the script does not set $DATA",
+        "only a run of the script would show the value of $1",
+    ]
     found = launched("torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --bind-gpus 1 train.py --bf16")
     assert [(note.kind, note.setting) for note in found.notes] == [
         (NoteKind.IGNORED, "--rdzv-backend"),
@@ -185,7 +188,7 @@ def test_arguments_of_the_trainer_count_whatever_starts_it() -> None:
         found = read(f"{launcher} train.py {flags}")
         assert "compiled flash bf16" in str(found.layout)
         told = "\n".join(_told(found))
-        assert "changed optim: adamw_bnb_8bit: another optimizer than AdamW" in told
+        assert "changed optim: adamw_bnb_8bit: the predicted time and states are those of AdamW" in told
         assert "ignored --use-liger-kernel: Liger's fused kernels" in told
 
 
@@ -193,7 +196,7 @@ def test_arguments_of_the_trainer_count_whatever_starts_it() -> None:
 def test_a_format_that_nobody_knows_or_recognises_is_asked_for_among_all_that_there_are() -> None:
     with pytest.raises(InvalidInput, match="torchrun"):
         target_of("fortran")
-    with pytest.raises(InvalidInput, match="say its format: "):
+    with pytest.raises(InvalidInput, match="name its format: "):
         recognise("once upon a time")
 
 

@@ -51,7 +51,7 @@ def test_a_published_deepspeed_launch_is_read_with_its_batch_and_its_states_on_t
     found = _read("llama_8b_zero_offload.json", 4)
     assert found.layout == Layout.parse("fsdp4 mb1 reshard flash bf16")
     assert found.global_batch_size == 4
-    assert "changed zero_optimization.offload_optimizer: optimizer states wait in the host's memory" in _told(found)
+    assert "changed zero_optimization.offload_optimizer: optimizer states are kept in the host's memory" in _told(found)
     assert _read("llama_8b_zero_offload.json", 1).layout.micro_batch_size == 4
     found = _read("llama2_7b_chat.sh", 8)
     assert found.layout == Layout.parse("fsdp8 mb4 reshard recompute-full flash bf16")

@@ -130,7 +130,7 @@ def test_what_a_loop_without_a_known_end_changes_is_not_known() -> None:
     script = read_script("N=1\nfor F in $(ls); do N=$((N+1)); done\nrun --n $N")
     assert script.commands[-1].words == ("run", "--n", "$N")
     assert script.notes == (
-        "`for F in $(ls); do N=$((N+1)); done` is a loop over F whose rounds only a run would tell",
+        "`for F in $(ls); do N=$((N+1)); done` is a loop over F, and only a run would show its rounds",
     )
 
 
@@ -156,7 +156,7 @@ def test_a_command_is_found_wherever_it_is_handed_to_a_shell(text: str) -> None:
     [
         ("run --a\nrun 'open", "line 2: reached EOF without closing quote"),
         ("if true\nrun", "line 1: .* must be followed by `then`"),
-        ("run " + "$(" * 5000, "nested too deep"),
+        ("run " + "$(" * 5000, "too many levels of nesting"),
     ],
 )
 def test_a_text_that_bash_does_not_read_is_refused_with_its_line(text: str, message: str) -> None:
@@ -172,14 +172,14 @@ def test_a_parser_that_crashes_or_hangs_refuses_the_text(monkeypatch: pytest.Mon
     with pytest.raises(InvalidInput, match="cannot be read as a shell script"):
         read_script("run --crashes")
     monkeypatch.setattr(subprocess, "run", hang)
-    with pytest.raises(InvalidInput, match="takes the shell's parser more than 10 s"):
+    with pytest.raises(InvalidInput, match="needs more than 10 s of the shell's parser; shorten it"):
         read_script("run --hangs")
 
 
 def test_scripts_without_end_are_refused_or_read_in_part() -> None:
     with pytest.raises(InvalidInput, match="characters"):
         read_script("A=aaaaaaaaaa\n" + "A=$A$A\n" * 40)
-    with pytest.raises(InvalidInput, match="deep"):
+    with pytest.raises(InvalidInput, match="nested"):
         read_script("run " + "${A:-" * 50 + "}" * 50)
     with pytest.raises(InvalidInput, match="at most"):
         read_script("#" * 200_001)

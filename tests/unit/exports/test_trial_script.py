@@ -121,7 +121,7 @@ def test_a_trial_runs_on_the_device_and_the_number_of_ranks_of_its_script() -> N
     on_gpus, on_cores = trial_spec(big_job(), Layout()), trial_spec(tiny_job(), FSDP)
     assert (on_gpus.device, on_gpus.reference_flop_per_s, on_gpus.memory_bytes) == ("cuda", 989.4e12, 80 * 10**9)
     assert (on_cores.device, on_cores.reference_flop_per_s, on_cores.memory_bytes) == ("cpu", None, None)
-    with pytest.raises(InvalidInput, match="one of 2 ranks; nearest legal value: 2"):
+    with pytest.raises(InvalidInput, match="must be 2, the ranks of the layout in the script; nearest legal value: 2"):
         read(script_of("torchrun"), num_ranks=4)
 
 

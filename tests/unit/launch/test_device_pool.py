@@ -94,7 +94,7 @@ def test_where_no_gpu_is_free_a_trial_waits_says_so_and_still_hears_a_stop() -> 
     pool, watcher = gpus(), impatient()
     with pool.claim(on_gpus("first", 7), impatient()), pool.claim(on_gpus("second", 2), watcher) as devices:
         assert devices == STOPPED
-    assert watcher.waits == ["waits until trials that run on this machine have ended"]
+    assert watcher.waits == ["waits until other trials on this machine have ended"]
     with pool.claim(on_gpus("third", 8), impatient()) as devices:
         assert devices == GPUS  # the one that was free while the second waited included
 
@@ -118,7 +118,7 @@ def test_a_trial_that_gets_its_devices_after_a_wait_says_that_it_goes_on() -> No
     with pool.claim(on_gpus("second", 8), watcher) as devices:
         assert devices == GPUS
     holder.join()
-    assert watcher.waits == ["waits until trials that run on this machine have ended", None]
+    assert watcher.waits == ["waits until other trials on this machine have ended", None]
 
 
 def test_a_claim_within_a_claim_of_the_same_trial_has_its_devices() -> None:
@@ -203,7 +203,7 @@ def test_who_waits_is_told_which_process_is_frozen_with_the_devices(tmp_path: Pa
             time.sleep(0.01)
         with DevicePool(lock_folder=lambda: tmp_path).claim(spec("mine"), watcher) as devices:
             assert isinstance(devices, Stopped)
-    assert [f"process {other.pid} has them and is stopped" in str(reason) for reason in watcher.waits] == [True]
+    assert [f"process {other.pid} uses the devices and is stopped" in str(reason) for reason in watcher.waits] == [True]
 
 
 def open_to_all(folder: Path) -> None:
@@ -213,8 +213,11 @@ def open_to_all(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("make", "said"),
-    [(open_to_all, "others may write"), (lambda folder: folder.symlink_to(folder.parent), "belongs to somebody else")],
-    ids=["others may write to it", "it leads elsewhere"],
+    [
+        (open_to_all, "other users may write"),
+        (lambda folder: folder.symlink_to(folder.parent), "belongs to another user"),
+    ],
+    ids=["other users may write to it", "it leads elsewhere"],
 )
 def test_a_lock_folder_that_is_not_only_ours_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None], said: str

@@ -155,7 +155,7 @@ def test_the_last_line_is_the_answer_and_progress_stands_on_standard_error(
         ("sys.exit(print('too large', file=sys.stderr) or 2)", InvalidInput, "too large"),  # the caller's mistake
         ("raise ModuleNotFoundError(\"No module named 'torch'\")", InvalidInput, "is not installed here"),
         ("raise ValueError('odd shapes')", AutotunerError, "odd shapes"),
-        ("__import__('time').sleep(60)", AutotunerError, "no answer after 1 s"),
+        ("__import__('time').sleep(60)", AutotunerError, "no answer within 1 s"),
     ],
 )
 def test_a_process_that_refuses_breaks_or_never_answers_says_why(
@@ -242,6 +242,8 @@ def test_a_trial_runs_where_its_cluster_says_and_on_no_engine_that_nobody_regist
     assert (len(here.specs), len(elsewhere.specs)) == (1, 1)
     nowhere = replace(cpu_cluster(), engine="nowhere")
     assert [launcher.capacity(cluster) for cluster in (ELSEWHERE, cpu_cluster(), nowhere)] == [4, 1, 1]
-    assert launcher.refuses(nowhere) == "no engine nowhere is registered where trials run (there are: local, elsewhere)"
+    assert launcher.refuses(nowhere) == (
+        "the engine nowhere is not registered on the machine that runs trials; registered engines: local, elsewhere"
+    )
     outcome = failed(launcher.run(spec("routed", cluster=nowhere), Watcher()))
-    assert "no engine nowhere" in outcome.message
+    assert "the engine nowhere is not registered" in outcome.message

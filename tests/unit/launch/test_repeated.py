@@ -80,7 +80,7 @@ def test_runs_that_finished_before_the_service_died_are_not_repeated() -> None:
     assert [(one.run, one.runs) for one in launcher.specs] == [(2, ())]
     assert outcome.noise_floor == pytest.approx(0.2 / 1.1)
     assert outcome.num_steps == 6
-    kept = "was measured before the trial was interrupted, and is kept"
+    kept = "was measured before the trial was interrupted, so its result is kept"
     assert [note for note in again.notes if kept in note] == [f"run 1 {kept}", f"run 2 {kept}"]
 
 
@@ -165,8 +165,8 @@ def test_a_person_who_waits_is_told_why_a_trial_is_run_again_and_of_proxies() ->
     ]
     watcher = Watcher()
     measured(FakeLauncher(), replace(SHORT, num_runs=2, proxy_layers_per_stage=(1, 2)), watcher)
-    again = "run 2 of 2, to see how much repeats differ"
-    first, second = (f"runs {num_layers} of 4 layers, to extrapolate from" for num_layers in (1, 2))
+    again = "run 2 of 2, to measure how much repeated runs differ"
+    first, second = (f"runs {num_layers} of 4 layers, to extrapolate to all layers" for num_layers in (1, 2))
     assert watcher.notes == [first, again, second, again]
 
 

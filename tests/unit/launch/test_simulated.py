@@ -188,7 +188,10 @@ def test_a_service_that_restarts_goes_on_with_the_same_job() -> None:
 
 def test_a_trial_that_takes_longer_ends_at_its_limit() -> None:
     failed = died(by(EXACT).run(large(settings=ENDLESS), Watcher()))
-    assert (failed.kind, failed.message) == (FailureKind.TIMEOUT, f"simulated: no end after {ENDLESS.timeout_s:.0f} s")
+    assert (failed.kind, failed.message) == (
+        FailureKind.TIMEOUT,
+        f"simulated: no result after {ENDLESS.timeout_s:.0f} s",
+    )
 
 
 def test_time_passes_as_fast_as_the_scenario_says_and_a_wish_to_stop_ends_it() -> None:
@@ -206,7 +209,7 @@ def test_time_passes_as_fast_as_the_scenario_says_and_a_wish_to_stop_ends_it() -
 def test_a_queue_that_names_no_scenario_is_refused_with_those_there_are() -> None:
     cluster = h100_cluster(1, engine=SIMULATED, queue="batch")
     launcher = SimulatedLauncher()
-    refusal = "the engine simulated has no queue batch (there are: plain, flaky, watched)"
+    refusal = "the engine simulated has no queue batch; its queues are plain, flaky, watched"
     assert launcher.refuses(cluster) == refusal
     assert died(launcher.run(large(cluster=cluster), Watcher())).message == f"simulated: {refusal}"
     assert launcher.refuses(replace(cluster, queue="flaky")) is None

@@ -272,7 +272,7 @@ def test_what_files_say_is_told_with_what_was_assumed() -> None:
     for text in surfaces(topology_report(reading)):
         assert "6 nodes below a switch" in text
         assert "450 GB/s" in text
-        assert "taken as all that it gets" in text
+        assert "all of it is assumed" in text
 
 
 def test_a_topology_is_drawn_and_told_in_words() -> None:

@@ -268,8 +268,8 @@ def test_what_an_engine_or_its_nodes_say_at_last_fails_the_check(
 @pytest.mark.parametrize(
     ("queue", "queues", "said"),
     [
-        ("night", ("gpu", "night"), "cannot take its jobs: there is no queue night; the nearest is gpu"),
-        ("gpuu", ("gpu",), "has no queue gpuu that clusters may name (there are: gpu)"),
+        ("night", ("gpu", "night"), "cannot run the jobs of this check: there is no queue night; the nearest is gpu"),
+        ("gpuu", ("gpu",), "has no queue gpuu; its queues are gpu"),
     ],
     ids=["the operator named it", "nobody named it"],
 )
@@ -285,7 +285,9 @@ def test_a_queue_that_the_engine_does_not_have_fails_the_check(
 def test_an_engine_that_no_worker_knows_fails_the_check_with_those_that_there_are(store: Store) -> None:
     asked(store)
     check = checked(store, {})
-    assert lines(check) == ["no engine scripted is registered where trials run (there are: none)"]
+    assert lines(check) == [
+        "the engine scripted is not registered on the machine that runs trials; registered engines: none"
+    ]
 
 
 def test_a_job_that_does_not_start_in_time_fails_the_check_and_is_cancelled(store: Store, tmp_path: Path) -> None:
@@ -315,7 +317,7 @@ def test_a_check_that_is_cancelled_ends_its_job(store: Store, tmp_path: Path) ->
 
     engine = Asked(QUEUED)
     ended = checked(store, {"scripted": launcher(tmp_path, engine)})
-    assert (ended.state, lines(ended)[-1]) == (RunState.CANCELLED, "cancelled; no job of it is left")
+    assert (ended.state, lines(ended)[-1]) == (RunState.CANCELLED, "the check was cancelled; it has no jobs left")
     assert set(engine.cancelled) == {job.handle for job in ended.progress.jobs}
 
 

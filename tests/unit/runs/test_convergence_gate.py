@@ -58,9 +58,9 @@ def test_a_verdict_says_whose_it_is() -> None:
     failed = gated(DEMO, GateOutcome.FAILED)
     same, less = verdict_of(FASTER, [failed]), verdict_of(LESS, [failed])
     assert same is not None
-    assert (same.shared_from, same.detail) == (7, "as trial 7, which has the same mathematics: found")
+    assert (same.shared_from, same.detail) == (7, "taken from trial 7, which has the same mathematics: found")
     assert less is not None
-    assert less.detail == "as trial 7, which sends more: found"
+    assert less.detail == "taken from trial 7, which sends more: found"
 
 
 def test_what_died_in_a_gate_says_nothing_of_other_layouts() -> None:
@@ -210,5 +210,5 @@ def test_a_trainer_that_reports_no_losses_is_not_gated_and_the_reason_says_so() 
     found = run_gate(launcher, CANDIDATE, REFERENCE, GATE, Listener())
     assert isinstance(found, GateResult)
     assert found.outcome is GateOutcome.NOT_GATED
-    assert "reports no loss" in found.detail
+    assert "reported no loss" in found.detail
     assert len(launcher.specs) == 1

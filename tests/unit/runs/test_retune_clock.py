@@ -277,7 +277,7 @@ def test_a_retune_that_does_not_ask_for_it_is_not_run_for_new_software(night: Ni
 def test_new_software_cannot_be_waited_for_where_it_is_not_seen() -> None:
     template = sweep_request()
     elsewhere = replace(template.job, cluster=replace(template.job.cluster, engine="slurm"))
-    with pytest.raises(InvalidInput, match="not seen from here"):
+    with pytest.raises(InvalidInput, match="this machine cannot see the software"):
         Night().add(on_new_environment=True, template=replace(template, job=elsewhere))
 
 
@@ -383,5 +383,5 @@ def test_links_that_differ_by_no_more_than_measurements_do_start_no_run() -> Non
 
 
 def test_new_links_cannot_be_waited_for_where_no_cluster_is_stored() -> None:
-    with pytest.raises(InvalidInput, match="whose links would change"):
+    with pytest.raises(InvalidInput, match="no change of its links can be seen"):
         Night().add(on_new_links=True)

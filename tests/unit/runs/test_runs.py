@@ -131,8 +131,8 @@ def test_no_small_run_is_made_twice_and_layouts_without_a_trial_are_counted() ->
     request = for_eight_ranks(budget=Budget(num_trials=1000, min_gain=0, prune_below=0))
     narrow = replace(request, space=request.space.with_axes(tensor_parallel_degree=(2, 4), micro_batch_size=(1,)))
     _, sweep = swept(narrow, FakeLauncher(as_it_is))
-    assert "more no trial stands on 2 ranks" in sweep.stop_detail
-    assert "4 tensor ranks do not divide the 2 of its nodes" in sweep.stop_detail
+    assert "more layouts have no proxy trial on 2 ranks" in sweep.stop_detail
+    assert "4 tensor ranks do not divide the 2 accelerators of a node" in sweep.stop_detail
 
 
 def test_a_proxy_trial_out_of_memory_is_a_failure_that_leaves_its_layout_open_to_others() -> None:
@@ -187,9 +187,11 @@ def test_what_was_measured_before_a_worker_died_is_estimated_by_the_next() -> No
 
 
 def test_a_cluster_for_trials_has_fewer_ranks_and_the_same_accelerators() -> None:
-    with pytest.raises(InvalidInput, match="must have fewer accelerators than the 8"):
+    with pytest.raises(
+        InvalidInput, match="must have fewer accelerators than the cluster that the sweep is for, which has 8"
+    ):
         for_eight_ranks(trial_cluster=cpu_cluster(8))
-    with pytest.raises(InvalidInput, match="must have the accelerators of the cluster that the sweep is for"):
+    with pytest.raises(InvalidInput, match="must have the same accelerators as the cluster that the sweep is for"):
         for_eight_ranks(trial_cluster=h100_cluster(1))
 
 
@@ -244,7 +246,7 @@ def test_a_trial_whose_nodes_are_lost_runs_again_under_its_number(num_losses: in
     assert [one.attempts for one in trials] == [1, num_losses + 1, 1]
     assert len(trials[1].jobs) == num_losses + 1
     notes = [event.data["note"] for event in store.events(ended.id) if event.kind == "trial.note"]
-    assert notes[0] == "node2 does not answer, 2; attempt 1 of 3 is lost, and the trial queued again"
+    assert notes[0] == "node2 does not answer, 2; attempt 1 of 3 is lost, and the trial is queued again"
     assert [len(spec.jobs) for spec in launcher.specs if spec.trial_id.endswith("0001")] == list(range(num_losses + 1))
 
 
@@ -255,7 +257,7 @@ def test_a_trial_whose_nodes_are_lost_each_time_fails_and_says_how_the_last_ende
     assert failed.failure is not None
     assert failed.failure.kind is FailureKind.INFRASTRUCTURE
     assert failed.failure.message == (
-        "its nodes were lost or never came in 3 attempts; the last time: node2 does not answer, 4"
+        "its nodes were lost or never became available in 3 attempts; the last time: node2 does not answer, 4"
     )
 
 
@@ -264,7 +266,7 @@ def test_a_gate_whose_nodes_are_lost_each_time_gates_nothing_and_the_sweep_ends(
     (gated,) = [one for one in store.list_trials(ended.id)[0] if one.gate]
     assert gated.gate is not None
     assert gated.gate.outcome is GateOutcome.NOT_GATED
-    assert gated.gate.detail.startswith("its nodes were lost or never came in 3 attempts")
+    assert gated.gate.detail.startswith("its nodes were lost or never became available in 3 attempts")
     assert gated.gate.accelerator_hours == pytest.approx(3 * gated.layout.world_size / 3600)
 
 
@@ -273,7 +275,7 @@ def test_what_a_trial_was_given_up_for_is_said_unless_its_job_goes_on() -> None:
     interrupted = present(given_up(queued_trial(attempts=3)))
     assert (interrupted.kind, interrupted.message) == (
         FailureKind.INTERRUPTED,
-        "interrupted 3 times; the service dies when it runs",
+        "interrupted 3 times: the service ends each time this trial runs",
     )
     lost = present(given_up(queued_trial(attempts=3, jobs=(LOST,))))
     assert lost.kind is FailureKind.INFRASTRUCTURE

@@ -162,7 +162,7 @@ def test_a_space_of_which_nothing_is_likely_to_fit_ends_at_once_and_says_how_muc
     order = plan.decide(0.0)
     assert isinstance(order, Finish)
     assert order.reason == StopReason.SPACE_EXHAUSTED
-    said = "0 of 58 legal layouts were tried; none is likely to fit in memory, and the nearest lacks "
+    said = "0 of 58 legal layouts were tried; none is likely to fit in memory, and the closest one needs"
     assert order.detail.startswith(said)
 
 

@@ -127,7 +127,7 @@ def test_a_front_is_sought_until_every_layout_was_tried_or_patience_ends_it() ->
     trials = run(plan, request, 1000)
     finish = plan.decide(0.0)
     assert isinstance(finish, Finish)
-    assert finish.detail.startswith("3 trials in a row did not add 1 % to the front")
+    assert finish.detail.startswith("3 trials in a row did not add 1 % to the Pareto front")
     assert {trial.number for trial in on_front(FRONT, trials)} <= {trial.number for trial in trials[:-3]}
 
 
@@ -139,7 +139,7 @@ def test_a_trial_that_another_would_beat_in_everything_were_it_twice_as_fast_is_
     number = ordered(plan).number
     assert plan.reported(number, step_report(0, step_time_s=4.0)) is None
     stopped = present(plan.reported(number, step_report(1, step_time_s=4.0)))
-    assert "were it 2 times as fast, another would still beat it in everything" in stopped.detail
+    assert "even at 2 times this speed, another trial would be better in every metric" in stopped.detail
     assert "token/J" in stopped.detail
 
 

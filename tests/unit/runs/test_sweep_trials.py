@@ -227,7 +227,7 @@ def test_a_trial_that_waits_for_devices_says_so_and_is_not_billed() -> None:
 
     class Patient(FakeLauncher):
         def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
-            watcher.on_wait("waits until trials that run on this machine have ended")
+            watcher.on_wait("waits until other trials on this machine have ended")
             seen.append(store.get_trial(spec.trial_id))
             clock.time += 3600.0
             watcher.on_wait(None)
@@ -238,7 +238,7 @@ def test_a_trial_that_waits_for_devices_says_so_and_is_not_billed() -> None:
     sweep_worker(store, Patient(), clock, owner="one", lease_s=15.0).run_once()
     assert {trial.state for trial in seen} == {TrialState.WAITING}
     assert {trial.waiting.reason for trial in seen if trial.waiting} == {
-        "waits until trials that run on this machine have ended"
+        "waits until other trials on this machine have ended"
     }
     overview = store.overview(sweep_id, now=clock.now())
     assert (overview.state, overview.progress.accelerator_hours) == (RunState.COMPLETE, 0.0)

@@ -221,7 +221,7 @@ def test_a_bug_ends_its_sweep_with_the_reason_and_leaves_the_worker_alive() -> N
 def test_a_sweep_that_measured_nothing_has_failed_whatever_ended_it() -> None:
     ended = House().run(FakeLauncher(lambda spec: failure(FailureKind.OOM)))
     assert ended.state == RunState.FAILED
-    assert "nothing was measured" in ended.stop_detail
+    assert "no trial was measured" in ended.stop_detail
 
 
 def test_a_trial_that_kills_the_service_each_time_is_given_up_as_interrupted() -> None:

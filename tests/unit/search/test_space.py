@@ -298,7 +298,7 @@ def test_more_splits_than_are_looked_at_are_refused_with_the_axes_that_make_them
     space = SearchSpace(
         tensor_parallel_degree=(1,) if divides else many[1:], expert_parallel_degree=many, micro_batch_size=many
     )
-    with pytest.raises(SpaceTooLarge, match=r"1000 of expert_parallel_degree.* in more ways than are looked at"):
+    with pytest.raises(SpaceTooLarge, match=r"1000 of expert_parallel_degree.* too many ways to split"):
         splits_of(tiny_job(1), space)
 
 
@@ -336,7 +336,11 @@ def test_ends_that_deal_the_same_layers_to_every_stage_are_one_split(num_layers:
 def test_a_sweep_of_more_layouts_than_it_may_hold_is_refused_with_their_number() -> None:
     require_layouts(sweep_request())
     with pytest.raises(
-        SpaceTooLarge, match=r"space = 'more than 2': legal layouts are more than .*; name fewer values"
+        SpaceTooLarge,
+        match=(
+            r"space = 'more than 2': is the number of legal layouts, which is "
+            r"too many .*; name fewer values"
+        ),
     ):
         require_layouts(sweep_request(), most=2)
 
@@ -356,7 +360,10 @@ def test_a_sweep_that_asks_for_what_is_beyond_use_is_refused(changes: dict[str, 
     with pytest.raises(InvalidInput) as refused:
         require_layouts(sweep_request(**changes))
     assert refused.value.field == field
-    assert refused.value.nearest is not None or "for one copy of its weights, and all of" in refused.value.rule
+    assert (
+        refused.value.nearest is not None
+        or "for one copy of its weights, but all accelerators of" in refused.value.rule
+    )
 
 
 # ---------------------------------------------------------------- sampler page

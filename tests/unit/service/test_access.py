@@ -110,7 +110,7 @@ def test_a_token_is_whom_it_was_given_to_by_its_digest_once_and_by_its_row_each_
         login.caller(bearing(text))
     assert counting_digests.num_judged == 1
     tokens.revoke(token.id)
-    with pytest.raises(NotLetIn, match=f"{token.id}.* of ada was taken back"):
+    with pytest.raises(NotLetIn, match=f"{token.id}.* of ada was revoked"):
         login.caller(bearing(text))
 
 

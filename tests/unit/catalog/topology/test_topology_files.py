@@ -65,14 +65,17 @@ def test_nodes_that_were_dumped_into_one_file_are_described_by_the_first() -> No
     ("text", "told"),
     [
         ("<system>\n<cpu>\n</system>", "line 3 = '</system>': must be XML: mismatched tag"),
-        ('<!DOCTYPE x [<!ENTITY a "b">]><system/>', "must have no document type"),
+        ('<!DOCTYPE x [<!ENTITY a "b">]><system/>', "must not be a document type"),
         ("<graphs/>", "line 1 = 'graphs': .* nearest legal value: system"),
-        ("<system><gpu dev='x'/></system>", "line 1 = 'x': must be a whole number: dev of <gpu>"),
-        ("<system>\n<gpu dev='0'/>\n<gpu dev='0'/></system>", "line 3 = 0: is the number of another gpu"),
-        ("<system/>", "there must be one"),
+        ("<system><gpu dev='x'/></system>", "line 1 = 'x': must be a whole number, because it is the dev of <gpu>"),
+        ("<system>\n<gpu dev='0'/>\n<gpu dev='0'/></system>", "line 3 = 0: is already the number of another gpu"),
+        ("<system/>", "there must be at least one gpu"),
         ("<system>" + "<pci>" * 100, "nested deeper than 64"),
-        ("<system><pci link_speed='fast'><gpu dev='0'/></pci></system>", "must be a rate such as 16.0 GT/s"),
-        ("<system><pci><nvlink/></pci><gpu dev='0'/></system>", "must hold no nvlink; nearest legal value: gpu"),
+        ("<system><pci link_speed='fast'><gpu dev='0'/></pci></system>", "must be the rate of PCIe, such as 16.0 GT/s"),
+        (
+            "<system><pci><nvlink/></pci><gpu dev='0'/></system>",
+            "must not contain an nvlink element; only a gpu has NVLinks; nearest legal value: gpu",
+        ),
     ],
 )
 def test_what_is_not_whole_is_refused_with_its_line(text: str, told: str) -> None:
@@ -109,12 +112,12 @@ def test_json_says_a_network_a_wiring_or_both() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("hello", "line 1 = 'hello': must be what nvidia-smi topo -m prints"),
+        ("hello", "line 1 = 'hello': must be the output of nvidia-smi topo -m"),
         ("", "line 1 = ''"),
         ('{"network": ', "line 1 = .*must be JSON"),
         ('{"network": {"name": "x", "tiers": [{"name": "leaf", "nodes": 3}]}}', r"network\.tiers\.0\.nodes = 3"),
-        ('{"network": {"name": "x"}, "wires": 1}', "wires = 1: must be network or wiring"),
-        ("x" * 2_000_001, "2,000,000 characters at most"),
+        ('{"network": {"name": "x"}, "wires": 1}', "wires = 1: must be one of network and wiring"),
+        ("x" * 2_000_001, "at most 2,000,000 characters"),
     ],
 )
 def test_what_is_none_of_them_is_refused(text: str, told: str) -> None:
@@ -132,7 +135,7 @@ def test_switches_and_blocks_are_tiers_of_the_sizes_that_are_plugged_or_planned(
     topology = read_slurm_conf(SLURM_TREE)
     assert _sizes(topology) == [("leaf", 6), ("spine", 18)]
     assert topology.nodes == tuple(f"dev{number}" for number in range(18))
-    assert "not given" in topology.notes[0]
+    assert "does not say" in topology.notes[0]
     topology = read_slurm_conf(SLURM_BLOCKS)
     assert _sizes(topology) == [("block", 18), ("4 blocks", 72)]
     assert (topology.nodes[0], topology.nodes[-1]) == ("node01", "node72")
@@ -166,15 +169,15 @@ def test_host_lists_keep_their_zeros_and_take_several_brackets() -> None:
     ("text", "told"),
     [
         ("SwitchName=s0 Node=x", "line 1 = 'Node=x': .* nearest legal value: Nodes"),
-        ("SwitchName=s0 Nodes=x\n\nSwitchName=s0 Nodes=y", "line 3 = 's0': must be named once; line 1"),
-        ("SwitchName=s0 Nodes=x\nSwitchName=s1 Nodes=x", "line 2 = 'x': must be plugged into one switch; line 1"),
+        ("SwitchName=s0 Nodes=x\n\nSwitchName=s0 Nodes=y", "line 3 = 's0': must be defined only once; line 1"),
+        ("SwitchName=s0 Nodes=x\nSwitchName=s1 Nodes=x", "line 2 = 'x': must be connected to one switch only; line 1"),
         ("SwitchName=s0 Switches=leef\nSwitchName=leaf Nodes=x", "line 1 = 'leef': .* nearest legal value: leaf"),
-        ("SwitchName=a Switches=b\nSwitchName=b Switches=a", "must not lie below itself"),
-        ("SwitchName=a Nodes=n[3-1]", r"line 1 = '3-1': must rise, .* nearest legal value: 1-3"),
-        ("SwitchName=a Nodes=n[0-999999999]", "by less than 200,000"),
-        ("SwitchName=a Nodes=n[0-999]m[0-999]", "200,000 names at most"),
-        ("BlockName=b Nodes=n[0-3]\nBlockSizes=4,6", "block_sizes = 6: must be a multiple of the first, 4"),
-        ("BlockName=b Nodes=n0\nSwitchName=s Nodes=n1", "must not be in one file with switches"),
+        ("SwitchName=a Switches=b\nSwitchName=b Switches=a", "must not be below itself"),
+        ("SwitchName=a Nodes=n[3-1]", r"line 1 = '3-1': must be a range .* nearest legal value: 1-3"),
+        ("SwitchName=a Nodes=n[0-999999999]", "of fewer than 200,000"),
+        ("SwitchName=a Nodes=n[0-999]m[0-999]", "at most 200,000 names"),
+        ("BlockName=b Nodes=n[0-3]\nBlockSizes=4,6", "block_sizes = 6: must be a multiple of the first block size, 4"),
+        ("BlockName=b Nodes=n0\nSwitchName=s Nodes=n1", "must not be in a file that also has switches"),
         ("SwitchName=a Nodes=x \\\n", None),
     ],
 )
@@ -189,7 +192,7 @@ def test_a_conf_file_that_slurm_would_refuse_is_refused_with_its_line(text: str,
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (HYPERPOD_YAML.replace("switches:", "switch:"), "line 4 = .*must have switches, .* value: switches"),
+        (HYPERPOD_YAML.replace("switches:", "switch:"), "line 4 = .*must have the field switches, .* value: switches"),
         (HYPERPOD_YAML.replace("  tree:", "  tre:"), r"line 1 = \['tre'\]: .* nearest legal value: tree"),
         (
             HYPERPOD_YAML.replace("nodes: compute-1", "node: compute-1"),
@@ -213,11 +216,11 @@ def test_a_node_and_a_network_may_come_from_two_files_that_do_not_say_the_same()
     assert cluster.wiring is not None
     assert cluster.network.tiers[0].nodes_per_switch == 6
     assert cluster.intra_node_link == load_link("nvlink3")
-    with pytest.raises(InvalidInput, match="only one file may"):
+    with pytest.raises(InvalidInput, match="give only one file"):
         merged([read_topology(published.DGX_A100), read_topology(published.NERSC_A100)])
-    with pytest.raises(InvalidInput, match="nodes of 4 accelerators; nearest legal value: 4"):
+    with pytest.raises(InvalidInput, match="must be 4, the accelerators of a node in the file; nearest legal value: 4"):
         on_cluster(read_topology(published.NERSC_A100), load_cluster("a100:16"))
-    with pytest.raises(InvalidInput, match="num_nodes = 32: must be at most the 18 nodes"):
+    with pytest.raises(InvalidInput, match="num_nodes = 32: must be at most 18, the number of nodes"):
         on_cluster(read_topology(published.SLURM_TREE), load_cluster("h100:256"))
 
 
@@ -290,8 +293,12 @@ def test_nvlinks_that_are_few_are_a_mesh_bridges_or_pass_on_what_others_send() -
     ("text", "told"),
     [
         ("GPU0 GPU1\nGPU0 X NVL\nGPU1 NVL X", "line 2 = 'NVL': must be one of X, PIX"),
-        ("GPU0 GPU1\nGPU0 X PIX\nGPU1 PXB X", "line 2 = 'PIX': must be what GPU1 has for GPU0; .* PXB"),
-        ("GPU0 GPU1\nGPU0 X PIX", "line 1 = 'GPU1': has no line of its own"),
+        (
+            "GPU0 GPU1\nGPU0 X PIX\nGPU1 PXB X",
+            "line 2 = 'PIX': must be the same as the cell of GPU1 in the "
+            "line of that device, because the table is symmetric; .* PXB",
+        ),
+        ("GPU0 GPU1\nGPU0 X PIX", "line 1 = 'GPU1': is a column of the table without a line of its own"),
         ("GPU0 GPU1\nGPU0 X\nGPU1 PIX X", "line 2 = 'GPU0 X': must have 2 cells"),
         ("GPU0 GPU2\nGPU0 X PIX\nGPU2 PIX X", "must be numbered from 0 to 1"),
     ],

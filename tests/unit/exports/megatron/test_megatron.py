@@ -50,8 +50,8 @@ def test_a_bucket_that_is_no_whole_number_of_elements_is_named_with_the_nearest_
     ("flags", "percent", "note"),
     [
         ("--optimizer-cpu-offload --optimizer-offload-fraction 0.25 --use-precision-aware-optimizer", 25, ""),
-        ("--optimizer-cpu-offload --optimizer-offload-fraction 0.333", 33, "a layout has whole percents: 33"),
-        ("--optimizer-cpu-offload", 100, "Megatron-LM's default is all of it"),
+        ("--optimizer-cpu-offload --optimizer-offload-fraction 0.333", 33, "a layout has whole percentages only: 33"),
+        ("--optimizer-cpu-offload", 100, "Megatron-LM's default is 100 %"),
         ("--optimizer-offload-fraction 0.5", 0, ""),
     ],
 )
@@ -79,7 +79,7 @@ def test_ranks_of_the_caller_or_of_a_script_have_to_fit_and_what_is_needed_is_sa
         "torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 8 --pipeline-model-parallel-size 16"
     )
     assert (found.num_ranks, found.layout.world_size) == (None, 128)
-    assert ("--world-size", "8 ranks cannot run it; 128 are the fewest that do") in {
+    assert ("--world-size", "8 ranks cannot run this; 128, the smallest possible number, is assumed") in {
         (note.setting, note.detail) for note in found.notes
     }
     text = "--tensor-model-parallel-size 4 --use-distributed-optimizer --bf16"
@@ -172,7 +172,7 @@ def test_assignments_arguments_and_overrides_are_found_and_else_the_text_is_refu
     text = "nemo llm pretrain --factory llama3_8b a.b.c=2 'd.e=[x,y]' f.g=\"h\" \\\n +i.j=null"
     values = {"a.b.c": ("2",), "d.e": ("x", "y"), "f.g": ("h",), "i.j": ("null",)}
     assert read_recipe(text).values == values
-    with pytest.raises(InvalidInput, match="assigns no field"):
+    with pytest.raises(InvalidInput, match="does not set any field"):
         read("hello", "megatron-bridge")
 
 

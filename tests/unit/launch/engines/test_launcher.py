@@ -72,7 +72,7 @@ LOST_PEER = RankFailure(rank=0, kind=FailureKind.COMMUNICATION, message="connect
 ALONE = told(type="failure", **to_plain(LOST_PEER)) + told(type="node", exit_code=1)
 OUT_OF_MEMORY = replace(ENDED, detail="OUT_OF_MEMORY", is_out_of_memory=True)
 FAILED = JobStatus(phase=EngineJobPhase.ENDED, detail="FAILED: NonZeroExitCode")
-SIGTERM = "nodes 0, 1 got SIGTERM, and not from the autotuner"
+SIGTERM = "nodes 0, 1 got SIGTERM from another program than the autotuner"
 
 LOST_IT, CRASHED = "scripted lost the job: ", FailureKind.CRASH
 
@@ -82,7 +82,7 @@ LOST_IT, CRASHED = "scripted lost the job: ", FailureKind.CRASH
     [
         ((RUNNING, LOST), both(), None, f"{LOST_IT}node 7 is down"),
         # engines take minutes to see that a node is gone; one that is there says how it ended
-        ((RUNNING,), first_alone(ALONE), None, f"{LOST_IT}node 1 fell silent"),
+        ((RUNNING,), first_alone(ALONE), None, f"{LOST_IT}node 1 stopped reporting"),
         # the nodes had time to report their end, and the engine says no more than that the job is over
         ((RUNNING, FAILED), both({"type": "node", "exit_code": -15, "told_to_end": True}), None, SIGTERM),
         ((RUNNING, ENDED), both({"type": "node", "exit_code": 0, "told_to_end": True}), None, SIGTERM),
@@ -99,8 +99,13 @@ LOST_IT, CRASHED = "scripted lost the job: ", FailureKind.CRASH
             CRASHED,
             "1: No module named",
         ),
-        ((RUNNING, OUT_OF_MEMORY), both(), FailureKind.OOM, "scripted ended the job for its memory: OUT_OF_MEMORY"),
-        ((RUNNING, ENDED), exits("EADDRINUSE, Address already in use"), None, "the port at which its nodes"),
+        (
+            (RUNNING, OUT_OF_MEMORY),
+            both(),
+            FailureKind.OOM,
+            "scripted ended the job because of its memory: OUT_OF_MEMORY",
+        ),
+        ((RUNNING, ENDED), exits("EADDRINUSE, Address already in use"), None, "the port at which the nodes connect"),
         ((RUNNING, ENDED), exits("OSError: [Errno 28] No space left on device"), None, "the disk of a node is full"),
         ((RUNNING, ENDED), exits("OSError: [Errno 122] Disk quota exceeded"), None, "the disk of a node is full"),
         ((AWAY,), both(), None, "does not answer"),
@@ -323,7 +328,7 @@ def test_every_table_is_an_engine_with_what_all_have_and_what_its_kind_has(tmp_p
     registration = read(tmp_path, said)["nodes"]
     assert (registration.kind, registration.settings.max_parallel_trials) == ("processes", 2)
     assert registration.own.num_nodes == 4
-    assert registration.engine().check() == "4 nodes, processes of this machine"
+    assert registration.engine().check() == "4 nodes, which are processes of this machine"
 
 
 @pytest.mark.parametrize(

@@ -349,7 +349,7 @@ def test_memory_is_the_most_that_each_rank_told_and_tokens_make_the_rate_and_mfu
     [
         ((step(0, 0, tokens=256), step(0, 1, tokens=256)), "256 tokens"),
         ((step(0, 0), step(0, 0)), "twice"),
-        ((step(0, 0), step(0, 2)), "rank 2 told of step 0, and the trial has 2"),
+        ((step(0, 0), step(0, 2)), "rank 2 reported step 0, but the trial has only 2 ranks"),
     ],
     ids=["tokens of one rank alone", "a step that is told twice", "a rank that the trial does not have"],
 )

@@ -153,7 +153,7 @@ def test_tokens_or_ranks_of_another_job_are_no_trial_of_this_one(work_dir: Path)
     assert "512" in failure.message
     assert isinstance(run(work_dir, registered(TOKENS="500")), Measurement)
     failure = failed(run(work_dir, registered(ALONE="1"), ENDLESS))
-    assert "rank 0 told of step" in failure.message
+    assert "rank 0 reported step" in failure.message
 
 
 def test_a_program_is_named_where_it_is_not_there_and_may_be_the_interpreter_of_the_service(work_dir: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_launcher_refuses_a_trainer_that_it_does_not_know_or_knows_otherwise(w
     unknown = Trainer(name="other", format=ExportFormat.ARGUMENTS)
     assert "not registered" in str(launcher.refuses(cpu_cluster(), unknown))
     otherwise = replace(registered().trainer, options=("micro_batch_size",))
-    assert "registered otherwise" in str(launcher.refuses(cpu_cluster(), otherwise))
+    assert "registered differently" in str(launcher.refuses(cpu_cluster(), otherwise))
 
 
 # ---------------------------------------------------------------- ended for certain
@@ -206,7 +206,9 @@ def test_a_node_that_somebody_else_ends_says_nothing_of_the_trial(work_dir: Path
         node.terminate()
 
     outcome = run(work_dir, registered(), ENDLESS, Watcher(at_first_step=end_node))
-    assert outcome == Stopped(reason="infrastructure", detail="the node got SIGTERM, and not from the autotuner")
+    assert outcome == Stopped(
+        reason="infrastructure", detail=("the node got SIGTERM from another program than the autotuner")
+    )
 
 
 # ---------------------------------------------------------------- what it is given

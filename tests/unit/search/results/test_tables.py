@@ -112,17 +112,25 @@ def test_conditions_are_met_by_these_rows(text: str, met: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("tpp=4", r"'tpp': is no column of the table; nearest legal value: tp$"),
-        ("recompute=ful", r"must name one of full, selective, none; nearest legal value: recompute=full"),
-        ("tp", r"'tp': is no condition: .* nearest legal value: tp>1"),
-        ("hello", r"'hello': is no condition"),
-        ("mfu=40", r"asks a figure to be exact; .* nearest legal value: mfu>=40"),
-        ("mfu>fast", r"must compare mfu with a number, with % behind it or nothing; nearest legal value: mfu>1"),
+        ("tpp=4", r"'tpp': is not a column of the table; nearest legal value: tp$"),
+        ("recompute=ful", r"must use one of these values: full, selective, none; nearest legal value: recompute=full"),
+        ("tp", r"'tp': is not a condition: .* nearest legal value: tp>1"),
+        ("hello", r"'hello': is not a condition"),
+        ("mfu=40", r"must use <, <=, > or >=, because mfu is a measured number .* nearest legal value: mfu>=40"),
+        ("mfu>fast", r"must compare mfu with a number, with % or no unit behind it; nearest legal value: mfu>1"),
         ("tp>4GB", r"must compare tp with a number; nearest legal value: tp>1"),
-        ("tp>1,2", r"several values after = or != alone; nearest legal value: tp>1"),
-        ("recompute>none", r"compares words, which are = or !=; nearest legal value: recompute=none"),
-        ("layout=tp4", r"a word of a layout is a condition by itself; nearest legal value: tp4"),
-        ("tp=,", r"must name a value; nearest legal value: tp=1"),
+        ("tp>1,2", r"several values only after = or !=; nearest legal value: tp>1"),
+        (
+            "recompute>none",
+            r"must use = or !=, because the values of {column.name} are words; "
+            r"nearest legal value: recompute=none",
+        ),
+        (
+            "layout=tp4",
+            r"must be a word of a layout alone, because this column has no values to "
+            r"compare; nearest legal value: tp4",
+        ),
+        ("tp=,", r"must have a value after the sign; nearest legal value: tp=1"),
         ("tp=1 " * 31, r"must be 30 conditions or fewer"),
     ],
 )

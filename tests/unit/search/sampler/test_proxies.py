@@ -142,7 +142,7 @@ def test_a_trial_takes_part_of_a_node_or_whole_nodes_and_larger_groups_are_refus
     found = proxy_trial(sparse_job(), layout, TWO_NODES)
     assert isinstance(found, Reason)
     assert found.field == "expert_parallel_degree"
-    assert "8 tensor and 64 expert ranks take 64, and it has 16" in found.message
+    assert "8 tensor and 64 expert ranks need 64 accelerators, but the smaller cluster has 16" in found.message
     nodes_of_four = replace(h100_cluster(4), accelerators_per_node=4)
     found = proxy_trial(big_job(), replace(FSDP, tensor_parallel_degree=8, data_parallel_shard_degree=8), nodes_of_four)
     assert isinstance(found, Reason)
@@ -240,7 +240,7 @@ def test_layouts_without_a_trial_are_counted_with_their_reason() -> None:
     trials = of_cores()
     every = legal_layouts(trials.job, tiny_space(), TRIED)
     assert trials.num_refused == len(every) - len(trials)
-    assert "4 tensor ranks do not divide the 2 of its nodes" in trials.refused[0][0]
+    assert "4 tensor ranks do not divide the 2 accelerators of a node" in trials.refused[0][0]
     assert not (trials.layouts.tensor_parallel_degree > 2).any()
     small_cards = replace(h100_cluster(2), accelerator=h100(memory_bytes=8 * 10**9))
     trials = of_big_job(small_cards)

@@ -193,7 +193,7 @@ def test_every_proposal_is_legal_and_new_until_every_row_was_tried() -> None:
     run(study, proposer, len(LAYOUTS), lambda layout: 1.0)
     assert proposer.propose(study.get_trials()) is None
     assert proposer.remaining_gain(study) == 0.0
-    with pytest.raises(ValueError, match="no layout is left"):
+    with pytest.raises(ValueError, match="no layout left"):
         study.ask(proposer.distributions)
 
 
@@ -306,7 +306,7 @@ def test_what_a_sampler_cannot_work_with_is_refused() -> None:
     proposer = sampler()
     with pytest.raises(InvalidInput, match="maximize"):
         optuna.create_study(direction="minimize", sampler=proposer).ask(proposer.distributions)
-    with pytest.raises(InvalidInput, match="as many as layouts"):
+    with pytest.raises(InvalidInput, match="as many as the layouts"):
         LayoutSampler(LAYOUTS.take(slice(1, None)), predictions(), job=JOB)
     with pytest.raises(InvalidInput, match="min_gain"):
         LayoutSampler(LAYOUTS, predictions(), job=JOB, min_gain=-0.1)

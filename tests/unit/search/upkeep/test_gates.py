@@ -110,7 +110,7 @@ def test_a_death_that_the_layout_caused_fails_and_another_says_nothing(
 
 
 def test_what_ended_the_sweep_is_told_and_a_gate_that_runs_has_not_passed() -> None:
-    died_at_once = ChallengeFindings(measured=INCUMBENT, death="it died (oom)")
+    died_at_once = ChallengeFindings(measured=INCUMBENT, death="the trial failed (oom)")
     assert result(died_at_once, RunState.FAILED, dies=FailureKind.OOM).outcome is MfuGateOutcome.FAILED
     assert result(ChallengeFindings(), of=gate(layout=None)).outcome is MfuGateOutcome.COULD_NOT_RUN
     assert not gate().is_passed
@@ -208,7 +208,7 @@ def test_layouts_that_break_rules_or_memory_fail_by_closed_forms_or_as_a_dry_run
     assert "runs out of memory: the fullest of 512 ranks needs" in predicted_verdict(found, JOB)
     found = gate_of(changed(pipeline_parallel_degree=5))
     assert found.outcome is MfuGateOutcome.FAILED
-    assert "the degrees multiply to 640 ranks, the cluster has 512" in predicted_verdict(found, JOB)
+    assert "the product of the degrees is 640 ranks, but the cluster has 512" in predicted_verdict(found, JOB)
     assert found.predicted is None
     full, empty = gate_of(TODAY, dry_run=counted(90e9)), gate_of(TODAY, dry_run=counted(10e9))
     assert (full.outcome, empty.outcome) == (MfuGateOutcome.FAILED, MfuGateOutcome.PASSED)

@@ -130,10 +130,10 @@ def test_nightly_due_times_rise_and_there_is_one_on_each_day(after: float, minut
 @pytest.mark.parametrize(
     ("cron", "named", "nearest"),
     [
-        ("61 2 * * *", "61 for its minute", "59 2 * * *"),
-        ("0 25 * * *", "25 for its hour", "0 23 * * *"),
-        ("0 2 0 * *", "0 for its day of month", "0 2 1 * *"),
-        ("0 2 * * fryday", "fryday for its day of week", "0 2 * * *"),
+        ("61 2 * * *", "61 in the field minute", "59 2 * * *"),
+        ("0 25 * * *", "25 in the field hour", "0 23 * * *"),
+        ("0 2 0 * *", "0 in the field day of month", "0 2 1 * *"),
+        ("0 2 * * fryday", "fryday in the field day of week", "0 2 * * *"),
         ("0 2 * *", "five fields", "0 2 * * *"),
         ("@daily", "five fields", "0 2 * * *"),
         ("0 0 2 * * *", "five fields", "0 2 * * *"),
@@ -247,7 +247,7 @@ def test_better_layouts_wait_or_are_adopted_and_say_what_made_them_better() -> N
     better = replace(BETTER, runs=replace(runs(1000.0), environment=late))
     assert outcome(better).verdict is Verdict.BETTER_FOUND
     assert explained(better)[-1] == (
-        "since 2026-03-01 02:00 UTC links have changed: of links, all healthy became nodes 2 and 3: 60 ms late"
+        "since 2026-03-01 02:00 UTC links have changed: links before: all healthy; links now: nodes 2 and 3: 60 ms late"
     )
 
 
@@ -276,8 +276,8 @@ def test_what_the_noise_hides_is_said_and_not_called_unchanged_if_it_looks_slowe
         (ended(RunState.FAILED, "no GPU"), ChallengeFindings(), "its sweep failed: no GPU"),
         (
             ended(),
-            ChallengeFindings(measured=INCUMBENT, death="it died (oom): rank 1 ran out of memory"),
-            f"the incumbent {INCUMBENT} could not be measured: it died (oom): rank 1 ran out of memory",
+            ChallengeFindings(measured=INCUMBENT, death="the trial failed (oom): rank 1 ran out of memory"),
+            f"the incumbent {INCUMBENT} could not be measured: the trial failed (oom): rank 1 ran out of memory",
         ),
         (ended(), ChallengeFindings(), "nothing was measured: tried all"),
         (

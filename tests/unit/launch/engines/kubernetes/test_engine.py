@@ -255,7 +255,7 @@ def test_a_job_of_kueue_waits_until_its_queue_lets_it_and_is_lost_when_that_take
     one = order(SLEEPS)
     handle = engine.submit(replace(one, cluster=replace(one.cluster, queue="research")))
     assert held.until(engine, handle, EngineJobPhase.QUEUED).detail
-    held.cluster.until(lambda: engine.look(handle).detail == "suspended: it waits in its queue")
+    held.cluster.until(lambda: engine.look(handle).detail == "the job is suspended: it waits in its queue")
     held.cluster.controllers.admits = True
     held.until(engine, handle, EngineJobPhase.RUNNING)
     held.cluster.suspend("t-1-0-0")
@@ -264,7 +264,7 @@ def test_a_job_of_kueue_waits_until_its_queue_lets_it_and_is_lost_when_that_take
 
 def test_kueue_needs_a_queue_and_takes_the_first_that_the_operator_lists(held: Held) -> None:
     assert held.engine().refuses(cpu_cluster()) is None
-    assert "names none" in str(held.engine("kueue = true").refuses(cpu_cluster()))
+    assert "names no queue" in str(held.engine("kueue = true").refuses(cpu_cluster()))
     launcher = EngineLauncher(held.registration('kueue = true\nqueues = ["research"]'))
     assert launcher.refuses(cpu_cluster()) is None
     launcher.close()
@@ -274,7 +274,7 @@ def test_the_check_names_version_and_namespace_and_the_rights_that_are_missing(h
     engine = held.engine()
     assert engine.check() == "Kubernetes v1.34.0-fake, namespace default, Jobs"
     held.cluster.faults.forbidden |= {"create jobs", "get pods/log"}
-    with pytest.raises(EngineUnavailable, match="no right to create jobs, get pods/log in namespace default"):
+    with pytest.raises(EngineUnavailable, match="no permission to create jobs, get pods/log in namespace default"):
         engine.check()
 
 
@@ -289,14 +289,14 @@ def test_the_check_names_a_namespace_that_does_not_exist_if_it_may_list_them(hel
 
 def test_the_check_names_a_local_queue_that_kueue_does_not_have(held: Held) -> None:
     engine = held.engine("kueue = true")
-    with pytest.raises(EngineRefused, match="the cluster has no Kueue"):
+    with pytest.raises(EngineRefused, match="Kueue is not installed on the cluster"):
         engine.check(("research",))
     held.cluster.server.local_queues = ["research", "urgent"]
     assert engine.check(("research", "urgent"))
     with pytest.raises(EngineRefused, match="called reserch; the nearest is research"):
         engine.check(("reserch",))
     held.cluster.faults.refusals.append(("localqueues", 403, "Forbidden", "not you"))
-    assert "no right to list localqueues" in engine.check(("reserch",))
+    assert "no permission to list localqueues" in engine.check(("reserch",))
 
 
 def test_what_the_cluster_of_these_tests_serves_is_what_kubernetes_would(held: Held) -> None:

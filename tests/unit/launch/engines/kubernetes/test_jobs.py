@@ -100,7 +100,7 @@ Lists = tuple[list[dict[str, Any]], list[dict[str, Any]]]
     ],
     ids=[
         *("a pod is deleted", "a pod is missing", "a pod that is gone was evicted", "one failed and the others leave"),
-        *("somebody deleted the job", "and its pods first", "over and tidied up"),
+        *("somebody deleted the Job", "and its pods first", "over and tidied up"),
     ],
 )
 def test_what_was_seen_before_is_remembered_when_objects_are_gone(lists: list[Lists], phases: list[str]) -> None:
@@ -183,7 +183,7 @@ def test_a_job_runs_once_all_of_its_pods_have_started_and_until_none_is_left() -
 @pytest.mark.parametrize(
     ("pods", "job", "told"),
     [
-        ((), JobState(is_suspended=True), "suspended: it waits in its queue"),
+        ((), JobState(is_suspended=True), "the job is suspended: it waits in its queue"),
         ((), JobState(), "0 of 2 pods have a machine, 0 have started"),
         ((node(0, unschedulable="0/9 nodes are available"),), JobState(), "pod t-1-0-abcde: 0/9 nodes are available"),
         ((running_node(0), node(1)), JobState(), "2 of 2 pods have a machine, 1 have started"),
@@ -216,7 +216,7 @@ def test_a_job_ends_once_it_is_complete_and_no_pod_is_left() -> None:
 def test_a_failed_job_tells_the_last_words_of_what_failed_also_before_its_node_began() -> None:
     status = judge(running_node(0, phase="Failed", main=FAILED), node(1, is_gone=True), job=failed_job())
     assert status.phase is EngineJobPhase.ENDED
-    assert status.detail == ("pod t-1-0-abcde: exit code 1, Error: ModuleNotFoundError: No module named 'autotuner'")
+    assert status.detail == "pod t-1-0-abcde: exit code 1, Error: ModuleNotFoundError: No module named 'autotuner'"
     status = judge(node(0, phase="Failed", gathering=FAILED), node(1, phase="Failed"), job=failed_job())
     assert status.phase is EngineJobPhase.ENDED
     assert "No module named 'autotuner'" in status.detail

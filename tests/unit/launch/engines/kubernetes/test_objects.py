@@ -59,7 +59,7 @@ def test_a_node_is_given_its_accelerators_its_number_where_the_first_one_is_and_
 
 
 def test_a_task_that_no_variable_holds_is_refused() -> None:
-    with pytest.raises(EngineRefused, match="is 200"):
+    with pytest.raises(EngineRefused, match="has 200"):
         job("gpus", SETTINGS, order(task=replace(TASK, files={"layers.yaml": "x" * 200_000})))
 
 

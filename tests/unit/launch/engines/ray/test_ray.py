@@ -85,7 +85,7 @@ def test_a_check_names_the_version_the_address_and_a_queue_that_has_no_resources
         (httpx.Response(200, text="<html>a proxy's page"), "is not Ray's Jobs API"),
         (httpx.Response(200, json=["version"]), "is not Ray's Jobs API"),
         (httpx.Response(502, text="no  upstream\n"), "could not answer: 502 no upstream"),
-        (httpx.Response(401), "does not accept the token of token_variable, which is not set"),
+        (httpx.Response(401), "does not accept the token in token_variable, which is not set,"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -112,7 +112,7 @@ def test_every_request_bears_the_token_that_the_operators_variable_holds_then(
     ray: ScriptedRay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = ray.engine(token_variable="OUR_RAY_TOKEN")
-    with pytest.raises(EngineUnavailable, match="the variable OUR_RAY_TOKEN"):
+    with pytest.raises(EngineUnavailable, match="the environment variable OUR_RAY_TOKEN"):
         engine.check()
     for token in ("old", "new"):
         monkeypatch.setenv("OUR_RAY_TOKEN", token)
@@ -212,7 +212,7 @@ def test_a_job_that_ray_or_no_variable_takes_is_refused(ray: ScriptedRay) -> Non
 def test_somebody_elses_job_of_that_name_is_left_alone(ray: ScriptedRay) -> None:
     ray.jobs[NAME] = Job({"metadata": {}})
     assert ray.engine().find(NAME) is None
-    with pytest.raises(EngineRefused, match="somebody else"):
+    with pytest.raises(EngineRefused, match="the autotuner did not make"):
         ray.engine().submit(order())
 
 
@@ -232,7 +232,12 @@ def test_a_job_that_ray_remembers_though_it_was_told_to_forget_it_makes_room(ray
         ((("running", ""), ("ended", "node 1 left")), "RUNNING", EngineJobPhase.ENDED, "node 1 left"),
         ((("running", ""), ("lost", "node 1 is gone")), "RUNNING", EngineJobPhase.LOST, "node 1 is gone"),
         ((), "FAILED", EngineJobPhase.LOST, "what Ray says"),  # a driver that could not be started
-        ((("running", ""),), "FAILED", EngineJobPhase.RUNNING, "Ray ends the nodes of a job without a driver"),
+        (
+            (("running", ""),),
+            "FAILED",
+            EngineJobPhase.RUNNING,
+            "Ray is ending the nodes of the job, whose driver has ended",
+        ),
     ],
 )
 def test_a_job_stands_as_its_driver_says_and_as_ray_does_where_there_is_none(
@@ -251,7 +256,7 @@ def test_a_job_that_was_stopped_is_lost_unless_we_cancelled_it(ray: ScriptedRay,
     engine, why = ray.engine(), "Job was intentionally stopped."
     handle = engine.submit(order())
     if has_run:
-        why = "somebody stopped the job on Ray, and it was not the autotuner"
+        why = "the job was stopped on Ray, but not by the autotuner"
         ray.job.says(phase="running", detail="")
         ray.job.says(phase="ended", detail="node 0 ended with exit code 1", was_stopped=True)
     else:

@@ -42,7 +42,7 @@ def test_what_a_command_printed_or_the_words_or_code_of_its_error_come_back(comm
     assert commands("echo", "$HOME; rm -rf /") == "$HOME; rm -rf /\n"
     with pytest.raises(CommandFailed, match="sh: sbatch: error: invalid partition specified: nowhere"):
         commands("sh", "-c", "echo sbatch: error: invalid partition specified: nowhere >&2; exit 1")
-    with pytest.raises(CommandFailed, match="it left with code 3"):
+    with pytest.raises(CommandFailed, match="it ended with exit code 3"):
         commands("sh", "-c", "exit 3")
     with pytest.raises(EngineUnavailable, match=r"has not answered for 0\.2 s"):
         SlurmCommands(timeout_s=0.2)("sleep", "60")
@@ -378,7 +378,7 @@ def test_what_sbatch_refuses_is_refused_in_its_words_and_leaves_nothing(
 # ------------------------------------------------------------------ look
 STARTED, TOLD = {"type": "node_started"}, {"type": "node", "exit_code": -15, "told_to_end": True}
 NO_MODULE, FULL = "bash: line 3: module: command not found", "OSError: [Errno 28] No space left on device"
-AGAIN = "job 41 was requeued, and not by the autotuner: BeginTime"
+AGAIN = "job 41 was requeued, but not by the autotuner: BeginTime"
 
 
 @pytest.mark.parametrize(
@@ -403,7 +403,14 @@ AGAIN = "job 41 was requeued, and not by the autotuner: BeginTime"
         # before any node said a word, and where none said how its program ended
         (None, "FAILED", "None", {"batch.log": NO_MODULE}, LOST, f"FAILED: {NO_MODULE}"),
         (STARTED, "FAILED", "None", {"node-0.err": FULL}, LOST, f"FAILED: {FULL}"),
-        (STARTED, "COMPLETED", "None", {"restarted": ""}, LOST, "Slurm forgot that job 41 ran, and started it again"),
+        (
+            STARTED,
+            "COMPLETED",
+            "None",
+            {"restarted": ""},
+            LOST,
+            "Slurm lost its record of job 41 and started it a second time",
+        ),
     ],
 )
 def test_a_job_stands_as_its_nodes_and_slurm_say_in_slurms_words(
@@ -458,7 +465,7 @@ def test_a_job_that_slurm_has_forgotten_is_lost_unless_its_nodes_or_accounting_k
     job: Submitted,
 ) -> None:
     job.slurm.listed = []
-    assert job.look() == JobStatus(phase=LOST, detail="Slurm has forgotten job 41")
+    assert job.look() == JobStatus(phase=LOST, detail="Slurm does not know job 41 any more")
     # a controller that lost its state begins to count again
     job.slurm.list_as(41, "RUNNING", name="somebody-elses")
     job.slurm.accounted = "41|COMPLETED|None|n1|somebody-elses\n"
@@ -552,7 +559,7 @@ def test_check_says_the_version_and_how_the_partitions_stand_and_names_the_neare
 
 
 def test_check_fails_without_a_controller_and_without_the_shared_folder(tmp_path: Path, slurm: ScriptedSlurm) -> None:
-    with pytest.raises(EngineUnavailable, match="nowhere is not there"):
+    with pytest.raises(EngineUnavailable, match="nowhere does not exist"):
         engine(tmp_path / "nowhere", slurm).check()
     slurm.goes_away()
     with pytest.raises(EngineUnavailable, match="Unable to contact"):
