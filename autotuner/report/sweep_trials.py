@@ -47,10 +47,10 @@ FAILURE_WORDS: Mapping[FailureKind, str] = {
     FailureKind.OOM: "out of memory",
     FailureKind.TIMEOUT: "timed out",
     FailureKind.COMMUNICATION: "communication failed",
-    FailureKind.NUMERICS: "the loss is no number",
+    FailureKind.NUMERICS: "the loss is NaN or infinite",
     FailureKind.CRASH: "crashed",
-    FailureKind.INTERRUPTED: "the service died around it",
-    FailureKind.INFRASTRUCTURE: "its nodes were lost, or its machine had no room",
+    FailureKind.INTERRUPTED: "the service ended during the trial",
+    FailureKind.INFRASTRUCTURE: "its nodes were lost, or its machine had no space",
 }
 """Words for each kind of failure."""
 
