@@ -78,8 +78,7 @@ def _judge_slow_links(table: IterationTable, calibrate: int, *, as_json: bool) -
         raise InvalidInput(
             "calibrate",
             calibrate,
-            "must be 0 for a table of iterations under slow links, because only its iterations without "
-            "slow links calibrate",
+            "must be 0 for a table of slow links, because only its iterations without slow links calibrate predictions",
             0,
         )
     found = judge_iterations(table)

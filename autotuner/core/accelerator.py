@@ -158,7 +158,7 @@ class Accelerator:
             )
             raise InvalidInput("idle_power_w", self.idle_power_w, rule, self.power_w)
         if not self.attention_kernels:
-            raise InvalidInput("attention_kernels", (), "must name at least one value kernel", "math")
+            raise InvalidInput("attention_kernels", (), "must name at least one kernel", "math")
 
     def peak_flop_per_s(self, precision: Precision) -> float:
         """Return the dense peak of a number format, in FLOP/s; 0.0 if the hardware lacks the format.

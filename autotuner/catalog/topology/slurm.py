@@ -440,7 +440,9 @@ def _items(node: yaml.Node) -> list[yaml.Node]:
 
 def _fields(node: yaml.Node) -> dict[str, yaml.Node]:
     if not isinstance(node, yaml.MappingNode):
-        raise InvalidInput(f"line {_line(node)}", _text(node)[:60], "must be fields with values", "topology: x")
+        raise InvalidInput(
+            f"line {_line(node)}", _text(node)[:60], "must be lines of the form FIELD: VALUE", "topology: x"
+        )
     return {_text(key): value for key, value in node.value}
 
 
