@@ -415,7 +415,7 @@ def test_a_form_that_nobody_touched_can_be_started_and_says_that_its_trials_are_
     assert 'role="alert"' not in first.text
     assert '<option value="simulated/plain" selected>' in first.text
     assert "To run real trials, choose an engine under “Trials run on”" in first.text
-    assert re.search('id="wrong-cluster">[^<]*: cannot be tried here', chosen.text)  # what somebody chose is refused
+    assert re.search('id="wrong-cluster">[^<]*: cannot run trials here', chosen.text)  # what somebody chose is refused
 
 
 # ---------------------------------------------------------------------- who may

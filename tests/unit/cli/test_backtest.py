@@ -110,4 +110,6 @@ def test_its_text_names_models_and_methods_and_what_was_left_out(cli: CommandLin
 
 
 def test_iterations_of_which_none_was_healthy_end_with_6(cli: CommandLine) -> None:
-    assert "no healthy iteration" in backtest(cli, [{**row, "healthy_ms": ""} for row in SLOW], code=6)
+    assert "no iteration of this model without slow links" in backtest(
+        cli, [{**row, "healthy_ms": ""} for row in SLOW], code=6
+    )

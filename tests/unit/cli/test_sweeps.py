@@ -267,4 +267,4 @@ def test_memory_is_counted_in_a_dry_run(cli: CommandLine) -> None:
 
 def test_where_nothing_can_be_counted_the_prediction_stands_and_why_is_said(cli: CommandLine) -> None:
     refused = ["gate", "--predict", *GATE_JOB, "--layout", f"{TODAY} fp8 delayed"]
-    assert "Its memory was predicted, not counted in a dry run: " in cli.run(*refused)
+    assert "The memory was predicted, not counted in a dry run: " in cli.run(*refused)
