@@ -77,7 +77,7 @@ def test_a_key_still_creates_nothing_once_the_budget_has_changed(client: httpx.C
 
 def test_a_running_trial_cannot_be_run_again_yet(client: httpx.Client, driver: StoreDriver) -> None:
     trial = driver.running(driver.sweep(), 0)
-    assert "once it has ended" in post(client, f"/trials/{trial.id}/rerun", status=409)["detail"]
+    assert "only after it has ended" in post(client, f"/trials/{trial.id}/rerun", status=409)["detail"]
 
 
 # ---------------------------------------------------------------------- clones

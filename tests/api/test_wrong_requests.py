@@ -127,7 +127,11 @@ REFUSED: dict[str, tuple[dict[str, Any], Sequence[Case]]] = {
                 **LARGE,
                 trial_cluster="h100:64",
             ),
-            said("must have the same accelerators as the cluster of", **LARGE, trial_cluster="a100-80gb:8"),
+            said(
+                "must have the same accelerators as the cluster that the sweep is for",
+                **LARGE,
+                trial_cluster="a100-80gb:8",
+            ),
             said(
                 "8 tensor ranks do not divide the 4 accelerators of a node",
                 **LARGE,

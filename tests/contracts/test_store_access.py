@@ -214,7 +214,7 @@ def test_who_made_nothing_uses_nothing(store: Store) -> None:
 def test_one_more_sweep_than_may_be_unfinished_is_refused_until_one_ends(store: Store) -> None:
     who = caller(unfinished_sweeps=1)
     first = ask(store, who)
-    with pytest.raises(QuotaExceeded, match="at most 1 may be"):
+    with pytest.raises(QuotaExceeded, match="allows at most 1"):
         ask(store, who)
     assert ask(store, caller("bob", unfinished_sweeps=1)).created_by == "bob"
     store.request_cancel(first.id, now=2.0)

@@ -150,7 +150,7 @@ def test_a_sweep_that_is_being_cancelled_is_not_paused(store: Store) -> None:
 def test_a_finished_sweep_is_neither_paused_nor_resumed(store: Store) -> None:
     sweep = held_sweep(store)
     finish(store, sweep)
-    with pytest.raises(Conflict, match="complete already"):
+    with pytest.raises(Conflict, match="already complete"):
         store.runs.pause("sweep", sweep.id, now=30.0)
     with pytest.raises(Conflict, match="extend its budget"):
         store.runs.resume("sweep", sweep.id, now=30.0)
