@@ -134,10 +134,10 @@ _SLOW_LINK_NOTE = (
 
 
 def slow_links_report(found: SlowLinkReport) -> Report:
-    """Return the report on predictions of iterations under slow links, which were compared with measured ones.
+    """Return the report on the errors of predicted iteration times, for iterations that were measured under slow links.
 
-    Its table has a row for each model and method, for each method, for each model, and for all. Below it are the rows
-    that were left out, with the reasons.
+    Its table has a row for each pair of model and method, for each method, for each model, and for all of them
+    together. Below the table are the measured rows that were left out, with the reasons.
     """
     names = ("error\nmedian", "\nmean", "\nmax", "\nbias")
     columns = (

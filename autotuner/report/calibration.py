@@ -21,11 +21,13 @@ _ERRORS = (
 
 
 def calibrations_report(lessons: Sequence[Lesson], server: str = "") -> Report:
-    """Return the report of calibrations: by which factor steps on each platform differ from their predictions.
+    """Return the report of calibrations: the factor between measured and predicted step times on each platform.
+
+    A platform is an accelerator with its links and its software.
 
     Args:
-        lessons: What the stored trials of each platform show, in the order of the table.
-        server: Address of the service that commands in the report should name; empty: none.
+        lessons: The corrections that the stored trials of each platform give, in the order of the table.
+        server: URL for the option ``--server`` of the commands that the report shows; empty: no such option.
     """
     columns = (
         Column("accelerator", is_number=False),

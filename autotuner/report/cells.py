@@ -73,7 +73,7 @@ def _range_scale(axis: RangeAxis) -> Scale:
 
 
 def draw_range(cell: RangeCell) -> Markup:
-    """Return a picture of a predicted and a reached value, each with its interval, on the axis of their column."""
+    """Return a picture of a predicted value and a trial's value, each with its interval, on their column's axis."""
     return silent(_RANGE, _ROW, _range(cell))
 
 
@@ -93,7 +93,7 @@ def _range(cell: RangeCell) -> Iterator[Markup]:
 
 
 def draw_memory(cell: MemoryCell) -> Markup:
-    """Return a picture of a memory peak as a bar with its limit; a peak far above the limit ends at the edge."""
+    """Return a picture of a memory peak as a bar with its limit; a peak far above the limit is cut at the edge."""
     return silent(_MEMORY, _ROW, _memory(cell))
 
 
@@ -156,7 +156,7 @@ _NAMED = 0.12
 
 
 def draw_shares(shares: Shares) -> Markup:
-    """Return one bar that shows a whole, divided into its parts."""
+    """Return one horizontal bar that is divided into parts, one for each share of the total."""
     looks = {"best": "m-dot win", "tie": "mem", "rest": "p-band"}
     parts: list[Markup] = []
     at = 0.0
@@ -172,11 +172,11 @@ def draw_shares(shares: Shares) -> Markup:
 
 # ---------------------------------------------------------------- keys
 def key(entries: Sequence[tuple[Glyph, str]], tag: str = "p") -> Markup:
-    """Return the key of a picture: each kind of mark with its meaning; empty if there are no entries.
+    """Return the legend of a picture: each kind of mark with its meaning; empty if there are no entries.
 
     Args:
         entries: Kinds of marks, each with its meaning.
-        tag: HTML element around the key.
+        tag: HTML element around the legend.
     """
     shown = (element("span", _glyph(glyph), meaning) for glyph, meaning in entries)
     return element(tag, *shown, class_="key") if entries else Markup()

@@ -267,16 +267,19 @@ class Spread:
 
     @classmethod
     def within(cls, value: float, half: float | None) -> Spread:
-        """Return a value with an interval of ± ``half``, which measurements use; None: no interval is known."""
+        """Return a value with the interval from value − ``half`` to value + ``half``.
+
+        Measurements have such intervals. If ``half`` is None, the interval is not known.
+        """
         return cls(value, value - (half or 0.0), value + (half or 0.0))
 
     @classmethod
     def within_factor(cls, value: float, relative_error: float | None) -> Spread:
-        """Return a value with the interval from value / (1 + e) to value x (1 + e), as predictions have it.
+        """Return a value with the interval from value / (1 + e) to value x (1 + e). Predictions have such intervals.
 
         Args:
             value: The value.
-            relative_error: The half-width e; None: no interval is known.
+            relative_error: The relative half-width e of the interval; None: no interval is known.
         """
         factor = 1 + (relative_error or 0.0)
         return cls(value, value / factor, value * factor)
@@ -284,7 +287,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """One part of a bar of ``Stacks``."""
+    """One part of a bar in a ``Stacks`` chart."""
 
     name: str
     look: str
@@ -330,7 +333,7 @@ class Stacks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """A whole as one bar of parts; the parts whose look is ``rest`` are drawn without their number."""
+    """One bar with a part for each share of a total; parts with the look ``rest`` are drawn without their number."""
 
     says: str
     parts: Sequence[tuple[float, Literal["best", "tie", "rest"]]]
@@ -350,7 +353,7 @@ class ChoiceAxis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberAxis:
-    """An axis of parallel coordinates for a number, such as the MFU."""
+    """An axis of parallel coordinates for a numeric result, such as the MFU."""
 
     name: str
     axis: Axis
@@ -359,9 +362,9 @@ class NumberAxis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallel:
-    """Parallel coordinates of trials: an axis for each option and result, and a line for each trial.
+    """A chart of parallel coordinates: an axis for each option and result of trials, and a line for each trial.
 
-    A script (the brush) filters the lines; it reads the scales of the axes from the picture.
+    A script on the page lets readers filter the lines. It reads the scales of the axes from the picture.
     """
 
     says: str
@@ -383,7 +386,7 @@ class Topology:
 
 
 class Drawing(ABC):
-    """A picture that is computed from its own values, unlike a chart of marks over axes; it is as wide as it needs."""
+    """A picture with drawing code of its own, unlike a chart of marks on two axes; it is as wide as its content."""
 
     __slots__ = ()
 
@@ -423,7 +426,10 @@ values."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeAxis:
-    """The axis of shares (such as MFU) that the pictures of a column have in common, with the table's best value."""
+    """The axis that all range pictures of a column share, with the best value of the table.
+
+    Its values are shares between 0 and 1, such as MFU.
+    """
 
     low: float
     high: float
@@ -431,10 +437,10 @@ class RangeAxis:
 
     @classmethod
     def around(cls, values: Iterable[Spread], best: float | None) -> RangeAxis:
-        """Return an axis with room for all given values and for the best one; from 0 to 1 if there are none.
+        """Return an axis with room for all given values and for the best value; without values it goes from 0 to 1.
 
         Args:
-            values: Values with their intervals. Ends of intervals that lie far beyond all values are cut off.
+            values: Values with their intervals. The end of an interval is cut off if it lies far beyond all values.
             best: Best value of the whole table; None: there is none.
         """
         shown = [*values, *([Spread.within(best, None)] if best is not None else [])]
@@ -449,7 +455,7 @@ class RangeAxis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeCell:
-    """A prediction (a band with a ring) and a result (a dot with its interval) on the axis that the column shares."""
+    """A prediction (band with a ring) and a trial's result (dot with its interval) on the shared axis of a column."""
 
     axis: RangeAxis
     predicted: Spread | None = None
@@ -461,7 +467,7 @@ class RangeCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryCell:
-    """A memory peak as a bar and its prediction as a ring; a red line marks the memory limit."""
+    """A picture of a memory peak as a bar and of the predicted peak as a ring; a red line marks the memory limit."""
 
     limit_bytes: float
     predicted_bytes: float | None = None
@@ -469,13 +475,13 @@ class MemoryCell:
 
     @property
     def is_tight(self) -> bool:
-        """True if the reached peak is more than 95 % of the memory limit."""
+        """True if the peak of the trial is more than 95 % of the memory limit."""
         return is_tight(self.reached_bytes, self.limit_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class GrowthCell:
-    """A small line of the best value so far: one value for each trial, None for a trial without a result."""
+    """A small line that shows the best value so far: one value for each trial, None for a trial without a result."""
 
     values: Sequence[float | None]
 
@@ -484,12 +490,12 @@ CellPicture = BarCell | RangeCell | MemoryCell | GrowthCell
 
 
 def is_tight(num_bytes: float | None, limit_bytes: float) -> bool:
-    """Return True if a number of bytes is more than 95 % of the memory limit; False if one of both is unknown."""
+    """Return True if a number of bytes is more than 95 % of the memory limit; False if either number is unknown."""
     return bool(limit_bytes and num_bytes and num_bytes > 0.95 * limit_bytes)
 
 
 def stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the points of a step line: each value of ``y`` holds until the ``x`` of the next point."""
+    """Return the points of a step line: each ``y`` holds until the ``x`` of the next point."""
     out = list(points[:1])
     for (_, before), (x, y) in pairwise(points):
         out += [(x, before), (x, y)]
@@ -497,11 +503,11 @@ def stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def front(dots: Iterable[Dot], *, least_x: bool = True) -> list[Dot]:
-    """Return the Pareto front of dots: those that no other dot beats in both values, from left to right.
+    """Return the Pareto front: the dots that no other dot beats in both ``x`` and ``y``, from left to right.
 
     Args:
         dots: The dots; a higher ``y`` is better.
-        least_x: True if a lower ``x`` is better; False if a higher one is.
+        least_x: True if a lower ``x`` is better; False if a higher ``x`` is better.
     """
     found: list[Dot] = []
     for dot in sorted(dots, key=lambda dot: (dot.x if least_x else -dot.x, -dot.y)):

@@ -20,7 +20,7 @@ def job_said(what: str, job: EngineJob, cluster: Cluster) -> str:
     """Describe the state of an engine job that a cluster check started.
 
     Args:
-        what: Name of the job's purpose, such as the trial or the benchmarks.
+        what: Purpose of the job in words, such as "the trial" or "the benchmarks".
         job: The job.
         cluster: The cluster that is checked.
     """
@@ -53,10 +53,10 @@ def trial_said(measured: Measurement) -> str:
 
 
 def failure_said(what: str, failure: TrialFailure, cluster: Cluster) -> str:
-    """Describe why a job of a cluster check failed; a missing installation of torch or trials is named in plain words.
+    """Describe why a job of a cluster check failed. If torch or the trial package is not installed, the text says so.
 
     Args:
-        what: Name of the job's purpose, such as the trial or the benchmarks.
+        what: Purpose of the job in words, such as "the trial" or "the benchmarks".
         failure: The failure.
         cluster: The cluster that is checked.
     """
@@ -106,7 +106,7 @@ def links_said(cluster: Cluster, profile: DeviceProfile) -> list[str]:
 
 
 def each_link_said(cluster: Cluster, profile: DeviceProfile) -> list[str]:
-    """Describe the links that were measured one by one, and faults of degraded ones; empty if none were measured."""
+    """Describe the links that were measured separately, with the faults of degraded links; empty if there are none."""
     points, between_nodes = profile.measurements.links, profile.links_num_nodes > 1
     if not points:
         return []

@@ -125,10 +125,10 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit_xml(case: GateCase) -> str:
-    """Return JUnit XML: one suite with one case.
+    """Return JUnit XML: one test suite with one test case.
 
-    The case is skipped while the gate runs, passed, failed if the change is slower, or in error if the gate is
-    undecided or could not run.
+    The case is marked as skipped while the gate runs. It passes if the gate passes, and it is a failure if the change
+    is slower. It is an error if the gate is undecided or could not run.
     """
     problem = _problem(case)
     names = {"failures": "failure", "errors": "error", "skipped": "skipped"}

@@ -64,7 +64,7 @@ def clusters_report(
         clusters: The clusters, with the caller who stored each.
         checks: The newest check of each cluster by the cluster's name; clusters that were never checked are not in it.
         links: The links of each cluster by the cluster's name.
-        server: Address of the service that commands in the report should name; empty: none.
+        server: URL for the option ``--server`` of the commands that the report shows; empty: no such option.
     """
     columns = (
         Column("cluster", is_number=False),
@@ -135,7 +135,7 @@ def cluster_report(
         links: The links, described and measured.
         checks: Checks of the cluster, the newest first.
         created_by: Caller who stored the cluster; empty: the service has no login.
-        server: Address of the service that commands in the report should name; empty: none.
+        server: URL for the option ``--server`` of the commands that the report shows; empty: no such option.
         has_buttons: True if the reader may start a check, or cancel the one that runs.
     """
     nodes = f"{counted(cluster.num_nodes, 'node')} of {cluster.accelerators_per_node} ×"
@@ -243,7 +243,10 @@ def route_in_words(route: Route) -> str:
 
 
 def topology_report(reading: TopologyReading) -> Report:
-    """Return the report of what was read of a network or a node: its parts, what they mean, and what was assumed."""
+    """Return the report of the topology files that were read: the nodes and links in them, and the assumptions.
+
+    It also says which bandwidth these links give to the ranks of a cluster.
+    """
     named = []
     if reading.num_nodes:
         is_whole = len(reading.nodes) == reading.num_nodes  # of many, only the first are named
@@ -380,7 +383,7 @@ def links_report(profiles: Sequence[tuple[DeviceProfile, Cluster]]) -> Report:
     """Return the report of this machine's links: one section for each profile whose links were measured.
 
     Args:
-        profiles: Profiles of this machine, each with the cluster that predictions assume because of it.
+        profiles: Profiles of this machine. Each comes with the cluster that predictions derive from the profile.
     """
     none = Section(blocks=(Lines(items=("No links were measured; `autotuner profile --links` measures them.",)),))
     known = [(one, cluster) for one, cluster in profiles if one.links_measured_at is not None]

@@ -71,12 +71,12 @@ _ENDS: dict[Source, tuple[Look, Look]] = {
 def comparison_report(found: LayoutComparison, of: Sequence[Contender]) -> Report:
     """Return the report that compares two to four layouts.
 
-    It shows how the options of the layouts differ, the results of each, the parts of a step, the parts whose time
-    differs between the slowest and the fastest, and memory.
+    It shows how the options of the layouts differ, the result of each layout, and the parts of a step. It also shows
+    which parts take longer in the slowest layout than in the fastest, and the memory of each layout.
 
     Args:
         found: The comparison.
-        of: The layouts, in the order in which they are named A, B, C and D.
+        of: The layouts, in the order in which the report names them A, B, C and D.
     """
     sections = (
         _differences(found, of),
@@ -132,13 +132,13 @@ def _is_found(found: LayoutComparison, one: ComparedLayout) -> bool:
 
 
 def shifts_in_words(shifts: Sequence[Shift], *, num_longer: int = 1) -> str:
-    """Describe the parts of a step whose time differs: the two largest savings, then the largest costs.
+    """Describe which parts of a step became shorter or longer: the two largest savings, then the largest increases.
 
     The text is empty if no part differs.
 
     Args:
-        shifts: Differences of two steps by part, the largest first; below 0: saved time.
-        num_longer: Number of parts to name that take longer.
+        shifts: Difference in seconds for each part of a step, the largest change first; a negative number is a saving.
+        num_longer: Largest number of increases to name.
     """
     shorter = [one for one in shifts if one.seconds < 0][:2]
     longer = [one for one in shifts if one.seconds > 0][:num_longer]

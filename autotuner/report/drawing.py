@@ -190,7 +190,7 @@ def strokes(x: float, y: float, width: float, height: float, gap: float = 6.0) -
 
 
 def path(points: Iterable[tuple[float, float]], class_: str) -> Markup:
-    """Return an SVG path of straight lines from point to point."""
+    """Return an SVG path that joins the points with straight lines."""
     return element("path", d="M" + "L".join(f"{short(x)} {short(y)}" for x, y in points), class_=class_)
 
 
@@ -211,7 +211,7 @@ def picture(width: float, height: float, parts: Iterable[str], says: str, *, has
 
 
 def for_both(draw: Callable[[int], Markup], wide: int = WIDE) -> Markup:
-    """Return a picture twice, drawn for a wide screen and for a phone; the style sheet shows one of them.
+    """Return two versions of a picture, for a wide screen and for a phone; the style sheet shows one of them.
 
     Args:
         draw: Returns the picture at a width in pixels.
@@ -241,11 +241,11 @@ class Scale:
         )
 
     def clamped(self, value: float) -> float:
-        """Return the pixel of a value; the nearest end of the axis if the value lies outside of it."""
+        """Return the pixel of a value; if the value lies outside of the axis, return the pixel of the nearest end."""
         return self(min(max(value, self.axis.low), self.axis.high))
 
     def ticks(self, most: int) -> list[tuple[float, str]]:
-        """Return about ``most`` round values of the axis with their labels, or the labels that the axis has itself."""
+        """Return about ``most`` round values of the axis with their labels; an axis with fixed labels returns these."""
         if self.axis.labels:
             return list(self.axis.labels)
         unit, _ = divisor(self.axis)
@@ -309,7 +309,7 @@ def _label(axis: Axis, value: float, step: float) -> str:
 
 # ---------------------------------------------------------------- plots
 def draw(chart: Plot | Intervals | Stacks) -> Markup:
-    """Return the chart twice, drawn for a wide screen and for a phone; the style sheet shows one of them."""
+    """Return two versions of the chart, for a wide screen and for a phone; the style sheet shows one of them."""
     match chart:
         case Plot():
             return for_both(lambda width: _Plot(chart, width).drawn, chart.wide)
@@ -497,7 +497,7 @@ def runs(dots: Sequence[Dot]) -> str:
 def linked(dot: Dot, tag: str, **attributes: str | float | None) -> Markup:
     """Return the mark of a dot, as a link if the dot has an address.
 
-    The Tab key stops only at links that readers look for: the best dot and those on the front.
+    The Tab key stops only at the links that readers look for: those of the best dot and of dots on the Pareto front.
 
     Args:
         dot: The dot.

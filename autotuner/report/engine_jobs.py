@@ -59,7 +59,10 @@ def _if_any(seconds: float) -> str:
 
 
 def latest(jobs: Sequence[EngineJob]) -> EngineJob | None:
-    """Return the job to show for a running trial: the newest that is not over, else the last; None without jobs."""
+    """Return the job to show for a running trial: the newest job that has not ended, or else the last job.
+
+    Return None if there are no jobs.
+    """
     for job in reversed(jobs):
         if not job.phase.is_over:
             return job

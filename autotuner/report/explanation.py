@@ -109,9 +109,9 @@ def explanation_report(
 
 
 def rules_report(rules: MeasuredRules) -> Report:
-    """Return the report on the effect of single options: one statement for each, from pairs of measured layouts.
+    """Return the report on the effect of each option on measured throughput, one statement for each option.
 
-    The layouts of a pair differ in one option only.
+    An effect comes from pairs of measured layouts that differ in this option only.
     """
     said = Lines(items=tuple(map(effect_in_words, rules.items)))
     head = f"From {rules.num_measured} measured trials, in pairs that differ in one choice alone"
@@ -226,7 +226,7 @@ def crossed_in_words(link: CrossedLink) -> str:
 
 
 def nccl_in_words(of: NcclWays) -> str:
-    """Describe the algorithms and protocols that NCCL would choose by itself, each with its message sizes."""
+    """Describe the algorithms and protocols that NCCL would choose by itself, each with its range of message sizes."""
     named = [f"{band.algorithm} {band.protocol}" for band in of.bands]
     ways = [f"{way} below {format_bytes(after.from_bytes)}" for way, after in zip(named, of.bands[1:], strict=False)]
     ways.append(f"{named[-1]} {'above' if ways else 'at all sizes'}")
@@ -276,7 +276,7 @@ def _batches(ways: Sequence[BatchWay], lengths: LengthDistribution | None, link_
 
 
 def way_in_words(way: BatchWay) -> str:
-    """Describe what a way to divide sequences into batches costs.
+    """Describe the costs of a method that divides sequences into batches: uneven ranks and padding.
 
     Example: ``snake, packed: the slowest rank computes 3 % more than the mean, …``.
     """
@@ -316,10 +316,10 @@ def _lengths(lengths: LengthDistribution) -> Plot:
 
 # ------------------------------------------------------------------ bandwidth
 def bandwidth_section(curve: BandwidthCurve, wide: int = _BESIDE_PANEL) -> Section:
-    """Return a section on the fastest way to share gradients, as a function of the bandwidth between nodes.
+    """Return a section that shows which gradient exchange is fastest at each bandwidth between nodes.
 
     Args:
-        curve: Predicted step times of each way; it has at least one way.
+        curve: Predicted step times with each kind of gradient exchange; it has at least one kind.
         wide: Width of the picture in pixels.
     """
     ways = [way for way in curve.ways if way.fits]
@@ -381,10 +381,12 @@ def _curve(curve: BandwidthCurve, ways: Sequence[BandwidthWay], said: str, wide:
 
 
 def curve_in_words(curve: BandwidthCurve) -> Iterator[str]:
-    """Describe which way to share gradients is fastest at which bandwidth, and where lossy exchanges are worth it.
+    """Describe which gradient exchange is fastest at which bandwidth between nodes.
+
+    The text also says below which bandwidth a lossy exchange is faster than every full exchange.
 
     Args:
-        curve: Predicted step times of each way; it has at least one way.
+        curve: Predicted step times with each kind of gradient exchange; it has at least one kind.
     """
     below = [f"{span.way} below {_rate(span.high_bytes_per_s)}" for span in curve.spans[:-1]]
     fastest = ", ".join((*below, f"{curve.spans[-1].way} {'above' if below else 'throughout'}"))
@@ -459,11 +461,11 @@ def _cells_of_change(one: Alternative, explanation: Explanation, link_to: LinkTo
 
 
 def alternative_in_words(change: Alternative, own: Prediction) -> str:
-    """Describe what a change of the layout does to step time and memory, compared with the unchanged layout.
+    """Describe how a change of the layout alters step time and memory.
 
     Args:
-        change: The change, with its prediction.
-        own: Prediction of the layout without the change.
+        change: The change, with the prediction of the changed layout.
+        own: Prediction of the unchanged layout.
     """
     said, then, before = changes_in_words(change.changes), change.prediction, own.step_time
     after = quantity(predicted(then.step_time.total_s, "s", then.relative_error))

@@ -63,7 +63,7 @@ def _usage(export: Export) -> Iterator[str]:
 
 
 def import_report(read: Imported) -> Report:
-    """Return the report of a configuration that was read: its layout, model and job, and the fate of each setting."""
+    """Return the report of an imported configuration: its layout, model and job, and how each setting was used."""
     figures = (
         Figure("layout", Strong(str(read.layout))),
         Figure("model", _model(read)),
@@ -105,12 +105,12 @@ def _notes(read: Imported) -> Iterator[tuple[str, str, str]]:
 
 
 def beside_best_report(read: Imported, found: PredictionTable, *, cluster: str, batch: int, seq_len: int) -> Report:
-    """Return the report that compares the layout in use with the best predicted layouts that its trainer can run.
+    """Return the report that compares the layout in use with the best predicted layouts that the same trainer can run.
 
     Args:
-        read: The configuration in use.
-        found: Predictions of the best layouts and of the one in use.
-        cluster: Name of the cluster that both were predicted for.
+        read: The configuration in use, as it was imported.
+        found: Predictions of the best layouts and of the layout in use.
+        cluster: Name of the cluster that the predictions are for.
         batch: Number of sequences in a step.
         seq_len: Tokens of a sequence.
     """

@@ -38,12 +38,13 @@ main > h2 {{ margin-top: var(--s7); padding-top: var(--s4); border-top: 1px soli
 
 
 def html_file(title: str, reports: Sequence[Report], *, data: Any, style: str, url: str | None) -> str:
-    """Return a page that holds everything it shows: reports with their charts, the style sheet, and the data.
+    """Return a self-contained HTML page: reports with their charts, the style sheet, and the data of the answer.
 
     Args:
         title: Title and heading of the page.
         reports: Reports, in order; each has its headline as a heading.
-        data: The answer as JSON data, for programs that read the file; it is in the element with the id ``data``.
+        data: The answer as JSON data, for programs that read the file. The page has it in the element with the id
+            ``data``.
         style: Style sheet.
         url: Address of the service that links lead to; None: the page has no links.
     """

@@ -60,7 +60,7 @@ def gates_report(
         gates: Gates of this page, newest first.
         total: Number of all gates.
         baselines: Stored baselines; empty: they are not shown.
-        server: Address of the service that commands in the report should name; empty: none.
+        server: URL for the option ``--server`` of the commands that the report shows; empty: no such option.
         pager: Links to newer and older gates; None: there are none.
     """
     columns = (

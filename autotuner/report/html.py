@@ -80,7 +80,7 @@ class Html:
         return _joined([self.cell(one) for one in report.facts], " ")
 
     def sections(self, report: Report) -> Markup:
-        """Return all sections of a report; neighbours that are marked as halves stand side by side."""
+        """Return all sections of a report. Consecutive sections with ``is_half`` stand side by side."""
         shown: list[Markup] = []
         for is_half, group in groupby(report.sections, key=lambda one: one.is_half):
             drawn = list(map(self.section, group))
@@ -88,14 +88,14 @@ class Html:
         return Markup("\n").join(shown)
 
     def section(self, one: Section, *, tools: str = "", id: str = "", zooms: str = "") -> Markup:  # noqa: A002
-        """Return a section with its heading; only its blocks if it has no title.
+        """Return a section with its heading; a section without a title has only its blocks.
 
         Args:
             one: The section.
             tools: Forms and links next to the heading, as markup.
             id: HTML id of the section; the heading has ``one.key``.
-            zooms: Query parameter for the part of the page that a script replaces when a link in the section is
-                followed; empty: none.
+            zooms: Query parameter that requests this section alone. A script uses it to replace the section when a
+                reader follows a zoom link; empty: no script does.
         """
         note = [element("p", _prose(one.note), class_="quiet")] if one.note else []
         inside = [self._block(block, one) for block in one.blocks]
@@ -108,7 +108,7 @@ class Html:
         return element("section", heading, *inside, **named)
 
     def blocks(self, one: Section) -> Markup:
-        """Return the blocks of a section without its heading, for a template that has one of its own."""
+        """Return the blocks of a section without its heading, for a template that writes its own heading."""
         return Markup("\n").join(self._block(block, one) for block in one.blocks)
 
     def _block(self, block: Block, section: Section) -> Markup:

@@ -41,7 +41,7 @@ def job_named(request: JobRequest) -> str:
 
 # ---------------------------------------------------------------- phases
 def phases_report(request: PhasesRequest, plan: PhasesPlan) -> Report:
-    """Return the report on a job with phases: the best layout of each phase, ways through all phases, and why."""
+    """Return the report on a job with phases: its phases, the ways to choose layouts for them, and the best way."""
     return Report(
         headline=f"{job_named(request)}, {written_amount(request.num_tokens)} tokens",
         sections=(
@@ -69,7 +69,10 @@ def _phases_figures(plan: PhasesPlan) -> Iterator[Figure]:
 
 
 def course_in_words(plan: PhasesPlan) -> Iterator[str]:
-    """Describe the best course (the layout of each phase) and why it is best, in statements without full stops."""
+    """Describe the best course and why it is best, in statements without full stops.
+
+    A course is a choice of one layout for each phase of a job.
+    """
     best = plan.best
     switch, size = format_duration(plan.switch_s), format_bytes(plan.checkpoint_bytes)
     yield f"a switch takes {switch}: the ranks start anew, and a checkpoint of {size} is written and read"
@@ -171,14 +174,14 @@ LAYERS = "What each layer of communication gives"
 
 
 def layers_report(found: SweepLayers, job: str = "", *, is_of_sweep: bool = False) -> Report:
-    """Return the report on how much each layer of communication gains for a job.
+    """Return the report on how much each layer of communication options gains for a job.
 
     A layer is a group of options: parallel strategy, task scheduling, collectives, flow scheduling, network.
 
     Args:
-        found: Gains by prediction and, for a sweep, among its trials.
+        found: Predicted gain of each layer and, for a sweep, the gain that its trials show.
         job: Model and cluster in words; empty: not shown.
-        is_of_sweep: True if the report is about a sweep; it then also says that no trials can be compared yet.
+        is_of_sweep: True if the report is about a sweep. If no trials can be compared yet, the report then says so.
     """
     sections = [_layers("By prediction", found.predicted, "expected MFU", "layouts")]
     if found.measured is not None:

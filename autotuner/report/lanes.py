@@ -105,7 +105,9 @@ def placed(blocks: Sequence[Block], stretches: Sequence[Stretch], edge: float) -
 
 
 def paths(placed: Sequence[Placed], y: float, height: float, more: str = "") -> Iterator[Markup]:
-    """Yield one SVG path for all blocks of the same look. Sends are half as tall; later stages of a rank are paler.
+    """Yield one SVG path for all blocks of the same look.
+
+    Blocks of send operations have half the height. Blocks of a rank's later stages are paler.
 
     Args:
         placed: Blocks of one lane.
@@ -216,12 +218,12 @@ class Window:
 
     @property
     def earlier(self) -> Window:
-        """A window of the same width that is moved to the left by half of it."""
+        """A window of the same width, moved to the left by half of its width."""
         return self._moved(-(self.high - self.low) / 2)
 
     @property
     def later(self) -> Window:
-        """A window of the same width that is moved to the right by half of it."""
+        """A window of the same width, moved to the right by half of its width."""
         return self._moved((self.high - self.low) / 2)
 
     def _of_size(self, size: float) -> Window:

@@ -23,7 +23,7 @@ _MOST_LANES = 12
 
 
 def slow_links(request: SweepRequest, wide: int = 620) -> Section | None:
-    """Return a section on the degraded links of a sweep's cluster and on its fault trace; None if all are nominal.
+    """Return a section on the slow links of a sweep's cluster and on its fault trace; None if no link has a fault.
 
     Args:
         request: The request of the sweep.

@@ -27,7 +27,9 @@ def trace_in_words(trace: FaultTrace) -> str:
 
 
 def under_trace(trace: FaultTrace, healthy_mfu: float) -> str:
-    """Describe the conditions of a robust MFU: ``under the fault trace of 20 steps (41.0 % healthy)``.
+    """Describe the conditions of a robust MFU (the MFU over all steps of a fault trace).
+
+    Example: ``under the fault trace of 20 steps (41.0 % healthy)``.
 
     Args:
         trace: The fault trace (a schedule of faults that are injected into links).

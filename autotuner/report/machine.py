@@ -110,7 +110,9 @@ _HELD = ("parameters", "gathered", "gradients", "optimizer", "activations")
 
 
 def dry_run_report(found: DryRun, headline: str) -> Report:
-    """Return the report of a dry run: what each rank holds and computes, the fullest rank marked, and what was not run.
+    """Return the report of a dry run: the memory and the computation of each rank, and the parts that were not run.
+
+    It marks the rank that needs the most memory.
 
     Args:
         found: Counts of the dry run.

@@ -36,9 +36,9 @@ lines share; largest number of lines that are drawn as curves; letters in one li
 
 
 def brushes(chart: Parallel) -> list[tuple[str, str, Sequence[str]]]:
-    """Return the name, the label and the possible words of each axis, for inputs that filter the chart's trials.
+    """Return the name, the label and the possible values of each axis, for inputs that filter the chart's trials.
 
-    An axis of numbers has no words.
+    An axis of numbers has an empty list of values.
     """
     return [
         (axis.name, axis.label, axis.words) if isinstance(axis, ChoiceAxis) else (axis.name, title_of(axis.axis), ())

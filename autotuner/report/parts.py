@@ -74,15 +74,15 @@ def part_name(part: StepPart) -> str:
 
 
 def part_limit(part: StepPart, step: StepParts, layout: Layout) -> str:
-    """Describe what limits a part of a step.
+    """Describe the cause of the duration of one part of a step, such as compute or bandwidth.
 
-    For a forward pass it names the kinds of work and the limit of the largest, otherwise the limit of each kind that
-    takes time.
+    For a forward pass, the text names the kinds of work and the limit of the largest kind. For any other part, it names
+    the limit of each kind of work in the part.
 
     Args:
         part: The part of the step.
         step: The whole step.
-        layout: The layout that runs it.
+        layout: The layout whose step it is.
     """
     seconds = part.predicted
     if not seconds:
@@ -111,10 +111,10 @@ def _kinds_of_work(predicted: StepTime, limit: Limit, layout: Layout) -> str:
 
 
 def loss_in_words(step: StepParts) -> str:
-    """Describe, in sentences, which share of a step computes, and the largest parts of the rest.
+    """Describe, in sentences, the share of a step that computes, and the largest other parts of the step.
 
-    Measured times are used if the step was measured under the profiler. Phases that were only timed are not enough,
-    because in them a pass includes what interrupts it.
+    The text uses measured times if the step was measured under the profiler. Times of phases without the profiler are
+    not enough, because the time of a pass then includes waiting and communication within the pass.
     """
     is_measured = step.measured_s is not None
     seconds = {
@@ -137,7 +137,7 @@ def loss_in_words(step: StepParts) -> str:
 
 
 def moved_in_words(before: StepTime, after: StepTime) -> str:
-    """Describe the part of a step that shrinks most and the one that grows most, as shares of the earlier step."""
+    """Describe which part of a step shrinks most and which grows most, as shares of the time of the step ``before``."""
     shifts = {f.name: (getattr(after, f.name) - getattr(before, f.name)) / before.total_s for f in fields(StepTime)}
     least, most = min(shifts, key=shifts.__getitem__), max(shifts, key=shifts.__getitem__)
     texts = []

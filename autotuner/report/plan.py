@@ -123,7 +123,7 @@ def workload_in_words(goal: Goal, workload: Workload) -> str:
 
 
 def worth_in_words(dollars: float) -> str:
-    """Describe how much more an accelerator-hour may cost for a change to be worth it: ``up to $0.26``, ``nothing``."""
+    """Describe the highest extra price per accelerator-hour at which a change still pays: ``up to $0.26``."""
     return f"up to ${dollars:.2f}" if dollars >= 0.005 else "nothing"
 
 

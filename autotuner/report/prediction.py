@@ -60,7 +60,7 @@ _TAKEN = Column("a million tokens take", is_number=False, may_wrap=True)
 
 
 def how_many_fit(found: PredictionTable) -> str:
-    """Return the end of a headline that says how many legal layouts fit; empty if only one layout was asked for."""
+    """Return the end of a headline, which says how many legal layouts fit in memory; empty for a single layout."""
     return "" if found.num_legal is None else f": {found.num_fitting:,} of {found.num_legal:,} legal layouts fit"
 
 
@@ -78,14 +78,15 @@ def predictions_report(request: PredictionRequest, found: PredictionTable) -> Re
 def prediction_report(found: PredictionTable, headline: str, objective: Objective | None = None) -> Report:
     """Return the report of the best predicted layouts: MFU and step time with intervals, parts of the step, memory.
 
-    If the objective is not speed alone, its value comes first, and columns on cost and energy replace the parts of the
-    step. Below are the best numerically equivalent layout, if none of the rows is one, and the layout in use. If
-    no layout fits, the report says what is missing.
+    If the objective is not speed alone, the value of the objective comes first, and columns on cost and energy replace
+    the parts of the step. If every best layout changes the numerical results of training, one more row has the best
+    layout that does not change them. The layout in use has a row, too. If no layout fits, the report says how much
+    memory is missing.
 
     Args:
         found: The predictions.
         headline: The job, and how many layouts were found.
-        objective: What the layouts are ranked by; None: speed.
+        objective: Objective that ranks the layouts; None: speed.
     """
     if found.shortfall is not None:
         missing = Lines(items=(*_missing(found.shortfall), *_today(found)))

@@ -68,7 +68,7 @@ class RankGrid(Drawing):
 
 
 def shown_nodes(groups: RankGroups) -> tuple[int, ...]:
-    """Return the nodes to draw: all if there are few, else the first that hold ranks of the groups.
+    """Return the nodes to draw: all nodes if there are few, else the first nodes that hold ranks of the groups.
 
     The node of the chosen rank is always among them.
     """

@@ -187,7 +187,7 @@ def ranking(
 
 
 def value_unit(objective: Objective) -> Unit:
-    """Return the unit of the value that a sweep maximises; a weighted profile of several metrics has none."""
+    """Return the unit of the value that a sweep maximises. A weighted sum of several metrics has no unit."""
     return "" if objective.profile else METRIC_UNITS.get(objective.metric, "")
 
 

@@ -41,14 +41,14 @@ class Quantity:
 def measured(
     value: float | None, unit: Unit, half: float | None = None, source: Source = "measured", *, is_exact: bool = False
 ) -> Quantity:
-    """Return a number with the interval value ± half; the interval does not go below 0.
+    """Return a number with the interval from value − ``half`` to value + ``half``; the interval does not go below 0.
 
     Args:
         value: Value in the base unit; None: not known.
         unit: Unit of the value.
         half: Half the width of the interval; None: not known.
         source: Source of the value.
-        is_exact: True if every digit that a comparison needs is written.
+        is_exact: True to write one more digit than usual, so that close values can be compared.
     """
     if value is None or half is None:
         return Quantity(value=value, unit=unit, source=source, is_exact=is_exact)
@@ -60,14 +60,14 @@ def measured(
 def predicted(
     value: float | None, unit: Unit, relative_error: float | None = None, highest: float | None = None
 ) -> Quantity:
-    """Return a predicted number with an interval that is a factor below and above it.
+    """Return a predicted number with the interval from value / (1 + e) to value x (1 + e).
 
     Args:
         value: Value in the base unit; None: not known.
         unit: Unit of the value.
-        relative_error: Half-width e of the interval from value / (1 + e) to value x (1 + e); None: not known.
-        highest: Largest value of the interval's upper end, such as the peak of a precision; None: no limit, or 1 for a
-            share.
+        relative_error: The relative half-width e of the interval; None: not known.
+        highest: Largest number that the upper end of the interval may have, such as the peak of a precision; None: 1
+            for a share, and no limit for other units.
     """
     if value is None or relative_error is None:
         return Quantity(value=value, unit=unit, source="predicted")
@@ -315,7 +315,10 @@ class Folded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calendar:
-    """A word for each day, such as the verdicts of nightly runs; a page draws weeks, and a terminal leaves it out."""
+    """A calendar with a word for each day, such as the verdict of a nightly run.
+
+    A page draws the weeks; a terminal leaves the calendar out.
+    """
 
     days: Sequence[tuple[float, str, Link | None]]
     """Days as epoch seconds, each with a word and a link."""
@@ -325,7 +328,7 @@ class Calendar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
-    """A table with a cell for each pair of ends of links (nodes or accelerators, numbered from 0)."""
+    """A square table of links with one cell for each pair of nodes, or each pair of accelerators, counted from 0."""
 
     cells: Sequence[Sequence[Cell]]
     """Rows of cells; all rows have the same length."""
@@ -336,7 +339,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """Links to the same page with other filters, of which one is the present one."""
+    """Links to the same page with other filters. One of them is marked as the present choice."""
 
     name: str
     """Name of the choice."""
@@ -394,7 +397,7 @@ class Section:
 
     @property
     def key(self) -> str:
-        """HTML id of the section's heading: ``id``, or else made of the title."""
+        """HTML id of the section's heading: the field ``id``, or an id made from the title if that field is empty."""
         return self.id or re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
 
 

@@ -66,7 +66,7 @@ def retunes_report(retunes: Sequence[Retune], server: str = "") -> Report:
 
     Args:
         retunes: The retunes, in the order of the table.
-        server: Address of the service that commands in the report should name; empty: none.
+        server: URL for the option ``--server`` of the commands that the report shows; empty: no such option.
     """
     add = (
         'autotuner retune add nightly --cron "0 2 * * *" --model llama-demo --cluster local \\\n'
@@ -121,7 +121,7 @@ def retune_report(
         retune: The retune as it is stored.
         runs: Its newest runs, the newest first; None: they are not shown.
         total: Number of all its runs.
-        server: Address of the service that commands in the report should name; empty: none.
+        server: URL for the option ``--server`` of the commands that the report shows; empty: no such option.
         has_buttons: True if the reader may start a run, pause the retune and resume it.
     """
     template = retune.request.template

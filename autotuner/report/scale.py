@@ -35,8 +35,8 @@ class Scale:
         Args:
             unit: The base unit.
             values: Values of the column; None is ignored.
-            are_parts: True if the values are seconds of the parts of a step. They then have one digit more, so that
-                short parts can be read beside long ones.
+            are_parts: True if the values are the seconds of parts of a step. The scale then has one digit more, so that
+                short parts remain readable next to long parts.
         """
         known = [abs(value) for value in values if value is not None and math.isfinite(value)]
         most = max(known, default=1.0)

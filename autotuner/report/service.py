@@ -39,7 +39,7 @@ def webhooks_report(webhooks: Sequence[WebhookStanding], server: str = "") -> Re
 
     Args:
         webhooks: The webhooks, in the order of the table.
-        server: Address of the service that commands in the report should name; empty: none.
+        server: URL for the option ``--server`` of the commands that the report shows; empty: no such option.
     """
     return Report(headline="Webhooks", sections=(_webhooks(webhooks, server),))
 
@@ -58,7 +58,7 @@ def announcing_report(
         webhooks: The webhooks, in the order of the table.
         found: Deliveries of the page, newest first.
         state: State that the deliveries were filtered by; None: any.
-        server: Address of the service that commands in the report should name; empty: none.
+        server: URL for the option ``--server`` of the commands that the report shows; empty: no such option.
         has_buttons: True if the reader may send a delivery again.
     """
     feeds = (Link("JSON", "api/v1/feed.json"), ",", Link("Atom", "api/v1/feed.atom"))
@@ -120,7 +120,7 @@ def answer_report(answer: WebhookAnswer) -> Report:
 
 # ------------------------------------------------------------------ deliveries
 def deliveries_report(found: Listed[Delivery]) -> Report:
-    """Return the report of deliveries to webhooks, newest first, each with the last answer of its receiver."""
+    """Return the report of deliveries to webhooks, newest first, each with the last HTTP answer of its receiver."""
     return Report(headline="Deliveries", sections=(Section(blocks=(_table_of(found),)),))
 
 
@@ -408,7 +408,7 @@ command = ["torchrun", "train.py"]"""
 
 
 def trainers_report(trainers: Sequence[TrainerOffer]) -> Report:
-    """Return the report of all registered trainers: what a sweep may search with each, and what its own code fixes."""
+    """Return the report of all registered trainers: the options that a sweep may search with each, and fixed options."""
     columns = (
         Column("trainer", is_number=False),
         Column("told in words of", is_number=False),

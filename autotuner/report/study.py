@@ -52,7 +52,7 @@ def studies_report(studies: Sequence[StudyRun], total: int, server: str = "", pa
     Args:
         studies: Studies of this page, newest first.
         total: Number of all studies.
-        server: Address of the service that commands in the report should name; empty: none.
+        server: URL for the option ``--server`` of the commands that the report shows; empty: no such option.
         pager: Links to newer and older studies; None: there are none.
     """
     columns = (

@@ -77,13 +77,13 @@ def answer_report(
     prospects: Prospects | None = None,
     is_finished: bool = True,
 ) -> Report:
-    """Return the report of a sweep's answer: the layout to train with, its certainty, the rivals it beats, and why.
+    """Return the report of a sweep's answer: the recommended layout, its certainty, the layouts it beats, and why.
 
     Args:
         found: The answer of the sweep.
         request: The request of the sweep.
         sweep_id: Id of the sweep, for links.
-        prospects: What the search expects from further trials; None: not known.
+        prospects: Gains that the search expects from further trials; None: not known.
         is_finished: True if the sweep has ended.
     """
     remarks = Lines(items=tuple(map(sentence, _remarks(found))), is_quiet=True)
@@ -324,12 +324,12 @@ METRIC_UNITS: Mapping[Metric, Unit] = {
 
 
 def front_report(found: SweepFront, source: Source | None = None, *, sweep_id: str) -> Report:
-    """Return the report of a sweep's Pareto front: its layouts, why each is on it, and the trials behind it.
+    """Return the report of a sweep's Pareto front: its layouts with the reason for each, and the trials they beat.
 
     Args:
         found: The front of the sweep.
         sweep_id: Id of the sweep, for links.
-        source: Source of the results: measured, simulated or estimated; None: not said.
+        source: Source of the results: measured, simulated or estimated; None: the report does not name it.
     """
     columns = (
         Column("trial", is_number=False),

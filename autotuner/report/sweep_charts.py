@@ -91,7 +91,7 @@ class TrialPoint:
 
     @property
     def shown_bytes(self) -> float:
-        """The memory peak of the trial in bytes; the predicted one if no rank reported a peak."""
+        """The memory peak of the trial in bytes; the predicted peak if no rank reported one."""
         return self.predicted_bytes if self.peak_bytes is None else self.peak_bytes
 
 
@@ -154,7 +154,7 @@ def _point(
 
 
 def half_of(reached: Figures) -> float:
-    """Return half the width of the 95 % interval of an MFU, derived from the interval of the step time."""
+    """Return half the width of the 95 % interval of an MFU, derived from the interval of its step time."""
     return reached.mfu * reached.step_time_error_s / reached.step_time_s
 
 
@@ -171,9 +171,9 @@ def _failure(trial: Trial) -> str:
 
 
 def rises(trials: Sequence[TrialPoint]) -> Iterator[tuple[int, TrialPoint, float | None]]:
-    """Yield each trial that raised the best MFU so far: its position from 1, the trial, and its gain.
+    """Yield each trial that raised the best MFU so far: its position (from 1), the trial, and its gain.
 
-    The gain is relative to the best MFU before it; None for the first trial with a result.
+    The gain is relative to the best MFU of the trials before it. It is None for the first trial with a result.
     """
     best: float | None = None
     for position, trial in enumerate(trials, 1):
@@ -206,11 +206,11 @@ def is_limit_near(trials: Sequence[TrialPoint], limit_bytes: float) -> bool:
 
 
 def best_so_far(trials: Sequence[TrialPoint], remaining_gain: float | None = None) -> Plot | None:
-    """Return a chart of the best MFU after each trial, with a band for the gain that was expected from one more trial.
+    """Return a chart of the best MFU after each trial, with a band for the gain that was expected from the next trial.
 
     Args:
         trials: Trials in the order in which they ended.
-        remaining_gain: Share of the best MFU that the next trial is expected to gain; None: not known.
+        remaining_gain: Gain that the search expects from one more trial, as a share of the best MFU; None: not known.
 
     Returns:
         The chart; None if no trial has a result.
@@ -351,7 +351,7 @@ def memory_front(trials: Sequence[TrialPoint], limit_bytes: float, predicted: Se
 
 
 def metric_fronts(trials: Sequence[TrialPoint], found: SweepFront, most: int = 3) -> list[Plot]:
-    """Return charts of a Pareto front: the first metric against each of the other metrics.
+    """Return charts of a Pareto front: one for each pair of the first metric and another metric.
 
     Args:
         trials: Trials that ended.
@@ -416,7 +416,7 @@ def _metric_axis(metric: Metric, values: Sequence[float]) -> tuple[Axis, float]:
 
 
 def agreement(trials: Sequence[TrialPoint], kind: str = "measured") -> Plot | None:
-    """Return a chart of reached against predicted MFU; on its diagonal, the prediction was right.
+    """Return a chart of the MFU of trials against the predicted MFU; exact predictions lie on its diagonal.
 
     A band around the diagonal is the usual 80 % interval of predictions.
 
@@ -473,10 +473,10 @@ def _within(axis: Axis, factor: float) -> Band:
 
 
 def effects(found: Sequence[PairEffect]) -> Intervals | None:
-    """Return a chart of the throughput gained by changing one option: median and range over pairs of trials.
+    """Return a chart of the throughput that changes of one option gained, with median and range over pairs of trials.
 
     Args:
-        found: Effects from pairs of trials that differ in this option only.
+        found: Effects of such changes. The two trials of a pair differ in one option only.
 
     Returns:
         The chart; None if there are no effects.
@@ -514,9 +514,10 @@ def _look(found: PairEffect) -> Look:
 
 
 def importance(found: Choices, most: int = 8) -> Intervals | None:
-    """Return a chart of how much of the differences in throughput each option explains; None without any.
+    """Return a chart of the share of throughput differences that each option explains; None if no option explains any.
 
-    Each range goes from the share that no other option explains to the share that this option explains by itself.
+    The range of an option begins at the share that only this option can explain. It ends at the share that this option
+    explains by itself.
 
     Args:
         found: Importance of the options.
@@ -541,13 +542,13 @@ def importance(found: Choices, most: int = 8) -> Intervals | None:
 
 
 def parallel(trials: Sequence[TrialPoint], found: Choices) -> tuple[Parallel | None, list[str]]:
-    """Return a chart of all options of the trials as parallel coordinates, and the labels of options without room.
+    """Return the trials as parallel coordinates, and the labels of the options for which the chart has no room.
 
-    The chart is None if fewer than two trials have a result, or no option varies.
+    The chart is None if fewer than two trials have a result, or if no option varies.
 
     Args:
         trials: Trials that ended.
-        found: Importance of the options. The most important are shown beside those that everybody asks about.
+        found: Importance of the options. The chart shows the basic options first, then the most important ones.
     """
     shown = [trial for trial in trials if trial.mfu is not None]
     layouts = [trial.layout for trial in shown]

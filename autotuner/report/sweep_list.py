@@ -152,7 +152,7 @@ def _where(sweep: SweepOverview) -> Cells:
 
 
 def when_in_words(sweep: SweepOverview, now: float) -> str:
-    """Describe when a sweep ended, when it will probably end, or since when it waits or runs.
+    """Describe when a sweep ended or will probably end, or since when it waits or runs.
 
     Args:
         sweep: The sweep.
@@ -168,7 +168,9 @@ def when_in_words(sweep: SweepOverview, now: float) -> str:
 
 
 def short_moment(at: float, now: float) -> str:
-    """Return a time in UTC without parts that the reader knows: ``14:40``, ``21 Nov 22:14``, ``21 Nov 2025``.
+    """Return a time in UTC, without the date if it is today, and without the year if it is this year.
+
+    Examples: ``14:40``, ``21 Nov 22:14``, ``21 Nov 2025``.
 
     Args:
         at: The time in epoch seconds.

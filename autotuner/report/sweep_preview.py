@@ -38,12 +38,12 @@ _STRIP = 400
 
 
 def sweep_preview_report(request: SweepRequest, found: SweepPreview, *, looks_on: bool = False) -> Report:
-    """Return the report of what a sweep would search, before it starts; all of it is predicted.
+    """Return the report on the search of a sweep that has not started; all its numbers are predicted.
 
     Args:
         request: The request of the sweep.
         found: Number of layouts, predictions, and the rules that exclude layouts.
-        looks_on: True while changes that would help, if no layout fits, are still being computed.
+        looks_on: True if no layout fits, and the service still computes which changes would help.
     """
     table, limit_bytes = found.predicted, request.trial_job.cluster.accelerator.memory_bytes
     limit = format_bytes(limit_bytes)

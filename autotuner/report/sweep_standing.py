@@ -33,7 +33,7 @@ def sweep_report(
 
     Args:
         sweep: The sweep with its present state.
-        trials: Trials to show; queued ones may be left out.
+        trials: Trials to show; the caller may leave out queued trials.
         now: Present time in epoch seconds.
         said: Further notes on trials by the trial's id, such as results of convergence gates; None: none.
         most: Largest number of rows of the ranking; None: all.

@@ -82,7 +82,7 @@ def under_way(trials: Sequence[Trial], source: Source, now: float) -> Section | 
 
 
 def stands(trial: Trial, now: float) -> str:
-    """Describe the progress of a trial: the step that it is at, or what it waits for.
+    """Describe the progress of a trial: its current step, or the reason why it waits.
 
     Args:
         trial: The trial.
@@ -173,7 +173,10 @@ def _to_do(group: FailureGroup, sweep_id: str) -> Cells:
 
 
 def decisive(group: FailureGroup) -> Iterator[str]:
-    """Describe the number that explains why trials failed, such as bytes or seconds; yield nothing without one."""
+    """Yield a description of the number that explains a group of failures, such as the bytes needed and their limit.
+
+    It yields nothing if no number explains them.
+    """
     if (found := group.decisive) is None:
         return
     limit = found.limit or 0.0
@@ -278,11 +281,13 @@ def trials_table(trials: Sequence[Trial], said: Mapping[str, str] | None = None)
 
 
 def why(trial: Trial, said: str = "") -> str:
-    """Describe why a trial has no rank; else return the given note, which is empty if nothing is known.
+    """Describe why a trial has no rank. If no reason is known, return the given note.
+
+    The note is also returned for a measured trial whose convergence gate has no result yet.
 
     Args:
         trial: The trial.
-        said: Last note on the trial.
+        said: Last note on the trial; empty: none.
     """
     if failure := trial.failure:
         return f"{failure.kind}: {failure.message}"
@@ -327,13 +332,16 @@ def _repeats(trials: Sequence[Trial], source: Source) -> Table:
 def compared(
     request: SweepRequest, found: ChallengeFindings, trials: Sequence[Trial], source: Source
 ) -> Section | None:
-    """Return a section on the comparison with the layout in use or a baseline; None if the sweep compares nothing.
+    """Return a section that compares the best layout found with the layout in use or with a stored baseline.
 
     Args:
         request: The request of the sweep.
         found: Results of the compared runs so far.
         trials: All trials of the sweep.
-        source: Source of their results: measured, simulated or estimated.
+        source: Source of the trials' results: measured, simulated or estimated.
+
+    Returns:
+        The section; None if the sweep compares nothing.
     """
     challenge = request.challenge
     if challenge is None:
@@ -400,7 +408,7 @@ def long_shot_in_words(shot: LongShot, raised: str) -> str:
     Example: ``only 31 % likely to fit in memory, and tried since …``.
 
     Args:
-        shot: Probabilities and expected gains behind the proposal.
+        shot: Probabilities and expected gains because of which the search proposed the layout.
         raised: Name of the value that a trial may raise: ``best MFU``.
     """
     chance = f"only {percent(shot.fit_probability)} likely to fit in memory, and tried since"

@@ -154,7 +154,10 @@ def text_of(
 
 
 def every(cells: Cells) -> tuple[Cell, ...]:
-    """Return the cells to write as text; the words of a layout are left out if the layout itself is among the cells."""
+    """Return the parts of a cell that are written as text.
+
+    A layout may come with the words that the command line accepts for it. These words are then left out.
+    """
     if not isinstance(cells, tuple):
         return (cells,)
     has_layout = any(isinstance(one, Layout) for one in cells)
@@ -212,10 +215,10 @@ def _column(given: str | Column) -> Column:
 
 
 def plain_table(*columns: str | Column) -> Grid:
-    """Return an empty table for Rich: words are aligned to the left, numbers to the right.
+    """Return an empty table for Rich, with words aligned to the left and numbers aligned to the right.
 
     Args:
-        columns: The columns; a name alone stands for a column of that name.
+        columns: The columns; a text stands for a column of that name.
     """
     table = Grid(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for column in map(_column, columns):
@@ -242,8 +245,8 @@ class LayoutRow:
 class LayoutTable:
     """A table of layouts, with a column for each of ``keys`` and ``heads``; the last column may wrap.
 
-    If the terminal is too narrow, each layout has its own line above its cells, so that it can be copied in one piece.
-    Words that all layouts share are dim.
+    If the terminal is too narrow, each layout has its own line above its cells, so that readers can copy the layout in
+    one piece. Words that occur in all layouts are dim.
     """
 
     keys: tuple[str | Column, ...]

@@ -23,7 +23,7 @@ _IN_WORDS = {
 
 
 def described_said(cluster: Cluster) -> tuple[str, ...]:
-    """Describe a cluster's network and nodes, and what they mean for its ranks, in statements without full stops."""
+    """Describe a cluster's network and nodes, and the bandwidth of its ranks, in statements without full stops."""
     return (*network_said(cluster.network), *wiring_said(cluster.wiring), *cluster_said(cluster))
 
 
@@ -54,7 +54,7 @@ def network_said(network: Network | None) -> Iterator[str]:
 def wiring_said(wiring: Wiring | None) -> Iterator[str]:
     """Describe the links between the accelerators of a node, in statements without full stops.
 
-    There are no statements if the cluster does not describe them.
+    There are no statements if ``wiring`` is None.
     """
     if wiring is None:
         return

@@ -95,7 +95,7 @@ class PhaseShare:
 
 
 def certainty(measured: Measurement) -> str:
-    """Describe how precise a step time is: ``± 3 ms``, or the distance of its quartiles if no interval is known."""
+    """Describe how precise a step time is: ``± 3 ms``, or the distance between its quartiles without an interval."""
     if measured.step_time_interval_s is not None:
         return f"± {format_seconds(measured.step_time_interval_s)}"
     return f"quartiles {format_seconds(measured.step_time_spread_s)} apart"

@@ -72,7 +72,7 @@ class Ran:
 
 # ------------------------------------------------------------------ time
 def step_section(of: Ran) -> Section:
-    """Return a section on where the time of a step goes, with the predicted parts above the measured ones."""
+    """Return a section on how the time of a step is divided, with the predicted parts above the measured ones."""
     step, found, parts = of.parts.step, of.trial.ran_measurement, of.parts
     error = None if parts.is_small else of.trial.prediction.relative_error
     rows = [_side(step, "predicted", Spread.within_factor(step.predicted_s, error), is_measured=False)]
@@ -190,10 +190,10 @@ def _kinds(explanation: Explanation) -> Folded:
 
 
 def overlap_sentence(predicted: float | None, measured: float | None) -> str:
-    """Describe how many gradient bytes are reduced before the last backward pass ends; empty if none are reduced.
+    """Describe how many gradient bytes are reduced while a backward pass still runs; empty if no gradients are reduced.
 
     Args:
-        predicted: Predicted share of the bytes, 0 to 1; None: nothing is reduced.
+        predicted: Predicted share of the bytes, 0 to 1; None: no gradients are reduced.
         measured: Measured share of the bytes; None: not measured.
     """
     if predicted is None:
@@ -204,7 +204,7 @@ def overlap_sentence(predicted: float | None, measured: float | None) -> str:
 
 # ------------------------------------------------------------------ memory
 def memory_section(of: Ran) -> Section:
-    """Return a section on what the memory of each pipeline rank holds, compared with the limit."""
+    """Return a section that shows how the memory of each pipeline rank is divided, compared with the memory limit."""
     stages, limit_bytes, source = of.parts.stages, of.parts.limit_bytes, of.source
     names = ["each rank"] if len(stages) == 1 else [f"stage {peak.stage}" for peak in stages]
     shown = [part for part in MEMORY_PARTS if any(size_of(peak.predicted, part) > 0 for peak in stages)]
@@ -301,11 +301,11 @@ def steps_section(trial: Trial) -> Section:
 
 
 def step_series(steps: Sequence[StepReport], found: Measurement | None) -> Plot:
-    """Return a chart of step times, with warm-up, median and interval, stretches of a fault trace, and link events.
+    """Return a chart of step times. It marks warm-up steps, the median with its interval, link faults and link events.
 
     Args:
         steps: The steps in order, at least one; steps under a fault trace come last.
-        found: The measurement that the steps led to; None while the trial runs.
+        found: The measurement computed from the steps; None while the trial runs.
     """
     shown = steps[:: -(-len(steps) // _MOST_STEPS)]
     median = None if found is None else Spread.within(found.step_time_s, found.step_time_error_s)
@@ -417,11 +417,11 @@ def losses_section(trial: Trial, gate: GateResult, chart: Plot) -> Section:
 
 
 def time_to_loss_in_words(gate: GateResult, step_time_s: float | None) -> str:
-    """Describe when a candidate and its reference reach the reference's last loss; empty if that is not known.
+    """Describe when a candidate and its reference reach the last loss of the reference; empty if that is not known.
 
     Args:
         gate: Result of the convergence gate.
-        step_time_s: Step time of the candidate; None: only numbers of steps are named for it.
+        step_time_s: Step time of the candidate; None: the text has only the number of steps of the candidate.
     """
     if gate.target_loss is None or gate.reference_steps is None or gate.steps_to_loss is None:
         return ""

@@ -47,7 +47,7 @@ _MOST_CHANGES = 4
 
 # ------------------------------------------------------------------ comparisons
 def comparison_in_words(found: Comparison) -> str:
-    """Describe how the runs of a candidate compare with those of its reference, without a full stop.
+    """Describe how much faster or slower the runs of a candidate are than those of its reference, without a full stop.
 
     Example: ``5.1 % slower (95 % interval 4.2 to 6.0 %), by 4 runs beside 10 that scatter by 0.6 %``.
     """

@@ -111,7 +111,7 @@ def number(value: float, unit: Unit, *, is_exact: bool = False) -> str:
     Args:
         value: Value in the base unit.
         unit: The base unit.
-        is_exact: True if every digit that a comparison needs is written.
+        is_exact: True to write one more digit than usual, so that close values can be compared.
     """
     if unit in _WRITTEN:
         return _WRITTEN[unit](value)
@@ -138,7 +138,7 @@ def with_unit(column: Column) -> str:
 
 
 def with_group(column: Column) -> str:
-    """Return the head of a column below that of its group, for tables that have no row of group heads."""
+    """Return the name of a column's group and the head of the column, for tables without a row of group names."""
     return "\n".join(filter(None, (column.group, with_unit(column))))
 
 
@@ -152,12 +152,13 @@ def is_wide(relative_error: float | None) -> bool:
 
 
 def with_interval(value: float, relative_error: float | None, text_of: Callable[[float], str]) -> str:
-    """Return a value with its interval: ``1.23 s ± 11 %``, or ``97.5 s, 32.9 s to 289 s`` if it is wide.
+    """Return a value with its interval: ``1.23 s ± 11 %``, or ``97.5 s, 32.9 s to 289 s`` for a wide interval.
 
     Args:
         value: The expected value.
-        relative_error: Half-width e of an interval from value / (1 + e) to value x (1 + e); None: not known.
-        text_of: Returns the text of the value and of the ends.
+        relative_error: The relative half-width e of the interval from value / (1 + e) to value x (1 + e); None: not
+            known.
+        text_of: Returns the text of the value, and of each end of the interval.
     """
     if relative_error is None:
         return text_of(value)
@@ -180,8 +181,8 @@ def signed(share: float, error: float | None = None) -> str:
     """Return a gain or a loss in percent with one decimal: ``−0.4 %``, or with its error ``+8.6 ± 1.3 %``.
 
     Args:
-        share: The gain, 0.01 for 1 %; below 0: a loss.
-        error: Half the width of its interval; None: not written.
+        share: The gain, such as 0.01 for 1 %; a negative number is a loss.
+        error: Half the width of the gain's interval; None: not written.
     """
     spread = "" if error is None else f" ± {100 * error:.1f}"
     return f"{100 * share:+.1f}{spread} %".replace("-", "−")
@@ -269,13 +270,16 @@ def counted(number: int, noun: str, nouns: str = "") -> str:
 
 
 def num_in_all(total: int, noun: str, nouns: str = "") -> str:
-    """Return the length of a list with its noun; ``more than 10000 gates`` if the store stopped counting there."""
+    """Return the length of a list with a noun: ``25 trials``, ``more than 10000 gates``.
+
+    The store counts entries only up to a limit. A longer list is described as "more than" this limit.
+    """
     is_more = total > COUNTED_BEHIND
     return f"more than {COUNTED_BEHIND} {nouns or f'{noun}s'}" if is_more else counted(total, noun, nouns)
 
 
 def environment_change(one: EnvironmentChange) -> Cells:
-    """Return one changed fact of the environment: ``torch 2.12 → 2.13``; one about many nodes is a sentence."""
+    """Return one changed fact of the environment: ``torch 2.12 → 2.13``. A change on many nodes is a whole sentence."""
     if one.is_of_many:
         return str(one)
     return (Strong(one.name), f"{one.then or 'not recorded'} → {one.now or 'not recorded'}")
@@ -319,7 +323,7 @@ def model_in_words(size: ModelSize) -> str:
 
 
 def cluster_in_words(cluster: Cluster | str) -> str:
-    """Return the name of a cluster; a text is replaced by the full name in the catalog, if the catalog has it."""
+    """Return the name of a cluster. If the catalog has the cluster under the given text, return its full name there."""
     if isinstance(cluster, Cluster):
         return cluster.name
     try:
@@ -353,7 +357,7 @@ _DATA_DEGREES = ("data_parallel_replicate_degree", "data_parallel_shard_degree")
 def changes_in_words(changes: Sequence[FieldChange]) -> str:
     """Return changed options with their old and new values: ``tensor 4 → 2, replicate 8 → 16``.
 
-    If the number of data-parallel ranks stays equal, and only their sharding changes, only the shard level is named.
+    If only the sharding of the data-parallel ranks changes, but not their number, the text names only the shard level.
     """
     said = list(changes)
     if any(one.field == "shard_level" for one in said):
@@ -369,7 +373,7 @@ def fit_in_words(fits: bool, probability: float | None) -> str:
     """Describe whether a layout is predicted to fit in memory, and how sure that is: ``fits, 97 % sure``.
 
     Args:
-        fits: True if it is predicted to fit; it counts only if no probability is known.
+        fits: True if it is predicted to fit; this value is used only if ``probability`` is None.
         probability: Probability that it fits; None: not known.
     """
     likely = fits if probability is None else probability >= 0.5
