@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,65 +26,65 @@ from tests.fake_launcher import FakeLauncher
 DOCUMENT = (Path(__file__).parents[2] / "docs/how-to/call-the-api-from-ci.md").read_text(encoding="utf-8")
 
 
-@pytest.fixture
-def working_address() -> Iterator[str]:
-    """A service whose own worker runs trials that take no time."""
-    app = build(Settings(num_workers=1, poll_s=0.05), store=memory_store(), launcher=FakeLauncher())
+@dataclass(frozen=True)
+class Service:
+    """A service whose own worker runs trials that take no time, and a token of it."""
+
+    address: str
+    token: str
+
+    def run_ci_job(self, **environment: str) -> subprocess.CompletedProcess[str]:
+        found = re.search(r"^```sh\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)
+        assert found is not None
+        given = {"AUTOTUNER_SERVER": self.address, "AUTOTUNER_TOKEN": self.token, "CI_JOB_ID": "build-1"}
+        variables = os.environ | given | {"POLL_S": "0.1", "CLUSTER": "h100:8"} | environment
+        return subprocess.run(
+            ["sh", "-c", found[1]], env=variables, capture_output=True, text=True, timeout=60, check=False
+        )
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    settings = Settings(num_workers=1, poll_s=0.05, login="tokens")
+    app = build(settings, store=memory_store(), launcher=FakeLauncher())
     with serve(app) as address:
-        yield address
-
-
-def run_ci_job(address: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    found = re.search(r"^```sh\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)
-    assert found is not None
-    variables = os.environ | {"AUTOTUNER_SERVER": address, "POLL_S": "0.1", "CLUSTER": "h100:8"} | environment
-    return subprocess.run(
-        ["sh", "-c", found[1]], env=variables, capture_output=True, text=True, timeout=60, check=False
-    )
+        yield Service(address, app.tokens.add("ci", Scope.RUN)[1])
 
 
 def test_the_python_program_follows_a_sweep_and_prints_the_flags_of_its_best_layout(
-    working_address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = (Path(__file__).parents[2] / "docs/how-to/call-the-service-from-python.md").read_text(encoding="utf-8")
     found = re.search(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert found is not None
     monkeypatch.setenv("GIT_COMMIT", "abc")
-    monkeypatch.setenv("AUTOTUNER_TOKEN", "none")
-    exec(compile(found[1].replace("https://autotuner.example", working_address), "page", "exec"), {})  # our own page
+    monkeypatch.setenv("AUTOTUNER_TOKEN", service.token)
+    exec(compile(found[1].replace("https://autotuner.example", service.address), "page", "exec"), {})  # our own page
     printed = capsys.readouterr().out
     assert "sweep.finished" in printed
     assert "--tensor-model-parallel-size" in printed
 
 
-def test_the_ci_job_creates_waits_for_and_reads_a_sweep(working_address: str) -> None:
-    job = run_ci_job(working_address, CI_JOB_ID="build-1")
+def test_the_ci_job_creates_waits_for_and_reads_a_sweep_and_the_same_one_when_it_is_run_again(service: Service) -> None:
+    job, again = (service.run_ci_job() for _ in range(2))
     assert job.returncode == 0, job.stderr
     assert "is complete" in job.stdout
     assert '"rank":1' in job.stdout
     assert '"rank":4' not in job.stdout
+    assert again.stdout == job.stdout
 
 
-def test_the_ci_job_shows_the_token_that_it_was_given() -> None:
-    settings = Settings(num_workers=1, poll_s=0.05, login="tokens")
-    app = build(settings, store=memory_store(), launcher=FakeLauncher())
-    with serve(app) as address:
-        _, token = app.tokens.add("ci", Scope.RUN)
-        assert run_ci_job(address, CI_JOB_ID="build-1", AUTOTUNER_TOKEN=token).returncode == 0
-        refused = run_ci_job(address, CI_JOB_ID="build-1")
-    assert refused.returncode == 1
-    assert "not-let-in" in refused.stderr
-
-
-def test_the_ci_job_run_again_reads_the_same_sweep(working_address: str) -> None:
-    first, again = (run_ci_job(working_address, CI_JOB_ID="build-1").stdout for _ in range(2))
-    assert first == again
-
-
-def test_the_ci_job_stops_with_the_problem_when_the_request_is_refused(working_address: str) -> None:
-    job = run_ci_job(working_address, CLUSTER="h1000:8")
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [({"AUTOTUNER_TOKEN": "none"}, "not-let-in"), ({"CLUSTER": "h1000:8"}, '"nearest":"h100"')],
+    ids=["token", "cluster"],
+)
+def test_the_ci_job_stops_with_the_problem_when_it_is_refused(
+    service: Service, changed: dict[str, str], problem: str
+) -> None:
+    job = service.run_ci_job(**changed)
     assert job.returncode == 1
-    assert '"nearest":"h100"' in job.stderr
+    assert problem in job.stderr
 
 
 # ---------------------------------------------------------------- written down

@@ -29,7 +29,9 @@ def in_threads(num_threads: int, act: Callable[[int], T]) -> list[T]:
 def in_processes(num_processes: int, act: Callable[[str, str], T], url: str) -> list[T]:
     """What ``act(url, owner)`` returned in each new process."""
     owners = [f"process-{index}" for index in range(num_processes)]
-    with ProcessPoolExecutor(num_processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+    context = multiprocessing.get_context("forkserver")  # it has imported what they need
+    context.set_forkserver_preload(["__main__", "autotuner.service.preload", __name__])
+    with ProcessPoolExecutor(num_processes, mp_context=context) as pool:
         return list(pool.map(act, [url] * num_processes, owners))
 
 

@@ -80,7 +80,7 @@ class EngineRanks:
         self._read_at = 0.0
         self._looked_at = self._answered_at = time.monotonic()
         self._is_out_of_reach = False
-        self.peers_s = _PEERS_S
+        self.peers_s = min(_PEERS_S, self._settings.patience_s)
         self.status = status
 
     def has_ended(self) -> bool:

@@ -158,14 +158,6 @@ def test_pools_with_one_folder_share_their_devices_and_release_them(tmp_path: Pa
         assert devices == GPUS
 
 
-def test_devices_of_a_process_that_was_killed_are_free(tmp_path: Path) -> None:
-    pool = DevicePool(lock_folder=lambda: tmp_path)
-    with held_by_another(tmp_path), pool.claim(spec("waiting"), impatient()) as devices:
-        assert devices == STOPPED
-    with pool.claim(spec("next"), impatient()) as devices:
-        assert devices == (CORES,)
-
-
 @pytest.mark.usefixtures("somebody_else")
 def test_while_another_trial_runs_a_service_starts_none_and_still_hears_a_stop(tmp_path: Path) -> None:
     application = build(Settings(database_url=f"sqlite:///{tmp_path}/store", work_dir=tmp_path))
@@ -195,15 +187,21 @@ def test_a_folder_that_cannot_be_locked_in_says_why_and_nothing_of_the_trial(tmp
     assert (outcome.reason, "file" in outcome.detail) == ("infrastructure", True)
 
 
-def test_who_waits_is_told_which_process_is_frozen_with_the_devices(tmp_path: Path) -> None:
-    watcher = impatient()
+def test_who_waits_is_told_which_process_is_frozen_with_the_devices_which_are_free_once_it_was_killed(
+    tmp_path: Path,
+) -> None:
+    pool, watcher = DevicePool(lock_folder=lambda: tmp_path), impatient()
     with held_by_another(tmp_path) as other:
+        with pool.claim(spec("waiting"), impatient()) as devices:
+            assert devices == STOPPED
         other.send_signal(signal.SIGSTOP)
         while psutil.Process(other.pid).status() != psutil.STATUS_STOPPED:
             time.sleep(0.01)
-        with DevicePool(lock_folder=lambda: tmp_path).claim(spec("mine"), watcher) as devices:
-            assert isinstance(devices, Stopped)
+        with pool.claim(spec("mine"), watcher) as devices:
+            assert devices == STOPPED
     assert [f"process {other.pid} uses the devices and is stopped" in str(reason) for reason in watcher.waits] == [True]
+    with pool.claim(spec("next"), impatient()) as devices:
+        assert devices == (CORES,)
 
 
 def open_to_all(folder: Path) -> None:

@@ -130,15 +130,15 @@ def test_layouts_scatter_about_what_is_predicted_by_as_much_as_the_scenario_says
 
 
 @pytest.mark.parametrize(
-    ("limit", "least", "most"),
-    [(1.3, 0, 0), (1.0, 15, 45), (0.7, 60, 60)],  # of 60: four standard deviations from 30
+    ("limit", "count", "least", "most"),
+    [(1.3, 10, 0, 0), (1.0, 60, 15, 45), (0.7, 10, 10, 10)],  # of 60: four standard deviations from 30
     ids=["well within memory", "filling it", "far beyond it"],
 )
 def test_layouts_run_out_as_often_as_what_is_predicted_of_their_memory_makes_likely(
-    limit: float, least: int, most: int
+    limit: float, count: int, least: int, most: int
 ) -> None:
     outcomes = []
-    for one in layouts(large(), 60).values():
+    for one in layouts(large(), count).values():
         assert one.cluster is not None
         job = Job(model=one.model, cluster=one.cluster, workload=one.workload)
         predicted_bytes = predict_one(one.layout, job).memory.total_bytes
