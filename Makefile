@@ -82,8 +82,9 @@ check: setup  ## Lint, types, import arrows, plain English, compose file, exampl
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows docs/examples/github-action.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.gitlab-ci docs/examples/gitlab-ci.yml
 
-docs: setup  ## Build the documentation site into site/; a broken link or a page in no menu fails.
+docs: setup browser  ## Build the documentation site into site/ and test its search; a broken link or a page in no menu fails.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -q --strict
+	AUTOTUNER_TEST_SITE=site $(BIN)/pytest tests/browser/test_documentation.py
 	@$(BIN)/python -m documentation.words
 
 reference: setup  ## Write the pages of docs/reference that the code determines; a test compares them.
