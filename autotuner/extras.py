@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from importlib.metadata import requires
+from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
 
 _PACKAGE = "parallelism-autotuner"
 
@@ -18,6 +19,21 @@ def installing(extra: str) -> str:
     return f"pip install '{_PACKAGE}[{extra}]'"
 
 
+def extras() -> Sequence[str]:
+    """Return the names of the extras for users; ``dev`` is for developers.
+
+    Example:
+        >>> extras()[:2]
+        ['service', 'trials']
+    """
+    return [name for name in metadata(_PACKAGE).get_all("Provides-Extra") or () if name != "dev"]
+
+
+def not_installed(extra: str) -> Sequence[str]:
+    """Return the packages of an extra that are not installed."""
+    return [package for package, of in _packages() if of == extra and not _is_installed(package)]
+
+
 def missing_extra(error: ModuleNotFoundError) -> str | None:
     """Return the name of the extra that installs the module that was not found; None if no extra does.
 
@@ -25,9 +41,25 @@ def missing_extra(error: ModuleNotFoundError) -> str | None:
         >>> missing_extra(ModuleNotFoundError(name="sqlalchemy.orm"))
         'service'
     """
-    module = (error.name or "").partition(".")[0].lower()
+    module = (error.name or "").partition(".")[0]
+    return next((extra for package, extra in _packages() if _first_word(package) == _first_word(module)), None)
+
+
+def _packages() -> Iterator[tuple[str, str]]:
+    """Yield each package that an extra installs, with the name of the extra."""
     for requirement in requires(_PACKAGE) or ():
         found = re.match(r"([\w.-]+).*extra == ['\"](\w+)['\"]", requirement)
-        if found and found[2] != "dev" and re.split("[-_.]", found[1].lower())[0] == re.split("_", module)[0]:
-            return found[2]
-    return None
+        if found and found[2] != "dev":
+            yield found[1], found[2]
+
+
+def _first_word(name: str) -> str:
+    return re.split("[-_.]", name.lower())[0]
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True

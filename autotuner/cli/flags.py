@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_type_hints
 import typer
 
 from autotuner.catalog.named import load  # noqa: F401  # which has requests read the short forms of models and clusters
+from autotuner.cli.complete import completing, sweeps
 from autotuner.cli.files import read_text
 from autotuner.core import documents
 from autotuner.core.errors import InvalidInput
@@ -55,7 +56,11 @@ def _trial_id(text: str | None) -> str | None:
 
 SweepId: TypeAlias = Annotated[
     str,
-    typer.Argument(callback=_sweep_id, help="Id of the sweep, as `autotuner sweep` prints it (sw-k3v7q2mxn5)."),
+    typer.Argument(
+        callback=_sweep_id,
+        help="Id of the sweep, as `autotuner sweep` prints it (sw-k3v7q2mxn5).",
+        autocompletion=sweeps,
+    ),
 ]
 TrialId: TypeAlias = Annotated[
     str,
@@ -180,6 +185,7 @@ def _parameter(one: Input, usual: str | None, may_miss: Collection[str], *, is_a
         rich_help_panel=SELDOM if one.is_rare else one.topic or None,
         metavar=_metavar(one),
         show_default=shown or False,
+        autocompletion=completing(one.name),
     )
     kind: Any = list[str] if one.may_repeat else bool if one.is_flag else str
     needed = one.is_required and one.name not in may_miss and usual is None

@@ -44,6 +44,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "catalog": "facts",
         "stacks": "facts",
     },
+    "Check this installation": {"doctor": "doctor"},
     "Run the service": {
         "serve": "operate",
         "mcp": "operate",
@@ -113,7 +114,6 @@ def _commands(only: str) -> typer.Typer:
         "6 nothing measured, 7 nothing fits, 8 gate failed, 9 gate undecided, 10 no baseline, 11 access denied, "
         "130 interrupted.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
     )
     found.callback()(_options)
@@ -149,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         given = sys.argv[1:] if arguments is None else list(arguments)
         names = {*_GROUPS, *(name for modules in _COMMANDS.values() for name in modules)}
         only = given[0] if given and given[0] in names else ""
-        typer.main.get_group(_commands(only))(given)
+        typer.main.get_command(_commands(only))(given)
     except KeyboardInterrupt:
         sys.exit(130)
     except AutotunerError as error:
