@@ -50,12 +50,12 @@ def far_job(story: CommandStory) -> str:
 def tell_predictions(story: CommandStory) -> None:
     measured = story.file("measured.csv", "layout,step_time_s\nfsdp8 tp2 mb1 sp,9.5\nfsdp16 mb1 flash bf16,8.1\n")
     story.both(f"predict {JOB} --limit 2 {SPACE}")
-    story.run(f"predict {JOB} --current 'zero8 tp2 mb1' --format megatron-lm --stack megatron-core --limit 1")
+    story.run(f"predict {JOB} --current 'zero8 tp2 mb1' --format megatron-lm --stack megatron-core --limit 1 {SPACE}")
     story.run(f"predict {JOB} --objective tokens_per_s --limit 1 --measured {measured} {SPACE}")
     story.run(f"predict {JOB} --layout {LAYOUT} --lengths '1024:2, 8192' --price 2 --tariff france")
     story.run(f"predict {JOB} --layout 'dp16 mb1' --link-health '0_1; 0.03; 200mbit'")
     story.both(f"explain {JOB} --layout {LAYOUT}")
-    story.both(f"layers {JOB} --measured {measured}")
+    story.both(f"layers {JOB} --measured {measured} {SPACE}")
     story.both(f"phases {JOB} --phases 'main: 80 % | thin: 20 %; bandwidth 10gbit' --tokens 1T")
     story.both(f"plan --model llama-3-8b --tokens 100B --accelerators h100 --sizes 16 {SPACE}")
     story.both(f"gate --predict --no-dry-run {JOB} --layout {LAYOUT} --against {LAYOUT}")
@@ -67,7 +67,7 @@ def tell_formats(story: CommandStory) -> None:
     story.both(f"import {IMPORTS}/bridge_recipe.txt")
     story.run(f"import {IMPORTS}/megatron_flags_of_nobody.txt --cluster h100:16")
     story.both(f"backtest {TABLES}/repo_reports_misc.csv --seeds 2")
-    story.both(f"rules {TABLES}/aleph_alpha_layouts_sweep.csv")
+    story.run(f"rules {TABLES}/aleph_alpha_layouts_sweep.csv")
 
 
 def tell_catalog(story: CommandStory) -> None:
@@ -116,7 +116,7 @@ def tell_sweeps(story: CommandStory) -> None:
 
 
 def tell_queued_sweeps(story: CommandStory) -> None:
-    sweep = f"sweep {far_job(story)} --no-wait"
+    sweep = f"sweep {far_job(story)} {SPACE} --no-wait"
     story.run(sweep)
     name = story.json(f"{sweep} --trials 3 --parallel 2")["id"]
     story.run(f"pause {name}")
@@ -132,7 +132,7 @@ def tell_queued_sweeps(story: CommandStory) -> None:
     story.json(f"cancel {name}")
     story.run(f"resume {name}")
     story.run(f"show {name}")
-    story.json(f"sweep --model llama-3-70b {BATCH} --for h100:256 --on h100:16 --no-wait")
+    story.json(f"sweep --model llama-3-70b {BATCH} --for h100:256 --on h100:16 {SPACE} --no-wait")
     story.json(f"{sweep} --no-loss-gate --fault-trace '7;0_1;0.06|30;0_1;0' --fault-steps 40 --front mfu,simplicity")
 
 
@@ -179,7 +179,7 @@ def tell_gates(story: CommandStory) -> None:
 
 
 def tell_retunes(story: CommandStory) -> None:
-    when = f"--cron '0 2 * * *' --time-zone Europe/Berlin {far_job(story)}"
+    when = f"--cron '0 2 * * *' --time-zone Europe/Berlin {far_job(story)} {SPACE}"
     story.stop_clock(1_800_000_000.0)  # the minute in which a run is due seeds it
     story.run("retune list")
     story.run(f"retune add far {when} --layout 'dp4 mb1 flash bf16' --no-search")

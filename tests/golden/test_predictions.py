@@ -67,6 +67,8 @@ SPACES: Mapping[str, tuple[str, Mapping[str, tuple[int, ...] | None]]] = {
             "precision": (Precision.BF16,),
             "shard_level": (ShardLevel.NONE, ShardLevel.OPTIMIZER),
             "recompute": (Recompute.NONE,),
+            "micro_batch_size": (1,),
+            "tensor_parallel_degree": (1, 2),
         },
     ),
 }

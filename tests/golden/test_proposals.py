@@ -1,6 +1,6 @@
 """What the search proposes, and what it learns, as recorded.
 
-* The trials of ten sweeps, 200 in all: each layout, the gain that was expected of it, and what came of it, which is
+* The trials of ten sweeps, 100 in all: each layout, the gain that was expected of it, and what came of it, which is
   made up from predictions. Notes on trials tell what was believed of memory.
 * Layouts that are proposed before any trial ends.
 * What trials teach: the calibration of later jobs, their predictions with errors, and estimates at full size from
@@ -61,7 +61,7 @@ _CORES: Mapping[str, tuple[int, ...]] = {"recompute": (Recompute.NONE, Recompute
 
 
 def _request(
-    name: str, axes: Mapping[str, tuple[int, ...]] = _NARROW, *, num_trials: int = 20, **changes: Any
+    name: str, axes: Mapping[str, tuple[int, ...]] = _NARROW, *, num_trials: int = 10, **changes: Any
 ) -> SweepRequest:
     job, budget = replace(job_of(name), stack=Stack()), Budget(num_trials=num_trials, min_gain=0.0)
     return SweepRequest(job=job, space=default_trial_space(job).with_axes(**axes), budget=budget, **changes)
@@ -81,26 +81,26 @@ def _sweep(name: str) -> EndedSweep:
     """Return one of ten sweeps, after all of its trials."""
     match name:
         case "dense":
-            return run_sweep(_request("dense", num_trials=25))
+            return run_sweep(_request("dense", num_trials=12))
         case "experts":
             return run_sweep(_request("experts", seed=1))
         case "cores":
-            return run_sweep(_request("cores", _CORES, seed=2, num_trials=25))
+            return run_sweep(_request("cores", _CORES, seed=2, num_trials=12))
         case "tokens-per-dollar":
             return run_sweep(_request("thin network", objective=Objective(profile=_PROFILE)))
         case "front":
             return run_sweep(_request("dense", objective=_FRONT))
         case "little-memory":
             little = TrialSettings(memory_budget_bytes=40 * 10**9)
-            return run_sweep(_request("calibrated", num_trials=25, trial=little))
+            return run_sweep(_request("calibrated", num_trials=12, trial=little))
         case "known-trials":
-            return run_sweep(_request("calibrated", num_trials=15, seed=3), store=_sweep("little-memory").store, at=1e6)
+            return run_sweep(_request("calibrated", num_trials=8, seed=3), store=_sweep("little-memory").store, at=1e6)
         case "proxy-trials":
             few = load_cluster("h100:16")
-            return run_sweep(_request("dense", _FEW, num_trials=15, trial_cluster=few, seed=5))
+            return run_sweep(_request("dense", _FEW, num_trials=8, trial_cluster=few, seed=5))
         case "faults":
             by_robust = Objective(under_faults=True)
-            return run_sweep(_request("slow links", _FEW, num_trials=15, objective=by_robust, fault_trace=_TRACE))
+            return run_sweep(_request("slow links", _FEW, num_trials=8, objective=by_robust, fault_trace=_TRACE))
         case _:
             return run_sweep(_request("lengths", _FEW, seed=4))
 

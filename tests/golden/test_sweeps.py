@@ -17,7 +17,7 @@ import pytest
 
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.software import load_stack
-from autotuner.core.choices import ExportFormat, GradientSync, Precision, Recompute, ShardLevel
+from autotuner.core.choices import AttentionKernel, ExportFormat, GradientSync, Precision, Recompute, ShardLevel
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.comparison import Challenge, RunGroup, SequentialTest
 from autotuner.core.convergence_gate import LossGate
@@ -71,7 +71,15 @@ Kind = Callable[[], EndedSweep]
 def _gpus(**changes: Any) -> SweepRequest:
     """Return a request for 16 A100s."""
     job = replace(job_of("thin network"), stack=Stack())
-    axes = {"compiled": (False,), "first_stage_less_layers": (0,), "last_stage_less_layers": (0,)}
+    axes = {
+        "compiled": (False,),
+        "first_stage_less_layers": (0,),
+        "last_stage_less_layers": (0,),
+        "attention_kernel": (AttentionKernel.FLASH,),
+        "recompute": (Recompute.NONE, Recompute.FULL),
+        "micro_batch_size": (1, 2),
+        "virtual_stages_per_rank": (1, 2),
+    }
     usual = {"job": job, "space": default_space(job).with_axes(**axes), "budget": _trials(6)}
     return SweepRequest(**{**usual, **changes})
 
@@ -105,13 +113,19 @@ def _in_fp8(**changes: Any) -> SweepRequest:
     return _gpus(job=job, space=default_space(job).with_axes(**_FP8, micro_batch_size=(1, 2)), **changes)
 
 
-def _on_slow_links(**changes: Any) -> SweepRequest:
-    """Return a request for a cluster with links that are not healthy."""
+def _under_faults() -> SweepRequest:
+    """Return a request for trials under faults, on a cluster with links that are not healthy."""
     job = job_of("slow links")
     axes: dict[str, tuple[int, ...]] = {}
     axes |= {"precision": (Precision.BF16,), "shard_level": (ShardLevel.PARAMETERS,), "recompute": (Recompute.NONE,)}
-    axes |= {"pipeline_parallel_degree": (2, 4), "micro_batch_size": (1,), "compiled": (False,)}
-    return _gpus(job=job, space=default_space(job).with_axes(**axes), **changes)
+    axes |= {"pipeline_parallel_degree": (4,), "micro_batch_size": (1,), "compiled": (False,)}
+    axes |= {"tensor_parallel_degree": (2,), "attention_kernel": (AttentionKernel.FLASH,)}
+    return _gpus(
+        job=job,
+        space=default_space(job).with_axes(**axes),
+        fault_trace=FaultTrace.parse("2;0_1;0.06\n4;2_3;100mbit\n6;0_1;dead", num_steps=8),
+        objective=Objective(under_faults=True),
+    )
 
 
 def _trials(number: int, **changes: Any) -> Budget:
@@ -229,22 +243,20 @@ def _interrupt(when: Callable[[Any, str], Any]) -> EndedSweep:
     return replace(found, sweep=seen[0][0], trials=seen[0][1]) if seen[0] else found
 
 
-def _simulate(queue: str) -> EndedSweep:
+def _simulate() -> EndedSweep:
     request = _gpus()
-    cluster = replace(request.job.cluster, engine=SIMULATED, queue=queue)
+    cluster = replace(request.job.cluster, engine=SIMULATED, queue="flaky")
     return run_sweep(replace(request, job=replace(request.job, cluster=cluster)), launcher=SimulatedLauncher())
 
 
 _FEW = load_cluster("a100-40gb:4x2")
-
-_TRACE = FaultTrace.parse("2;0_1;0.06\n4;2_3;100mbit\n6;0_1;dead", num_steps=8)
 
 KINDS: Mapping[str, Kind] = {
     "plain": lambda: run_sweep(_cores(12)),
     "one trial": lambda: run_sweep(_gpus(budget=_trials(1))),
     "ties": lambda: run_sweep(_cores(), _tie),
     "measured in detail": lambda: run_sweep(_cores(), _measure_everything),
-    "out of memory": lambda: run_sweep(_gpus(trial=TrialSettings(memory_budget_bytes=22 * 10**9), budget=_trials(9))),
+    "out of memory": lambda: run_sweep(_gpus(trial=TrialSettings(memory_budget_bytes=17 * 10**9), budget=_trials(9))),
     "deaths": lambda: run_sweep(_cores(11), _die_in_turn),
     "all failed": lambda: run_sweep(
         _cores(), lambda spec: TrialFailure(kind=FailureKind.CRASH, message="no such file")
@@ -255,37 +267,27 @@ KINDS: Mapping[str, Kind] = {
     "gates passed": lambda: run_sweep(_lossy()),
     "gates failed": lambda: run_sweep(_lossy(), partial(outcome_of, excess=0.2)),
     "gates without reference": lambda: run_sweep(_lossy(), _fail_reference),
-    "lossy, no gates": lambda: run_sweep(_lossy(loss_gate=LossGate(enabled=False))),
     "fp8, no gates": lambda: run_sweep(_in_fp8(loss_gate=LossGate(enabled=False))),
     "fp8": lambda: run_sweep(_in_fp8()),
-    "emulated": lambda: run_sweep(_cores(space=tiny_space(precision=(Precision.FP32, Precision.FP8_EMULATED)))),
     "challenge": lambda: run_sweep(_challenge(9000.0)),
     "challenge, slower": lambda: run_sweep(_challenge(50_000.0)),
     "challenge, no baseline": lambda: run_sweep(_challenge()),
     "challenge, no search": lambda: run_sweep(_challenge(9000.0, searches=False)),
     "challenge, no incumbent": lambda: run_sweep(_challenge(9000.0, incumbent=None)),
     "challenge, cannot run": lambda: run_sweep(_challenge(incumbent=replace(_INCUMBENT, micro_batch_size=64))),
-    "front": lambda: run_sweep(
-        _gpus(objective=Objective(front=(Metric.MFU, Metric.TOKENS_PER_JOULE, Metric.SIMPLICITY)))
-    ),
     "energy": lambda: run_sweep(_gpus(objective=Objective(metric=Metric.TOKENS_PER_JOULE)), _measure_everything),
-    "price": lambda: run_sweep(_gpus(objective=Objective(metric=Metric.TOKENS_PER_DOLLAR))),
-    "proxies": lambda: run_sweep(_gpus(trial_cluster=_FEW)),
     "proxies, out of memory": lambda: run_sweep(
         _gpus(trial_cluster=_FEW, trial=TrialSettings(memory_budget_bytes=20 * 10**9))
     ),
     "proxies, front": lambda: run_sweep(
-        _gpus(trial_cluster=_FEW, objective=Objective(front=(Metric.MFU, Metric.SIMPLICITY)))
+        _gpus(trial_cluster=_FEW, objective=Objective(front=(Metric.MFU, Metric.TOKENS_PER_JOULE, Metric.SIMPLICITY)))
     ),
-    "proxies, deaths": lambda: run_sweep(_gpus(trial_cluster=_FEW), _die_in_turn),
-    "faults": lambda: run_sweep(_on_slow_links(fault_trace=_TRACE, objective=Objective(under_faults=True))),
-    "slow links": lambda: run_sweep(_on_slow_links()),
+    "faults": lambda: run_sweep(_under_faults()),
     "lengths": lambda: run_sweep(_cores(job=job_of("nodes of cores, lengths"))),
     "trainer": lambda: run_sweep(_with_trainer(), partial(_outcome_with, peak_bytes=(), losses=(), phases=None)),
     "cancelled": lambda: _interrupt(lambda store, sweep: store.request_cancel(sweep, now=1180.0) and None),
     "running": lambda: _interrupt(lambda store, sweep: (store.get_sweep(sweep), tuple(store.all_trials(sweep)))),
-    "simulated": lambda: _simulate("plain"),
-    "simulated, flaky": lambda: _simulate("flaky"),
+    "simulated, flaky": _simulate,
 }
 
 
