@@ -33,7 +33,7 @@ os.environ.setdefault("AUTOTUNER_ASIDES", "0")
 # no test asserts a time, and how fast a busy machine makes up examples says nothing
 UNTIMED: dict[str, Any] = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
 # the same examples every time: a failure is of the change that was tested
-hypothesis.settings.register_profile("autotuner", derandomize=True, max_examples=15, **UNTIMED)
+hypothesis.settings.register_profile("autotuner", derandomize=True, max_examples=10, **UNTIMED)
 # `make properties` looks for new counterexamples; derandomize is said because hypothesis sets it wherever CI is set
 hypothesis.settings.register_profile("search", derandomize=False, max_examples=1000, print_blob=True, **UNTIMED)
 hypothesis.settings.load_profile("autotuner")

@@ -23,7 +23,7 @@ from autotuner.core.choices import (
 )
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
-from autotuner.core.layout import DEFAULT_BUCKET_BYTES, OPTIONS
+from autotuner.core.layout import DEFAULT_BUCKET_BYTES, OPTIONS, Layout
 from autotuner.core.prediction import Memory, StepTime
 from autotuner.core.space import SearchSpace
 from autotuner.core.workload import Workload
@@ -62,16 +62,16 @@ FURTHER: Mapping[str, tuple[Any, ...]] = {
 
 
 CHOSEN = ("pipeline_schedule", "shard_level", "recompute", "attention_kernel", "precision")
-"""Fields of which a space draws two values: all values of all fields would be a space of a million."""
+"""Fields of which a space has one drawn value beside an ordinary one: all of all would be a space of a million."""
 
 
 def some_rows(job: Job, data: st.DataObject, *further: str, **only: tuple[Any, ...]) -> LayoutColumns:
     """Up to 50 legal layouts of the job, which also differ in a few further fields, in some of them as told."""
     names = further or tuple(data.draw(st.lists(st.sampled_from(sorted(FURTHER)), max_size=3, unique=True)))
     drawn: dict[str, Any] = {name: FURTHER[name] for name in names}
-    for name in CHOSEN:
-        values = st.lists(st.sampled_from(getattr(WIDE, name)), min_size=1, max_size=2, unique=True)
-        drawn[name] = tuple(data.draw(values))
+    ordinary = replace(Layout(), attention_kernel=job.cluster.accelerator.attention_kernels[0])
+    for name in CHOSEN:  # a drawn value may suit no layout of the job
+        drawn[name] = tuple({data.draw(st.sampled_from(getattr(WIDE, name))), getattr(ordinary, name)})
     layouts = legal_layouts(job, WIDE.with_axes(**(drawn | only)))
     assume(len(layouts) > 0)
     picks = st.lists(st.integers(0, len(layouts) - 1), min_size=1, max_size=50, unique=True)

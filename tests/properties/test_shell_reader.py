@@ -168,7 +168,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @seed(38)
-@settings(max_examples=100, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(script=_SCRIPTS)
 def test_the_reader_agrees_with_bash_or_says_that_it_does_not_know(script: str, folder: Path) -> None:
     passed = _passed(script, folder)

@@ -20,12 +20,13 @@ def rows(table: str) -> list[Row]:
     return list(csv.DictReader(line for line in lines if not line.startswith("#")))
 
 
+read = cache(read_table)
+
+
 @cache
 def sheets(table: str) -> tuple[tuple[Sheet, Judgement], ...]:
     """The sheets of a table, and what they say of the catalog's constants; nothing is searched."""
-    return tuple(
-        (sheet, judge(sheet, num_seeds=0, num_given=0)) for sheet in read_table(FOLDER / f"{table}.csv").sheets
-    )
+    return tuple((sheet, judge(sheet, num_seeds=0, num_given=0)) for sheet in read(FOLDER / f"{table}.csv").sheets)
 
 
 def judged(table: str, keep: Callable[[Sheet], bool] = lambda _: True) -> Rows:

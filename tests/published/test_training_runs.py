@@ -26,12 +26,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from autotuner.backtests.table import Sheet, read_table
+from autotuner.backtests.table import Sheet
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
 from autotuner.catalog.software import load_stack
@@ -47,7 +48,7 @@ from autotuner.search.ranking import PredictedLayout
 from autotuner.search.results.pairs import PairEffect, pair_effects
 from research.accuracy import OTHER_RUNS, left_out, tables_of_runs
 from tests.builders import present
-from tests.published.tables import judged, rows, sheets
+from tests.published.tables import judged, read, rows, sheets
 
 # ---------------------------------------------------------------- training runs
 
@@ -139,6 +140,7 @@ def requested(run: Run, stack: str) -> PlanRequest:
     )
 
 
+@cache
 def planned(run: Run, stack: str = "torch", num_accelerators: int | None = None) -> Outcome:
     cluster = load_cluster(f"{run.accelerator}:{num_accelerators or run.num_accelerators}")
     return present(searched_cluster(requested(run, stack), Offer(cluster=cluster)).outcome)
@@ -268,7 +270,7 @@ ROUNDING = 0.0005
 
 @pytest.fixture(scope="module")
 def found() -> dict[tuple[str, str, str], PairEffect]:
-    sheets = read_table(TABLE).sheets
+    sheets = read(TABLE).sheets
     effects = pair_effects((sheet.layouts, sheet.step_time_s) for sheet in sheets)
     return {(i.subject, i.before, i.after): i for i in effects}
 
@@ -395,6 +397,6 @@ UNREAD = {
 
 @pytest.mark.parametrize("path", tables_of_runs(), ids=lambda path: path.stem)
 def test_all_rows_are_read_but_those_that_contradict_themselves_and_runs_of_other_kinds(path: Path) -> None:
-    reasons = left_out(read_table(path))
+    reasons = left_out(read(path))
     unread = sum(count for reason, count in reasons.items() if not reason.startswith(OTHER_RUNS))
     assert unread == UNREAD.get(path.stem, 0), reasons

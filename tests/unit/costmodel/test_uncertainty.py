@@ -171,7 +171,7 @@ PIPELINE = Layout(tensor_parallel_degree=8, pipeline_parallel_degree=8, sequence
 def test_the_fullest_stage_is_that_of_the_prediction(name: str) -> None:
     job = replace(big_job(), model=load_model(name))
     layouts = legal_layouts(job)
-    some = layouts.take(np.linspace(0, len(layouts) - 1, 300).astype(int))
+    some = layouts.take(np.linspace(0, len(layouts) - 1, 100).astype(int))
     for row, predicted_bytes in enumerate(predict(some, job).memory.total_bytes):
         fullest = max(stage_memory(some.row(row), job), key=lambda memory: memory.total_bytes)
         assert fullest.total_bytes == pytest.approx(predicted_bytes, rel=1e-9)  # the same parts in another order

@@ -212,10 +212,11 @@ def test_schedules_do_not_apply_without_a_pipeline_and_context_ranks_take_one_se
     job = tiny_job(2)
     found = rows(legal_layouts(job, tiny_space(pipeline_schedule=(PipelineSchedule.GPIPE,))))
     assert {(row.pipeline_parallel_degree, row.pipeline_schedule.label) for row in found} == {(1, "1f1b"), (2, "gpipe")}
-    found = rows(legal_layouts(big_job(), SearchSpace(context_parallel_degree=(1, 2))))
+    split = SearchSpace(tensor_parallel_degree=(8,), context_parallel_degree=(1, 2))
+    found = rows(legal_layouts(big_job(), split))
     batches = {degree: {r.micro_batch_size for r in found if r.context_parallel_degree == degree} for degree in (1, 2)}
     assert (batches[2], len(batches[1]) > 1) == ({1}, True)
-    alone = rows(legal_layouts(big_job(), SearchSpace(context_parallel_degree=(2,))))
+    alone = rows(legal_layouts(big_job(), split.with_axes(context_parallel_degree=(2,))))
     assert {row.micro_batch_size for row in alone} > {1}
 
 

@@ -193,10 +193,11 @@ TRIED = (*RULES, *TRIAL_RULES)
 
 @cache
 def of_big_job(cluster: Cluster) -> ProxyTrials:
-    job = big_job()
-    return proxy_trials(job, legal_layouts(job, None, TRIED), cluster, TRIED)
+    job, space = big_job(), SearchSpace(tensor_parallel_degree=(1, 8), micro_batch_size=(1, 2))
+    return proxy_trials(job, legal_layouts(job, space, TRIED), cluster, TRIED)
 
 
+@cache
 def of_cores() -> ProxyTrials:
     """Two cores stand for eight."""
     job = replace(
@@ -254,7 +255,7 @@ def test_a_table_finds_the_trial_of_a_layout_by_its_value_and_may_be_empty() -> 
     assert isinstance(plain, Layout)
     assert trials.trial_of(plain).num_ranks <= 2
     job = big_job()
-    none = legal_layouts(job, None, TRIED).take(slice(0, 0))
+    none = of_cores().layouts.take(slice(0, 0))
     assert len(proxy_trials(job, none, h100_cluster(2), TRIED)) == 0
 
 
