@@ -15,7 +15,7 @@ from autotuner.core.value import Count, NonNegative, Positive, PositiveShare, Se
 
 @value
 class PassTimes:
-    """The seconds of the forward pass and of the backward pass of one micro-batch."""
+    """Measured seconds of one micro-batch in a part of the model: its forward pass and its backward pass."""
 
     forward_s: float
     backward_s: float
@@ -23,7 +23,7 @@ class PassTimes:
 
 @value
 class SplitTimes:
-    """Extra time of a layer that tensor ranks split: the dispatch of operations, and the wait for other ranks."""
+    """Measured extra time of a layer that tensor ranks split: for launching operations and waiting for other ranks."""
 
     num_ranks: int
     """Number of tensor ranks."""
@@ -39,7 +39,7 @@ class SplitTimes:
 
 @value
 class ShardTimes:
-    """Extra time of a layer with sharded parameters: the start of its collectives, without the transfer of bytes."""
+    """Measured extra time of a layer with sharded parameters: starting its collectives, without transferring bytes."""
 
     num_ranks: int
     """Number of shards. With another number, the time grows with the number of steps of a ring."""
@@ -51,7 +51,7 @@ class ShardTimes:
 
 @value
 class CoreTimes:
-    """Measured extra times of a CPU core for one micro-batch, such as dispatch and waiting."""
+    """Measured time that a CPU core spends on one micro-batch besides arithmetic, such as launching operations."""
 
     layer: PassTimes
     """Times of a layer that is not split or sharded."""
@@ -95,7 +95,7 @@ class MeasuredAttention:
 
 @value
 class Accelerator:
-    """One device that runs one rank: a GPU, or one core if the kind is ``cpu``.
+    """One device that runs one rank: a GPU, or one CPU core if the kind is ``cpu``.
 
     Raises:
         InvalidInput: The idle power exceeds the highest power, or there is no attention kernel.
@@ -182,14 +182,19 @@ class Accelerator:
 
     @property
     def applies_block_scales(self) -> bool:
-        """True if the tensor cores themselves apply scales that blocks of values share (Blackwell, CDNA 4).
+        """True if the tensor cores themselves multiply by block scales (one scale for each block of values).
 
-        Such tensor cores also sum in fp32 and read 8-bit factors along either dimension. Earlier ones do not.
+        Tensor cores of Blackwell and CDNA 4 do so. They also sum in fp32, and read 8-bit matrices along either
+        dimension. Older tensor cores do none of these.
         """
         return Fp8Recipe.MXFP8 in self.fp8_recipes
 
     def sustained_share_in(self, precision: Precision) -> float:
-        """Return the share of their short-benchmark rate that products in this format keep during a training step."""
+        """Return the speed of matrix products during training, as a share of their speed in a short benchmark.
+
+        Args:
+            precision: Number format of the products.
+        """
         match precision:
             case Precision.FP8:
                 own = self.fp8_sustained_share
@@ -203,9 +208,9 @@ class Accelerator:
     def reference_precision(self) -> Precision:
         """The number format whose dense peak is the denominator of MFU; it is the same for all layouts.
 
-        So layouts are in the same order by MFU as by tokens per second. The format of a GPU is bf16, or fp32 if it has
-        no bf16. The format of a CPU core is fp32, because every core multiplies fp32 at full speed, but some emulate
-        bf16 slowly and others have units for it.
+        Therefore MFU ranks layouts in the same order as tokens per second. The format of a GPU is bf16, or fp32 if the
+        GPU has no bf16. The format of a CPU core is fp32: every core multiplies fp32 at full speed, while some cores
+        emulate bf16 slowly and other cores have bf16 units.
         """
         return Precision.FP32 if self.kind == "cpu" or not self.bf16_flop_per_s else Precision.BF16
 

@@ -17,7 +17,7 @@ MAX_NAME = 128
 
 
 def check_name(name: str) -> None:
-    """Check that a name is valid for a caller: an account, an e-mail address or the name of a CI job.
+    """Check that a name can identify a caller: an account, an e-mail address or the name of a CI job.
 
     Raises:
         InvalidInput: The name is empty or too long, has unprintable characters, or begins or ends with a space.
@@ -28,21 +28,21 @@ def check_name(name: str) -> None:
 
 
 class Scope(StrEnum):
-    """The scopes of a caller, which say what the caller may do. Each scope includes the scopes before it."""
+    """A scope of a caller: the actions that the caller may do. Each scope includes the scopes before it."""
 
     READ = "read"  # may look, predict, explain and export
     RUN = "run"  # may also use accelerators (start, change and end runs), and store descriptions
     ADMIN = "admin"  # may also see and change everyone's objects: tokens, webhooks, the audit log
 
     def covers(self, needed: Scope) -> bool:
-        """Return True if a caller with this scope may do what needs the other scope."""
+        """Return True if this scope is the needed scope or includes it."""
         ranks = list(Scope)
         return ranks.index(self) >= ranks.index(needed)
 
 
 @value
 class Quota:
-    """The limits of one caller. A limit that is None does not apply."""
+    """The limits of one caller on sweeps, accelerator-hours and requests. A limit that is None does not apply."""
 
     unfinished_sweeps: Count | None = None
     """Most sweeps of the caller that may wait, run or be paused at once."""
@@ -97,16 +97,16 @@ def require_room_for_sweep(quota: Quota, usage: Usage) -> None:
 def hours_allowed(quota: Quota, usage: Usage, asked: float | None, *, frees_in_s: FreesIn) -> float | None:
     """Return the accelerator-hours that a new sweep may use; None means no limit.
 
-    The sum of three numbers must stay within the quota of a day: the hours used in the last 24 hours, the hours that
-    unfinished sweeps may still use, and the hours of the new sweep. A sweep without a budget of hours gets all that is
-    left.
+    The sum of three numbers must stay within the daily quota: the hours used in the last 24 hours, the hours that
+    unfinished sweeps may still use, and the hours of the new sweep. A new sweep without a budget of hours gets all
+    hours that are left.
 
     Args:
         quota: Quota of the caller.
         usage: Present usage of the caller.
-        asked: Accelerator-hours in the budget of the new sweep; None: its budget has no such limit.
-        frees_in_s: Function that takes a number of hours and returns the seconds until this many more are free, because
-            earlier usage is then older than a day; None: that never happens unless a sweep ends.
+        asked: Accelerator-hours in the budget of the new sweep; None: the budget does not limit them.
+        frees_in_s: Function from a number of hours to the seconds until this many more hours are free, because earlier
+            usage is then older than a day. It returns None if only the end of a sweep can free them.
 
     Raises:
         InvalidInput: The budget exceeds the whole quota of a day.
@@ -161,16 +161,16 @@ class Caller:
     """Id of the token that the caller sent; None if the caller sent none."""
 
     def may_change(self, created_by: str) -> bool:
-        """Return True if the caller may change an object that ``created_by`` made.
+        """Return True if the caller may change an object that the caller named ``created_by`` made.
 
-        An admin may change every object, and its maker may change it with scope ``run``.
+        An admin may change every object. Another caller needs the scope ``run`` and may change only objects of its own.
         """
         return self.scope.covers(Scope.ADMIN) or (
             self.scope.covers(Scope.RUN) and bool(self.name) and self.name == created_by
         )
 
     def require_own(self, kind: str, key: str, created_by: str) -> None:
-        """Check that the caller may change the object.
+        """Check that the caller may change an object, and raise an error otherwise.
 
         Args:
             kind: Noun for the object in the error message: sweep, cluster.
@@ -240,7 +240,7 @@ class TokenCreated:
 
 @value
 class CallerUsage:
-    """The identity of the caller who sends a request, with scope, limits and usage."""
+    """The caller who sends a request: name, scope, limits and present usage."""
 
     name: str
     """Your name. You own what you make. Empty if the service has no login."""
@@ -255,7 +255,7 @@ class CallerUsage:
 
 @value
 class Session:
-    """A login of a browser, made with a token. It ends when the token expires or is revoked, or earlier."""
+    """A login of a browser, made with a token. It ends at the latest when the token expires or is revoked."""
 
     id: str
     """Digest of the cookie's secret."""

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def announce_end(sweep: SweepOverview) -> Announcement:
-    """Return the announcement that a sweep has ended, with its best result.
+    """Return the announcement (a message for webhooks and feeds) that a sweep has ended, with its best result.
 
-    A sweep that is opened again and ends again gets an announcement with a new id.
+    If people open the sweep again and it ends again, the second announcement has a new id.
     """
     source, times = sweep.best_source, sweep.num_reopened
     best = "" if sweep.best_mfu is None else f", best MFU {100 * sweep.best_mfu:.1f} % {source}"
@@ -138,7 +138,7 @@ class WebhookCreate:
 
 @value
 class WebhookStanding:
-    """A webhook as it is shown: without its secrets, with the numbers of its open and failed deliveries."""
+    """A webhook as users see it: without its secrets, with its numbers of open and failed deliveries."""
 
     name: str
     posts_to: str
@@ -166,7 +166,7 @@ class WebhookCreated:
 
 @value
 class DeliveryProgress:
-    """The attempts so far to deliver one announcement to one webhook."""
+    """The progress of one delivery: the attempts so far to deliver one announcement to one webhook."""
 
     num_attempts: int = 0
 

@@ -46,8 +46,8 @@ def drawn(distribution: LengthDistribution, *, num_sequences: int, seed: int, st
 def dealing_ranks(layout: Layout, devices_per_node: int) -> int:
     """Return the number of data-parallel ranks in a group that exchanges sequences to balance the batch.
 
-    The layout may state the number. Otherwise it is the number of data-parallel ranks of a node or, if that does not
-    divide all ranks, the largest number that divides both.
+    The layout may state this number. Otherwise it is the number of data-parallel ranks in one node. If that number does
+    not divide the number of all data-parallel ranks, the result is the largest number that divides both.
 
     Args:
         layout: The layout.
@@ -76,7 +76,8 @@ def dealt(
         balance: Method that assigns sequences to ranks.
         num_dealing_ranks: Number of neighbouring ranks in a group that exchanges its sequences; it must divide
             ``num_ranks``.
-        bounds: Longest length of each stratum (range of lengths), rising; None: quarters of the longest length.
+        bounds: Longest length of each stratum (range of lengths), in rising order. Only methods that use strata read
+            it. None: each stratum is a quarter of the longest length.
 
     Raises:
         InvalidInput: ``num_ranks`` does not divide the number of sequences, or ``num_dealing_ranks`` does not divide
@@ -97,7 +98,7 @@ def dealt(
 
 
 def strata(longest: int) -> tuple[int, ...]:
-    """Return the longest length of each stratum (range of lengths), from 0 to ``longest`` in equally wide ranges."""
+    """Return the longest length of each stratum: equally wide ranges of sequence lengths from 0 to ``longest``."""
     return tuple(longest * (i + 1) // NUM_STRATA for i in range(NUM_STRATA))
 
 

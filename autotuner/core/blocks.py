@@ -148,8 +148,8 @@ class LinearAttention:
     def projected_size(self) -> int:
         """The width of all projections of a token: the convolved part, the gate, and two numbers per value head.
 
-        If ``gate_rank`` is above 0, the projections after the convolved part are instead one number per value head and
-        two vectors of that rank, from which gates and forgetting rates are computed.
+        If ``gate_rank`` is above 0, gates and forgetting rates come from smaller projections. Then the convolved part
+        is followed by one number per value head and two vectors with ``gate_rank`` elements.
         """
         if self.gate_rank:
             return self.convolved_size + self.num_value_heads + 2 * self.gate_rank
@@ -168,11 +168,11 @@ class LinearAttention:
 
     @property
     def core_keys(self) -> float:
-        """The number of keys per query at which ordinary attention would need as many FLOP as this recurrence does.
+        """The number of keys per query for which ordinary attention needs as many FLOP as this recurrence.
 
-        The recurrence is counted chunk by chunk, as kernels compute it. In a chunk, keys are multiplied by keys, both
-        factors of the update are solved for, queries are multiplied by keys, and scores by values; over chunks, the
-        matrix of a head is read twice and written once (arXiv 2412.06464, section 3.3).
+        The recurrence is counted chunk by chunk, as kernels compute it. In each chunk, a kernel multiplies keys by
+        keys, solves for the two matrices of the update, and multiplies queries by keys and scores by values. From chunk
+        to chunk, it reads the matrix of a head twice and writes it once (arXiv 2412.06464, section 3.3).
         """
         keys, values = self.key_head_dim, self.value_head_dim
         return (_CHUNK * (3 * keys + 2 * values) + 3 * keys * values) / (keys + values)

@@ -12,8 +12,8 @@ from autotuner.core.errors import InvalidInput
 class Choice(IntEnum):
     """An option value that is both an integer, for columns of numbers, and a word (``label``), for people.
 
-    A rule or a formula compares a field with a member (``layout.recompute == Recompute.FULL``); the same line
-    then works on one layout and on a numpy column of them. JSON, SQL and people see ``label``.
+    A rule or a formula compares a field with a member (``layout.recompute == Recompute.FULL``). Because members are
+    integers, the same line works on one layout and on a numpy column of layouts. JSON, SQL and people see ``label``.
     """
 
     label: str
@@ -117,7 +117,7 @@ NARROW_PRECISIONS = (*FP8_PRECISIONS, Precision.NVFP4)
 
 
 class Fp8Recipe(Choice):
-    """The way to scale values to fp8: the values that share a scale, and the values that it is computed from."""
+    """The method of scaling values to fp8: which values share a scale, and from which values the scale is computed."""
 
     TENSORWISE = 0, "tensorwise"  # one per tensor, of its own largest value: current scaling
     ROWWISE = 1, "rowwise"  # one per row of each operand
@@ -168,21 +168,24 @@ class CollectiveProtocol(Choice):
 
 
 class P2PTransport(Choice):
-    """The process that sends data to the next pipeline stage and gradients back: the rank itself, or a helper."""
+    """The process that sends data to the next pipeline stage and gradients back: the rank or a helper process."""
 
     INLINE = 0, "inline"  # the rank itself, in the order of its passes: a slow send delays everything after it
     DELEGATED = 1, "delegated"  # other processes, from the host's memory, arXiv 2504.19232
 
 
 class RankOrder(Choice):
-    """The outermost axis of the grid of ranks. The ranks of its groups lie farthest apart."""
+    """The order of the axes of parallelism in rank numbers: pipeline stages outermost, or replicas outermost.
+
+    The ranks along the outermost axis have the most distant numbers, so that they usually lie on different nodes.
+    """
 
     STAGES_OUTERMOST = 0, "stages_outermost"  # pipelines cross nodes, replicas stay close
     REPLICAS_OUTERMOST = 1, "replicas_outermost"  # each replica's stages stay close, replicas cross nodes
 
 
 class RankPlacement(Choice):
-    """The way in which ranks are placed on nodes, by their numbers; the words are Slurm's ``--distribution``."""
+    """The rule that places ranks on nodes by their numbers; the names are those of Slurm's ``--distribution``."""
 
     BLOCK = 0, "block"  # a node is filled before the next
     CYCLIC = 1, "cyclic"  # one to each node in turn, so that neighbours lie on different nodes
@@ -215,7 +218,7 @@ class PayloadPrecision(Choice):
 class GradientClip(Choice):
     """The gradient that is clipped to a maximum norm: the averaged one, or each replica's own before the reduction.
 
-    So it also decides when the reduction may start. A trial sets the norm.
+    The choice also decides when the reduction may start. The settings of a trial state the maximum norm.
     """
 
     POST = 0, "post"  # the averaged one: behind its reduction
@@ -250,5 +253,5 @@ class ExportFormat(StrEnum):
 
     @property
     def is_of_a_trainer(self) -> bool:
-        """True if the format configures a trainer. Other formats are scripts that start this product's own trial."""
+        """True if the format configures a trainer; False if it is a script that starts this product's own trial job."""
         return self not in (ExportFormat.TORCHRUN, ExportFormat.SBATCH)

@@ -129,17 +129,17 @@ class Cluster:
 
     @property
     def num_link_ends(self) -> int:
-        """The number of things that links connect: the nodes or, in a cluster of one node, its accelerators."""
+        """The number of places that links connect: nodes or, in a cluster of one node, accelerators."""
         return self.num_nodes if self.num_nodes > 1 else self.accelerators_per_node
 
     @property
     def ranks_per_link_end(self) -> int:
-        """The number of ranks at one end of a link: those of a node or, in a cluster of one node, 1."""
+        """The number of ranks at each end of a link: all ranks of a node or, in a cluster of one node, 1."""
         return self.accelerators_per_node if self.num_nodes > 1 else 1
 
     @property
     def link_class(self) -> LinkClass:
-        """The class of the links that join two ends: between nodes or, in a cluster of one node, inside it."""
+        """The class of the cluster's links: ``inter_node`` or, in a cluster of one node, ``intra_node``."""
         return "inter_node" if self.num_nodes > 1 else "intra_node"
 
     @property
@@ -152,7 +152,7 @@ class Cluster:
         return rank // self.ranks_per_link_end
 
     def health_between(self, one: int, other: int) -> LinkHealth | None:
-        """Return the known state of the link between two ends; None if it is nominal or if both ends are the same."""
+        """Return the known state of the link between two ends; None if the link is nominal or the ends are equal."""
         if one == other:
             return None
         ends = (min(one, other), max(one, other))
@@ -166,8 +166,8 @@ class Cluster:
     def resized(self, *, num_nodes: int | None = None, accelerators_per_node: int | None = None) -> Self:
         """Return the cluster with another size. Known states of links stay if the links still exist.
 
-        If a cluster of one node gets several, or the reverse, links then join other things (nodes instead of
-        accelerators). So states of single links are dropped, and only those of whole link classes stay.
+        The ends of links are nodes or, in a cluster of one node, accelerators. If the change turns one kind of end into
+        the other, the states of single links are dropped, and only the states of whole link classes stay.
 
         Args:
             num_nodes: New number of nodes; None: as before.
@@ -192,13 +192,13 @@ class Cluster:
 
     @property
     def accelerators_per_domain(self) -> int:
-        """The number of neighbouring ranks that NVLink joins: those of a node, or of several nodes of one domain.
+        """The number of neighbouring ranks that NVLink joins: those of one node, or of several nodes in one domain.
 
-        A job larger than one NVLink domain gets equal parts of several domains. Each part has as many nodes as
-        possible, so that the parts divide the job's nodes: 16 of the 18 nodes of a domain for a job of 32 nodes with 4
-        accelerators. NVIDIA's launchers ask Slurm for such segments (``segment`` in scripts/performance/executors.py of
-        NeMo 2.4 and in Megatron-Bridge). If all possible parts are smaller than half of a domain, whole domains are
-        filled one after the other.
+        A job that is larger than one NVLink domain takes the same number of nodes from each of several domains. This
+        number is the largest one that divides the number of nodes of the job: a job of 32 nodes takes 16 of the 18
+        nodes of each domain. NVIDIA's launchers ask Slurm for such segments (``segment`` in
+        scripts/performance/executors.py of NeMo 2.4 and in Megatron-Bridge). If the number is smaller than half of a
+        domain, the job fills whole domains one after the other.
         """
         per_node, nodes = self.accelerators_per_node, self.num_nodes
         joined = min(nodes, (self.nvlink_domain or per_node) // per_node)
@@ -225,7 +225,7 @@ class Cluster:
         return self.wired_link(self.wiring.limiting_path(range(0, group_size * stride, stride)))
 
     def wired_link(self, path: PathKind) -> Link:
-        """Return the link between two accelerators of a node whose connection in the node's wiring is of this kind."""
+        """Return the link between two accelerators of a node that this kind of path, such as PCIe, connects."""
         wiring, link = self.wiring, self.intra_node_link
         if wiring is None or path is PathKind.NVLINK or (not wiring.nvlink_groups and path is not PathKind.SOCKETS):
             return link
@@ -236,8 +236,8 @@ class Cluster:
     def crosses_nodes(self, group_size: Any, stride: Any) -> Any:
         """Return True if NVLink does not join all ranks of a group; for columns of groups, a column of booleans.
 
-        The group then lies on more than one node or NVLink domain. If the size of the groups does not divide the
-        domain, at least one group of the job lies on two domains.
+        Such a group lies on more than one node or NVLink domain. If the size of a domain is not a multiple of the size
+        of the groups, at least one group of the job lies on two domains.
 
         Args:
             group_size: Number of ranks of the group, or a column of numbers.

@@ -104,8 +104,8 @@ class LayoutColumns(LayoutOptions):
         """Return the distinct combinations of the named columns, and for each row the index of its combination.
 
         Returns:
-            A table with one row per combination that occurs, and an array with one index into that table per row of
-                this one.
+            A table with one row per combination, and an array with one number per row of this table: the row of its
+            combination in the new table.
         """
         if len(self) == 1:
             return self.only(*names), np.zeros(1, dtype=np.int64)
@@ -151,7 +151,10 @@ class LayoutColumns(LayoutOptions):
 
     @cached_property
     def element_bytes(self) -> Floats:
-        """Return the bytes of one activation for each layout: 4 in fp32, otherwise 2, as fp8 training stores bf16."""
+        """Return the bytes of one element of an activation for each layout: 4 in fp32, otherwise 2.
+
+        Layouts with fp8 also have 2, because they store activations in bf16.
+        """
         return np.where(self.precision == Precision.FP32, 4.0, 2.0)
 
 

@@ -96,11 +96,11 @@ class Comparison:
 
 @value
 class Challenge:
-    """The layouts that a sweep measures repeatedly, beside its search, to compare them with each other.
+    """The layouts that a sweep measures repeatedly, in addition to its search, to compare them with each other.
 
-    The sweep first measures the incumbent (the layout in use) until the test has compared it with the baseline (earlier
-    runs). Then it searches. At last it measures the best layout that it found and the incumbent by turns until the test
-    tells which one is faster.
+    First the sweep measures the incumbent (the layout in use) until the test can compare it with the baseline (earlier
+    runs). Then the sweep searches. Finally it measures the best layout that it found and the incumbent in turn, until
+    the test decides which of the two is faster.
     """
 
     incumbent: Layout | None = None
@@ -146,7 +146,10 @@ class ChallengeFindings:
     """Reason why the incumbent could not be measured, as a sentence; empty if it was measured."""
 
     def facts(self) -> dict[str, object]:
-        """Return facts that programs read in announcements: the layout, its speed, its change from the baseline."""
+        """Return the results as fields of an announcement, which programs read: the layout, its speed, and the change.
+
+        The change is relative to the baseline (earlier runs of the layout in use).
+        """
         found: dict[str, object] = {"layout": None if self.measured is None else str(self.measured)}
         if self.runs is not None:
             found |= {"tokens_per_s": sum(self.runs.rates) / len(self.runs.rates), "mfu": self.runs.mfu}
@@ -206,7 +209,7 @@ class EnvironmentChange:
 
     @property
     def is_of_many(self) -> bool:
-        """True if the fact is a list of nodes or links, so that a sentence shows the change better than both lists."""
+        """True if the fact is a list of nodes or links. A sentence then describes the change better than two lists."""
         return self.name in (LINKS, "nodes")
 
     def __str__(self) -> str:
@@ -232,11 +235,11 @@ def _nodes_changed(then: list[str], now: list[str]) -> str:
 def environment_changes(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[EnvironmentChange, ...]:
     """Return every environment fact that differs between two records by more than its usual variation.
 
-    Facts that are more likely to explain a slower step come first. If one of the records is empty, nothing is returned,
+    Facts that are more likely to explain a slower step come first. If one of the records is empty, the result is empty,
     because no difference is known.
 
     Args:
-        then: Earlier record: values by the names of the facts.
+        then: Earlier record: a value for each name of a fact.
         now: Present record.
     """
     if not then or not now:

@@ -40,11 +40,12 @@ second."""
 
 
 def function_key(x: Layout) -> Mapping[str, Any]:
-    """Return the numbers that decide which function a layout trains, by name; equal numbers: the same function.
+    """Return the numbers by which two layouts are compared: equal numbers mean that both train the same function.
 
-    Beside the options that are not numerically equivalent, these are: the number of replicas that a lossy exchange
-    averages over, the number of ranks that an early gradient clip averages over, the numbers that decide how its
-    buckets are cut, and the number of tensor ranks of a matrix that shares a scale in 8 bits or fewer.
+    The result has the values of all options that are not numerically equivalent. In addition it has the number of
+    replicas that a lossy exchange averages over, the number of ranks that an early gradient clip averages over, and the
+    numbers that decide where the buckets of this clip end. With 8 bits or fewer it has the number of tensor ranks that
+    split a matrix, because their parts share a scale.
 
     For a table of layouts the values are columns.
     """
@@ -62,9 +63,9 @@ def function_key(x: Layout) -> Mapping[str, Any]:
 
 
 def trains_no_better(x: Layout, other: Layout) -> Any:
-    """Return True if both layouts train the same function, except that ``x`` exchanges as much as ``other`` or less.
+    """Return True if ``x`` cannot train better than ``other``: the same function, with as much exchange or less.
 
-    So if ``other`` fails a convergence gate, ``x`` would fail as well. For tables of layouts the result is a column.
+    If ``other`` fails a convergence gate, ``x`` would fail as well. For tables of layouts the result is a column.
     """
     mine, theirs = function_key(x), function_key(other)
     compared = [_compare(name)(mine[name], theirs[name]) for name in mine]
@@ -207,18 +208,18 @@ class GateResult:
         return replace(self, accelerator_hours=accelerator_hours)
 
     def shared(self, number: int, why: str) -> GateResult:
-        """Return the result for another trial that need not be gated itself, so that it costs no accelerator-hours.
+        """Return this result for another trial, which needs no gate of its own and thus costs no accelerator-hours.
 
         Args:
             number: Number of the trial that was gated.
-            why: Reason why its result also holds for the other trial: ``has the same mathematics``.
+            why: Reason why the result also holds for the other trial: ``has the same mathematics``.
         """
         detail = f"taken from trial {number}, which {why}: {self.detail}"
         return replace(self, detail=detail, accelerator_hours=0.0, shared_from=number)
 
     @property
     def is_verdict(self) -> bool:
-        """Return True if losses were compared. Otherwise a run died, which tells nothing about other layouts."""
+        """True if losses were compared; False if a run died, which says nothing about other layouts."""
         return self.target_loss is not None
 
     @property

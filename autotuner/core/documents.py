@@ -98,10 +98,10 @@ def read(cls: type[T], document: Any, path: str = "") -> T:
 
 
 def restore(cls: type[T], document: Any, path: str = "") -> T:
-    """Return the value that a JSON document describes which this product wrote itself.
+    """Return the value of a JSON document that this product wrote itself, such as one in its store.
 
-    Types and the fields' own bounds are checked, but not the general limits on the sizes of numbers and texts. Unknown
-    fields, which a newer release may have written, are ignored.
+    The types and bounds of all fields are checked, but not the general limits on the sizes of numbers and texts.
+    Unknown fields, which a newer release may have written, are ignored.
 
     Args:
         cls: Type of the value.
@@ -109,7 +109,7 @@ def restore(cls: type[T], document: Any, path: str = "") -> T:
         path: Path of the document in a larger one, for error messages.
 
     Raises:
-        InvalidDocument: Some fields have a wrong type. The error lists them, as that of ``read`` does.
+        InvalidDocument: Some fields have a wrong type. The error lists them in the same way as the error of ``read``.
     """
     return _read(cls, document, path, is_own=True)
 
@@ -197,7 +197,7 @@ Document: TypeAlias = Annotated[T, _Strict()]
 
 @dataclass(frozen=True, slots=True)
 class GivenFields:
-    """A mark for a field whose value is a mapping: some fields of a dataclass, only those that the caller gave."""
+    """A mark for a field that holds only the fields of a dataclass that the caller gave, as a mapping by name."""
 
     cls: type[Any]
 
@@ -307,7 +307,8 @@ def extended(cls: type[T], /, *values: Any, **more: object) -> T:
 
     Args:
         cls: Type of the result.
-        *values: Dataclass values. Each field that they share with ``cls`` is copied; of several values the last counts.
+        *values: Dataclass values. Each of their fields that ``cls`` also has is copied. If several values have a field,
+            the last value counts.
         **more: Further fields, which replace copied ones.
     """
     names = {each.name for each in fields(cast("Any", cls))}
@@ -367,7 +368,7 @@ def _takes_name_alone(hint: Any) -> bool:
 
 
 def named_thing(union: Any) -> type[Any]:
-    """Return the type other than ``str`` in a union such as ``Cluster | str``."""
+    """Return the type in a union such as ``Cluster | str`` that is not ``str``."""
     found: type[Any] = next(each for each in get_args(union) if each is not str)
     return found
 

@@ -80,7 +80,7 @@ class RankDryRun:
 
 @value
 class DryRun:
-    """The dry runs (memory and operations counted without a device) of all requested ranks."""
+    """The dry runs of all requested ranks: their memory and operations, counted without a device."""
 
     ranks: tuple[RankDryRun, ...]
     layers_run: tuple[int, ...] = ()
@@ -105,10 +105,10 @@ class DryRun:
 def telling_ranks(layout: Layout) -> tuple[int, ...]:
     """Return a few ranks, one per pipeline rank, that include the rank with the highest peak memory.
 
-    The first pipeline rank holds the embedding and most micro-batches in flight, and the last one holds the logits; in
-    V-shaped schedules the first one holds all of these. If the first stage has fewer layers, the second pipeline rank
-    may have the highest peak. Within a pipeline rank the first rank has the highest peak: if shards are unequal, later
-    ranks hold less.
+    The first pipeline rank holds the embedding and the most micro-batches in flight. The last pipeline rank holds the
+    logits; in V-shaped schedules the first one holds them, too. If the first stage has fewer layers than others, the
+    second pipeline rank may have the highest peak. Within a pipeline rank, the first rank has the highest peak, because
+    later ranks may hold smaller shards.
     """
     last = layout.pipeline_parallel_degree - 1
     gives_away = layout.first_stage_less_layers > 0 or (

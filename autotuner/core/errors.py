@@ -66,7 +66,7 @@ class InvalidInput(AutotunerError, ValueError):
 
     @property
     def complaints(self) -> tuple[InvalidInput, ...]:
-        """The broken rules, as one error each. A plain ``InvalidInput`` is one; an ``InvalidDocument`` has several."""
+        """The broken rules, one error for each: this error alone. The subclass ``InvalidDocument`` has several."""
         return (self,)
 
     def under(self, parent: str) -> InvalidInput:
@@ -81,7 +81,7 @@ _MAX_SAID = 5
 class InvalidDocument(InvalidInput):
     """Raised when one or more values of a document break rules.
 
-    ``field``, ``value``, ``rule`` and ``nearest`` are those of the first broken rule; ``complaints`` has all of them.
+    ``field``, ``value``, ``rule`` and ``nearest`` describe the first broken rule; ``complaints`` has all broken rules.
     """
 
     _others: tuple[InvalidInput, ...] = ()
@@ -96,7 +96,7 @@ class InvalidDocument(InvalidInput):
 
     @property
     def complaints(self) -> tuple[InvalidInput, ...]:
-        """The broken rules, as one error each, at most the first 50."""
+        """The broken rules, one error for each; at most the first 50."""
         return (InvalidInput(self.field, self.value, self.rule, self.nearest), *self._others)
 
     def under(self, parent: str) -> InvalidDocument:
@@ -186,7 +186,8 @@ class QuotaExceeded(AutotunerError):
     """Raised when a caller has used up a quota. The message says how much the quota allows.
 
     Attributes:
-        retry_after_s: Longest time in seconds until enough of the quota is free; None: when a run of the caller ends.
+        retry_after_s: Longest time in seconds until enough of the quota is free; None: only the end of one of the
+            caller's runs frees it.
     """
 
     def __init__(self, detail: str, retry_after_s: float | None = None) -> None:
@@ -203,7 +204,7 @@ class TooOften(AutotunerError):
 
 
 class TooCostly(AutotunerError):
-    """Raised when an answer would need more time or memory than the service allows. The message says the limit."""
+    """Raised when an answer would need more time or memory than the service allows. The message states the limit."""
 
 
 class Busy(AutotunerError):

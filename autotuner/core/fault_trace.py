@@ -23,7 +23,7 @@ _BITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
 
 @value
 class Fault:
-    """A state of one link (slow, narrow or dead) from a step on, until the next fault of the same link."""
+    """A change in the state of one link (slow, narrow or dead). It lasts until the next fault of the same link."""
 
     step: CountFromZero
     """Step at which the link enters this state, counted from 0 at the first step under the trace."""
@@ -43,7 +43,7 @@ class Fault:
 
 @value
 class Stretch:
-    """Consecutive steps of a fault trace without a change of links; ``links`` are those that are degraded."""
+    """Consecutive steps of a fault trace in which no link changes; ``links`` lists the degraded links."""
 
     first_step: int
     num_steps: int
@@ -54,9 +54,9 @@ class Stretch:
 class FaultTrace:
     """A list of link faults in the order of their steps, over a given number of steps.
 
-    As a text it has one line per fault (or a part between two ``|``): ``iteration; link[, link]; state``. Several links
-    may have the same fault. A state is a one-way delay in seconds (``0.06``; ``0`` ends the fault), a rate
-    (``200mbit``), or ``dead``. ``inf`` also means dead, as in the traces of PipeMorph (arXiv 2504.19232).
+    As a text it has one line per fault (or a part between two ``|``): ``iteration; link[, link]; state``. One line may
+    name several links that have the same fault. A state is a one-way delay in seconds (``0.06``; ``0`` ends the fault),
+    a rate (``200mbit``), or ``dead``. ``inf`` also means dead, as in the traces of PipeMorph (arXiv 2504.19232).
     """
 
     faults: tuple[Fault, ...]
@@ -149,10 +149,10 @@ def _rate(bits: float) -> str:
 
 
 def at_worst(job: Job, trace: FaultTrace | None) -> Job:
-    """Return the job with every link in the worst state of a fault trace. Layouts must be legal for this job.
+    """Return the job with every link in the worst state that it has in a fault trace. Use it to check layouts.
 
-    So a layout must not need a link that is dead in some step, and its stages are placed around slow links. Of several
-    states of a link, dead is the worst, then the one with the largest delay.
+    A legal layout for this job uses no link that is dead in some step, and its stages are placed around slow links. A
+    dead link is the worst state; otherwise the state with the largest delay is the worst.
 
     Args:
         job: The job.

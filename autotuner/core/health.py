@@ -11,14 +11,14 @@ from autotuner.core.value import derived, value
 
 @value
 class Health:
-    """The answer of a service process that runs."""
+    """The answer to a liveness check: the service process runs."""
 
     status: Literal["ok"] = "ok"
 
 
 @value
 class Readiness:
-    """The answer of a service that can work: its database answers, has the newest schema, and accepts writes."""
+    """The answer to a readiness check: the database answers, has the newest schema, and accepts writes."""
 
     schema_revision: str
     """Migration revision of the database."""
@@ -55,7 +55,7 @@ _SILENT_S = 6 * SIGN_S
 
 @value
 class KnownWorker:
-    """A worker process that runs sweeps, as it last reported itself. This record is only shown.
+    """A worker process that runs sweeps, as the worker last reported itself. The record is only for display.
 
     Leases, and not this record, decide which sweeps a worker may run.
     """
@@ -70,9 +70,9 @@ class KnownWorker:
     """Time of the worker's last report, in epoch seconds of the worker's clock."""
 
     def is_alive(self, now: float) -> bool:
-        """Return True if the worker reported at most a minute before ``now``, in epoch seconds.
+        """Return True if the worker's last report came at most a minute before ``now`` (epoch seconds).
 
-        A report after ``now`` counts, too, because the worker's clock may be ahead.
+        A report that is later than ``now`` counts, too, because the worker's clock may be ahead.
         """
         return now - self.seen_at <= _SILENT_S
 

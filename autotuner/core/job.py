@@ -36,7 +36,7 @@ BF16_PARTS = ("matrix_s", "attention_s", "recompute_s", "bubble_s")
 
 @value
 class PartFactor:
-    """A correction factor for one part of a step: how much longer the part takes on this cluster than predicted."""
+    """A correction factor for one part of a step, in addition to the common factor of the whole step."""
 
     part: str
     """Name of the part of a step: a field of ``StepTime``, or ``BF16_ON_CORES``."""
@@ -52,8 +52,8 @@ class Calibration:
 
     A cluster as a whole may be slower or faster than a typical one, because of clocks, cooling, versions, or other
     users of its network. One common factor corrects this. It is the same for all layouts and does not change their
-    order. If stored trials tell more, each part of a step also has a factor of its own, which is multiplied by the
-    common one. It is 1 for a part that differs as much as the whole step does.
+    order. If stored trials show more, each part of a step has a second factor, by which the common factor is
+    multiplied. The second factor is 1 for a part that is as much slower or faster as the whole step.
     """
 
     factor: Positive
@@ -93,7 +93,10 @@ class Calibration:
 
     @property
     def bf16_on_cores(self) -> float:
-        """The extra factor of ``BF16_PARTS`` for layouts that compute in bf16 on CPU cores; 1.0 if not known."""
+        """The additional factor for layouts that compute in bf16 on CPU cores; 1.0 if it is not known.
+
+        It multiplies the factors of the parts of a step that ``BF16_PARTS`` lists.
+        """
         return self._beside(BF16_ON_CORES)
 
     def _beside(self, part: str) -> float:
@@ -170,7 +173,7 @@ class JobPhase:
     """Number format that the phase must be trained in."""
 
     def job(self, whole: Job) -> Job:
-        """Return the job as it is during this phase.
+        """Return the job during this phase: the job of the whole training with the changes that the phase states.
 
         Args:
             whole: The job of the whole training.

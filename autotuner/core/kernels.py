@@ -56,7 +56,11 @@ class GemmLaw:
     """Share of the rate that remains if the tensor cores apply the scales (mxfp8)."""
 
     def rate_share(self, tile: tuple[int, int]) -> float:
-        """Return the rate of a product with this tile size, as a share of the rate with the largest tile."""
+        """Return the rate of a product with this tile size, as a share of the rate with the largest tile.
+
+        Args:
+            tile: Rows and columns of the result that one thread block computes.
+        """
         return 1.0 if prod(tile) == max(map(prod, self.tiles)) else self.small_tile_share
 
 

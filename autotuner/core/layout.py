@@ -65,9 +65,10 @@ _KERNELS = AttentionKernel
 class LayoutOptions:
     """The options of a layout. ``Layout`` has one value for each option, ``LayoutColumns`` a column of values.
 
-    In rank numbers the tensor axis is innermost, then come context, data shard, data replicate, and pipeline
-    (outermost); ``rank_order`` swaps the last two. So tensor groups stay inside a node. An option that has no effect
-    with the other options keeps its default, so that two layouts that run in the same way are equal.
+    Neighbouring rank numbers belong to one tensor group. After the tensor axis come the context, data shard and data
+    replicate axes, and pipeline is the outermost axis; ``rank_order`` swaps the last two. So tensor groups stay inside
+    a node. An option that has no effect with the other options keeps its default. Therefore two layouts that run in the
+    same way are equal.
     """
 
     data_parallel_replicate_degree: Option[Degree] = degree(
@@ -567,7 +568,7 @@ _IN_ORDER_OF_NAME = tuple(sorted(OPTIONS.values(), key=lambda spec: spec.topic))
 
 
 def options_entering(part: CostPart) -> tuple[str, ...]:
-    """Return the names of the options that a part of the cost model depends on, directly or through its inner parts.
+    """Return the names of the options that a part of the cost model depends on, including those of its inner parts.
 
     Args:
         part: Part of the cost model.
@@ -646,13 +647,13 @@ class Layout(LayoutOptions):
         return self.gradient_sync != GradientSync.FULL or self.gradient_clip != GradientClip.POST
 
     def equivalent_reference(self, precisions: Collection[Precision]) -> Layout:
-        """Return the reference layout for comparing losses: the same layout with numerically equivalent options.
+        """Return the layout to compare losses with: this layout with numerically equivalent options.
 
-        Options that are not numerically equivalent get their defaults.
+        Options that are not numerically equivalent to plain training get their defaults.
 
         Args:
-            precisions: Number formats that the accelerator multiplies. Narrow formats become bf16 if it is one of
-                these, otherwise fp32.
+            precisions: Number formats that the accelerator multiplies. A narrow format becomes bf16 if the accelerator
+                multiplies bf16, otherwise fp32.
         """
         changed = self._not_equivalent_options()
         plain: dict[str, Any] = {name: OPTIONS[name].default for name in changed}

@@ -272,8 +272,8 @@ def read_measured(text: str, field: str, workload: Mapping[str, Any], describe: 
     Args:
         text: CSV with a header, or a JSON list of objects with the same names.
         field: Name of the request's field, for error messages.
-        workload: Workload of the request's job, as JSON data. A run that states its own sequence length or batch gets
-            this workload with these changes.
+        workload: Workload of the request's job, as JSON data. If a run states its own sequence length or batch, these
+            replace the values of this workload.
         describe: Function that reads the model or cluster that a row states.
 
     Raises:

@@ -56,11 +56,11 @@ def num_ends(points: Sequence[LinkPoint]) -> int:
 
 
 def link_rounds(num_ends: int) -> list[list[LinkEnds]]:
-    """Return the rounds of a measurement of single links; the pairs of ends in a round measure at the same time.
+    """Return the rounds of a measurement of single links. The pairs of ends in one round measure at the same time.
 
-    No end belongs to two pairs of a round. Up to 16 ends, the rounds contain all pairs, and are as few as possible (the
-    circle method of round-robin tournaments). With more ends there are 15 rounds: the pairs of neighbours in a ring,
-    and a sample of the other rounds.
+    No end belongs to two pairs of a round. With up to 16 ends, the rounds contain all pairs, and their number is as
+    small as possible (the circle method of round-robin tournaments). With more ends there are 15 rounds: first the
+    pairs of neighbours in a ring, then a sample of the rounds of all pairs.
 
     Args:
         num_ends: Number of ends: nodes or, in a cluster of one node, accelerators.
@@ -122,7 +122,7 @@ class MeasuredCollective:
 
 @value
 class Link:
-    """The bandwidth and latency that one accelerator gets in one direction while all other accelerators send, too."""
+    """A link: the bandwidth and latency of one accelerator in one direction, while all accelerators send."""
 
     name: str
     """Name of the link in answers."""
@@ -208,7 +208,7 @@ class LinkNorm:
         )
 
     def is_late(self, point: LinkPoint) -> bool:
-        """Return True if the link's delay is above the limit, and above the typical delay by more than its scatter."""
+        """Return True if the link's delay is above the limit, and exceeds the typical delay by more than its jitter."""
         return point.delay_s > self.most_delay_s and point.delay_s - self.delay_s > point.jitter_s
 
     def is_narrow(self, point: LinkPoint) -> bool:
@@ -217,12 +217,12 @@ class LinkNorm:
 
 
 def link_health_of(points: Sequence[LinkPoint], *, bandwidth_bytes_per_s: float, source: str) -> tuple[LinkHealth, ...]:
-    """Return the states of those measured links that are degraded. Nominal links are left out.
+    """Return the state of each degraded link among the measured links. Nominal links are left out.
 
     Args:
         points: Links that were measured together.
-        bandwidth_bytes_per_s: Stated bandwidth of the cluster's links. It is scaled: a link that reaches a third of the
-            typical measured bandwidth gets a third of the stated one.
+        bandwidth_bytes_per_s: Bandwidth that the cluster's description states for its links. A link that reaches a
+            third of the typical measured bandwidth gets a third of this bandwidth.
         source: Place and date of the measurement.
     """
     norm = LinkNorm.of(points)
@@ -316,7 +316,7 @@ class LinkHealth:
 
 
 def latest(links: Iterable[LinkHealth]) -> tuple[LinkHealth, ...]:
-    """Return one state per link or class of links: the last of those given for it."""
+    """Return one state per link or class of links. If several states are given for a link, the last one is returned."""
     return tuple({health.ends or health.link_class: health for health in links}.values())
 
 

@@ -34,7 +34,7 @@ class Listed(Generic[T]):
 
 @value
 class Stored(Listed[T], Generic[T]):
-    """All objects of one kind that callers have stored, with the name of the caller who stored each one."""
+    """All stored objects of one kind, with the name of the caller who stored each one."""
 
     created_by: Mapping[str, str]
     """Name of the caller who stored each object, by the object's name; empty if the service has no login."""
@@ -44,7 +44,7 @@ class Stored(Listed[T], Generic[T]):
         """Return a page that holds all items of a list, with the caller who stored each one.
 
         Args:
-            created_by: Name of the caller by the name of the object.
+            created_by: For each name of an object, the name of the caller who stored it.
             items: The stored objects.
         """
         return cls(items=tuple(items), total=len(items), limit=len(items), created_by=dict(created_by))

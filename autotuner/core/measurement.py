@@ -123,7 +123,7 @@ class StepReport:
 
 @value
 class PhaseTimes:
-    """The mean seconds of a measured step by phase; each phase is that of its slowest rank."""
+    """The mean seconds of each phase of a measured step, on the rank that is slowest in this phase."""
 
     forward_backward_s: Reported
     """Time of the forward and backward passes, with the communication inside them and the pipeline's idle time."""
@@ -280,7 +280,7 @@ class Measurement:
 
 @value
 class FinishedRun:
-    """One finished run of a trial that has several. It is stored, so that another worker need not repeat it."""
+    """One finished run of a trial that has several runs. It is stored, so that no other worker repeats it."""
 
     number: int
     """Number of the run inside its trial, as in ``TrialSpec.run``."""
@@ -306,7 +306,7 @@ class MeasuredStretch:
 
 @value
 class RobustMeasurement:
-    """The results of steps under a fault trace (injected link faults), including new plans and their cost."""
+    """The results of a trial's steps under a fault trace (injected link faults), including new plans and their cost."""
 
     step_time_s: Positive
     """Mean time of all steps of the trace. It is a mean and not a median, so that slow steps count fully."""
@@ -359,9 +359,9 @@ class RobustMeasurement:
     def step_time_error_s(self) -> float:
         """Half the width of the 95 % interval of the mean step time, in seconds.
 
-        Steps with different faults differ on purpose. So only the scatter inside each stretch (steps without a change
-        of links) counts as noise. The first two steps of a stretch, in which a change is found and planned for, are
-        included.
+        Different faults make steps differ on purpose. Therefore only the scatter inside each stretch (consecutive steps
+        in which no link changes) counts as noise. The first two steps of a stretch, in which the pipeline finds the
+        change and plans for it, are included.
         """
         squares = sum(_sum_of_squares(stretch.step_times_s) for stretch in self.stretches)
         free = sum(len(stretch.step_times_s) - 1 for stretch in self.stretches)

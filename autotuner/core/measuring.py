@@ -29,10 +29,10 @@ def model_flop(spec: TrialSpec) -> int:
 def recomputed_flop(spec: TrialSpec) -> int:
     """Return the FLOP of one step that ranks compute again because of recomputation (arXiv 2205.05198, section 5).
 
-    Full recomputation repeats the layer's forward pass without its last product. That result is not saved, and torch
-    stops the second forward pass when all saved tensors exist again (``set_checkpoint_early_stop``). Selective
-    recomputation keeps the results of matrix products and of fused attention (``recompute``). So only the math kernel
-    repeats work that counts as FLOP: the scores and their weighted sum.
+    Full recomputation repeats the layer's forward pass except for its last product. The result of this product is not
+    saved, and torch stops the second forward pass when all saved tensors exist again (``set_checkpoint_early_stop``).
+    Selective recomputation keeps the results of matrix products and of fused attention (``recompute``). So it repeats
+    work that counts as FLOP only with the unfused ``math`` attention kernel: the scores and their weighted sum.
     """
     per_token = sum(
         _recomputed_flop_per_token(spec, layer)
@@ -77,7 +77,9 @@ def averages_in(step: int, period: int) -> bool:
 
 
 def shows_average(steps: Sequence[int], period: int) -> bool:
-    """Return True if at least one of these steps ends with an average, so that their times show its cost.
+    """Return True if replicas average their parameters in at least one of these steps.
+
+    The times of the steps then include the cost of an average.
 
     Args:
         steps: Numbers of the steps, counted from 0.
@@ -87,10 +89,11 @@ def shows_average(steps: Sequence[int], period: int) -> bool:
 
 
 def levelled(steps: Sequence[int], values: Sequence[float], period: int) -> list[float]:
-    """Return the values of the steps without an average, each plus an equal share of the cost of an average.
+    """Return one value for each step without an average, plus an equal share of the cost of an average.
 
-    Some layouts average the replicas' parameters after every ``period``-th step. The cost of an average is spread over
-    the steps of a period. If all steps or no steps have an average, all values are returned unchanged.
+    In some layouts the replicas average their parameters after every ``period``-th step. The cost of one average is
+    divided by the number of steps in a period. If all steps or no steps have an average, all values are returned
+    unchanged.
 
     Args:
         steps: Numbers of the steps, counted from 0.
@@ -105,7 +108,7 @@ def levelled(steps: Sequence[int], values: Sequence[float], period: int) -> list
 
 
 def mean_over_period(steps: Sequence[int], values: Sequence[float], period: int) -> float:
-    """Return the mean of a value over a whole period, in which the last step averages the replicas' parameters.
+    """Return the mean of a value over a whole period of steps, whose last step averages the replicas' parameters.
 
     Steps with and without an average are weighted by how often they occur in a period.
 
@@ -139,9 +142,9 @@ _CONFIDENCE = 0.95
 class Pace:
     """A state machine that takes step times, and decides which steps count and when enough steps were measured.
 
-    It reads no clock. Ranks that get the same times decide alike, so that they need not exchange decisions. If replicas
-    average their parameters after every ``period``-th step, at least one such step is measured, even if fewer steps are
-    requested.
+    It reads no clock: the caller adds the time of each step. Ranks that add the same times make the same decisions, so
+    that they need not exchange decisions. If replicas average their parameters after every ``period``-th step, at least
+    one such step is measured, even if fewer steps are requested.
     """
 
     def __init__(self, settings: TrialSettings, *, period: int = 1) -> None:
@@ -188,12 +191,13 @@ class Pace:
 def is_stationary(step_times_s: Sequence[float], *, resolution: float) -> bool:
     """Return True if the last steps take as long as the steps just before them, so that the warm-up is over.
 
-    Two windows that follow each other are compared, each of three steps, or of fewer if there are fewer. They agree if
-    their medians differ by less than ``resolution``, or if their ranges overlap. Ranges that do not overlap are the
-    extreme case of the rank-sum statistic of Mann and Whitney (Annals of Mathematical Statistics 18, 1947, table I: 1
-    chance in 20 for three against three, on either side). So any trend that is larger than the noise of three steps is
-    found, whether times fall or rise. Nothing is assumed about the noise, and one disturbed step does not change the
-    median of three. Windows of a single step have no range: on a quiet device two equal steps suffice.
+    The function compares two windows: the last three steps, and the three steps before them. Windows are shorter if
+    there are fewer steps. The windows agree if their medians differ by less than ``resolution``, or if their ranges
+    overlap. Ranges that do not overlap are the extreme case of the rank-sum statistic of Mann and Whitney (Annals of
+    Mathematical Statistics 18, 1947, table I: 1 chance in 20 for three against three, on either side). So the function
+    finds any trend that is larger than the noise of three steps, whether times fall or rise. It assumes nothing about
+    the noise, and one disturbed step does not change the median of three. Windows of a single step have no range: on a
+    quiet device two equal steps suffice.
 
     The first step never counts, because it compiles, allocates memory and exchanges shapes.
 
@@ -258,7 +262,7 @@ class Peak:
 
 @value
 class Seen:
-    """Further observations of the ranks, apart from steps. The fields are those of ``Measurement``."""
+    """Observations of the ranks of a trial, apart from its steps. The fields are those of ``Measurement``."""
 
     peak_bytes: tuple[int, ...]
     """Peak bytes of each rank that reported a peak."""
@@ -369,7 +373,7 @@ def _robust(spec: TrialSpec, peak: Peak, step_times_s: Sequence[float]) -> Robus
 
 
 def quartile_distance(values: Sequence[float]) -> float:
-    """Return the interquartile range of the values; 0 for a single value."""
+    """Return the distance between the lower and the upper quartile of the values; 0 for a single value."""
     if len(values) < 2:
         return 0.0
     first, _, third = statistics.quantiles(values, n=4, method="inclusive")

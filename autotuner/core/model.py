@@ -342,8 +342,8 @@ class TransformerSpec:
     def model_flop_per_token(self, seq_len: int) -> int:
         """Return the forward and backward FLOP per token that the mathematics needs, without recomputation.
 
-        6 per matrix element (the input table is looked up, not multiplied) plus full attention,
-        12 L h s for a model whose heads span the hidden size.
+        A token needs 6 FLOP per matrix element (the input embedding is a lookup and needs none), plus full attention:
+        12 L h s for L layers of hidden size h and a sequence of s tokens, if the heads together are as wide as h.
 
         Args:
             seq_len: Tokens of the sequence that the token attends to.
@@ -423,7 +423,7 @@ class TransformerSpec:
 
 @value
 class ModelSize:
-    """The size of a model, so that people see at once whether its description was read as they meant it."""
+    """The size of a model. Users check it to see that the model's description was read as they meant it."""
 
     name: str
     num_parameters: int

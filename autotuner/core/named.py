@@ -27,7 +27,7 @@ KINDS: Mapping[type, str] = {TransformerSpec: "model", Cluster: "cluster", Devic
 
 
 class StoredNames(Protocol):
-    """A reader of objects that callers have stored under names. It is all that a prediction needs of a store."""
+    """A reader of objects that callers have stored under names. Predictions need nothing else from the store."""
 
     def get(self, cls: type[Described], name: str) -> Described:
         """Return the object of this type that is stored under this name; raise ``NotFound`` if there is none."""
@@ -49,9 +49,9 @@ def cluster_profile(names: StoredNames, cluster: str) -> DeviceProfile | None:
 
 
 def resolved(given: T | str) -> T:
-    """Return the value of a request's field as an object, and no longer as ``object | str``.
+    """Return the object in a request's field of type ``object | str``, and narrow the type to the object.
 
-    All names in the request must have been resolved before; otherwise an assertion fails.
+    All names in the request must have been replaced by objects before; otherwise an assertion fails.
     """
     assert not isinstance(given, str), f"nobody resolved {given!r}"
     return given
@@ -132,16 +132,20 @@ def _unwrapped(hint: Any) -> Any:
 
 
 def named_within(hint: Any) -> type[Any] | None:
-    """Return the type of the object that a field names, even if the field may also be None; None if it takes no name.
+    """Return the type of the object whose name a field takes; None if the field takes no name.
+
+    Unlike ``named_by``, this function also looks inside an optional type (``X | None``) and below other marks.
 
     Args:
-        hint: Type annotation of the field. It may have marks other than ``Name``.
+        hint: Type annotation of the field.
     """
     return named_by(_unwrapped(hint))
 
 
 def named_by(hint: Any) -> type[Any] | None:
-    """Return the type of the object that a field names; None if its outermost marks do not include ``Name``.
+    """Return the type of the object whose name a field takes; None if the annotation is not marked with ``Name``.
+
+    Only the outermost marks of the annotation count.
 
     Args:
         hint: Type annotation of the field.

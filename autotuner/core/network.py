@@ -121,8 +121,8 @@ class Wiring:
     def in_ring_order(self, accelerators: Iterable[int]) -> list[int]:
         """Return the accelerators in the order of a fast ring: by socket, then by PCIe switch, then along NVLink.
 
-        NCCL looks for the ring whose slowest link is as fast as possible. This order is such a ring if the groups of
-        each level lie inside the groups of the next level.
+        NCCL looks for the ring whose slowest link is as fast as possible. The returned order is such a ring if each
+        PCIe switch belongs to one socket, and each NVLink group to one switch.
         """
         levels = (self.sockets, self.switches, self.nvlink_groups)
         if len(self.nvlink_groups) == 1:  # NVLink joins all of these accelerators

@@ -22,7 +22,7 @@ PREFIX = b"#autotuner "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankFailure:
-    """The error of one rank of a trial. Other ranks often fail as a consequence, and report their own errors."""
+    """The error of one rank of a trial. Other ranks often fail because of it, and report their own errors."""
 
     rank: int
     kind: FailureKind
@@ -40,7 +40,7 @@ class Death:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStarted:
-    """The start of a job's processes on one node; ``at`` is the node's time in epoch seconds, as in the other lines."""
+    """The start of a job's processes on one node, with the node's time ``at`` in epoch seconds."""
 
     node: int
     host: str

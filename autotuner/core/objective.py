@@ -55,7 +55,11 @@ class Metric(StrEnum):
 
     @property
     def is_rate(self) -> bool:
-        """True if the metric is a rate: a value per step divided by the step time. Only rates can rank trials alone."""
+        """True if the metric is a rate: a value per step divided by the step time.
+
+        The metric of an objective must be a rate. Other metrics count only next to a rate, in a profile or a Pareto
+        front.
+        """
         return self not in (Metric.SIMPLICITY, Metric.ROBUSTNESS)
 
     @property
@@ -85,13 +89,13 @@ class Metric(StrEnum):
         return rates.tokens_per_s * self.per_token(footprint) if self.is_rate else self.share(footprint)
 
     def per_token(self, footprint: Footprint) -> float:
-        """Return the factor that turns tokens per second into this metric: one over the cost per second.
+        """Return the factor that turns tokens per second into this metric: 1 divided by the cost per second.
 
         Args:
             footprint: Cost of the layout other than time: power, price per hour, emissions per hour.
 
         Returns:
-            Tokens per joule, dollar or kg of CO2 at a rate of one token per second; 1.0 for other metrics.
+            Tokens per joule, per dollar or per kg of CO2 at a rate of one token per second; 1.0 for other metrics.
         """
         match self:
             case Metric.TOKENS_PER_JOULE:
@@ -104,7 +108,11 @@ class Metric(StrEnum):
         return 1.0
 
     def share(self, footprint: Footprint) -> float:
-        """Return the value, 0..1, of a metric that is not a rate. Simplicity is 1 / (1 + complexity)."""
+        """Return the value, from 0 to 1, of simplicity or robustness. Simplicity is 1 / (1 + complexity).
+
+        Args:
+            footprint: Cost of the layout, with its complexity and robustness.
+        """
         if self is Metric.ROBUSTNESS:
             assert footprint.robustness is not None
             return footprint.robustness
@@ -149,7 +157,7 @@ _NOUNS = {
 
 
 def metrics_told(cluster: Cluster, *, has_trace: bool = False) -> tuple[Metric, ...]:
-    """Return every metric that can be computed for layouts on this cluster.
+    """Return every metric that the cluster's description allows to compute for layouts.
 
     Args:
         cluster: Cluster with the prices, power and emissions.
@@ -218,7 +226,10 @@ WORTHWHILE_GAIN = 0.01
 
 @value
 class Weight:
-    """The weight of one metric in a profile (a weighted product of metrics): its exponent relative to the others."""
+    """The weight of one metric in a profile (a weighted product of metrics).
+
+    The metric's value is raised to the power of its weight, divided by the sum of all weights.
+    """
 
     metric: Metric
     weight: Positive
@@ -351,7 +362,7 @@ class Objective:
         return any(metric.reads_footprint for metric in self.metrics)
 
     def worth_per_step(self, job: Job, footprint: Footprint | None = None) -> float:
-        """Return the objective's value of one step. Divided by a step time in seconds, it is a layout's value.
+        """Return the number that gives a layout's objective value when it is divided by the layout's step time.
 
         If the footprint has columns, the result is a column.
 
@@ -364,7 +375,9 @@ class Objective:
         return _product((_worth(one, job, footprint), share) for one, share in self._shares())
 
     def counted(self, reached: Measurement | TrialEstimate) -> Figures:
-        """Return the results of a trial that the objective counts: those under the fault trace, or the nominal ones.
+        """Return those results of a trial that the objective counts: of steps under a fault trace, or of nominal steps.
+
+        Steps under the trace count if the objective is about faults and the trial has measured such steps.
 
         Args:
             reached: Measurement or estimate of the trial.
@@ -378,7 +391,7 @@ class Objective:
         return self.value_of(self.counted(reached), reached.footprint)
 
     def healthy_value(self, reached: Measurement | TrialEstimate) -> float:
-        """Return the objective's value for a trial's nominal steps, without injected faults."""
+        """Return the objective's value for a trial, computed from its nominal steps (without injected faults)."""
         return self.value_of(reached, reached.footprint)
 
     def value_of(self, rates: Rates, footprint: Footprint | None) -> float:
@@ -394,7 +407,10 @@ class Objective:
 
     @property
     def is_speed(self) -> bool:
-        """True if the fastest layout is always the best. For one job, MFU and token rate rank layouts alike."""
+        """True if the fastest layout is always the best one, because the objective reads only the speed of layouts.
+
+        For one job, MFU and token rate rank layouts in the same order.
+        """
         return not self.profile and not self.metric.reads_footprint
 
     def _shares(self) -> list[tuple[Metric, float]]:
@@ -412,7 +428,7 @@ class Objective:
         return self._best_first(trial for trial in trials if trial.is_ranked)
 
     def leading(self, trials: Iterable[Trial]) -> list[Trial]:
-        """Return the trials that have a rank, or would have one after a passed gate, the best first."""
+        """Return the trials that have a rank, and those that only lack a passed convergence gate, the best first."""
         return self._best_first(trial for trial in trials if trial.is_ranked or trial.awaits_gate)
 
     def _best_first(self, trials: Iterable[Trial]) -> list[Trial]:

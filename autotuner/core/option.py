@@ -76,10 +76,10 @@ class Topic(IntEnum):
 
 
 class CostPart(IntEnum):
-    """The parts of the cost model, the innermost first. An option names the innermost part that reads it.
+    """The parts of the cost model, the innermost first. An option states the innermost part that reads it.
 
-    The parts around that part depend on the option, too. The cost model computes each part once per combination of the
-    options that it depends on.
+    All outer parts use the results of the inner parts, and so depend on the option, too. The cost model computes each
+    part once for each combination of the options that the part depends on.
     """
 
     PRODUCTS = 0  # shapes and formats of the matrix products of a layer
@@ -204,7 +204,10 @@ class OptionSpec:
         return value.label if isinstance(value, Choice) else value
 
     def in_words(self, number: int) -> str:
-        """Return the value that a number in a column stands for, as people read it: a number, a label, on or off.
+        """Return the option's value as people read it: a number, a label, ``on`` or ``off``.
+
+        Args:
+            number: The value as a number, as columns of layouts hold it.
 
         Example:
             >>> from autotuner.core.layout import OPTIONS

@@ -107,7 +107,7 @@ def _link_end(layout: Layout, cluster: Cluster, place: Place) -> int:
 
 @value
 class Nodes:
-    """A set of nodes with equal numbers of ranks, and the way in which rank numbers are assigned to them."""
+    """The nodes of a job, which all have equally many ranks, and the rule that assigns rank numbers to nodes."""
 
     num_nodes: Count
     ranks_per_node: Count
@@ -130,7 +130,7 @@ class Nodes:
 
 
 class Spread(NamedTuple):
-    """The ranks of each group of one axis: how many there are, and the difference between neighbouring rank numbers."""
+    """The size of one axis's groups of ranks, and the difference between neighbouring rank numbers in a group."""
 
     num_ranks: int
     stride: int
@@ -156,10 +156,10 @@ def shard_spread(x: Layout) -> Spread:
 
 
 def replicate_spreads(x: Layout) -> tuple[Spread, Spread]:
-    """Return the sizes and strides of two groups whose ranks hold the same parameters.
+    """Return the sizes and strides of two kinds of groups whose ranks hold the same parameters.
 
-    The first group are the replicas of one shard. The second group are the context ranks if nothing is sharded;
-    otherwise it has size 1.
+    The first kind are the replicas of one shard. The second kind are context groups, if data-parallel ranks do not
+    shard; otherwise its groups have size 1.
     """
     shard = shard_spread(x)
     between = 1 + (x.pipeline_parallel_degree - 1) * (x.rank_order == RankOrder.REPLICAS_OUTERMOST)
@@ -173,10 +173,10 @@ def replicate_spreads(x: Layout) -> tuple[Spread, Spread]:
 def expert_spread(x: Layout, job: Job) -> Spread:
     """Return the size of expert-parallel groups and their stride in rank numbers.
 
-    Expert ranks are the innermost context and shard ranks, and also the tensor ranks, unless tensor ranks split every
-    expert.
+    An expert-parallel group consists of context and shard ranks with the nearest numbers. Unless tensor ranks split
+    every expert, it also contains the tensor ranks.
 
-    Megatron-LM core 0.13, parallel_state.py: expert ranks are numbered tensor-expert-data-pipeline.
+    Source: Megatron-LM core 0.13, parallel_state.py: expert ranks are numbered tensor-expert-data-pipeline.
     """
     whole = (x.expert_parallel_degree > 1) & (not job.stack.splits_experts)
     return Spread(x.expert_parallel_degree, x.tensor_parallel_degree - (x.tensor_parallel_degree - 1) * whole)
@@ -196,7 +196,7 @@ def pipeline_spread(x: Layout) -> Spread:
 
 # ---------------------------------------------------------------- what reaches over a link
 def ring_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
-    """Return True if, in any group's ring, two neighbours lie at the two ends of this link.
+    """Return True if any group's ring uses this link: two neighbours in the ring lie at the link's two ends.
 
     The first and the last rank of a ring are neighbours, too.
 
@@ -214,7 +214,7 @@ def ring_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
 
 
 def pair_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
-    """Return True if, in any group, any two ranks lie at the two ends of this link. All-to-alls use all such pairs.
+    """Return True if two ranks of any group lie at the two ends of this link. An all-to-all uses all such links.
 
     Args:
         spread: Size and stride of the groups.
@@ -232,10 +232,10 @@ def pair_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
 
 
 def dealt_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
-    """Return True if, in any group, any two ranks lie at the two ends of this link, for cyclic placement on nodes.
+    """Return True if two ranks of any group lie at the two ends of this link, with cyclic placement of ranks.
 
-    If the size of the groups does not divide the number of nodes, the result may also be True for a link that no group
-    uses.
+    Cyclic placement puts rank i on node i modulo the number of nodes. If the size of the groups does not divide the
+    number of nodes, the result may also be True for a link that no group uses.
 
     Args:
         spread: Size and stride of the groups.
@@ -256,9 +256,9 @@ def dealt_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
 
 
 def hop_crosses(x: Layout, hop: int, health: LinkHealth, cluster: Cluster) -> bool:
-    """Return True if, in any pipeline, rank number ``hop`` of the pipeline sends to the next one over this link.
+    """Return True if, in any pipeline, the rank at position ``hop`` sends to the next rank over this link.
 
-    The last rank sends to the first one.
+    The last rank of a pipeline sends to its first rank.
 
     Args:
         x: The layout.

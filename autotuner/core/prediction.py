@@ -55,9 +55,9 @@ class TrialEstimate:
 
     @property
     def step_time_error_s(self) -> float:
-        """Half the width of the 95 % interval of the step time, compared with other trials of the same sweep.
+        """Half the width of the 95 % interval of the step time, without the errors that all trials of the sweep share.
 
-        Errors that all trials share are left out, because they do not change the order of the trials.
+        Shared errors are left out, because they do not change the order of the trials.
         """
         return self.full_size.order_error_s
 
@@ -245,9 +245,10 @@ class FullSizeEstimate:
 
     @property
     def order_error_s(self) -> float:
-        """Half the width of the 95 % interval of the step time, compared with layouts that were estimated together.
+        """Half the width of the 95 % interval of the step time, without errors that estimates of one search share.
 
-        Errors that these layouts share are left out, because they do not change the order of the layouts.
+        Layouts that are estimated together share these errors, so that the errors do not change the order of the
+        layouts.
         """
         own = self.relative_error if self.own_error is None else self.own_error
         reach = float((1 + own) ** _95_OF_80)

@@ -101,7 +101,7 @@ class TrafficPoint:
 
 @value
 class CollectivePoint:
-    """A timed collective, with all other ranks running the same; ``num_bytes`` is the size of the whole tensor."""
+    """A timed collective. All other ranks run the same collective; ``num_bytes`` is the size of the whole tensor."""
 
     kind: CollectiveKind
     num_ranks: int
@@ -226,9 +226,10 @@ class DeviceProfile:
 
 
 def describes(profile: DeviceProfile, cluster: Cluster, *, host: str) -> bool:
-    """Return True if a profile was measured on this host and on all devices of its cluster, and is complete.
+    """Return True if a profile is complete, and was measured on this host and on all devices of the cluster.
 
-    A profile of CPU cores from an earlier release may lack parts. A profile of a stored cluster never counts.
+    A profile of CPU cores from an earlier release may be incomplete. The result is False for a profile of a stored
+    cluster.
 
     Args:
         profile: The profile.
@@ -242,7 +243,7 @@ def describes(profile: DeviceProfile, cluster: Cluster, *, host: str) -> bool:
 def with_links(
     profile: DeviceProfile, points: tuple[LinkPoint, ...], *, measured_at: float, num_nodes: int = 1
 ) -> DeviceProfile:
-    """Return the profile with separately measured links, which replace those measured before.
+    """Return the profile with measurements of single links, which replace earlier measurements of single links.
 
     Args:
         profile: The profile.
@@ -255,9 +256,9 @@ def with_links(
 
 
 def keeping_links(new: DeviceProfile, known: DeviceProfile) -> DeviceProfile:
-    """Return the new profile, with the links of an older profile if these are better.
+    """Return the new profile, with the single links of an older profile if the older links are better.
 
-    They are better if the new profile has no separately measured links, or if the older one measured more nodes.
+    The older links are better if the new profile measured no single links, or if the older profile measured more nodes.
 
     Args:
         new: The new profile.
@@ -271,17 +272,17 @@ def keeping_links(new: DeviceProfile, known: DeviceProfile) -> DeviceProfile:
 
 
 def knows_links(profile: DeviceProfile, cluster: Cluster) -> bool:
-    """Return True if a profile measured the links of all nodes of the cluster, so that each link is known.
+    """Return True if a profile measured the links of all nodes of the cluster, so that the state of each link is known.
 
-    If an engine gives two of sixteen nodes, it does not say which ones. So such a profile tells nothing about single
-    links.
+    If an engine gives the measurement two of sixteen nodes, it does not say which two. Such a profile says nothing
+    about single links.
     """
     is_whole = num_ends(profile.measurements.links) == cluster.num_link_ends
     return is_whole and profile.links_measured_at is not None and profile.links_num_nodes == cluster.num_nodes
 
 
 def profiled(cluster: Cluster, profile: DeviceProfile) -> Cluster:
-    """Return the cluster with a profile's measured constants and degraded links instead of the described ones."""
+    """Return the cluster with constants and degraded links from a profile, in place of its described constants."""
     measured = replace(
         cluster,
         accelerator=_accelerator(cluster.accelerator, profile),
@@ -370,7 +371,7 @@ def _inter_node_link(link: Link, profile: DeviceProfile) -> Link:
 
 @value
 class LinkStanding:
-    """One kind of link of a cluster (inside nodes, or between them), as described and as measured."""
+    """The links inside nodes, or the links between nodes, of a cluster: as described, and as measured."""
 
     between: str
     """The two ends of the link, in words."""

@@ -36,7 +36,8 @@ half and more. On a busy machine the deeper model may even be the faster one, bu
 def fit_collectives(points: Iterable[CollectivePoint]) -> tuple[MeasuredCollective, ...]:
     """Return a start time and a time per byte for each kind of collective and number of ranks.
 
-    They are the line through the measured points with the least relative errors. Groups of a single point are left out.
+    Both times define a line through the measured points of the group, with the smallest relative errors. A group with a
+    single point is left out.
     """
     groups: dict[tuple[str, int], list[CollectivePoint]] = {}
     for point in points:

@@ -9,9 +9,9 @@ from autotuner.core.value import value
 
 
 class LayerPart(Enum):
-    """One operation of a layer's forward pass; the member also stands for its result.
+    """One operation of a layer's forward pass. The same member also names the result of the operation.
 
-    If tensor ranks split a layer, the input of a block is gathered before its first products and its result is reduced.
+    If tensor ranks split a layer, each block gathers its input before its first products and reduces its result.
     """
 
     ATTENTION_NORM = "attention_norm"
@@ -46,7 +46,7 @@ _P = LayerPart
 
 @value
 class Recomputed:
-    """The operations of a layer that the backward pass repeats, and the results that are kept or dropped for it."""
+    """The operations of a layer that the backward pass repeats, and the results that are kept or dropped for this."""
 
     repeats: frozenset[LayerPart] = frozenset()
     """Parts of a layer that run a second time. ``SCORES`` is in this set only for a kernel that stores the scores in
@@ -63,15 +63,18 @@ class Recomputed:
 
 
 class RecomputePolicy(Enum):
-    """The policies of selective recomputation: each names what a layer drops and computes again. They may be combined.
+    """The policies of selective recomputation: each says what a layer drops and computes again. They may be combined.
 
-    The first seven are modules of Megatron-LM (``--recompute-modules``, core 0.13, 2025-07): a layer keeps their
-    inputs, and the results outside of them that it keeps anyway. With the other policies a layer keeps its own input
-    and the results of some operations. Two of these are PyTorch's: ``all_but_products`` is the policy of the trial job
-    (results of products, fused attention and collectives are kept); ``every_other_product`` is torchtitan's policy by
-    operator (``_get_custom_policy``, 2025-06: of these products, every second one is not kept, in the order queries,
-    keys, values, output, gate, up, down). The rest are ``remat_policy`` values of MaxText (layers/decoders.py,
-    2025-07): results of the named matrices are kept; ``context`` means the result of the attention core.
+    The first seven policies are modules of Megatron-LM (``--recompute-modules``, core 0.13, 2025-07). The layer keeps
+    the inputs of a named module, and drops the results inside it. With each other policy, the layer keeps its own input
+    and the results of some operations, and drops the rest.
+
+    ``all_but_products`` is the policy of the trial job (PyTorch): the results of products, fused attention and
+    collectives are kept. ``every_other_product`` is torchtitan's policy by operator (``_get_custom_policy``, 2025-06):
+    of the products in the order queries, keys, values, output, gate, up, down, every second result is dropped.
+
+    The remaining policies are values of ``remat_policy`` in MaxText (layers/decoders.py, 2025-07): the results of the
+    named matrices are kept. ``context`` means the result of the attention core.
     """
 
     CORE_ATTN = "core_attn"

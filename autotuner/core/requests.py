@@ -89,7 +89,7 @@ class MeasuredRun:
         return own
 
     def seconds_of(self, job: Job) -> float:
-        """Return the measured seconds of a step, computed from tokens per second if only these were given."""
+        """Return the measured seconds of a step, or compute them if only tokens per second were measured."""
         return self.step_time_s or job.workload.tokens_per_step / (self.tokens_per_s or math.inf)
 
 

@@ -47,9 +47,9 @@ class Stop(StrEnum):
 
 @value
 class Lease:
-    """The right of one worker to write to one run, for a limited time that the worker renews.
+    """The right of one worker to write to one run. It lasts a limited time, and the worker renews it.
 
-    If a lease is unchanged at a later moment, the worker has not renewed it in between.
+    A lease that two readings show unchanged was not renewed between them.
     """
 
     run_id: str
@@ -196,7 +196,7 @@ def kind_of(cls: type[Run]) -> str | None:
 
 @value
 class Wish:
-    """The present requests of people about a run, which a worker learns when it renews its lease."""
+    """The present requests of users about a run, such as to cancel it. A worker reads them with each lease renewal."""
 
     wanted: Stop | None
     num_changes: int

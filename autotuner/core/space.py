@@ -112,10 +112,12 @@ rejects a layout, it also rejects every layout that sends less."""
 
 
 def exchange_ladder(named: Mapping[str, Values | None]) -> dict[str, Values]:
-    """Return default values for the details of lossy exchanges that the caller named without naming these details.
+    """Return default values for details of lossy exchanges that the caller did not name, but whose exchange was named.
+
+    For example, a caller who names DiLoCo gets default periods to try.
 
     Args:
-        named: Values by axis of the space, for the axes that the caller named.
+        named: Axes of the search space that the caller named, with the values to try.
     """
     exchanges = named.get("gradient_sync") or ()
     return {
@@ -195,8 +197,8 @@ def default_space(job: Job) -> SearchSpace:
     packing                        on and off
     =============================  =================================================================================
 
-    Slack (forward passes that the adaptive schedule runs ahead) beyond what link delays need is not predicted to be
-    faster. It is tried only if a caller names it.
+    Slack is the number of forward passes that the adaptive schedule runs ahead. More slack than link delays need is not
+    predicted to be faster, so that it is tried only if a caller names it.
     """
     is_cpu = job.cluster.accelerator.kind == "cpu"
     recipes = tuple(one for one in _USUAL_RECIPES if one in job.cluster.accelerator.fp8_recipes)
@@ -277,12 +279,12 @@ def _sparing(job: Job, health: LinkHealth) -> Iterator[int]:
 
 
 def default_trial_space(job: Job, *, is_gated: bool = True) -> SearchSpace:
-    """Return the default space of a sweep: that of predictions, plus options that only measurements can rank.
+    """Return the default space of a sweep: the space of predictions, plus options that only measurements can rank.
 
     Args:
         job: Job of the sweep. Its trials must run PyTorch itself.
-        is_gated: Whether a convergence gate checks layouts that are not numerically equivalent. Without it no fp8 is
-            tried.
+        is_gated: Whether a convergence gate checks layouts that are not numerically equivalent. Without the gate no fp8
+            is tried.
     """
     usual = (AttentionKernel.FLASH,) if AttentionKernel.FLASH in _kernels(job) else ()
     formats = tuple(p for p in _precisions(job) if is_gated or p not in OPTIONS["precision"].not_equivalent)

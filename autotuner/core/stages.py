@@ -77,23 +77,24 @@ def layers_per_stage(x: Layout, num_layers: int) -> int:
 
 
 def with_layers_per_stage(model: TransformerSpec, layout: Layout, num_layers: int) -> TransformerSpec:
-    """Return the model with so many layers that a middle pipeline stage has ``num_layers`` layers.
+    """Return the model with another number of layers, so that a middle pipeline stage has ``num_layers`` layers.
 
-    The other stages differ from a middle stage by as many layers as before.
+    The other stages have as many layers more or fewer than a middle stage as before.
     """
     missing = (layers_per_stage(layout, model.num_layers) - num_layers) * layout.num_stages
     return model.with_num_layers(model.num_layers - missing)
 
 
 def next_alike(fewest: int, whole: int, interval: int) -> int:
-    """Return the least number of layers from ``fewest`` on that differs from ``whole`` by a multiple of ``interval``.
+    """Return the smallest number of layers, ``fewest`` or more, that differs from ``whole`` by whole intervals.
 
-    So a pattern that repeats every ``interval`` layers ends at the same point in the smaller model.
+    A pattern that repeats every ``interval`` layers then ends at the same point in the smaller model as in the whole
+    model.
 
     Args:
-        fewest: Least result.
+        fewest: Lower limit of the result.
         whole: Number of layers of the whole model.
-        interval: Period of the pattern.
+        interval: Period of the pattern, in layers.
     """
     return fewest + (whole - fewest) % interval
 
@@ -122,8 +123,8 @@ def stage_sizes(num_layers: int, num_stages: int, first_less: int, last_less: in
     Args:
         num_layers: Number of layers of the model.
         num_stages: Number of stages.
-        first_less: Layers by which the first stage is smaller. They are spread over all stages.
-        last_less: Layers by which the last stage is smaller. They are spread over all stages.
+        first_less: Number of layers that the first stage gives away. They are spread over all stages.
+        last_less: Number of layers that the last stage gives away. They are spread over all stages.
     """
     share, extra = divmod(num_layers + first_less + last_less, num_stages)
     less = {0: first_less}

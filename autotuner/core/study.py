@@ -88,7 +88,7 @@ class LossCurve:
 
 @value
 class Range:
-    """A range of numbers from ``low`` to ``high``, both included. If they are equal, there is nothing to search."""
+    """A range of numbers from ``low`` to ``high``, both included. If both are equal, there is nothing to search."""
 
     low: float
     high: float
@@ -357,6 +357,6 @@ def front(trials: Iterable[OptimizerTrial]) -> Sequence[OptimizerTrial]:
 
 
 def dominates(one: TargetReached, other: TargetReached) -> bool:
-    """Return True if one result has no more time and accelerator-hours than the other, and less of one of them."""
+    """Return True if one result needs less time or fewer accelerator-hours than the other, and not more of either."""
     ours, theirs = (one.time_s, one.accelerator_hours), (other.time_s, other.accelerator_hours)
     return ours != theirs and ours[0] <= theirs[0] and ours[1] <= theirs[1]

@@ -80,7 +80,7 @@ class Interventions:
 
 @value
 class Prospects:
-    """An estimate of what a sweep's further search may bring, made at its last chosen trial or at its end."""
+    """An estimate of the improvement from more trials of a sweep, made with its last chosen trial or at its end."""
 
     num_candidates: CountFromZero
     """Number of legal layouts that the sweep may try. Each of them is predicted."""
@@ -95,10 +95,10 @@ def job_key(request: SweepRequest) -> str:
     """Return the content key of a sweep's training job. Equal jobs have equal keys.
 
     Model, workload, hardware, trainer and software stack are part of the key. Search space, budget, trial settings and
-    versions are not, and neither are constants of predictions and measured peaks: a new profile or a busier hour
-    changes these, but not the job. The name of a cluster is part of the key, because two clusters of one kind are not
-    equally fast. Values at their defaults are left out, so that a field of a later release does not change the keys of
-    older jobs.
+    versions are not part of the key. Constants of predictions and measured peaks are not part either, because a new
+    profile or a busier hour changes them, but not the job. The name of a cluster is part of the key, because two
+    clusters of one kind are not equally fast. Values at their defaults are left out, so that a new field of a later
+    release does not change the keys of older jobs.
     """
     job, few = request.job, request.trial_cluster
     hardware = [_hardware(job.cluster), None if few is None else _hardware(few)]
@@ -201,7 +201,7 @@ class SweepRequest:
 
     @property
     def legal_job(self) -> Job:
-        """The job whose rules layouts must keep: that of trials, with links in their worst state of the trace."""
+        """The job whose rules layouts must keep: the job of trials, with each link in its worst state of the trace."""
         return at_worst(self.trial_job, self.fault_trace)
 
     @property
@@ -371,7 +371,7 @@ class Sweep:
 
 @value
 class BestSoFar:
-    """A trial that was better than every trial with a lower number."""
+    """A trial whose value was better than the values of all trials before it."""
 
     number: int
     value: float
@@ -484,7 +484,7 @@ class SweepOverview:
     def best_source(self) -> Literal["measured", "estimated", "simulated"]:
         """The word that tells where the sweep's results come from: ``measured``, ``estimated`` or ``simulated``.
 
-        They are estimated if trials ran on a smaller cluster than the job's.
+        Results are estimated if trials ran on a smaller cluster than the cluster of the job.
         """
         if self.trial_cluster is not None:
             return "estimated"

@@ -139,7 +139,7 @@ class SweepClone:
 
     @property
     def is_of_same_job(self) -> bool:
-        """True if the new sweep has the same model and the same cluster as the existing one."""
+        """True if the new sweep has the same model and the same cluster as the sweep that is cloned."""
         return self.model is None and self.cluster is None
 
     def job_like(self, job: Job) -> Job:

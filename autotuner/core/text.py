@@ -76,12 +76,12 @@ class Input:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names by which a web address may refer to the input: its own, and those of its field."""
+        """The names that a web address may use for the input: its own name, and two forms of the field's name."""
         return (self.name, _short(self.path[-1]), self.path[-1])
 
     @cached_property
     def label(self) -> str:
-        """The name of the input that people see, with the unit if it is not typed: ``Storage, GB/s``."""
+        """The name of the input that people see. It ends with the unit if people do not type one: ``Storage, GB/s``."""
         caption, whole = mark_of(self.hint, Caption), _short(self.path[-1])
         name = whole if whole == f"{self.name}s" else self.name
         unit = self.example.removeprefix("in ") if self.example.startswith("in ") else ""
@@ -97,7 +97,7 @@ class Input:
 
     @cached_property
     def item(self) -> Any:
-        """The type of one item if the field is a list, otherwise the type of the field; both with their marks."""
+        """The type of one item if the field is a list, otherwise the type of the field; annotations are included."""
         return _without_none(get_args(self.kind)[0]) if self.is_list else self.hint
 
     @property
@@ -122,7 +122,7 @@ class Input:
 
     @cached_property
     def named(self) -> type[Any] | None:
-        """The type of object whose name may be typed, such as ``Cluster``; None if no name may be typed."""
+        """The type of the objects whose names may be typed, such as ``Cluster``; None if no name may be typed."""
         return named_within(self.item)
 
     @cached_property
@@ -145,7 +145,7 @@ class Input:
 
     @cached_property
     def nouns(self) -> Mapping[str, str]:
-        """The nouns of those choices that have one, by the word that is typed."""
+        """The noun for each word that may be typed, by that word; words without a noun are left out."""
         members: Any = self.kind if isinstance(self.kind, type) and issubclass(self.kind, Enum) else ()
         return {str(one.value): one.noun for one in members if hasattr(one, "noun")}
 
@@ -450,7 +450,7 @@ def _one(one: Input, text: str, field: str, read_file: ReadFile | None) -> Any:
 
 
 def described(text: str, field: str, read_file: ReadFile | None) -> Any:
-    """Return a model or a cluster that somebody typed, as JSON data: its name, or its description.
+    """Return the JSON data of a model or cluster that somebody typed: its name, or its whole description.
 
     A description that lacks a name gets the name of its file.
 

@@ -43,7 +43,7 @@ class Block(NamedTuple):
 
     @property
     def word(self) -> str:
-        """The name of the block in torch's notation: stage, kind and micro-batch (``0F3``), or only the kind."""
+        """The name of the block in torch's notation: stage, kind, micro-batch (``0F3``); otherwise only the kind."""
         return f"{self.stage}{self.kind}{self.micro_batch}" if self.kind.is_pass else self.kind.value
 
     @classmethod
@@ -65,7 +65,10 @@ class Block(NamedTuple):
 
 @value
 class RankSeconds:
-    """The seconds of one rank's step by kind of work. They include folded parts, and sum to the step time."""
+    """The seconds of one rank's step by kind of work. Their sum is the time of the whole step.
+
+    They include the time spans that a drawing leaves out (folds).
+    """
 
     forward_s: float = 0.0
     """Time of forward passes."""
@@ -163,9 +166,9 @@ _FEWEST_FOLDED = 4
 def found_folds(ranks: Sequence[Sequence[Block]], num_micro_batches: int) -> tuple[Fold, ...]:
     """Return the folds of a step: time spans in which every rank repeats its work, so that a drawing may skip them.
 
-    Most schedules have one fold, GPipe has two. The start of the step is shown until every rank has the gradients of
-    two micro-batches. The end is shown, too: as many micro-batches as there are pipeline ranks, while the pipeline
-    drains.
+    Most schedules have one fold, GPipe has two. The drawing shows the start of the step until every rank has the
+    gradients of two micro-batches. It also shows the end of the step, in which the pipeline drains: as many
+    micro-batches as there are pipeline ranks.
 
     Args:
         ranks: All blocks of each rank, in order of time.

@@ -90,7 +90,7 @@ class EngineJob:
         return max(0.0, min(ends, default=now) - self.submitted_at)
 
     def over(self, now: float) -> EngineJob:
-        """Return the job in an ended phase. If nobody saw it end, it counts as ended at ``now``."""
+        """Return the job with an ended phase. If nobody recorded the end of the job, it counts as ended at ``now``."""
         return self if self.phase.is_over else replace(self, phase=EngineJobPhase.ENDED, ended_at=now)
 
 
@@ -160,11 +160,12 @@ def part_of(cluster: Cluster, num_ranks: int) -> Cluster:
 
 
 def time_to_loss_s(trial: Trial, gate: LossGate) -> float | None:
-    """Return the seconds until the trial's layout reaches the loss that a plain layout has after the steps of a gate.
+    """Return the seconds until the trial's layout reaches the loss of a plain layout after the steps of a gate.
 
-    None means that this is not known. The steps are ``num_lossy_steps`` of the convergence gate. Numerically equivalent
-    layouts need exactly these steps; for other layouts their convergence gate measured the number. The loss is that of
-    an early step: the time compares layouts with each other, and does not predict the end of a training.
+    None means that this is not known. A plain layout trains ``num_lossy_steps`` steps of the convergence gate.
+    Numerically equivalent layouts need equally many steps. For other layouts, their convergence gate measured the
+    number of steps. The loss is that of an early step: the time only compares layouts with each other, and does not
+    predict the end of a training.
 
     Args:
         trial: A trial.
@@ -204,7 +205,8 @@ class TrialState(StrEnum):
     def finished(self) -> bool:
         """True if the trial has ended.
 
-        Its state then changes only if it was cut short by its sweep's end, and the sweep is opened again.
+        The state of an ended trial changes only if the end of its sweep cut the trial short, and the sweep is opened
+        again.
         """
         return self not in (TrialState.QUEUED, TrialState.RUNNING, TrialState.WAITING)
 
@@ -327,12 +329,12 @@ class Trial:
 
     @property
     def ran(self) -> Layout:
-        """The layout that really runs: the trial's own, or the smaller one of its proxy trial."""
+        """The layout that really runs: the trial's own layout, or the smaller layout of its proxy trial."""
         return self.layout if self.scaled is None else self.scaled.layout
 
     @property
     def ran_measurement(self) -> Measurement | None:
-        """The measurement of the layout that really ran (own or proxy); None if there is none yet."""
+        """The measurement of the layout that really ran (the own layout or the proxy); None if there is none yet."""
         return self.measurement if self.scaled is None else self.scaled.measurement
 
     def with_measurement(self, found: Measurement) -> Self:
@@ -351,7 +353,7 @@ class Trial:
 
     @property
     def is_valid(self) -> bool:
-        """True if the trial may be ranked: it has a result in a format of its hardware, and trains well enough.
+        """True if the trial may be ranked: its result is in a format of its hardware, and no gate is against it.
 
         A layout whose replicas exchange less than their gradients, or clip them early, must have passed a convergence
         gate. Any other layout must not have failed one.
@@ -362,7 +364,7 @@ class Trial:
 
     @property
     def awaits_gate(self) -> bool:
-        """True if only a convergence gate is missing: no gate has run yet, and a passed one would rank it."""
+        """True if the trial only lacks a convergence gate: none has run yet, and a passed gate would give it a rank."""
         return self._is_known and self.layout.needs_passed_gate and self.gate is None and self.repeats is None
 
     @property
@@ -381,7 +383,7 @@ class Trial:
     @property
     @derived
     def is_ranked(self) -> bool:
-        """True if the trial has a rank: it may be ranked, and does not repeat the layout of an earlier trial."""
+        """True if the trial has a rank: it may be ranked, and its layout is not the layout of an earlier trial."""
         return self.is_valid and self.repeats is None
 
     @property
@@ -398,7 +400,7 @@ class Trial:
 
     @property
     def job_goes_on(self) -> bool:
-        """True if a job of the trial waits or runs on an engine, so that a resuming worker starts no other."""
+        """True if a job of the trial still waits or runs on an engine. A worker that resumes then starts no new job."""
         return any(not job.phase.is_over for job in self.jobs)
 
     def accelerator_hours(self, now: float) -> float:
@@ -413,7 +415,7 @@ class Trial:
         return self.worked_s(now) * self.ran.world_size / 3600 + gate_hours
 
     def worked_s(self, now: float) -> float:
-        """Return the seconds that the latest attempt has had devices of the service's own machine until ``now``."""
+        """Return the seconds for which the latest attempt has used devices of the service's machine until ``now``."""
         if self.started_at is None:
             return 0.0
         if self.waiting is not None:
@@ -424,7 +426,7 @@ class Trial:
 
 @value
 class PastTrial:
-    """A trial that was measured, or ran out of memory, from which predictions for later jobs learn."""
+    """A stored trial that was measured or ran out of memory. Predictions for later jobs learn from it."""
 
     job: Job
     """Job that ran. For a proxy trial, this is the proxy's model, workload and cluster. The memory of its accelerator
@@ -479,7 +481,7 @@ class RankedTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialsVersion:
-    """A version number of a sweep's trials. It changes with everything except reports of steps."""
+    """A version number of a sweep's trials. It changes with every change of a trial, except when a step is reported."""
 
     last_event: int
     """Number of the last event that changes more than a trial's steps; 0 without such an event."""

@@ -153,12 +153,12 @@ class Trainer:
                 raise InvalidInput(f"values.{name}", [], "must have at least one value")
 
     def reads(self, name: str, elsewhere: Collection[str]) -> bool:
-        """Return True if the value of this layout field reaches the trainer.
+        """Return True if the trainer uses the value of this layout field.
 
         Args:
             name: Name of the field of a layout.
-            elsewhere: Fields that the export format leaves to the trainer's own code. The trainer reads them only if
-                they are in ``options``.
+            elsewhere: Fields that the export format leaves to the trainer's own code. The trainer uses such a field
+                only if ``options`` contains it.
         """
         return name in self.options if self.options else name not in self.fixed and name not in elsewhere
 

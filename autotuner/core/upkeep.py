@@ -22,7 +22,8 @@ from autotuner.core.value import derived, value
 def gate_key(request: SweepRequest) -> str:
     """Return the content key of the job that a performance gate measures. Only runs with equal keys may be compared.
 
-    The key includes the job and the trial settings that decide how much of it runs. Layout and versions are not part.
+    The key includes the job, and the trial settings that decide how much of the job runs. The layout and the versions
+    of software are not part of the key.
     """
     trial = request.trial
     return content_key(job_key(request), trial.proxy_layers_per_stage, trial.max_gradient_norm)
@@ -33,7 +34,7 @@ def gate_content(request: MfuGateRequest, software: Mapping[str, str]) -> str:
 
     Args:
         request: The gate. Its baseline and thresholds are not part of the key.
-        software: Versions of the software that are known before anything has run, by name.
+        software: For each program, its version as far as it is known before anything has run.
     """
     sweep = request.sweep
     searched = None if request.layout else [sweep.space, sweep.objective, sweep.budget, sweep.loss_gate, sweep.seed]
@@ -42,7 +43,7 @@ def gate_content(request: MfuGateRequest, software: Mapping[str, str]) -> str:
 
 @value
 class Baseline:
-    """A named set of earlier runs that changes are compared with, such as those of a branch."""
+    """A named set of earlier runs that changes are compared with, such as the runs of a branch."""
 
     name: str
     key: str
@@ -294,7 +295,7 @@ class RetuneOutcome:
     @property
     @derived
     def sets_baseline(self) -> bool:
-        """True if this run became the incumbent's baseline, because no earlier runs could be compared."""
+        """True if this run became the incumbent's baseline, because there were no earlier runs to compare with."""
         found = self.findings
         is_measured = found is not None and found.runs is not None and found.against_baseline is None
         return self.verdict is Verdict.UNCHANGED and is_measured

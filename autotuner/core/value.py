@@ -54,7 +54,7 @@ class OrNull:
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """A mark on the type of a field that people type in another form than JSON has, such as in minutes."""
+    """A mark on the type of a field that people type in another form than JSON has, such as a time in minutes."""
 
     read: Callable[[str, str], Any]
     """A function that makes the JSON value from the name of the field, for error messages, and from the text."""
@@ -80,7 +80,7 @@ class Caption:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A mark on the type of a field with the title of the group of inputs for it and for the fields inside it."""
+    """A mark on the type of a field that starts a group of inputs with a title: the field and the fields inside it."""
 
     title: str
 
@@ -103,7 +103,7 @@ class AsJson:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """A mark on the type of a field with the text that an empty input shows: the meaning of leaving it out."""
+    """A mark on the type of a field with the text that an empty input shows, which says what an empty input means."""
 
     text: str
 
@@ -132,8 +132,8 @@ def _is_optional(hint: Any) -> bool:
 def derived(get: Callable[[Any], T]) -> Callable[[Any], T]:
     """Mark the function of a property as derived, so that answers show the property beside the fields.
 
-    ``documents.write`` adds it to answers. Documents that are read may have it, but its value is ignored. It is neither
-    stored nor part of content keys.
+    ``documents.write`` adds the property to answers. A document that is read may contain the property, but its value is
+    ignored. The property is neither stored nor part of content keys.
     """
     get.__is_derived__ = True  # type: ignore[attr-defined]
     return get
@@ -283,9 +283,9 @@ larger numbers."""
 
 
 def nearest_divisor(number: int, whole: int) -> int:
-    """Return the divisor of ``whole`` that is closest to a number; of two equally close ones, the smaller.
+    """Return the divisor of ``whole`` that is closest to a number; of two equally close divisors, the smaller one.
 
-    If ``whole`` is huge (above 10^12), it is the greatest common divisor of both numbers, because a search would take
+    If ``whole`` is above 10^12, the result is the greatest common divisor of both numbers, because a search would take
     too long.
     """
     if whole > _LARGEST_DIVIDED:

@@ -71,14 +71,17 @@ class LengthDistribution:
         return total / sum(self.weights)
 
     def at(self, share: float) -> int:
-        """Return the quantile of the lengths for a share: this share of all sequences is at most so long.
+        """Return the length that this share of all sequences does not exceed (a quantile of the distribution).
 
-        With a uniformly random share, the result is a random length.
+        If the share is a uniformly random number, the result is a random length.
+
+        Args:
+            share: Share of the sequences, from 0 to 1.
         """
         return self.at_each([share])[0]
 
     def at_each(self, shares: Iterable[float]) -> tuple[int, ...]:
-        """Return the quantiles of the lengths for several shares. This is faster than ``at`` for each of them."""
+        """Return the quantiles of the lengths for several shares; this is faster than to call ``at`` for each share."""
         bounds = list(accumulate(self.weights))
         last = len(self.lengths) - 1
         return tuple(self.lengths[min(bisect_right(bounds, share * bounds[-1]), last)] for share in shares)
@@ -140,13 +143,13 @@ class Workload:
     def keys_per_token(self) -> int:
         """The length of the sequence that a token belongs to, averaged over all tokens.
 
-        The time of attention depends on it.
+        The time of attention depends on this length.
         """
         return self.seq_len if self.lengths is None else round(self.lengths.moment(2) / self.lengths.mean)
 
     @property
     def of_longest(self) -> Workload:
-        """The workload in which all sequences have the greatest length, ``seq_len``."""
+        """A copy of the workload in which all sequences are as long as ``seq_len``, the greatest length."""
         return self if self.lengths is None else replace(self, lengths=None)
 
     def num_micro_batches(self, layout: Layout) -> int:

@@ -67,9 +67,9 @@ _ENDS = 2
 
 
 def smallest_end(x: Layout, job: Job) -> int:
-    """Return the number of layers of the smaller one of the first and the last pipeline stage.
+    """Return the number of layers of the first or the last pipeline stage, whichever has fewer layers.
 
-    If all stages are equal up to a remainder, it is the number of layers of the last stage.
+    If the layout takes no layers from these stages, the result is the number of layers of the last stage.
     """
     share = layers_per_stage(x, job.model.num_layers)
     return share - maximum(x.first_stage_less_layers, x.last_stage_less_layers)

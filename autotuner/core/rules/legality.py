@@ -56,7 +56,12 @@ def reasons(layout: Layout, job: Job, rules: Iterable[Rule] | None = None) -> tu
 
 
 def require_legal(layout: Layout, job: Job, rules: Iterable[Rule] | None = None) -> None:
-    """Check that the layout keeps all rules; rules that are None mean ``RULES``, which apply to every trainer.
+    """Check that the layout keeps all rules.
+
+    Args:
+        layout: Layout to check.
+        job: Model, cluster, workload and software that the layout must suit.
+        rules: Rules to check; None: ``RULES``, which apply to every trainer.
 
     Raises:
         InvalidInput: The layout breaks a rule. The error is about the first broken rule and names the nearest legal
@@ -67,7 +72,12 @@ def require_legal(layout: Layout, job: Job, rules: Iterable[Rule] | None = None)
 
 
 def require_asked(layout: Layout, job: Job, rules: Iterable[Rule] | None = None) -> None:
-    """Check that the layout in the field ``layout`` of a request keeps all rules; None means ``RULES``.
+    """Check that the layout of a request keeps all rules. Errors name fields below the field ``layout``.
+
+    Args:
+        layout: Layout to check.
+        job: Model, cluster, workload and software that the layout must suit.
+        rules: Rules to check; None: ``RULES``, which apply to every trainer.
 
     Raises:
         InvalidDocument: The layout breaks rules. The error lists all of them.

@@ -89,7 +89,7 @@ def refuse(
     is_idle: bool = False,
     is_of_hardware: bool = False,
 ) -> Limit:
-    """Return a limit: a rule without a name, which forbids some values of one field.
+    """Return a limit (a rule that has no name yet) that forbids some values of one field.
 
     Args:
         field: Field to change.
@@ -136,12 +136,24 @@ def held(
 
 
 def idle(field: str, message: _Message, when: _Condition) -> Limit:
-    """Return a limit that keeps a field at its default while ``when`` is true, as others have no effect then."""
+    """Return a limit that keeps a field at its default while a condition makes the field have no effect.
+
+    Args:
+        field: Field to change.
+        message: Reason why the layout cannot run with another value.
+        when: Condition on layout and job under which the field has no effect.
+    """
     return held(field, OPTIONS[field].default, message, when, is_idle=True)
 
 
 def lacking(field: str, message: _Message, when: _Condition) -> Limit:
-    """Return a limit that keeps a field at its default while ``when`` is true, for lack of hardware or software."""
+    """Return a limit that keeps a field at its default while hardware or software lacks the other values.
+
+    Args:
+        field: Field to change.
+        message: Reason why the layout cannot run with another value.
+        when: Condition on layout and job under which the other values are missing.
+    """
     return held(field, OPTIONS[field].default, message, when, is_of_hardware=True)
 
 
