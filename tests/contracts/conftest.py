@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine
 
 from autotuner.store.engine import make_engine
 from autotuner.store.schema import migrate
@@ -22,14 +23,18 @@ def migrated_postgresql_url(postgres: str) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture
-def postgresql_url(migrated_postgresql_url: str) -> Iterator[str]:
-    yield migrated_postgresql_url
+@pytest.fixture(scope="session")
+def cleaner(migrated_postgresql_url: str) -> Iterator[Engine]:
     engine = make_engine(migrated_postgresql_url)
-    with engine.begin() as connection:
-        for table in reversed(metadata.sorted_tables):
-            connection.execute(table.delete())
+    yield engine
     engine.dispose()
+
+
+@pytest.fixture
+def postgresql_url(migrated_postgresql_url: str, cleaner: Engine) -> Iterator[str]:
+    yield migrated_postgresql_url
+    with cleaner.begin() as connection:
+        connection.exec_driver_sql("; ".join(f"DELETE FROM {table.name}" for table in reversed(metadata.sorted_tables)))
 
 
 @pytest.fixture(scope="session")

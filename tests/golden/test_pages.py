@@ -9,8 +9,9 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from urllib.parse import urldefrag, urljoin, urlsplit
 
 import httpx
 import pytest
@@ -26,13 +27,16 @@ from tests.patience import PATIENCE_S
 
 NUM_TRIALS = 12
 
+_COSTLY = {"explore-nodes", "explore-lengths", "explore-network", "new-slow", "phases-short", "plan"}
+"""Pages that compute for seconds, and have the same parts as others of their kind."""
+
 HOSTILE = "<script>alert(1)</script>'\"&amp;"
 
 
 class _Text(HTMLParser):
     """Collects what people read or hear: texts, and the words of labels and titles, a line for each.
 
-    Of pictures, it counts the marks of each class.
+    Of pictures, it counts the marks of each class. It keeps ids and links, too.
     """
 
     _HIDDEN = frozenset({"script", "style", "template"})
@@ -41,6 +45,8 @@ class _Text(HTMLParser):
         super().__init__()
         self.lines: list[str] = []
         self.marks: Counter[str] = Counter()
+        self.ids: set[str] = set()
+        self.links: list[str] = []
         self._hidden = 0
         self._in_picture = 0
 
@@ -50,6 +56,8 @@ class _Text(HTMLParser):
         if self._in_picture:
             self.marks[f"{tag} {dict(attrs).get('class') or ''}".strip()] += 1
         self.lines += [f"{name}: {value}" for name, value in attrs if name in ("aria-label", "title") and value]
+        self.ids |= {value for name, value in attrs if name == "id" and value}
+        self.links += [value for name, value in attrs if (tag, name) == ("a", "href") and value]
 
     def handle_endtag(self, tag: str) -> None:
         self._hidden -= tag in self._HIDDEN
@@ -60,22 +68,21 @@ class _Text(HTMLParser):
             self.lines.append(words)
 
 
-def text_of(page: str) -> list[str]:
-    """The lines of a page."""
-    text = _Text()
-    text.feed(page)
-    return [*text.lines, *(f"{count} × {mark}" for mark, count in sorted(text.marks.items()))]
-
-
 @dataclass(frozen=True)
 class Site:
     """A service whose store has something for every page, and what the addresses name."""
 
     http: httpx.Client
     names: Mapping[str, str]
+    pages: dict[str, _Text] = field(default_factory=dict)
 
-    def read(self, path: str) -> list[str]:
-        """The status of a page, and what it says once all of it is computed."""
+    def page(self, path: str) -> _Text:
+        """A page once all of it is computed: its status, what it says, and the marks of its pictures."""
+        if path not in self.pages:
+            self.pages[path] = self._read(path)
+        return self.pages[path]
+
+    def _read(self, path: str) -> _Text:
         answer = self.http.get(path)
         if "data-later" in answer.text and (part := re.search(r'data-part="([^"]*)"', answer.text)):
             self.http.get(str(httpx.URL(path).join(html.unescape(part[1]))))  # from now on the page shows all at once
@@ -85,8 +92,22 @@ class Site:
             assert time.monotonic() < ends, path
             time.sleep(0.1)
             answer = self.http.get(path)
-        normal = Normal()
-        return [normal.text(line) for line in (str(answer.status_code), *text_of(answer.text))]
+        text = _Text()
+        text.feed(answer.text)
+        marks = (f"{count} × {mark}" for mark, count in sorted(text.marks.items()))
+        text.lines = [str(answer.status_code), *text.lines, *marks]
+        return text
+
+    def broken(self, *paths: str) -> tuple[set[str], list[str]]:
+        """The parts that links on those pages lead to, and the addresses of those that are not there."""
+        targets: dict[tuple[str, str], str] = {}
+        for path in paths:
+            for link in self.page(path).links:
+                target, part = urldefrag(urljoin(path, link))
+                if part:  # one of the many links that differ in their query alone, such as a rank's
+                    targets.setdefault((urlsplit(target).path, part), target)
+        lost = [f"{path}#{part}" for (_, part), path in targets.items() if part not in self.page(path).ids]
+        return {part for _, part in targets}, lost
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +123,26 @@ def site() -> Iterator[Site]:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_says_what_was_recorded(name: str, site: Site, golden: Golden) -> None:
-    said = site.read(PAGES[name].format(**site.names))
-    golden.check(f"pages/{name}", said)
+    normal = Normal()
+    page = site.page(PAGES[name].format(**site.names))
+    golden.check(f"pages/{name}", [normal.text(line) for line in page.lines])
+
+
+def test_every_link_into_a_part_of_a_page_finds_that_part(site: Site) -> None:
+    parts, broken = site.broken(*(path.format(**site.names) for name, path in PAGES.items() if name not in _COSTLY))
+    assert {"main", "ranking", "use", "timeline"} <= parts
+    assert broken == []
+
+
+def test_the_pages_of_a_sweep_whose_trials_died_lead_to_their_logs_where_there_are_any() -> None:
+    driver = StoreDriver(store=memory_store())
+    died = driver.sweep()
+    trials = driver.ended(died, 0, failure()), driver.ended(died, 1, failure(log_tail=""))
+    with serve(app_on(driver.store)) as address, httpx.Client(base_url=address, timeout=PATIENCE_S) as http:
+        site = Site(http, {})
+        parts, broken = site.broken(f"/sweeps/{died.id}", *(f"/trials/{trial.id}" for trial in trials))
+    assert "log" in parts
+    assert broken == []
 
 
 def test_what_people_call_things_is_no_part_of_a_page_s_code() -> None:
