@@ -35,11 +35,11 @@ _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
 def start(rank: int | None = None) -> Reporter:
-    """Return a reporter for this process; the time of the first step starts now.
+    """Return an object that reports the steps of this process; the time of the first step starts now.
 
     Args:
-        rank: Rank of this process in the whole job. If it is None, the first step reads it from ``torch.distributed``
-            or from the launcher's variables.
+        rank: Rank of this process in the whole job. If it is None, the first step reads the rank from
+            ``torch.distributed`` or from the launcher's variables.
     """
     return Reporter(os.environ.get(REPORT_DIR), rank)
 
@@ -47,10 +47,11 @@ def start(rank: int | None = None) -> Reporter:
 def spec() -> dict[str, Any] | None:
     """Return the specification of the trial: model, workload, layout, seed and settings.
 
-    None if the autotuner did not start this process.
+    The result is None if the autotuner did not start this process.
 
     Raises:
-        ValueError: The variable holds no JSON. An error is better than training something else.
+        ValueError: The environment variable with the specification holds no JSON. Training with other settings would
+            give a wrong result.
     """
     text = os.environ.get(SPEC)
     return json.loads(text) if text else None
@@ -60,14 +61,14 @@ def layout() -> dict[str, Any] | None:
     """Return the layout to try as a dictionary of its fields; None if the autotuner did not start this process.
 
     Raises:
-        ValueError: The variable holds no JSON.
+        ValueError: The environment variable with the specification holds no JSON.
     """
     asked = spec()
     return None if asked is None else asked["layout"]
 
 
 class Reporter:
-    """Writes one line per report to the file of this rank; without a directory for reports, it does nothing."""
+    """Writes reports of steps to the file of this rank; does nothing if the autotuner did not start this process."""
 
     def __init__(self, directory: str | None, rank: int | None = None) -> None:
         self._directory = directory
@@ -90,8 +91,8 @@ class Reporter:
         Args:
             loss: Loss of this rank, as a number or a tensor with one element; None if this rank does not know it.
             tokens: Tokens of the whole job in this step; None: as many as the autotuner requested.
-            step_time_s: Time of the step, if the loop measures it; None: the time since the last call. In that case, a
-                CUDA device is waited for first.
+            step_time_s: Time of the step, if the training loop measures it; None: the time since the last call of this
+                method. With None, the method first waits until the CUDA device has finished its work.
             num_steps: Number of steps since the last call, if not every step is reported. Time and loss are then means
                 over these steps.
         """

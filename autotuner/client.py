@@ -44,7 +44,7 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class Answer(Generic[T]):
-    """An answer that displays itself: as a table in a terminal, and as an HTML table in a notebook."""
+    """An answer of the client. It shows itself as a table in a terminal, and as an HTML table in a notebook."""
 
     value: T
     """The answer as the REST API sends it."""
@@ -82,7 +82,7 @@ class Answer(Generic[T]):
         return markdown(self.report)
 
     def to_frame(self) -> Any:
-        """Return the rows of the answer as a pandas data frame, or as a polars one if only polars is installed.
+        """Return the rows of the answer as a pandas data frame, or as a polars data frame if pandas is not installed.
 
         Raises:
             ImportError: Neither pandas nor polars is installed.
@@ -133,7 +133,10 @@ class Predictions(Answer[PredictionTable]):
             }
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw MFU against peak memory, with the layouts of the Pareto front joined, and return matplotlib's axes.
+        """Draw MFU against peak memory, with a line through the Pareto front, and return matplotlib's axes.
+
+        Args:
+            axes: matplotlib axes to draw on; None: new axes.
 
         Raises:
             ImportError: matplotlib is not installed.
@@ -206,7 +209,7 @@ class Client:
 
         Args:
             model: Name of a model of the catalog, or its description.
-            cluster: An accelerator of the catalog and how many (``h100:64``), or a description.
+            cluster: Name and number of accelerators of the catalog (``h100:64``), or a description of a cluster.
             global_batch_size: Sequences of one optimizer step, whole job.
             seq_len: Tokens of a sequence.
             **more: Other fields of ``PredictionRequest``, such as ``limit``, ``space``, ``stack`` or ``objective``.
@@ -237,7 +240,7 @@ class Client:
     ) -> Answer[Explanation]:
         """Explain how a layout uses time and memory, what limits it, and which change would help.
 
-        The arguments are those of ``predict``; ``layout`` is in the words that tables print.
+        ``layout`` is a layout as tables print it, such as ``fsdp8 mb1``. The other arguments are those of ``predict``.
 
         >>> import autotuner
         >>> answer = autotuner.explain("llama-3-8b", "h100:8", "fsdp8 mb1", global_batch_size=64, seq_len=8192)
@@ -316,7 +319,7 @@ class Client:
             tokens: Tokens to train on.
             global_batch_size: Sequences of one optimizer step, whole job.
             seq_len: Tokens of a sequence.
-            **more: Other fields of ``PlanRequest``, such as ``accelerators`` and ``sizes``; those of its goal are
+            **more: Other fields of ``PlanRequest``, such as ``accelerators`` and ``sizes``, and the fields of its goal,
                 ``deadline_s`` and ``price_limit``.
 
         >>> import autotuner
@@ -367,12 +370,14 @@ class Client:
             return Ranking(ranked, sweep_report(ended, whole(service.list_trials, ended.id), time.time()))
 
     def backtest(self, table: str | Path, *, calibrate: int = 0, seeds: int = 20) -> Answer[BacktestReport]:
-        """Predict runs that were already measured, and report the errors. It is always computed in this process.
+        """Predict runs that were already measured, and return the errors of the predictions.
+
+        The errors are always computed in this process.
 
         Args:
             table: CSV file of measured runs.
-            calibrate: Measured runs of each job to learn from first.
-            seeds: Simulated searches of each job by each sampler.
+            calibrate: Number of measured runs of each job that correct the predictions of the job's other runs.
+            seeds: Number of simulated searches of each job by each sampler.
         """
         from autotuner.backtests.report import backtest
         from autotuner.backtests.table import read_table
@@ -397,7 +402,7 @@ class Client:
 
 
 def connect(url: str, token: str | None = None) -> Client:
-    """Return a client with the same functions, which a service answers.
+    """Return a client for a running service, with the same functions as this package.
 
     Args:
         url: Address of the service, such as ``http://127.0.0.1:8000``.

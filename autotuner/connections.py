@@ -44,13 +44,13 @@ def ask(
     *,
     token: str | None = None,
 ) -> T:
-    """Answer a request, either in this process or by a running service.
+    """Get an answer from a running service, or compute it in this process.
 
     Args:
         request: The request. If it may name a stored cluster, this process opens the database of the settings.
         server: URL of a running service; None: this process answers.
-        own: Gets the answer from the product's Python API (the "door") in this process.
-        remote: Gets the answer from the running service.
+        own: Function that gets the answer in this process, from the product's Python API (``Autotuner``).
+        remote: Function that gets the answer from the running service.
         token: See ``connect``.
     """
     if server is None:
@@ -61,7 +61,7 @@ def ask(
 
 
 def may_name_stored(request: Any) -> bool:
-    """Return True if the request may name a cluster that is stored in the database, which must then be opened."""
+    """Return True if the request names a cluster that may be stored. An answer then needs the database."""
     from autotuner.core.cluster import Cluster
     from autotuner.core.named import names_in
 
@@ -69,9 +69,10 @@ def may_name_stored(request: Any) -> bool:
 
 
 def is_stored_cluster(name: str) -> bool:
-    """Return True if a cluster of this name may be stored in the database: the catalog does not describe it.
+    """Return True if a cluster of this name may be stored in the database, because the catalog does not describe it.
 
-    The name ``local`` and names that begin with ``profile:`` always count, because measurements of them are stored.
+    The result is also True for ``local`` and for names that begin with ``profile:``, because the database holds their
+    measurements.
     """
     from autotuner.catalog.hardware import load_cluster
 
@@ -86,13 +87,13 @@ def is_stored_cluster(name: str) -> bool:
 
 @contextmanager
 def answering(server: str | None, *, opens_store: bool) -> Iterator[Autotuner | Remote]:
-    """Yield the object that answers questions: the product in this process, or a client of a running service.
+    """Yield an object that answers questions: the product in this process, or a client of a running service.
 
-    Both have the same methods.
+    Both objects have the same methods.
 
     Args:
         server: URL of a running service; None: this process answers.
-        opens_store: True if a question may name a stored cluster, so that this process opens the database.
+        opens_store: True if a question may name a stored cluster. This process then opens the database.
     """
     if server is not None:
         with connect(server) as client:
@@ -109,7 +110,7 @@ def answering(server: str | None, *, opens_store: bool) -> Iterator[Autotuner | 
 
 @contextmanager
 def door_for(request: Any) -> Iterator[Autotuner]:
-    """Open the product's Python API (the "door") for a block of code, and close it afterwards.
+    """Open the product's Python API (``Autotuner``) for a block of code, and close it afterwards.
 
     It opens no database if the request cannot name a stored cluster.
     """
@@ -141,12 +142,12 @@ def connect(
     keep: bool = True,
     token: str | None = None,
 ) -> Iterator[Remote]:
-    """Connect to the service at ``server``, or start one in this process on the database of the settings.
+    """Connect to the service at ``server``, or start a service in this process with the database of the settings.
 
     The ``url`` of a service in this process is None.
 
     Args:
-        server: URL of a running service; None starts one in this process.
+        server: URL of a running service; None starts a service in this process.
         num_workers: Number of workers of the service in this process. A running service has its own.
         runs_checks: True if the service in this process may run checks of clusters.
         keep: False for a question that stores nothing: a service in this process then needs no database.
@@ -193,7 +194,7 @@ def _greet(http: httpx.Client, url: str) -> None:
 
 
 def patiently(ask: Callable[[], T]) -> T:
-    """Ask a service until it answers, for a minute at most, so that it may restart meanwhile.
+    """Call ``ask`` again until the service answers, for a minute at most, because the service may be restarting.
 
     Raises:
         StoreUnavailable: The service did not answer within a minute.
@@ -214,12 +215,13 @@ _WAIT_S = 0.5
 def planned(
     remote: Remote, request: PlanRequest, hear: Callable[[int, int], None] = lambda done, known: None
 ) -> PlanRun:
-    """Ask a service for a plan, and return the plan when it is computed.
+    """Request a plan (a comparison of clusters) from a service, and return it when it is computed.
 
     Args:
         remote: The service.
-        request: The question.
-        hear: Called with the number of clusters that are done, and the number that are known so far.
+        request: The request for the plan.
+        hear: Function that is called while the plan is computed, with the number of finished pieces of work and the
+            number of all pieces known so far.
 
     Raises:
         AutotunerError: Somebody cancelled the plan.
@@ -246,11 +248,11 @@ class _Page(Protocol[T_co]):
 
 
 def whole(read: Callable[..., _Page[T]], key: str) -> list[T]:
-    """Return all items of a list that a service answers in pages.
+    """Return all items of a list that the service returns in pages.
 
     Args:
         read: Reads one page, such as ``Remote.list_trials``.
-        key: The id of the object that owns the list, such as the sweep of the trials.
+        key: The id of the object that owns the list, such as the id of the sweep for a list of trials.
     """
     items: list[T] = []
     while True:

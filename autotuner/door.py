@@ -90,9 +90,9 @@ def _no_store() -> Store:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Autotuner:
-    """The product as a Python object: every question that it answers is one method.
+    """The product as a Python object, with one method for each question that it answers.
 
-    Raises (every question that is about a job):
+    Raises (methods that take a job):
         InvalidInput: A description breaks a rule.
         NotFound: A name is neither stored nor in the catalog.
     """
@@ -120,12 +120,12 @@ class Autotuner:
 
     @property
     def names(self) -> StoredNames:
-        """Return the stored models, clusters and profiles, which can be looked up by name."""
+        """Return the store of named models, clusters and profiles."""
         return self.stored_names or self.store.descriptions
 
     # ------------------------------------------------------------------ names
     def model(self, name: str) -> TransformerSpec:
-        """Return the stored model of that name, or that of the catalog if none is stored."""
+        """Return the stored model of that name; if none is stored, return the model of that name in the catalog."""
         try:
             return self.names.get(TransformerSpec, name)
         except NotFound:
@@ -134,12 +134,13 @@ class Autotuner:
     def cluster(self, name: str, *, is_measured: bool = True) -> Cluster:
         """Return a stored cluster, this machine (``local``), or accelerators of the catalog (``h100:64``).
 
-        If this machine or a stored cluster has a device profile, the measurements in it are used. ``profile:NAME`` is
-        this machine with the measurements of the profile NAME.
+        If this machine or a stored cluster has a device profile, its measurements replace the usual constants.
+        ``profile:NAME`` is this machine with the measurements of the profile NAME.
 
         Args:
             name: Name of the cluster.
-            is_measured: Whether to measure this machine's cores, which takes seconds the first time.
+            is_measured: True to measure this machine's cores if the name means this machine. The first measurement
+                takes seconds.
 
         Raises:
             InvalidInput: The profile of that name belongs to a stored cluster, and not to a machine.
@@ -190,13 +191,13 @@ class Autotuner:
         raise NotFound("trainer", name)
 
     def thing(self, cls: type[T], given: T | str, path: str, *, is_measured: bool = True) -> T:
-        """Return the object with the given name, or the given object itself, if a request may contain it.
+        """Return the object that a field of a request holds or names, such as a cluster.
 
         Args:
             cls: Type of the object.
-            given: A name, or the object.
+            given: The value of the field: a name, or the object itself.
             path: Path of the field in the request, for messages.
-            is_measured: Whether to measure this machine, as in ``cluster``.
+            is_measured: True to measure this machine if it is named, as in ``cluster``.
 
         Raises:
             InvalidInput: The text is not a name, or the cluster is larger than ``MAX_WORLD_SIZE``.
@@ -219,33 +220,43 @@ class Autotuner:
     def resolve(self, request: T, *, is_measured: bool = True) -> T:
         """Return the request with each name, also in nested fields, replaced by the object of that name.
 
-        Errors as in ``thing``.
+        It raises the same errors as ``thing``. ``is_measured`` is True to measure this machine if it is named.
         """
         return resolve(request, partial(self.thing, is_measured=is_measured))
 
     # ------------------------------------------------------------------ jobs
     @property
     def recollection(self) -> Recollection:
-        """Return the knowledge that stored trials give, such as calibrations."""
+        """Return the cache of the calibrations that stored trials give."""
         from autotuner.runs.past_trials import Recollection  # noqa: PLC0415  # only beside a store
 
         return self._once("recollection", lambda: Recollection(self.store.history))
 
     def calibrated(self, job: Job, trainer: str | None = None) -> Job:
-        """Return the job calibrated by stored trials, or the unchanged job if there are none.
+        """Return the job with the corrections that stored trials give its predictions; unchanged without such trials.
 
         ``trainer`` is the name of the trainer that will run the job; None: the built-in decoder.
         """
         return job if self.stored_names is not None else self.recollection.calibrated(job, trainer)
 
     def job(self, request: JobQuestion) -> Job:
-        """Return the job of a request, calibrated by the measured runs in the request and by stored trials."""
+        """Return the job of a request, calibrated by stored trials and by the measured runs in the request.
+
+        Calibration corrects the predictions for the job.
+        """
         request = self.resolve(request)
         job = self.measured_job(request, resolved(request.stack))
         return self.calibrated(job) if request.uses_history else job
 
     def measured_job(self, request: PredictedJobRequest, stack: Stack) -> Job:
-        """Return the job of a request whose names are resolved, calibrated by the measured runs in the request."""
+        """Return the job of a request, calibrated by the measured runs in the request.
+
+        Calibration corrects the predictions for the job.
+
+        Args:
+            request: The request, with each name replaced by the object of that name.
+            stack: Training software to predict for.
+        """
         job, runs = request.job(stack), []
         for number, run in enumerate(request.measured):
             try:
@@ -258,13 +269,15 @@ class Autotuner:
 
     # ------------------------------------------------------------------ requests to store, with all names resolved
     def sweep(self, request: SweepCreate, check: Callable[[SweepRequest], None] = lambda sweep: None) -> SweepRequest:
-        """Return the resolved sweep request. Its trials run the built-in decoder, or the trainer that it names.
+        """Return the sweep request with each name replaced by its object.
 
-        Mistakes are refused before this machine is measured, which takes seconds.
+        Trials of the sweep run the built-in decoder, or the trainer that the request names. Mistakes are refused before
+        this machine is measured, because the measurement takes seconds.
 
         Args:
             request: The request as a caller wrote it, with names.
-            check: Function that raises for unwanted sweeps. It is also called before the measurement.
+            check: Function that raises an error for sweeps that the caller refuses. It is also called before the
+                measurement.
 
         Raises:
             InvalidInput: The trainer does not support a value of the search space.
@@ -293,7 +306,7 @@ class Autotuner:
     def clone(self, request: SweepClone, original: SweepRequest) -> SweepRequest:
         """Return the request for a copy of the sweep ``original`` with the changes of ``request``.
 
-        If the original compares runs for a retune or a gate, the copy does not.
+        A copy of a sweep that compared runs for a retune or a gate does not compare runs.
 
         Raises:
             InvalidInput: A changed value breaks a rule together with values of the original.
@@ -316,7 +329,9 @@ class Autotuner:
         )
 
     def gate(self, request: GateCreate) -> MfuGateRequest:
-        """Return the resolved request for a performance regression gate; also raises as ``sweep`` does.
+        """Return the request for a performance regression gate, with each name replaced by its object.
+
+        It raises the errors of ``sweep``, too.
 
         Raises:
             InvalidDocument: The layout cannot run. The error names every rule that it breaks.
@@ -329,7 +344,10 @@ class Autotuner:
         return extended(MfuGateRequest, request, sweep=sweep)
 
     def retune(self, request: RetuneCreate) -> RetuneRequest:
-        """Return the resolved request for a retune. It raises as ``sweep`` does for the sweep in it."""
+        """Return the request for a retune, with each name replaced by its object; raises the errors of ``sweep``.
+
+        A retune is a sweep that starts again on a schedule.
+        """
         from autotuner.core.upkeep import RetuneRequest  # noqa: PLC0415  # predictions need none of it
 
         try:
@@ -339,7 +357,7 @@ class Autotuner:
         return extended(RetuneRequest, request, cron=" ".join(request.cron.split()), template=template)
 
     def study(self, request: OptimizerStudyCreate) -> OptimizerStudyRequest:
-        """Return the resolved request for an optimizer study."""
+        """Return the request for an optimizer study, with each name replaced by its object."""
         from autotuner.core.study import OptimizerStudyRequest  # noqa: PLC0415  # predictions need none of it
 
         return extended(OptimizerStudyRequest, request, job=self.resolve(request).job(Stack()))
@@ -361,16 +379,17 @@ class Autotuner:
         return self.asides.ask(prediction_of_layout, question, request.layout)
 
     def layers(self, request: LayersRequest) -> LayerReport:
-        """Predict the gain of each layer of communication options for a job; raises as ``predict`` does.
+        """Predict the gain of each layer of communication options for a job; raises the errors of ``predict``.
 
-        Layers are searched one after the other, each together with those before it.
+        A layer is a group of options: parallel strategy, task scheduling, collectives, flow scheduling, network. Each
+        layer is searched together with the options of the layers before it.
         """
         from autotuner.search.explain.layers import layer_report  # noqa: PLC0415  # predictions need none of it
 
         return self.asides.search(layer_report, self.job(request))
 
     def phases(self, request: PhasesRequest) -> PhasesPlan:
-        """Predict the best layout for each phase of a job; also raises as ``predict`` does.
+        """Predict the best layout for each phase of a job; raises the errors of ``predict``, too.
 
         Raises:
             InvalidInput: A job cannot have these phases.
@@ -422,7 +441,7 @@ class Autotuner:
         """Read a trainer's configuration and return the layout in it. A script is parsed and never run.
 
         Raises:
-            InvalidInput: The text is in no known format, or a setting makes no sense.
+            InvalidInput: The text is in no known format, or a setting has an impossible value.
         """
         from autotuner.exports.formats import read_with_model  # noqa: PLC0415  # predictions need none of it
 
@@ -451,7 +470,8 @@ class Autotuner:
 
         Args:
             request: Request that names or describes clusters.
-            hear: Function that is called with the numbers of finished and of all known pieces of work.
+            hear: Function that is called after each piece of work, with the number of finished pieces and the number of
+                all pieces known so far.
 
         Raises:
             InvalidInput: There are no clusters to compare, or too many.
@@ -498,7 +518,10 @@ def _with_names(profile: StackProfile) -> StackProfile:
 
 
 def as_described(cluster: Cluster) -> Cluster:
-    """Return a caller's cluster without the mark that its peak rates were measured on this machine."""
+    """Return a cluster from a request with ``peak_is_measured`` set to False.
+
+    A request cannot prove that the peak rates of its accelerator were measured on this machine.
+    """
     return replace(cluster, accelerator=replace(cluster.accelerator, peak_is_measured=False))
 
 

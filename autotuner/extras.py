@@ -10,7 +10,7 @@ _PACKAGE = "parallelism-autotuner"
 
 
 def installing(extra: str) -> str:
-    """Return the command that installs an extra.
+    """Return the command that installs an extra (optional dependencies of the package).
 
     Example:
         >>> installing("notebook")
@@ -35,7 +35,7 @@ def not_installed(extra: str) -> Sequence[str]:
 
 
 def missing_extra(error: ModuleNotFoundError) -> str | None:
-    """Return the name of the extra that installs the module that was not found; None if no extra does.
+    """Return the name of the extra (optional dependencies) that installs a missing module; None if no extra does.
 
     Example:
         >>> missing_extra(ModuleNotFoundError(name="sqlalchemy.orm"))

@@ -30,9 +30,9 @@ def service_in_process(*, num_workers: int, keep: bool, runs_checks: bool = Fals
     When the block ends, the service stops, and its workers put unfinished work back into the queue.
 
     Args:
-        num_workers: Number of threads that run sweeps meanwhile.
-        runs_checks: True if one more thread runs checks of clusters.
+        num_workers: Number of threads that run sweeps while the service runs.
         keep: False for a service that stores nothing and needs no database.
+        runs_checks: True if one more thread runs checks of clusters.
     """
     settings = Settings(
         num_workers=num_workers,

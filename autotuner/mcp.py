@@ -37,7 +37,7 @@ _INSTRUCTIONS = (
 
 @dataclass(frozen=True)
 class LayoutRow:
-    """One predicted layout."""
+    """One predicted layout with its speed and memory."""
 
     layout: str
     mfu: float
@@ -121,14 +121,14 @@ class SweepAnswer:
 
 @dataclass(frozen=True)
 class Started:
-    """A run that was started; it goes on after this answer."""
+    """A run that was just started. It continues after this answer."""
 
     id: str
     state: str
 
 
 def server(url: str | None = None, token: str | None = None) -> MCPServer[Any]:
-    """Return the server with its tools; tools about sweeps and gates only if a service is given.
+    """Return the MCP server with its tools. It has tools for sweeps and gates only if a service is given.
 
     Args:
         url: Address of a running service; None: this process answers questions.

@@ -107,7 +107,8 @@ class ServiceError(AutotunerError):
 
     Attributes:
         status: HTTP status.
-        problem: The problem document (RFC 9457): ``field``, ``value``, ``rule`` and ``nearest`` of what was refused.
+        problem: The problem document (RFC 9457). For a refused value, it has the ``field``, the ``value``, the
+            ``rule`` that the value breaks, and the ``nearest`` legal value.
     """
 
     def __init__(self, status: int, problem: dict[str, Any]) -> None:
@@ -119,11 +120,11 @@ class ServiceError(AutotunerError):
 def read_answer(response: httpx.Response, answer: type[T]) -> T:
     """Return the body of a response as a value of type ``answer``, or as plain text if the type is ``str``.
 
-    Fields that only a newer service knows are ignored.
+    Fields that only a newer release of the service has are ignored.
 
     Raises:
         ServiceError: The service answered with a problem, or another server answered.
-        InvalidInput: The answer comes from another release, and its known fields do not fit.
+        InvalidInput: The service has another release, and a field of its answer does not fit this release.
     """
     checked(response)
     if answer is str:
@@ -133,7 +134,9 @@ def read_answer(response: httpx.Response, answer: type[T]) -> T:
 
 
 def checked(response: httpx.Response) -> httpx.Response:
-    """Return the response, or raise an error if the service answered with a problem. The body must have been read.
+    """Return the response, or raise an error if the service answered with a problem.
+
+    The body of the response must have been read.
 
     Raises:
         ServiceError: The service answered with a problem.
@@ -177,7 +180,9 @@ class EventLines:
         self._fields: dict[str, str] = {}
 
     def add(self, line: str) -> Iterator[ServerEvent]:
-        """Yield the event that this line completes, if any. Comment lines only keep the connection open.
+        """Read one line of the stream, and yield the event that ends with it, if any.
+
+        Comment lines are ignored; the service sends them to keep the connection open.
 
         Raises:
             ServiceError: The line is not from the service; another server answers in its place.
@@ -313,19 +318,28 @@ class Remote:
         limit: int = 50,
         offset: int = 0,
     ) -> Listed[R]:
-        """Return runs of one kind, newest first; with the kind ``Run``, runs of all kinds."""
+        """Return runs of one kind, newest first; with the kind ``Run``, runs of all kinds.
+
+        Args:
+            kind: Type of the runs.
+            subject: Only runs of the cluster, retune or baseline with this name; None: all.
+            parent: Only runs that were queued for the run with this id; None: all.
+            state: Only runs in this state; None: all.
+            limit: Largest number of runs to return.
+            offset: Number of runs to skip.
+        """
         asked = {"kind": kind_of(kind), "subject": subject, "parent": parent, "state": state}
         return self._get("/runs", Listed[kind], **asked, limit=limit, offset=offset)  # type: ignore[valid-type]  # a class
 
     def read_run(self, kind: type[R], run_id: str, *, wait_s: float | None = None) -> R:
-        """Return a run; with the kind ``Run``, a run of any kind.
+        """Return the run of that id and kind; with the kind ``Run``, a run of any kind.
 
         If the run is a plan, the service waits up to ``wait_s`` seconds until it is computed; None: it does not wait.
         """
         return self._get(f"/runs/{run_id}", kind, wait_s=wait_s)
 
     def cancel_run(self, kind: type[R], run_id: str) -> R:
-        """Ask for the end of a run, and return the run. If a worker holds it, that worker ends it."""
+        """Ask the service to cancel a run, and return the run. If a worker executes the run, that worker ends it."""
         return self._post(f"/runs/{run_id}/cancel", kind)
 
     def pause_run(self, kind: type[R], run_id: str) -> R:
@@ -369,7 +383,7 @@ class Remote:
         return self._get(f"/sweeps/{sweep_id}", SweepStanding)
 
     def change_budget(self, sweep_id: str, body: BudgetChange) -> SweepStanding:
-        """Change limits of a sweep's budget. Each limit is for the whole sweep.
+        """Change limits of a sweep's budget. Each limit is a total that includes what the sweep has already used.
 
         A finished sweep continues where it ended.
         """
@@ -391,11 +405,11 @@ class Remote:
         return self._get(f"/sweeps/{sweep_id}/comments", Listed[Comment], **asked)
 
     def remove_comment(self, comment_id: str) -> Comment:
-        """Remove a comment. Only its author and admins may."""
+        """Remove a comment. Only its author and admins may do this."""
         return self._delete(f"/comments/{comment_id}", Comment)
 
     def rerun_trial(self, trial_id: str) -> SweepStanding:
-        """Run a trial again, alone. A finished sweep is opened again only for that."""
+        """Run a trial again, without other trials. A finished sweep is opened again for this trial only."""
         return self._post(f"/trials/{trial_id}/rerun", SweepStanding)
 
     def list_trials(
@@ -425,8 +439,14 @@ class Remote:
     ) -> TableSlice:
         """Return ranked trials, or the best untried layouts, as a table.
 
-        Filter and order are texts like ``where="tp=4 mfu>40", sort="-tokens"``. ``columns`` names the columns; empty:
-        the usual ones.
+        Args:
+            sweep_id: Id of the sweep.
+            where: Filter, such as ``tp=4 mfu>40``; empty: all rows.
+            sort: Column to sort by, such as ``-tokens`` for the largest first; empty: the order of the ranking.
+            columns: Names of the columns; empty: the usual columns.
+            rows: ``ranked`` for trials, or ``untried`` for predicted layouts that no trial ran.
+            limit: Largest number of rows to return.
+            offset: Number of rows to skip.
         """
         path, window = f"/sweeps/{sweep_id}/table", {"limit": limit, "offset": offset}
         return self._get(path, TableSlice, where=where, sort=sort, columns=columns, rows=rows, **window)
@@ -452,17 +472,20 @@ class Remote:
         return self._get(f"/trials/{trial_id}", RankedTrial)
 
     def read_rules(self, sweep_id: str) -> MeasuredRules:
-        """Return how much each option changed the results, from pairs of a sweep's trials that differ in one option."""
+        """Return the effect of each option on the results of a sweep.
+
+        An effect comes from pairs of trials that differ in this option only.
+        """
         return self._get(f"/sweeps/{sweep_id}/rules", MeasuredRules)
 
     def read_answer(self, sweep_id: str) -> SweepAnswer:
-        """Return the layout to train with that a sweep found, how certain it is, its rivals and the reasons."""
+        """Return the answer of a sweep: the recommended layout, its certainty, the layouts that it beats, and why."""
         return self._get(f"/sweeps/{sweep_id}/answer", SweepAnswer)
 
     def read_choices(self, sweep_id: str, *, rows: str | None = None, columns: str | None = None) -> SweepChoices:
         """Return the options that mattered in a sweep, and the best trial for each pair of values of two options.
 
-        ``rows`` and ``columns`` name these two options; None: those that matter most.
+        ``rows`` and ``columns`` name these two options; None: the two options that matter most.
         """
         return self._get(f"/sweeps/{sweep_id}/choices", SweepChoices, rows=rows, columns=columns)
 
@@ -471,11 +494,14 @@ class Remote:
         return self._get(f"/sweeps/{sweep_id}/failures", Listed[FailureGroup])
 
     def read_layers(self, sweep_id: str) -> SweepLayers:
-        """Return the gain of each layer of communication options for a sweep's job, predicted and measured."""
+        """Return the gain of each layer of communication options for a sweep's job, predicted and measured.
+
+        A layer is a group of options, such as those of collectives.
+        """
         return self._get(f"/sweeps/{sweep_id}/layers", SweepLayers)
 
     def read_accuracy(self, sweep_id: str) -> Accuracy:
-        """Return the predictions of a sweep together with the results of its trials."""
+        """Return each prediction of a sweep with the result of its trial, and the errors of the predictions."""
         return self._get(f"/sweeps/{sweep_id}/accuracy", Accuracy)
 
     def read_front(self, sweep_id: str, *, metrics: str = "", profile: str = "") -> SweepFront:
@@ -506,7 +532,10 @@ class Remote:
         return self._post("/job-phases", PhasesPlan, body)
 
     def report_layers(self, body: LayersRequest) -> LayerReport:
-        """Return the predicted gain of each layer of communication options for a job."""
+        """Return the predicted gain of each layer of communication options for a job.
+
+        A layer is a group of options, such as those of collectives.
+        """
         return self._post("/layer-reports", LayerReport, body)
 
     def explain_trial(self, trial_id: str) -> Explanation:
@@ -522,7 +551,7 @@ class Remote:
         return self._get(f"/trials/{trial_id}/bandwidth-curve", BandwidthCurve)
 
     def read_link_timelines(self, trial_id: str) -> LinkTimelines:
-        """Return the timeline of a trial's step on nominal links, and that of the same step on degraded links."""
+        """Return two timelines of a trial's step: one on nominal links and one on degraded links."""
         return self._get(f"/trials/{trial_id}/link-timelines", LinkTimelines)
 
     def read_timeline(self, trial_id: str) -> TrialTimelines:
@@ -534,12 +563,15 @@ class Remote:
         return self._get(f"/trials/{trial_id}/parts", TrialParts)
 
     def list_calibrations(self, *, cluster: str | None = None) -> Listed[Lesson]:
-        """Return the calibrations (corrections of predictions) by stored trials, for each hardware and software."""
+        """Return the corrections of predictions that stored trials give, for each kind of hardware and software.
+
+        If ``cluster`` names a cluster, only corrections for its accelerator are returned.
+        """
         return self._get("/calibrations", Listed[Lesson], cluster=cluster)
 
     # ---------------------------------------------------------------- configurations of trainers
     def list_formats(self) -> Listed[Format]:
-        """Return the export formats, in which a layout can be written for a trainer."""
+        """Return the formats in which a layout can be exported for a trainer."""
         return self._get("/exports/formats", Listed[Format])
 
     def export_layout(self, body: ExportRequest) -> Export:
@@ -549,7 +581,7 @@ class Remote:
     def export_trial(self, trial_id: str, *, format: ExportFormat | None = None) -> Export:  # noqa: A002  # as the API calls it
         """Return the layout of a trial as arguments or files of a trainer.
 
-        ``format`` is the export format, which the service requires.
+        ``format`` is the trainer's format. The service refuses a request without it.
         """
         return self._get(f"/trials/{trial_id}/export", Export, format=format)
 
@@ -559,7 +591,7 @@ class Remote:
 
     # ---------------------------------------------------------------- topologies
     def read_topology(self, body: TopologyRequest) -> TopologyReading:
-        """Read files that describe a network or nodes, and return the topology and what it means for a cluster."""
+        """Read files that describe a network or nodes, and return the topology and its effect on a cluster."""
         return self._post("/topologies", TopologyReading, body)
 
     # ---------------------------------------------------------------- optimizer studies
@@ -589,7 +621,7 @@ class Remote:
         return self._post(f"/retunes/{name}/pause", Retune)
 
     def resume_retune(self, name: str) -> Retune:
-        """Resume a retune, so that runs start when they are due again."""
+        """Resume a retune, so that its runs start again when they are due."""
         return self._post(f"/retunes/{name}/resume", Retune)
 
     def adopt_layout(self, name: str, body: Adoption) -> Retune:
@@ -601,7 +633,7 @@ class Remote:
         return self._post(f"/retunes/{name}/runs", RetuneRun)
 
     def read_retune_trend(self, name: str) -> Listed[TrendPoint]:
-        """Return the measurements of a retune's incumbent from run to run, each with its range of noise."""
+        """Return the results of a retune's layout in use from run to run, each with the range that noise explains."""
         return self._get(f"/retunes/{name}/trend", Listed[TrendPoint])
 
     # ---------------------------------------------------------------- MFU gates
@@ -622,11 +654,16 @@ class Remote:
         return self._get(f"/gates/{gate_id}/badge.svg", str)
 
     def list_baselines(self) -> Listed[Baseline]:
-        """Return the stored baselines, with which performance regression gates compare."""
+        """Return the stored baselines, which performance regression gates compare with."""
         return self._get("/baselines", Listed[Baseline])
 
     def remove_baseline(self, name: str, key: str) -> Baseline:
-        """Remove the baseline with that name and key."""
+        """Remove a baseline.
+
+        Args:
+            name: Name of the baseline.
+            key: Key of the job that the baseline belongs to, as ``list_baselines`` returns it.
+        """
         return self._delete(f"/baselines/{name}/{key}", Baseline)
 
     def read_baseline_badge(self, name: str) -> str:
@@ -651,7 +688,7 @@ class Remote:
         return self._delete(f"/webhooks/{name}", WebhookStanding)
 
     def test_webhook(self, name: str) -> WebhookAnswer:
-        """Post a test message to a webhook now, and return its answer."""
+        """Post a test message to a webhook now, and return the answer of its receiver."""
         return self._post(f"/webhooks/{name}/test", WebhookAnswer)
 
     def list_deliveries(
@@ -661,15 +698,15 @@ class Remote:
         return self._get("/deliveries", Listed[Delivery], webhook=webhook, state=state, limit=limit, offset=offset)
 
     def send_again(self, delivery_id: str) -> Delivery:
-        """Send a webhook delivery again that was given up."""
+        """Send a delivery to a webhook again, even if it has arrived or was given up."""
         return self._post(f"/deliveries/{delivery_id}/send-again", Delivery)
 
     def json_feed(self, *, limit: int = 50, offset: int = 0) -> dict[str, Any]:
-        """Return announced outcomes as a JSON Feed."""
+        """Return the announced outcomes of sweeps, gates and retunes as a JSON Feed."""
         return self._get("/feed.json", dict, limit=limit, offset=offset)
 
     def atom_feed(self, *, limit: int = 50, offset: int = 0) -> str:
-        """Return announced outcomes as an Atom feed."""
+        """Return the announced outcomes of sweeps, gates and retunes as an Atom feed."""
         return self._get("/feed.atom", str, limit=limit, offset=offset)
 
     # ---------------------------------------------------------------- models and clusters
@@ -678,11 +715,15 @@ class Remote:
         return self._get("/models", Stored[TransformerSpec])
 
     def read_model(self, name: str) -> TransformerSpec:
-        """Return a stored model, or the model of that name in the catalog."""
+        """Return a stored model; if none of that name is stored, return the model of that name in the catalog."""
         return self._get(f"/models/{name}", TransformerSpec)
 
     def save_model(self, name: str, body: TransformerSpec | Mapping[str, object]) -> TransformerSpec:
-        """Store a model: all its fields, a ``base`` from the catalog with changes, or a published ``config.json``."""
+        """Store a model under a name.
+
+        ``body`` has all fields of the model, the name of a catalog model (``base``) with changed fields, or the
+        ``config.json`` of a model that is published on Hugging Face.
+        """
         return self._send("PUT", f"/models/{name}", TransformerSpec, body=body)
 
     def remove_model(self, name: str) -> TransformerSpec:
@@ -702,7 +743,7 @@ class Remote:
         return self._send("PUT", f"/clusters/{name}", Cluster, body=body)
 
     def remove_cluster(self, name: str) -> Cluster:
-        """Remove a stored cluster with its checks and what they measured."""
+        """Remove a stored cluster with its checks and their measurements."""
         return self._delete(f"/clusters/{name}", Cluster)
 
     def list_engines(self) -> Listed[EngineStanding]:
@@ -710,11 +751,11 @@ class Remote:
         return self._get("/engines", Listed[EngineStanding])
 
     def create_check(self, name: str, body: CheckRequest) -> CheckRun:
-        """Check a cluster: call its engine, run a small trial on two nodes, and measure the links between them."""
+        """Queue a check of a cluster: it calls the engine, runs a small trial, and measures devices and links."""
         return self._post(f"/clusters/{name}/checks", CheckRun, body)
 
     def list_links(self, name: str) -> ClusterLinks:
-        """Return the links of a cluster, as its description gives them and as they were measured."""
+        """Return the links of a cluster, with the described and the measured values of each."""
         return self._get(f"/clusters/{name}/links", ClusterLinks)
 
     # ---------------------------------------------------------------- access
@@ -772,7 +813,7 @@ class Remote:
         return self._get("/catalog/stacks", Listed[Stack])
 
     def list_stack_profiles(self) -> Listed[StackProfile]:
-        """Return the training software of the catalog with its versions and the data fitted to it."""
+        """Return the training software of the catalog, with its versions and the measured runs it was fitted to."""
         return self._get("/stacks", Listed[StackProfile])
 
     def list_trainers(self) -> Listed[TrainerOffer]:
@@ -780,9 +821,9 @@ class Remote:
         return self._get("/trainers", Listed[TrainerOffer])
 
     def health(self) -> Health:
-        """Return an answer if the process of the service runs."""
+        """Ask whether the process of the service runs, and return its answer."""
         return self._get("/health", Health)
 
     def ready(self) -> Readiness:
-        """Return an answer if the database of the service answers and is migrated."""
+        """Ask whether the database of the service is reachable and migrated, and return the service's answer."""
         return self._get("/ready", Readiness)

@@ -50,7 +50,8 @@ def _spelt_out(text: str) -> str:
 def console() -> Console:
     """Return a console for standard output.
 
-    It is as wide as the terminal, or as the variable COLUMNS says. A file or a pipe has no limit of width.
+    On a terminal, its width is that of the terminal or the value of the variable COLUMNS. Output to a file or a pipe
+    has no limit of width.
     """
     terminal = PlainConsole()
     if terminal.is_terminal or "COLUMNS" in os.environ:
@@ -89,7 +90,7 @@ def show(answer: T, report_of: Callable[[T], Report], *, as_json: bool = False, 
 
 @contextmanager
 def status(text: str) -> Iterator[Callable[[str], None]]:
-    """Show a text with a moving spinner on standard error while the block runs, if that is a terminal.
+    """Show a text with a moving spinner while the block runs, if standard error is a terminal.
 
     The block gets a function that replaces the text.
     """

@@ -18,7 +18,7 @@ def read_text(path: str, field: str, *, errors: str = "strict") -> str:
     Args:
         path: The file.
         field: The argument or option that names the file, for error messages.
-        errors: What to do with bytes that are not UTF-8, as for Python's ``open``.
+        errors: Way to handle bytes that are not UTF-8, as for Python's ``open``.
 
     Raises:
         InvalidInput: The file does not exist, is not a text, or is longer than ``MAX_CHARACTERS``.
@@ -35,6 +35,11 @@ def read_text(path: str, field: str, *, errors: str = "strict") -> str:
 def read_open(file: TextIO, path: str, field: str) -> str:
     """Return the text of an open file, such as standard input.
 
+    Args:
+        file: The open file.
+        path: Name of the file, for error messages.
+        field: The argument or option that names the file, for error messages.
+
     Raises:
         InvalidInput: The text is longer than ``MAX_CHARACTERS``.
     """
@@ -46,6 +51,10 @@ def read_open(file: TextIO, path: str, field: str) -> str:
 
 def read_object(path: str, field: str) -> dict[str, Any]:
     """Return the JSON object in a file.
+
+    Args:
+        path: The file.
+        field: The argument or option that names the file, for error messages.
 
     Raises:
         InvalidInput: The file cannot be read (see ``read_text``), or does not hold a JSON object.

@@ -36,7 +36,7 @@ def stored_id(text: str, kind: str, *, otherwise: str = "") -> str:
     Args:
         text: The argument of the command.
         kind: The kind of object, for the error message.
-        otherwise: Words for the end of the error message, on what else the argument may be.
+        otherwise: Words for the end of the error message: the other things that the argument may be.
 
     Raises:
         InvalidInput: The text cannot be an id; it may be a path, for example.
@@ -105,21 +105,25 @@ def flags(
     leaves_out: Collection[str] = (),
     also: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Replace the first parameter of a command, a request, by one command-line option for each input of the request.
+    """Return a decorator that gives a command one command-line option for each input of a request.
 
-    Typer reads the options from the signature that is set here. Switches stay switches; all other options are texts,
-    and are parsed as the fields of the dashboard's forms are, so that limits and errors are the same. A command with a
-    parameter ``output`` gets the option ``--json`` as well. If the command has a parameter of its own with the name of
-    an input, that parameter sets the input, and the command gets its text, too.
+    The first parameter of the command is the request. The decorator takes it out of the signature that Typer reads and
+    puts the options in its place. The decorated command builds the request from the options.
+
+    A switch stays a switch. All other options are texts, which are parsed like the fields of the dashboard's forms, so
+    that both have the same limits and errors. A command with a parameter ``output`` also gets the option ``--json``. A
+    command may have a parameter of its own with the name of an input. Its value then sets the input, and the command
+    gets it as well.
 
     Args:
         request: The type of the request.
         usual: Values for inputs that the request requires but the user may leave out, as texts.
-        unless: The name of an argument of the command that may be given instead of the request. If it is given, or if
-            an input of that name holds the id of a trial, the command gets None for the request.
+        unless: The name of a parameter of the command that the user may give instead of the request. If it is given,
+            or if an input of that name holds the id of a trial, the command gets None for the request.
         arguments: Names of inputs that are positional arguments, not options.
         leaves_out: Names of inputs for which there is no option, since the command sets them itself.
-        also: Further options by the name of the input that they set. The user must give exactly one of the two.
+        also: A second option for an input, by the name of the input, such as ``{"cluster": "--for"}``. The user must
+            give exactly one of the two options.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:

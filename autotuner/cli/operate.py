@@ -110,9 +110,10 @@ def thin(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Delete the steps and events of old sweeps, and old announcements, plans and audit entries.
+    """Delete old records from the database, but keep everything that later sweeps learn from.
 
-    Measurements stay, and so does everything that later sweeps learn from.
+    --days sets the age of steps and events. The AUTOTUNER_KEEP_... settings set
+    the ages of announced outcomes, plans and audit entries.
     Workers delete old records every hour by themselves.
 
     Example: autotuner thin --days 90

@@ -27,8 +27,8 @@ def write_study(file: Path, sweep: SweepStanding, trials: Sequence[Trial]) -> in
     """Write the trials of a sweep to a file as an Optuna study, and return the number of trials written.
 
     The study maximises the objective of the sweep. Its parameters are the options of the layout in which the trials
-    differ. Trials that wait or run are left out. Repeats are trials of their own, with the number of the trial that
-    they repeat.
+    differ. Trials that wait or run are left out. A trial that repeats another trial is a separate trial of the study,
+    with the number of the repeated trial as an attribute.
 
     Args:
         file: The SQLite file to create.
