@@ -12,7 +12,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsidesStanding:
-    """Numbers of computations that are running now, are waiting, and ended without an answer."""
+    """The state of a compute service: how many computations run, how many wait, and how many were stopped."""
 
     num_running: int = 0
     """Number of computations that are running now."""
@@ -24,31 +24,34 @@ class AsidesStanding:
 
 
 class Asides(Protocol):
-    """A place where functions are computed, for example in helper processes of a web service.
+    """A compute service that calls functions for its clients, for example in the helper processes of a web service.
 
     The caller waits for the answer. The function, its arguments and its answer must be picklable.
     """
 
     def ask(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
-        """Call a function that takes a moment at most, and return its answer or raise its error.
+        """Call a function that usually takes less than a second, and return its answer or raise its error.
 
         Raises:
-            TooCostly: The function took too long, or too much memory.
-            Busy: Too many calls wait already.
+            TooCostly: The function took too long, or needed too much memory.
+            Busy: Too many other calls are waiting already.
         """
         ...
 
     def search(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
-        """Call a function that may take seconds, and return its answer or raise its error.
+        """Call a function that may take several seconds, and return its answer or raise its error.
 
-        Some capacity stays reserved for calls of ``ask``, so that long calls do not delay short ones. The errors
-        are those of ``ask``.
+        Some capacity stays reserved for calls of ``ask``, so that long calls do not delay short ones.
+
+        Raises:
+            TooCostly: The function took too long, or needed too much memory.
+            Busy: Too many other calls are waiting already.
         """
         ...
 
     @property
     def standing(self) -> AsidesStanding:
-        """Return the numbers of computations that are running now, are waiting, and ended without an answer."""
+        """Return how many computations run, how many wait, and how many were stopped."""
         ...
 
     def close(self) -> None:
@@ -57,7 +60,7 @@ class Asides(Protocol):
 
 
 class Inline:
-    """Calls each function directly, in the caller's own process: a command has no other requests that would wait."""
+    """Calls each function directly in the caller's own process, for commands that serve only one user."""
 
     standing = AsidesStanding()
 
@@ -70,4 +73,4 @@ class Inline:
         return function(*args, **kwargs)
 
     def close(self) -> None:
-        """Do nothing: no computation continues after its call."""
+        """Do nothing, because no function runs in the background."""

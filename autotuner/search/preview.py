@@ -64,10 +64,10 @@ all of them before each trial."""
 
 
 def require_modest(request: SweepRequest) -> None:
-    """Check that the numbers of a sweep request are reasonable, and that its cluster can hold one copy of the weights.
+    """Check that the numbers in a sweep request are within limits, and that the weights fit into the cluster.
 
-    The check of the memory is skipped for a registered trainer, for trials with fewer layers and for trials on another
-    cluster.
+    The cluster must hold at least one copy of the weights. This check is skipped for a registered trainer, for trials
+    with fewer layers, and for trials on another cluster.
 
     Raises:
         InvalidInput: A number exceeds its limit, or the weights need more memory than the whole cluster has.
@@ -90,17 +90,18 @@ def require_modest(request: SweepRequest) -> None:
 
 
 def require_layouts(request: SweepRequest, *, most: int = MAX_SEARCHED) -> None:
-    """Check that a trial can run at least one layout of the space of a sweep request.
+    """Check that a trial can run at least one layout of the search space of a sweep request.
 
-    If the trials run on a smaller cluster, at least one of them must be able to stand for a layout of the job (proxy
-    trial).
+    If trials run on a smaller cluster, they are proxy trials, which run smaller layouts in place of the job's layouts.
+    In this case, at least one layout of the job must have a proxy trial.
 
     Args:
         request: The sweep request.
         most: Maximum number of legal layouts that the space may have.
 
     Raises:
-        InvalidInput: No trial can run, with the reasons; or a number of the request exceeds its limit.
+        InvalidInput: A trial can run no layout (the error gives the reasons), or a number of the request exceeds its
+            limit.
         SpaceTooLarge: The space has more than ``most`` legal layouts, or it is too large to be enumerated.
     """
     require_modest(request)
@@ -123,7 +124,7 @@ def require_layouts(request: SweepRequest, *, most: int = MAX_SEARCHED) -> None:
 
 
 def trials_on(request: SweepRequest, cluster: Cluster, layouts: LayoutColumns) -> ProxyTrials:
-    """Return the proxy trials: trials on a smaller cluster that run as substitutes for layouts of the sweep's job.
+    """Return the proxy trials, which run on a smaller cluster in place of layouts of the sweep's job.
 
     Args:
         request: The sweep request.
@@ -163,7 +164,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionTable:
-    """The layouts predicted to be best. Nothing in it was measured."""
+    """A table of predicted layouts, such as the best ones of a search space. Nothing in it was measured."""
 
     model_size: ModelSize
     """Size of the model."""
@@ -192,10 +193,10 @@ class PredictionTable:
 
     @classmethod
     def of(cls, job: Job, items: tuple[PredictedLayout, ...], caveats: tuple[Caveat, ...], **beside: Any) -> Self:
-        """Return a table of these rows; reference peak and model size come from the job.
+        """Return a table with these rows. The reference peak and the model size in the table come from the job.
 
         Args:
-            job: The job that the rows are layouts of.
+            job: The job for which the layouts were predicted.
             items: The rows.
             caveats: Caveats for the reader.
             beside: Values of other fields of the table.
@@ -235,13 +236,13 @@ class PredictionTable:
 
 
 def best_of_space(question: Question) -> PredictionTable:
-    """Return the best predicted layouts of the question's search space, with advice on options outside the space.
+    """Return the best predicted layouts of a question's search space, with advice on options outside the space.
 
-    If the question names the layout that runs today, the answer compares it with the best.
+    If the question names the layout that runs today, the answer compares this layout with the best one.
 
     Raises:
-        InvalidInput: The space has no legal layout, or too many; or the export format cannot express a value that the
-            question names.
+        InvalidInput: The space has no legal layout or too many. Or the question names a value that its export format
+            cannot express.
     """
     job, (space, rules) = question.job, question.searched
     compared = ComparedBy(objective=question.objective)
@@ -281,7 +282,10 @@ def _caveats(job: Job, shown: list[Layout], current: Current | None) -> tuple[Ca
 # ---------------------------------------------------------------- a sweep before it is asked for
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotStoodFor:
-    """Number of layouts without a proxy trial (substitute trial on the smaller cluster), and the reason."""
+    """The number of layouts that have no proxy trial for one reason, and this reason.
+
+    A proxy trial runs a smaller layout on the smaller cluster in place of a layout of the job.
+    """
 
     why: str
     num_layouts: int
@@ -289,7 +293,10 @@ class NotStoodFor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoodFor:
-    """Numbers of layouts with and without a proxy trial (substitute trial on the smaller cluster)."""
+    """The number of layouts that have a proxy trial, and the numbers of those that have none.
+
+    A proxy trial runs a smaller layout on the smaller cluster in place of a layout of the job.
+    """
 
     num_layouts: int
     """Number of legal layouts of the job that have a proxy trial."""
@@ -321,8 +328,8 @@ def preview(request: SweepRequest, *, limit: int = 3, with_remedies: bool = True
     Args:
         request: The sweep request.
         limit: Maximum number of best layouts to return.
-        with_remedies: Search for remedies if no layout fits in memory. This takes several times as long as all the
-            rest.
+        with_remedies: Search for remedies if no layout fits in memory. This takes several times as long as the rest of
+            the preview.
 
     Raises:
         InvalidInput: The space has no layout that a trial can run; the error gives the reasons.

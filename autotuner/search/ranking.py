@@ -29,7 +29,7 @@ from autotuner.search.space.legal import MAX_CANDIDATES, legal_chunks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedBy:
-    """The objective, and the link faults if any, by which predicted layouts are compared."""
+    """The objective by which predicted layouts are compared, and the link faults under which they are predicted."""
 
     objective: Objective = field(default_factory=Objective)
     """Objective that is maximised."""
@@ -124,10 +124,10 @@ def best_predicted(
 ) -> BestLayouts:
     """Predict every legal layout of a space and return the best ones that are predicted to fit in memory.
 
-    The best layout has the highest expected value: predicted value x probability to fit, since a run that dies trains
-    nothing. The value is MFU unless ``compared_by`` names another objective. Equal layouts are ordered by smaller peak,
-    then by the order of the space. A large space is predicted in chunks, and only the best layouts so far are kept;
-    these are predicted again in full at the end.
+    The best layout has the highest expected value: predicted value x probability to fit in memory, because a run that
+    dies trains nothing. The value is MFU unless ``compared_by`` names another objective. Among layouts with equal
+    values, the one with the smaller peak memory comes first, then the one that is earlier in the space. A large space
+    is predicted in chunks, and only the best layouts so far are kept; these are predicted again in full at the end.
 
     Args:
         job: The job.
@@ -135,8 +135,9 @@ def best_predicted(
         limit: Maximum number of layouts to return.
         rules: Rules that a layout must keep.
         most: Maximum number of candidate layouts that are checked against the rules.
-        compared_by: Objective and fault trace; None: MFU with nominal links. With a fault trace, the value is that
-            under the trace, and a layout must be legal with every link in its worst state of the trace.
+        compared_by: Objective and fault trace; None: MFU with nominal links. With a fault trace, layouts are compared
+            by their value under the faults of the trace. A layout must then be legal even if every link is in its worst
+            state.
 
     Raises:
         SpaceTooLarge: More than ``most`` candidate layouts would have to be checked.

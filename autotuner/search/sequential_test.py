@@ -41,7 +41,10 @@ _MAD = 1.4826
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sitting:
-    """Summary of the runs of one layout in one session: their number, mean and squared deviations."""
+    """A summary of the runs of one layout in one session: their number, mean, and sum of squared deviations.
+
+    A session is a group of runs that follow each other, such as the runs of one night.
+    """
 
     num_runs: int
     """Number of runs in the session."""
@@ -52,10 +55,13 @@ class Sitting:
 
 
 def sittings(groups: Sequence[Floats]) -> tuple[Sitting, ...]:
-    """Return a summary of each session (group of runs), given the logarithms of the runs' throughput.
+    """Return a summary of each session (group of runs of one layout).
 
-    A few outliers in a session are moved towards its median. The distance that counts as an outlier is computed from
-    all sessions together.
+    Outliers in a session are moved towards the median of the session. The distance from which a run counts as an
+    outlier is computed from all sessions together.
+
+    Args:
+        groups: Logarithms of the throughput of the runs, one array per session.
     """
     scale = _robust_deviation(groups)
     found = []
@@ -110,10 +116,11 @@ _POINTS, _NO_WEIGHT = 401, 1e-7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Belief:
-    """The likelihood of each possible change of the throughput from reference to candidate, given their runs.
+    """The likelihood of each possible change of the throughput between two layouts, given the runs of both.
 
-    It is a mixture of normal distributions of the log change. Each part of the mixture assumes one combination of
-    standard deviations: from run to run, from session to session, and their ratio between the two layouts.
+    The change goes from the reference to the candidate. The likelihood is a mixture of normal distributions of the log
+    change. Each part of the mixture assumes one combination of standard deviations: from run to run, from session to
+    session, and their ratio between the two layouts.
     """
 
     log_weights: Floats
@@ -126,31 +133,35 @@ class Belief:
     """Standard deviation between runs, for each combination."""
 
     def log_likelihoods(self, changes: Sequence[float]) -> list[float]:
-        """Return the log likelihood of the runs for each given change of the log rate, up to one common constant."""
+        """Return the log likelihood of the runs for each given change, up to an additive constant.
+
+        Args:
+            changes: Logarithms of the candidate's throughput divided by the reference's throughput.
+        """
         z = (np.array(changes)[:, None] - self.centres) / self.deviations
         logs = self.log_weights - np.log(self.deviations) - z**2 / 2
         highest = logs.max(axis=1)
         return [float(value) for value in highest + np.log(np.exp(logs - highest[:, None]).sum(axis=1))]
 
     def reaching(self, log_likelihood: float) -> Belief:
-        """Return the mixture without the parts whose log likelihood stays below the given value at every change."""
+        """Return the mixture without those parts that stay below a given log likelihood for every possible change."""
         kept = self.log_weights - np.log(self.deviations) > log_likelihood
         return Belief(**{f.name: getattr(self, f.name)[kept] for f in fields(self)})
 
     def noise(self) -> float:
-        """Return the likely relative standard deviation from run to run of the candidate."""
+        """Return the likely standard deviation of the candidate's throughput from run to run, as a fraction."""
         return math.exp(float(self._weights() @ np.log(self.within)))
 
     def middle(self) -> float:
-        """Return the mean of the log change of the rate, given the runs."""
+        """Return the mean of the log change of the throughput, given the runs."""
         return float(self._weights() @ self.centres)
 
     def quantiles(self, shares: Sequence[float]) -> list[float]:
-        """Return quantiles of the log change of the rate, given the runs.
+        """Return quantiles of the log change of the throughput, given the runs.
 
         Args:
-            shares: Probabilities, 0..1. Each answer is the change below which the true change lies with that
-                probability, if all changes were equally likely before the runs.
+            shares: Probabilities, 0..1. For each probability p, the true change is below the returned value with
+                probability p. This assumes that all changes were equally likely before the runs.
         """
         weights = self._weights()
         kept = weights > _NO_WEIGHT
@@ -169,11 +180,11 @@ class Belief:
 
 
 def believe(reference: Sequence[Sitting], candidate: Sequence[Sitting]) -> Belief:
-    """Return what runs of two layouts in separate sessions say about the change of the throughput between the layouts.
+    """Return the likelihood of each change of throughput between two layouts that ran in separate sessions.
 
     Args:
-        reference: Sessions of the layout that is compared with.
-        candidate: Sessions of the layout that is judged.
+        reference: Sessions of the reference layout.
+        candidate: Sessions of the candidate, which is compared with the reference.
     """
     within, between, ratio, log_prior = _considered()
     mean, variance, log_fit = _level(reference, within, between)
@@ -188,15 +199,16 @@ def believe(reference: Sequence[Sitting], candidate: Sequence[Sitting]) -> Belie
 
 
 def believe_pairs(differences: Sitting) -> Belief:
-    """Return what pairs of runs say about the change of throughput, if both layouts ran in turn in one session.
+    """Return the likelihood of each change of throughput between two layouts that ran in turn in one session.
 
-    Effects of the session on both layouts cancel out in the differences. Here the prior of the deviation is uniform in
-    the deviation itself, not in its logarithm, because there is no scatter of other sessions. With the other prior,
-    three pairs that lie close together by chance would cause too many false alarms: for 1.3 of 100 equal layouts at a
-    noise of 5 %, instead of 0.7.
+    One run of each layout makes a pair. Effects of the session on both runs of a pair cancel out in their difference.
+    Here the prior of the standard deviation is uniform in the deviation itself and not, as in ``believe``, in its
+    logarithm, because there are no other sessions to compare with. With a prior that is uniform in the logarithm, three
+    pairs that lie close together by chance would cause too many false alarms: for 1.3 of 100 equal layouts at a noise
+    of 5 %, instead of 0.7.
 
     Args:
-        differences: Differences of the log throughput of each pair, candidate less reference.
+        differences: Summary of the differences of log throughput, candidate less reference, one for each pair.
     """
     apart = math.sqrt(2) * _WITHIN
     return Belief(
@@ -270,12 +282,12 @@ def _paid(belief: Belief, test: SequentialTest) -> tuple[float, float]:
 
 
 def decide(belief: Belief, test: SequentialTest) -> Decision:
-    """Return whether the candidate is slower than the tolerance allows, is not slower, or is not decided yet.
+    """Return whether the candidate is slower than the tolerance allows, is not slower, or needs more runs.
 
-    The decision uses two e-values (see the module): one for a slowdown by ``test.loss``, and one for no slowdown. If
-    both layouts are equally fast, the first exceeds 1 / ``false_alarms`` with a probability of ``false_alarms`` at
-    most, however long the test runs. If the candidate is slower by ``test.loss``, the second exceeds
-    1 / (1 - ``power``) with a probability of 1 - ``power`` at most.
+    The decision uses two e-values (measures of evidence; see the module). The first is evidence for a slowdown by
+    ``test.loss``. If both layouts are equally fast, it exceeds 1 / ``false_alarms`` with a probability of at most
+    ``false_alarms``, however long the test runs. The second is evidence against a slowdown. If the candidate is slower
+    by ``test.loss``, it exceeds 1 / (1 - ``power``) with a probability of at most 1 - ``power``.
 
     Args:
         belief: Likelihood of each change of throughput, given the runs.
@@ -304,16 +316,16 @@ _INTERVAL = (0.025, 0.975)
 def compare(
     reference: Sequence[RunGroup], candidate: Sequence[RunGroup], test: SequentialTest, *, same_sitting: bool = False
 ) -> Comparison:
-    """Compare the runs of a candidate with those of a reference.
+    """Compare the throughput of a candidate with that of a reference, and decide whether the candidate is slower.
 
     The test stays valid if it is repeated after every run.
 
     Args:
-        reference: Runs of the reference, a group for each session (a night, a gate).
+        reference: Runs of the reference, with one group for each session (for example a night).
         candidate: Runs of the candidate, grouped in the same way.
         test: Tolerance, error probabilities and numbers of runs of the test.
-        same_sitting: True if both ran in turn in one session: the i-th runs of both make a pair, and a run without a
-            partner is not counted yet.
+        same_sitting: True if both layouts ran in turn in one session. Then the i-th runs of both make a pair, and a run
+            without a partner is not counted yet.
 
     Raises:
         InvalidInput: The reference or the candidate has no runs.
@@ -335,7 +347,9 @@ def compare(
 
 
 def weigh(reference: Sequence[RunGroup], candidate: Sequence[RunGroup], *, same_sitting: bool = False) -> Belief:
-    """Return the likelihood of each change of throughput, given the runs. The arguments are those of ``compare``.
+    """Return the likelihood of each change of throughput between two layouts, given their runs.
+
+    The arguments are those of ``compare``.
 
     Raises:
         InvalidInput: The reference or the candidate has no runs.
@@ -374,12 +388,12 @@ _Z95 = 1.645
 def next_runs(
     reference: Sequence[RunGroup], candidate: Sequence[RunGroup], test: SequentialTest, *, same_sitting: bool = False
 ) -> int:
-    """Return how many more runs would probably decide the test, if they are like the latest runs.
+    """Return how many more runs would probably decide the test, if new runs are like the latest ones.
 
-    The number counts runs of the candidate or, with ``same_sitting``, pairs of runs of both. Ask again after every run.
-    The answer is 0 if the test is decided, if the maximum number of runs is reached, or if runs of this session cannot
-    decide it, because the unknown part is the difference between sessions or the rate of the reference. The arguments
-    are those of ``compare``.
+    The number counts runs of the candidate. With ``same_sitting``, it counts pairs of runs of both layouts. Call the
+    function again after every run. The result is 0 if the test is decided or the maximum number of runs is reached. It
+    is also 0 if more runs in this session cannot decide the test, because the difference between sessions or the
+    throughput of the reference is not known well enough. The arguments are those of ``compare``.
     """
     counts = [sum(len(group.rates) for group in groups) for groups in (reference, candidate)]
     num_runs = min(counts) if same_sitting else counts[1]
@@ -392,15 +406,16 @@ def next_runs(
 
 
 def next_baseline_runs(runs: RunGroup | None, test: SequentialTest) -> int:
-    """Return how many more runs a baseline needs in its first session so that ``test.loss`` can be detected later.
+    """Return how many more runs a baseline needs in its first session, so that later tests can detect ``test.loss``.
 
-    It needs as many runs as a candidate with somewhat more scatter than was measured, because few runs may show too
-    little scatter: in one of five cases, the deviation of three runs is less than half of the true one, and that of ten
-    runs less than three quarters. The total is at most a quarter of ``max_runs``, since later sessions add more runs.
+    The baseline needs as many runs as a candidate whose noise is somewhat larger than the measured noise, because few
+    runs may show too little noise: in one of five cases, the standard deviation of three runs is less than half of the
+    true one, and that of ten runs is less than three quarters of it. The total is at most a quarter of ``max_runs``,
+    because later sessions add more runs.
 
     Args:
         runs: Runs so far; None: none yet.
-        test: The test that later runs will be compared with.
+        test: The test by which later runs will be compared with the baseline.
     """
     if runs is None or len(runs.rates) < test.min_runs:
         return test.min_runs - (len(runs.rates) if runs else 0)
@@ -455,7 +470,7 @@ add up to one that is detected, and the latest ones, which show the present nois
 
 
 def longer_baseline(baseline: Sequence[RunGroup], runs: RunGroup) -> tuple[RunGroup, ...]:
-    """Return the baseline with the runs of one more session. Only the first 5 and the last 15 sessions are kept."""
+    """Return the baseline with the runs of one more session. Only its first 5 and last 15 sessions are kept."""
     groups = (*baseline, runs)
     if len(groups) <= _FIRST_GROUPS + _LAST_GROUPS:
         return groups

@@ -34,11 +34,11 @@ _DERIVED = "data_parallel_replicate_degree"
 def unsearched(
     best: PredictedLayout, job: Job, space: SearchSpace, rules: Sequence[Rule] = RULES
 ) -> tuple[Alternative, ...]:
-    """Return faster layouts outside the space, one step from its best layout, the largest saving first.
+    """Return faster layouts outside the space that differ from its best layout in one option.
 
-    A step changes one option to a value that the space does not include but that device and software support. The
-    expected MFU (predicted MFU x probability to fit in memory) must be higher than that of the best layout, and the
-    step must save at least 0.5 % of the time.
+    The largest saving comes first. The other value of the option is not in the space, but the device and the software
+    support it. A layout is included if its expected MFU (predicted MFU x probability to fit in memory) is higher than
+    that of the best layout, and if it saves at least 0.5 % of the step time.
     """
     outside = tuple(_outside(best.layout, job, space, rules))
     predictions = predict(LayoutColumns.from_layouts(outside), job)
@@ -246,7 +246,7 @@ def _growing(cluster: Cluster) -> Iterator[Cluster]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """Advice on a search: faster options outside the space if layouts fit, or remedies if none fits. Never both."""
+    """Advice on a search. If layouts fit in memory: faster options outside the space. If none fits: remedies."""
 
     not_searched: tuple[Alternative, ...] = ()
     """Options outside the space that are expected to help, the largest saving first."""
@@ -299,8 +299,8 @@ def current_beside(
         layout: The layout that runs today.
         job: The job.
         best: First row of the table; None: the table is empty.
-        unchanged: Best layout that is numerically equivalent to plain training; None: some row of the table is, or
-            there is none.
+        unchanged: Best layout that is numerically equivalent to plain training; None: the table has such a layout
+            already, or no layout is equivalent.
     """
     if broken := reasons(layout, job):
         return Current(layout=layout, reasons=broken)

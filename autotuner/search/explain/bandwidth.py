@@ -33,7 +33,7 @@ _EXACT = 1.005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthWay:
-    """One way to shard the model and exchange gradients, with its step time at each bandwidth."""
+    """One method to shard the model and exchange gradients, with its step time at each bandwidth between nodes."""
 
     name: str
     """Name of the method: ``FSDP``, ``HSDP``, ``replicas`` or ``demo``."""
@@ -54,7 +54,7 @@ class BandwidthWay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthSpan:
-    """A range of bandwidths between nodes in which one way to exchange gradients has the shortest step."""
+    """A range of bandwidths between nodes in which the same exchange method has the shortest step."""
 
     way: str
     low_bytes_per_s: float
@@ -63,7 +63,10 @@ class BandwidthSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthCurve:
-    """Predicted step times of the ways to exchange gradients, by bandwidth between nodes. Nothing here was measured."""
+    """Predicted step times of several methods to exchange gradients, at several bandwidths between nodes.
+
+    Nothing here was measured.
+    """
 
     bandwidths_bytes_per_s: tuple[float, ...]
     """Bandwidths of the network port of one accelerator, ascending."""
@@ -80,12 +83,12 @@ class BandwidthCurve:
 
 
 def bandwidth_curve(layout: Layout, job: Job) -> BandwidthCurve:
-    """Return the predicted step time of each way to exchange gradients, at bandwidths between nodes from low to high.
+    """Return the predicted step time of each method to exchange gradients, at low to high bandwidths between nodes.
 
-    The curve is empty if no network lies between data-parallel ranks, or if nothing fits in memory.
+    The curve is empty if no network lies between data-parallel ranks, or if no method fits in memory.
 
     Raises:
-        InvalidInput: The layout breaks a rule; the error names the first.
+        InvalidInput: The layout breaks a rule. The error names the first broken rule.
     """
     require_legal(layout, job)
     own_bytes_per_s = job.cluster.inter_node_link.bandwidth_bytes_per_s

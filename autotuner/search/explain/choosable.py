@@ -28,7 +28,7 @@ effect."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choosable:
-    """A value that an option of a layout may take, or the reasons why it may not."""
+    """One value of a layout option, with the reasons why the layout cannot take this value, if there are any."""
 
     field: str
     value: int
@@ -47,10 +47,10 @@ class Choosable:
 
 
 def choices_of(layout: Layout, job: Job) -> Mapping[str, tuple[Choosable, ...]]:
-    """Return the values that each option of a layout may take, legal or not, by name of the option.
+    """Return, for each option of a layout, all values that the option may take, legal or not.
 
-    The layout must use all ranks of the job's cluster (``arrange``). ``data_parallel_replicate_degree`` is missing,
-    because the other degrees decide it.
+    The keys are names of options. The layout must use all ranks of the job's cluster (``arrange``).
+    ``data_parallel_replicate_degree`` is not a key, because the other degrees decide its value.
     """
     broken = frozenset(reason.rule for reason in reasons(layout, job))
     return {
@@ -185,7 +185,7 @@ class LegalLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """A layout chosen by hand: whether it can run, its prediction, and the values that each option may take."""
+    """A layout that a user chose by hand: whether it can run, its prediction, and the values of each option."""
 
     layout: Layout
     """Layout on all ranks of the cluster, without options that have no effect with its other values."""

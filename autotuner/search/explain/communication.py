@@ -55,7 +55,7 @@ _LINKS: dict[Traffic, Callable[[Group], Iterable[LinkTime]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkUse:
-    """The use of one kind of links by the communication groups of one parallel axis."""
+    """The load of one kind of links while the rank groups of one parallel axis communicate."""
 
     link: str
     """Name of the links: a link of the catalog, ``leaf uplinks``, ``torus dimension 1``."""
@@ -65,7 +65,7 @@ class LinkUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Communication of one parallel axis, if all of its groups of ranks communicate at the same time."""
+    """The links and the bandwidth of one parallel axis while all rank groups of the axis communicate at once."""
 
     axis: str
     """Axis of the groups: ``tensor``, ``context``, ``expert``, ``pipeline``, ``shard`` or ``replicate``."""
@@ -84,11 +84,11 @@ class Route:
 
 
 def routes(layout: Layout, job: Job) -> tuple[Route, ...]:
-    """Return how the groups of each parallel axis communicate, for axes whose groups have several ranks.
+    """Return the links and the bandwidth of each parallel axis whose groups have several ranks.
 
-    The innermost axis comes first. Collectives without a hierarchy are counted as rings. The result is empty if the
-    cluster describes neither network nor wiring and ranks are placed on nodes in blocks: then one link joins the ranks
-    of each group, and the group names it.
+    The innermost axis comes first. Collectives without a hierarchy count as rings. The result is empty if the cluster
+    describes neither a network nor the wiring inside nodes, and the layout places ranks on nodes in blocks. In this
+    case each group uses only one kind of link, and ``RankGroup.link`` names it.
     """
     if job.cluster.network is None and job.cluster.wiring is None and layout.rank_placement == RankPlacement.BLOCK:
         return ()
@@ -135,7 +135,7 @@ def _route(axis: str, traffic: Traffic, group: Group) -> Route:
 # ---------------------------------------------------------------- the groups of one rank
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankGroup:
-    """A group of ranks along one parallel axis in which one rank communicates."""
+    """The communication group of one rank along one parallel axis."""
 
     axis: str
     """Axis of the group: ``tensor``, ``context``, ``expert``, ``pipeline`` or ``data``. The data group includes context
@@ -158,7 +158,7 @@ class RankGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankGroups:
-    """The place of one rank in the cluster, and all its communication groups of more than one rank."""
+    """The node of one rank, and all communication groups of this rank that have more than one rank."""
 
     rank: int
     pipeline_rank: int
@@ -195,10 +195,10 @@ class RankGroups:
 
 
 def rank_groups(layout: Layout, job: Job, rank: int) -> RankGroups:
-    """Return the communication groups of one rank of a legal layout.
+    """Return the communication groups that one rank belongs to in a legal layout.
 
     Raises:
-        InvalidInput: The layout has no such rank.
+        InvalidInput: The layout has no rank with this number.
     """
     if not 0 <= rank < layout.world_size:
         rule = f"must be a rank of the layout, from 0 to {layout.world_size - 1}"
@@ -290,7 +290,10 @@ class NcclBand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclWays:
-    """Algorithms and protocols that NCCL would choose among the ranks of one axis, whatever the layout requests."""
+    """The algorithms and protocols that NCCL would choose by default among the ranks of one parallel axis.
+
+    The layout's own settings for NCCL are ignored.
+    """
 
     axis: str
     """Axis of the group: ``tensor``, ``shard`` or ``replicate``."""

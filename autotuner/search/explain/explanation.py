@@ -59,7 +59,7 @@ class MemoryPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A layout one step away that cannot run, with the first rule that it breaks."""
+    """A layout that differs from the explained layout in one change and cannot run, with the first rule it breaks."""
 
     changes: tuple[FieldChange, ...]
     """Options that the change would set."""
@@ -69,9 +69,9 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The parts of one layout's time and memory, and layouts one step away that may be better.
+    """The parts of one layout's step time and memory, and similar layouts that may be better.
 
-    Nothing here was measured.
+    Each similar layout differs from the explained layout in one change. Nothing here was measured.
     """
 
     model_size: ModelSize
@@ -116,10 +116,10 @@ class Explanation:
 
 
 def explain(layout: Layout, job: Job) -> Explanation:
-    """Explain the predicted time and memory of a legal layout, and predict all layouts one step away from it.
+    """Explain the predicted time and memory of a legal layout, and predict all layouts that differ in one change.
 
     Raises:
-        InvalidInput: The layout breaks a rule; the error names the first.
+        InvalidInput: The layout breaks a rule. The error names the first broken rule.
     """
     require_legal(layout, job)
     candidates = neighbours(layout, job)
@@ -228,8 +228,8 @@ class TrialParts:
 def trial_parts(trial: Trial, request: SweepRequest) -> TrialParts:
     """Return the parts of the time and memory of the layout that a trial ran, or would have run.
 
-    A trial on fewer ranks (proxy trial) runs a smaller layout than the one that it stands for; the parts are those of
-    the smaller one.
+    A proxy trial runs a smaller layout on fewer ranks in place of the full-size layout. For a proxy trial, the result
+    has the parts of the smaller layout.
 
     Raises:
         InvalidInput: The layout breaks a rule that was added after the trial.
@@ -249,14 +249,15 @@ def trial_parts(trial: Trial, request: SweepRequest) -> TrialParts:
 
 
 def stage_peaks(layout: Layout, job: Job, peak_bytes: Sequence[int] = ()) -> tuple[StagePeak, ...]:
-    """Return the predicted peak memory of each pipeline rank, with the highest measured peak among its ranks.
+    """Return the predicted peak memory of each pipeline stage and, if known, the measured peak of its fullest rank.
 
     The pipeline is the outermost axis of the ranks: the ranks of one stage have consecutive numbers.
 
     Args:
         layout: The layout.
         job: The job.
-        peak_bytes: Measured peak of each rank of the job; measured peaks are left out unless all ranks have one.
+        peak_bytes: Measured peak of each rank of the job. If a rank has no measurement, all measured peaks are left
+            out.
     """
     by_stage = stage_memory(layout, job)
     num_each = layout.world_size // len(by_stage)

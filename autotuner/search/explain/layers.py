@@ -43,10 +43,11 @@ _BETTER = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerGain:
-    """The best layout if the options of one layer of communication and of all earlier layers are searched.
+    """The gain from searching the options of one communication layer, with the best layout found.
 
     The five layers are strategy (how ranks share the work), task scheduling, collectives, flow scheduling and network.
-    Options of later layers keep their defaults. The gain is relative to the best layout of the layer before.
+    The layers are searched in this order. In the search of one layer, options of earlier layers vary too, and options
+    of later layers keep their defaults. The gain compares the best layout with the best layout of the layer before.
     """
 
     layer: CommunicationLayer
@@ -83,7 +84,7 @@ class LayerReport:
 
     @classmethod
     def of(cls, gains: Sequence[LayerGain], said: tuple[Caveat, ...] = ()) -> LayerReport:
-        """Return the report of these gains.
+        """Return a report of these gains.
 
         Args:
             gains: Gains in the order of the layers; at least one.
@@ -110,19 +111,19 @@ def options_of_layer(layer: CommunicationLayer) -> tuple[str, ...]:
 
 # ---------------------------------------------------------------- predicted
 def layer_report(job: Job, space: SearchSpace | None = None) -> LayerReport:
-    """Search the layers of communication of a job one after the other by prediction, and return the gain of each.
+    """Search the communication layers of a job one after the other by prediction, and return the gain of each layer.
 
-    The first layer is the strategy (how ranks share the work). Strategies are those of the space, or of the job's
-    default space. If the space has only one value for an option of another layer, and this is not the default, the
-    option stays there; options of other layers are searched with more values than most spaces have. In a large space,
-    only the best strategies are combined with the options of other layers, as many as a table of a million rows holds.
+    The first layer is the strategy (how ranks share the work). The search takes the strategies from ``space``. For the
+    other layers, it tries more values than most spaces have. If ``space`` fixes an option of another layer to a value
+    that is not the default, the option keeps this value. In a large space, the search combines only the best strategies
+    with the options of the other layers, so that it predicts at most a million layouts.
 
     Args:
         job: The job.
         space: The search space; None: the default space of the job.
 
     Raises:
-        InvalidInput: No layout is predicted to fit.
+        InvalidInput: No layout is predicted to fit in memory.
     """
     space = space or default_space(job)
     strategies = _strategies(job, space)
@@ -262,11 +263,11 @@ def _values(table: LayoutColumns, job: Job) -> Floats:
 
 # ---------------------------------------------------------------- measured
 def measured_layers(objective: Objective, trials: Iterable[Trial]) -> LayerReport | None:
-    """Return the gain of each layer of communication among the ranked trials of a sweep.
+    """Return the gain of each communication layer among the ranked trials of a sweep; None if no trial is ranked.
 
-    The best trial of a layer is the best one in which all options of later layers have their defaults. An option with
-    the same value in all trials was not searched, whatever the value. The gain of a layer whose options no trial tried
-    is 0. Return None if every trial changed an option of a later layer.
+    The result of a layer is its best trial: the best trial in which all options of later layers have their defaults. A
+    layer without such a trial is left out. If an option has the same value in all trials, it counts as not searched,
+    even if this value is not the default. If no trial varied the options of a layer, the gain of the layer is 0.
 
     Args:
         objective: Objective of the sweep, which ranks its trials.

@@ -70,7 +70,7 @@ class HeldUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTimelines:
-    """A step with nominal links and the same step with degraded links, on one time axis."""
+    """The timelines of one step with nominal links and with degraded links, on one time axis."""
 
     links: tuple[LinkHealth, ...] = ()
     """Degraded links; empty if no link is known to be slow, and ``slow`` is then None."""
@@ -93,9 +93,10 @@ class LinkTimelines:
 
     @property
     def is_measured_slow(self) -> bool:
-        """Return True if the recorded step ran with the degraded links.
+        """Return True if the trial recorded its step while the links were degraded.
 
-        With a fault trace it is False, because trials record a step with nominal links.
+        If the degraded links come from a fault trace, the result is False, because trials record a step with nominal
+        links.
         """
         return self.slow is not None and self.stretch is None
 
@@ -113,9 +114,10 @@ def trial_link_timelines(trial: Trial, request: SweepRequest) -> LinkTimelines:
 
 
 def link_timelines(layout: Layout, job: Job, trace: FaultTrace | None = None) -> LinkTimelines:
-    """Return the predicted step of a legal layout with nominal links, and with degraded links.
+    """Return two predicted timelines of a step of a legal layout: with nominal links, and with degraded links.
 
-    The degraded links are those of the cluster's link health; with a fault trace, also those of its worst period.
+    The degraded links are those in the cluster's link health. If there is a fault trace, the links that are degraded in
+    the worst period of the trace are added.
 
     Args:
         layout: The layout.
@@ -217,7 +219,7 @@ def _sends(block: Block, num_stages: int) -> bool:
 def messages_over(hops: Sequence[SlowHop], timeline: StepTimeline, *, blocks_sends: bool) -> tuple[Message, ...]:
     """Return the messages that cross degraded links in a step, in the order in which they are sent.
 
-    Messages in the parts of the timeline that are folded (left out because they repeat) are missing.
+    A folded timeline leaves out parts that repeat. Messages in these parts are missing from the result.
 
     Args:
         hops: Pairs of pipeline ranks with degraded links between them.

@@ -71,7 +71,10 @@ class StepPart:
     @property
     @derived
     def predicted_s(self) -> float | None:
-        """Predicted seconds of the part: the sum over its activities; None if the cost model does not predict it."""
+        """Predicted seconds of the part; None if the cost model does not predict the part.
+
+        A part consists of one or more activities, whose predicted seconds are added.
+        """
         return sum(self.predicted.values()) if self.predicted else None
 
 
@@ -101,8 +104,8 @@ def step_parts(
 ) -> StepParts:
     """Return the parts of the step time of a legal layout, as predicted and, if given, as measured.
 
-    Copies of activations to the host and back count half for the forward and half for the backward pass; a prediction
-    does not divide them.
+    The cost model predicts one time for all copies of activations to the host and back. One half of this time counts
+    for the forward pass, and the other half for the backward pass.
 
     Args:
         layout: The layout.
@@ -134,10 +137,11 @@ def step_parts(
 
 
 def measured_fields(layout: Layout, measured: Breakdown | PhaseTimes) -> Mapping[tuple[str, ...], float]:
-    """Return the measured seconds of each set of ``StepTime`` fields that the measurement can distinguish.
+    """Return the measured seconds of a step, divided among groups of ``StepTime`` fields.
 
-    All fields that are computed in forward and backward passes form one set, which also gets the time that no field
-    explains. The sets have no field in common, and their seconds sum to the measured step.
+    A measurement cannot tell every field from every other field. Fields that it cannot tell apart are in one group. All
+    fields that are computed in forward and backward passes are in one group. Measured time that belongs to no field is
+    added to this group. Each field is in one group at most, and the seconds of all groups sum to the measured step.
     """
     measured_s = _fields(measured)
     claims = {name: _measured_as(name, layout, measured) for name in measured_s}

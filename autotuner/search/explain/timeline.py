@@ -72,10 +72,10 @@ def predicted_timeline(
     Args:
         layout: The layout.
         job: The job.
-        most_actions: A step with at most this many passes is simulated whole. Of a longer step, only beginning and end
-            are simulated, if all micro-batches between them take equally long.
-        most_unfolded: In a step with at most this many passes, nothing is left out, so that it can be drawn next to
-            another step.
+        most_actions: A step with at most this many passes is simulated in full. For a longer step, only the beginning
+            and the end are simulated, if all micro-batches between them take equally long.
+        most_unfolded: A timeline normally leaves out passes that repeat. A step with at most this many passes shows
+            every pass, so that its chart can be compared with that of another step.
     """
     predicted_s = predict_one(layout, job).step_time.total_s
     timeline = _timeline(layout, job, stage_times(layout, job), most_actions, most_unfolded)
@@ -362,9 +362,8 @@ class TrialTimelines:
 def trial_timelines(trial: Trial, request: SweepRequest) -> TrialTimelines:
     """Return the predicted and the recorded timeline of the layout that ran as a trial.
 
-    Errors are those of ``what_ran``.
-
-    The trial must have been read from the store together with its timeline.
+    The trial must have been read from the store together with its timeline. The function raises the same errors as
+    ``what_ran``.
     """
     return TrialTimelines(
         is_small=trial.scaled is not None,

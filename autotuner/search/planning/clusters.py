@@ -117,8 +117,8 @@ def offers(request: PlanRequest) -> tuple[Offer, ...]:
     """Return every cluster that the plan compares, grouped by accelerator, the smallest first.
 
     Raises:
-        InvalidInput: There are no clusters or too many, or a number of accelerators is neither a multiple of a node's
-            nor less than a node's.
+        InvalidInput: There are no clusters or too many, or a requested number of accelerators fills neither whole nodes
+            nor a part of one node.
         NotFound: The catalog has no accelerator of a given name.
     """
     names = tuple(dict.fromkeys(load_accelerator(name).name for name in request.accelerators))

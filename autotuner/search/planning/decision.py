@@ -26,7 +26,10 @@ _NUM_FACTORS = len(PARTS) + 1
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Errors:
-    """Standard deviations of the logarithm of one predicted step time, by source of the error."""
+    """The error model of one predicted step time: the contribution of each source of error.
+
+    Each contribution is a standard deviation of the logarithm of the step time.
+    """
 
     parts: Floats
     """Relative change of the step by one standard deviation of each part's factor, in the order of ``PARTS``."""
@@ -39,7 +42,7 @@ class Errors:
 
 
 def errors_of(layout: Layout, job: Job, prediction: Prediction) -> Errors:
-    """Return the error model of a prediction: what its interval is computed from."""
+    """Return the error model from which the interval of a prediction is computed."""
     found = interval_error(LayoutColumns.from_layouts([layout]), job)
     deviations = np.array([float(np.ravel(found.parts[name])[0]) for name in PARTS])
     total_s = prediction.step_time.total_s
@@ -52,9 +55,8 @@ def errors_of(layout: Layout, job: Job, prediction: Prediction) -> Errors:
 class Told:
     """The information that a small sweep on one accelerator would give about errors of predictions.
 
-    It consists of noisy sums of the logarithms of error factors.
-
-    An error factor is the unknown ratio of true to predicted time of one part of a step.
+    An error factor is the unknown ratio of true to predicted time of one part of a step. A sweep measures sums of
+    logarithms of error factors. Each measured sum has some noise.
     """
 
     accelerator: str
@@ -68,13 +70,14 @@ class Told:
     def by_parts(cls, accelerator: str, errors: Errors, parts: Iterable[str], num_trials: int) -> Told | None:
         """Return the information from trials that measure some parts of a step; None if the step has no such part.
 
-        Each part's own error factor times the common factor of all parts is measured. The noise of a part is the
-        residual error of a whole step, divided by the part's share of the step and by the root of the number of trials.
+        For each part, the trials measure the product of two factors: the part's own error factor, and the error factor
+        that all parts have in common. The noise of a part is the residual error of a whole step, divided by the part's
+        share of the step and by the square root of ``num_trials``.
 
         Args:
             accelerator: Name of the accelerator of the trials.
             errors: Error model of the trial's predicted step time.
-            parts: Parts of a step that the trials run in the same way as the target.
+            parts: Parts of a step that run in the trials exactly as in the planned training run.
             num_trials: Number of trials.
         """
         names = tuple(PARTS)
@@ -161,12 +164,15 @@ def _columns(names: Sequence[str], name: str) -> slice:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Loss:
-    """The average loss of a run on each of several clusters, whose run times are log-normal.
+    """A loss function that rates a run on each of several clusters; the run times are log-normal.
 
-    A run of t hours loses rate x t, and ``weight`` times as much again if it breaks a limit. With a deadline, the rate
-    is the price of an hour, so that losses are dollars. With a price limit alone, the rate is 1, so that losses are
-    hours, and the limit is the number of hours that the money buys. With neither, runs are compared by the product of
-    time and cost: the rate is the root of the price.
+    A run of t hours has the loss rate x t. If the run breaks the deadline or the price limit, ``weight`` x rate x t is
+    added. The rate depends on the goal:
+
+    * With a deadline, the rate is the price of an hour. The loss is in dollars.
+    * With only a price limit, the rate is 1. The loss is in hours, and the limit is the number of hours that the money
+      buys.
+    * With neither, the rate is the square root of the price of an hour. Minimising this loss minimises time x cost.
     """
 
     rates: Floats
@@ -182,7 +188,7 @@ class Loss:
     def of(cls, found: Sequence[Outcome], goal: Goal) -> Loss:
         """Return the loss function of a goal for these clusters.
 
-        A cluster without a price counts one dollar per accelerator-hour.
+        If the price of a cluster is unknown, one dollar per accelerator-hour is assumed.
         """
         return cls.by_prices(np.array([one.footprint.price_per_hour or one.cluster.world_size for one in found]), goal)
 
@@ -202,10 +208,10 @@ class Loss:
         return cls(rates=rates, limits_h=limits_h, weight=goal.broken_weight, dollars=prices / rates)
 
     def expected(self, log_hours: Floats, deviations: Floats) -> Floats:
-        """Return the average loss of a run on each cluster: shape (..., clusters).
+        """Return the expected loss of a run on each cluster: shape (..., clusters).
 
         Args:
-            log_hours: Means of the logarithms of the times in hours: shape (..., clusters).
+            log_hours: Means of the logarithms of the run times in hours: shape (..., clusters).
             deviations: Standard deviations of these logarithms: shape (clusters,).
         """
         mean_h = np.exp(log_hours + deviations**2 / 2)
@@ -216,10 +222,10 @@ class Loss:
         return losses
 
     def chance_kept(self, log_hours: Floats, deviations: Floats) -> Floats:
-        """Return the probability that a run on each cluster keeps the deadline and the price limit.
+        """Return, for each cluster, the probability that a run meets both the deadline and the price limit.
 
         Args:
-            log_hours: Means of the logarithms of the times in hours.
+            log_hours: Means of the logarithms of the run times in hours.
             deviations: Standard deviations of these logarithms.
         """
         return below((np.log(self.limits_h) - log_hours) / np.maximum(deviations, 1e-9))
@@ -258,14 +264,14 @@ class Decision:
 
     @property
     def chances_kept(self) -> Floats:
-        """Probability that each cluster keeps the goal's deadline and price limit; 1 if there are none."""
+        """Probability that a run on each cluster meets the goal's deadline and price limit; 1 if there are none."""
         return self.loss.chance_kept(self.belief.log_hours, self.belief.deviations)
 
     def regret_saved(self, after: Belief) -> float:
-        """Return the mean dollars saved if the cluster is chosen only after more is known (value of information).
+        """Return the mean dollars saved if the cluster is chosen only after a small sweep (value of information).
 
-        Possible results are drawn at random; a choice that stays the same saves nothing (Raiffa and Schlaifer 1961,
-        Applied Statistical Decision Theory, preposterior analysis).
+        The function draws possible results of the sweep at random. A result saves money only if it changes the choice
+        (Raiffa and Schlaifer 1961, Applied Statistical Decision Theory, preposterior analysis).
 
         Args:
             after: The distribution of the run times that would remain after a small sweep.
@@ -275,7 +281,10 @@ class Decision:
 
     @property
     def regret(self) -> float:
-        """Mean dollars that the present choice costs more than the best choice if all run times were known."""
+        """Expected regret in dollars: the cost of the present choice less the cost of the choice with full knowledge.
+
+        With full knowledge, all run times would be known before the choice.
+        """
         return self._dollars_below(self._losses_once_known())
 
     def chances_best(self) -> Floats:

@@ -88,7 +88,7 @@ class Outcome:
     def energy_kwh(self) -> Interval | None:
         """Energy of the whole run in kWh, or None if the power of the accelerator is unknown.
 
-        The interval includes the uncertainty of the time but not that of the power.
+        The interval includes the uncertainty of the run time, but not the uncertainty of the power.
         """
         power = self.footprint.power
         return None if power is None else self._scaled(power.total_w / _J_PER_KWH)
@@ -165,7 +165,7 @@ class TrainingRun:
 
     @classmethod
     def of(cls, outcome: Outcome) -> Self:
-        """Return the figures of the run, which an ``Outcome`` has under the same names."""
+        """Return the figures of a predicted run, copied from the fields of ``outcome`` with the same names."""
         return cls(**{field.name: getattr(outcome, field.name) for field in fields(cls)})
 
 
@@ -201,7 +201,13 @@ class SearchedCluster:
 def searched_clusters(
     request: PlanRequest, found: Sequence[Offer], *, is_thorough: bool
 ) -> tuple[SearchedCluster, ...]:
-    """Search the best layout of each cluster; see ``searched_cluster``."""
+    """Search the best layout of each cluster.
+
+    Args:
+        request: The plan request.
+        found: The clusters.
+        is_thorough: See ``searched_cluster``.
+    """
     return tuple(searched_cluster(request, offer, is_thorough=is_thorough) for offer in found)
 
 
@@ -211,8 +217,9 @@ def searched_cluster(request: PlanRequest, offer: Offer, *, is_thorough: bool = 
     Args:
         request: The plan request.
         offer: The cluster.
-        is_thorough: If True, search every layout; if these are too many, search only a reduced space. If False, search
-            the reduced space first, which is several times as fast, and every layout only if none of it fits.
+        is_thorough: If True, search every layout, or a reduced space if there are too many layouts. If False, search
+            the reduced space first, which is several times as fast. Then search every layout only if no layout of the
+            reduced space fits in memory.
     """
     job = job_on(request, offer.cluster)
     whole = _whole_space(job, request)
@@ -241,7 +248,7 @@ def _missed(kind: CaveatKind, offer: Offer, rule: str) -> Caveat | None:
 
 
 def moved_outcome(request: PlanRequest, outcome: Outcome, cluster: Cluster) -> Outcome:
-    """Return the predicted run with the same layout on another cluster with as many nodes."""
+    """Return the predicted run of an outcome's layout on another cluster, which has the same number of nodes."""
     job = job_on(request, cluster)
     row = PredictedLayout(layout=outcome.best.layout, prediction=predict_one(outcome.best.layout, job))
     return outcome_of(job, row, request.goal, request.failures, is_hypothetical=True)

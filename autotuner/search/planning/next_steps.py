@@ -56,9 +56,9 @@ _S_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PilotSweep:
-    """A small sweep before the choice of a cluster.
+    """A small sweep to run before a cluster is chosen.
 
-    Its figures assume that the pilot sweeps listed before it were run.
+    Its figures assume that the pilot sweeps that come before it in the list were run.
     """
 
     accelerator: str
@@ -107,13 +107,13 @@ class _Sweep:
 
 
 def pilot_sweeps(request: PlanRequest, contenders: Sequence[Outcome]) -> tuple[PilotSweep, ...]:
-    """Return small sweeps that save more than they cost, in the order to run them.
+    """Return small sweeps that save more than they cost, in the order in which they should run.
 
-    The value of each sweep assumes that those before it were run.
+    The value of each sweep assumes that the earlier sweeps in the list were run.
 
     Args:
         request: The plan request.
-        contenders: Predicted runs on the clusters to choose from, the least expected loss first.
+        contenders: Predicted runs on the clusters to choose from; the run with the least expected loss comes first.
     """
     found = contenders[:_MOST_CONTENDERS]
     decision = Decision.among(request, found)
@@ -207,7 +207,7 @@ layers."""
 
 
 class UpgradeKind(StrEnum):
-    """A kind of change of the chosen cluster."""
+    """The kind of a change that would improve the chosen cluster, such as more memory."""
 
     MORE_NODES = "more_nodes"
     TWICE_THE_NETWORK = "twice_the_network"

@@ -83,7 +83,7 @@ def starts_of(request: OptimizerStudyRequest) -> Starts:
 
 
 def with_trials(study: StudyRun, trials: Sequence[OptimizerTrial]) -> StudyRun:
-    """Return a study with its trials, and with the reasons why some combinations of its space cannot be tried."""
+    """Return a study run that includes its trials, and the reasons why some combinations of its space are not tried."""
     return replace(study, progress=StudyProgress(trials=tuple(trials), refusals=starts_of(study.request).refusals))
 
 
@@ -116,13 +116,13 @@ median."""
 
 
 class Pruning:
-    """Two rules that end candidates of an optimizer study early.
+    """Two rules that end trials of an optimizer study early.
 
-    First, a candidate ends if it can no longer be on the front of time and accelerator-hours: another candidate reached
-    the target loss with less of both than this one has already used. Second, a candidate ends if its loss is above the
-    median of the others' best losses both at equal time and at equal accelerator-hours (the median stopping rule of
-    Google Vizier, doi 10.1145/3097983.3098043). Both rules look at time and accelerator-hours, since either may be the
-    scarce resource. The others are trials that have ended.
+    First, a trial ends if another trial reached the target loss in less time and with fewer accelerator-hours than this
+    trial has used already. Such a trial can no longer be on the Pareto front of time and accelerator-hours. Second, a
+    trial ends if its loss is above the median of the best losses of the ended trials, both at equal time and at equal
+    accelerator-hours (the median stopping rule of Google Vizier, doi 10.1145/3097983.3098043). Both rules look at time
+    and at accelerator-hours, because either may be the scarce resource.
     """
 
     def __init__(self, request: OptimizerStudyRequest, others: Sequence[OptimizerTrial]) -> None:
@@ -193,12 +193,12 @@ Params = dict[str, float | int | str]
 def propose(request: OptimizerStudyRequest, starts: Starts, trials: Sequence[OptimizerTrial]) -> OptimizerCandidate:
     """Return the next candidate of an optimizer study.
 
-    The first candidates are each optimizer with values in the middle of its ranges. Later ones come from Optuna's TPE
-    sampler.
+    There is one first candidate for each optimizer, with values in the middle of the optimizer's ranges. Optuna's TPE
+    sampler proposes all later candidates.
 
     Args:
         request: The request of the study.
-        starts: Combinations that may be tried.
+        starts: Combinations of optimizer, batch size and data-parallel degree that may be tried.
         trials: All trials that have ended.
     """
     number = len(trials)
@@ -350,9 +350,9 @@ class StudyPlan:
         self._trials[trial.number] = trial
 
     def spec(self, trial: OptimizerTrial) -> TrialSpec:
-        """Return the description of a trial for the launcher.
+        """Return the specification of a trial for the launcher.
 
-        Its number of steps uses up the study's maximum of samples.
+        The trial has as many steps as the study's ``max_samples`` allows.
         """
         request, candidate = self._request, trial.candidate
         job = request.job_of(candidate)
@@ -392,7 +392,7 @@ class StudyPlan:
         )
 
     def loses(self, trial: OptimizerTrial) -> PruneReason | None:
-        """Return the reason why a running trial should end before it reaches the target; None if it should go on."""
+        """Return the reason to stop a running trial before it reaches the target loss; None if it should go on."""
         return None if self._pruning is None else self._pruning.verdict(trial)
 
     def ended(
@@ -400,12 +400,13 @@ class StudyPlan:
     ) -> OptimizerTrial:
         """Record the end of a trial and return the trial as it is to be stored.
 
-        It ends at the target loss, pruned, failed, or with all of its samples used, in this order of precedence.
+        A trial ends because it reached the target loss, was pruned, failed, or used all of its samples. If several of
+        these hold, the first one counts.
 
         Args:
             trial: The trial with its loss curve.
-            pruned: Reason why it was ended early; None: it was not.
-            failure: Reason why it died; None: it did not.
+            pruned: Reason why the trial was ended early; None: it was not.
+            failure: Reason why the trial died; None: it did not.
         """
         reached = self.reached(trial)
         if reached is not None:

@@ -29,7 +29,7 @@ Axes = Mapping[str, tuple[int, ...] | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """Layouts that a job of several phases may use, with their predicted times in each phase."""
+    """Layouts to choose from in a job of several phases, with the predicted time of each layout in each phase."""
 
     layouts: tuple[Layout, ...]
     """Layouts that are compared, without repetitions."""
@@ -43,13 +43,13 @@ class Candidates:
 
 
 def candidates_of(phased: PhasedJob, axes: Axes, current: Layout | None, limit: int) -> Candidates:
-    """Return candidate layouts: the best of each phase, the best that can run in all phases, and the present one.
+    """Return candidate layouts: the best of each phase, the best that run in all phases, and the present layout.
 
     Args:
         phased: The job with its phases.
-        axes: Values of options that hold for all phases; other options have the default values for the job of each
-            phase.
-        current: The layout that runs before the first phase; None: none does.
+        axes: Values to search for some options, in all phases. Each other option has the default values of the phase's
+            job.
+        current: The layout that runs before the first phase; None: no layout runs yet.
         limit: Maximum number of best layouts for each phase, and of best layouts for all phases together.
 
     Raises:
@@ -125,14 +125,15 @@ def _predicted(phased: PhasedJob, jobs: Sequence[Job], layouts: tuple[Layout, ..
 def cheapest_course(phase_s: Floats, switch_s: float, start: int | None = None) -> tuple[int, ...] | None:
     """Return the index of the layout for each phase that gives the least total time; None if a phase has no layout.
 
-    A dynamic programme: the cheapest way to a layout in a phase comes from the same layout in the phase before, or by a
-    switch from the cheapest layout of the phase before. Of equally cheap sequences, the one with fewer switches is
-    taken.
+    This is dynamic programming. The cheapest way to a layout in a phase starts from the same layout in the phase
+    before, or switches from the cheapest layout of the phase before. Among equally cheap sequences, the function takes
+    the one with fewer switches.
 
     Args:
         phase_s: Seconds of each phase with each layout: shape (phases, candidates); infinite if a layout cannot run.
         switch_s: Seconds of a switch of layout between two phases.
-        start: Index of the layout that runs before the first phase; None: none does, and the first costs no switch.
+        start: Index of the layout that runs before the first phase; None: no layout runs yet, and the first layout
+            costs no switch.
     """
     num_phases, num_candidates = phase_s.shape
     so_far = phase_s[0].copy()
@@ -172,7 +173,7 @@ def course_s(course: tuple[int, ...], phase_s: Floats, switch_s: float, start: i
         course: Index of the layout for each phase.
         phase_s: Seconds of each phase with each layout: shape (phases, candidates).
         switch_s: Seconds of one switch.
-        start: Index of the layout that runs before the first phase; None: none does.
+        start: Index of the layout that runs before the first phase; None: no layout runs yet.
     """
     run = course if start is None else (start, *course)
     num_switches = sum(before != after for before, after in pairwise(run))
@@ -248,7 +249,7 @@ class Course:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhasesPlan:
-    """The best layout for each phase of a job, by prediction, compared with simpler plans.
+    """The predicted best layout for each phase of a job, compared with simpler plans.
 
     Nothing here was measured.
     """

@@ -51,7 +51,7 @@ _THREADS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanProgress:
-    """Progress of a plan: numbers of pieces of work that are done and that are known so far."""
+    """The progress of a plan: how many pieces of work are done, and how many are known so far."""
 
     num_done: int = 0
     num_known: int = 0
@@ -110,12 +110,12 @@ class Plan:
 
 
 def plan(request: PlanRequest, asides: Asides, progress: Progress = lambda done, known: None) -> Plan:
-    """Compare whole clusters for a training run and return the plan.
+    """Compare clusters for a training run, and return a plan that says which cluster to take.
 
     Args:
         request: The plan request.
         asides: Helper processes that compute the pieces of work, some of them in parallel.
-        progress: Called after each piece with the number of pieces done and the number known so far.
+        progress: Called after each piece of work, with the number of pieces done and the number of pieces known so far.
 
     Raises:
         InvalidInput: There are no clusters to compare, too many, or none on which a layout fits.
@@ -279,7 +279,7 @@ def _contenders(
 
 @value
 class PlanRun(Run):
-    """A plan as a durable run. Its id stays the same for the same question, code and catalog."""
+    """A plan that is computed in the background and stored. The same question, code and catalog give the same id."""
 
     kind: Literal["plan"] = "plan"
     request: PlanRequest

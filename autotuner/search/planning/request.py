@@ -40,7 +40,7 @@ _S_PER_HOUR = 3600.0
 
 @value
 class Goal:
-    """The training run that a plan is for: its number of tokens, deadline and price limit."""
+    """The training run to plan: its number of tokens, deadline and price limit."""
 
     num_tokens: Annotated[float, Typed(read_amount, written_amount, "15.6T, 400B or 2e12")]
     """Number of tokens that the model is trained on."""
@@ -61,12 +61,12 @@ class Goal:
 
 @value
 class Failures:
-    """Rate of interruptions by accelerators, hosts and networks, and the time that each takes.
+    """The rate of interruptions by failures of accelerators, hosts and networks, and the time lost by each.
 
-    The defaults are those of Llama 3 405B (arXiv 2407.21783, section 3.3.4): 419 unexpected interruptions in 54 days on
-    16,384 H100, and more than 90 % of the time effective, which leaves 19.5 minutes for each interruption. Other
-    clusters fail at other rates: the assumption is that the rate of this one lies within a factor of 2 in 80 of 100
-    cases.
+    The defaults come from Llama 3 405B (arXiv 2407.21783, section 3.3.4): 419 unexpected interruptions in 54 days on
+    16,384 H100, with more than 90 % of the time effective. This means that each interruption costs 19.5 minutes. Other
+    clusters have other rates. The model assumes that the true losses lie within a factor of 2 of these values in 80 of
+    100 cases.
     """
 
     hours_between: Annotated[Positive, Flag("hours-between-failures")] = 50_676.0
@@ -83,9 +83,9 @@ class Failures:
     def log_slowdown(self, num_accelerators: int) -> float:
         """Return the natural logarithm of the job's time divided by its time without interruptions.
 
-        Interruptions are a Poisson process and may also strike recoveries: the time grows by exp(rate x time of each)
-        (Daly 2006, Future Generation Computer Systems 22), if recoveries are short compared with the time between
-        failures.
+        Interruptions are a Poisson process, and one may also occur during the recovery from another. The time grows by
+        exp(rate x time lost per interruption) if recoveries are short compared with the time between failures (Daly
+        2006, Future Generation Computer Systems 22).
         """
         return num_accelerators * self.lost_s / (self.hours_between * _S_PER_HOUR)
 

@@ -21,7 +21,7 @@ _IN_GROUPS = " in groups"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """One option of layouts, or a combination such as the sharding, by which tables and charts compare them."""
+    """One layout option, or a combination of options such as the sharding, that tables and charts vary."""
 
     name: str
     """Name of the axis in URLs: ``tp``, ``recompute``."""
@@ -33,7 +33,7 @@ class Axis:
     """A function that returns the value of a layout."""
 
     def in_order(self, values: Iterable[Value]) -> tuple[Value, ...]:
-        """Return each value once, in order: numbers from the least, words from the plainest."""
+        """Return each value once, in order: numbers from the smallest, words from the simplest (such as ``none``)."""
         if self.words:
             return tuple(sorted(set(values), key=lambda value: self.words.index(str(value))))
         return tuple(sorted(set(values), key=int))
@@ -51,7 +51,7 @@ def axis_named(name: str) -> Axis:
 
 
 def varied_axes(layouts: Sequence[Layout]) -> tuple[Axis, ...]:
-    """Return the axes that do not have the same value in all of these layouts."""
+    """Return the axes in which at least two of these layouts have different values."""
     return tuple(axis for axis in AXES.values() if len({axis.read(layout) for layout in layouts}) > 1)
 
 

@@ -95,7 +95,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """The distance of a layout from the fastest layout of a comparison."""
+    """The amount by which the fastest layout of a comparison is faster than another layout."""
 
     gain: float
     """Gain of the fastest layout over this one, as a share of this layout's rate."""
@@ -116,7 +116,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift:
-    """The difference of one part of the step between two layouts; below 0 if the faster layout spends less on it."""
+    """The time difference of one part of the step between two layouts.
+
+    It is below 0 if the faster layout spends less time on this part.
+    """
 
     name: str
     seconds: float
@@ -293,10 +296,11 @@ def _parts(contenders: Sequence[Contender]) -> tuple[PartsAre, tuple[tuple[Part,
 def measured_parts(
     trials: Sequence[Trial],
 ) -> tuple[PartsAre, tuple[tuple[Part, ...], ...]] | None:
-    """Return the parts of every trial's step in one order, and their source: ``measured`` or ``simulated``.
+    """Return the parts of each trial's step, and their source: ``measured`` or ``simulated``.
 
-    The parts are those of a profiled step if every trial has one, else the phases of timed steps. Return None if some
-    trial has neither, or ran a smaller layout in place of its own (proxy trial).
+    All trials have the same parts in the same order. If every trial has a profiled step, the parts come from the
+    profiles; else they are the phases of timed steps. Return None if a trial has neither, or if a trial was a proxy
+    trial, which runs a smaller layout.
     """
     measured = [one.measurement for one in trials if one.measurement]
     if len(measured) < len(trials):

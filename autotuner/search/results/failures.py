@@ -24,7 +24,7 @@ become stationary late."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WayOut:
-    """A suggestion for a group of failed trials: a similar layout that ran, or a longer time limit."""
+    """A suggestion that may avoid the failures of a group: a similar layout that ran, or a longer time limit."""
 
     died: Layout
     """Failed layout that is nearest to a successful one. Without ``trial`` and ``layout``: the failed layout with the
@@ -104,7 +104,7 @@ class FailedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """A value of an option that most failed trials of a group have, and more of them than chance explains."""
+    """An option value that most failed trials of a group have, and that is more frequent there than by chance."""
 
     choice: str
     """Name of the choice: ``recompute``."""

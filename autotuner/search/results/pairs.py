@@ -70,7 +70,7 @@ class MeasuredRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairAxis:
-    """One way in which two otherwise equal layouts differ: in one option, or by moving ranks between two degrees."""
+    """The difference between two otherwise equal layouts: another value of one option, or of two parallel degrees."""
 
     subject: str
     fields: tuple[str, ...]
@@ -83,9 +83,13 @@ class PairAxis:
     """True if a value is compared only with the next measured value, and not with every later one."""
 
     def values(self, before: int, after: int) -> tuple[str, str]:
-        """Return two values of the first field in words.
+        """Return the values of the option before and after the change, as words.
 
-        Both are empty if ranks moved from one degree to another, since all such pairs count together.
+        If two degrees differ, both texts are empty, because the effects of all such pairs are counted together.
+
+        Args:
+            before: Value of the first field before the change.
+            after: Value of the first field after the change.
         """
         if len(self.fields) == 2:
             return "", ""
@@ -110,14 +114,13 @@ def _effects_of(measured: tuple[tuple[Layout, float], ...]) -> tuple[PairEffect,
 def pair_effects(measured: Iterable[MeasuredLayouts]) -> tuple[PairEffect, ...]:
     """Return the effect of every option that differs in some pair of measured layouts.
 
-    The six options of arXiv 2311.05610 come first.
-
-    A pair consists of two layouts of the same job that differ only in that option, or in two degrees between which
-    ranks moved. The effects of all jobs are pooled.
+    A pair consists of two layouts of the same job that differ in one option only, or in two parallel degrees only (one
+    is smaller and the other is larger). The effects of all jobs are pooled. The six options of arXiv 2311.05610 come
+    first.
 
     Args:
-        measured: For each job, its layouts and their step times. A layout with several times counts once, with its
-            median; times that are NaN are left out.
+        measured: For each job, its layouts and their step times. If a layout has several step times, only their median
+            counts. Times that are NaN are left out.
     """
     gains: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for layouts, step_time_s in measured:

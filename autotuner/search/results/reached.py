@@ -132,7 +132,7 @@ _GRID = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """The certainty of a trial's place in the ranking: probability to be the best, ties, error of its step time."""
+    """The certainty of a trial's rank: its probability to be the best, a tie with the best, and its error."""
 
     probability_best: float
     """Probability that this trial's layout is the best of the ranked ones, 0..1. The probabilities sum to 1."""
@@ -147,12 +147,13 @@ class Standing:
 
 
 def standings(times: Sequence[RankedTime]) -> Mapping[str, Standing]:
-    """Return how certain the place of every ranked trial is, by the id of the trial, best first.
+    """Return the certainty of the rank of each ranked trial. The keys are trial ids, best first.
 
-    The standard error of a step time includes two sources: the interval of the trial's own median, and the difference
-    between equal runs, which one run cannot show. The latter is estimated from an assumed value and from the runs of
-    equal layouts in the sweep; the mean of several runs has less of it. Errors of the logarithms count as normal and
-    independent. The value of a step for the objective counts as known.
+    The standard error of a step time has two sources. The first is the interval of the trial's own median. The second
+    is the difference between repeated runs of the same layout, which a single run cannot show. It is estimated from an
+    assumed value and from the repeated runs in the sweep, and it is smaller for the mean of several runs. Errors of
+    logarithms are assumed to be normal and independent. Only the step time is uncertain: the factor that turns it into
+    the objective's value is taken as exact.
 
     Args:
         times: Step times of the ranked trials, best first.

@@ -21,7 +21,7 @@ _NOTHING = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """Shares of the variance of values, 0..1, that the choices of layouts explain."""
+    """The shares of the variance of some values, 0..1, that each choice and all choices together explain."""
 
     alone: tuple[float, ...]
     """Share that each choice explains by itself."""
@@ -33,15 +33,15 @@ class Shares:
 
 
 def shares_explained(choices: Sequence[Floats], values: Floats) -> Shares:
-    """Return how much of the variance of values a sum of effects of choices explains.
+    """Return the share of the variance of ``values`` that each choice explains, and the share that all explain.
 
-    Each choice has one effect for each of its values. Its share is computed with the choice entered first and entered
-    last, the two ends of relative importance (Grömping 2006, J. Statistical Software 17(1), *first* and *last*). Both
-    are adjusted for the number of effects, since many effects explain something of any few values, and are not less
-    than 0.
+    A linear model adds one effect for each value of each choice. The share of a choice is computed twice: with the
+    choice as the first term of the model, and as the last term. These are the two ends of relative importance (Grömping
+    2006, J. Statistical Software 17(1), *first* and *last*). Many effects can explain any few values by chance.
+    Therefore both shares are adjusted for the number of effects, and are at least 0.
 
     Args:
-        choices: For each choice, its effects as columns of 0 and 1, with one row for each value.
+        choices: One array per choice, with a column of 0 and 1 for each effect, and a row for each value.
         values: The values to explain; at least two.
     """
     centred = values - values.mean()
@@ -118,7 +118,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Importance:
-    """The importance of one option in which ranked layouts differ."""
+    """The importance of one option: the share of the differences in throughput that it explains."""
 
     name: str
     """Name of the choice in URLs: ``tp``."""
@@ -257,7 +257,7 @@ class Grid:
 
 
 def two_that_matter(importance: Sequence[Importance], layouts: Sequence[Layout]) -> tuple[str, str]:
-    """Return the names of the two options to show first: the most important ones, else options that vary.
+    """Return the names of the two options to show first: the most important ones, or any options that vary.
 
     Args:
         importance: Importance of options, highest first.
@@ -289,8 +289,8 @@ def sweep_choices(
     Args:
         request: The request of the sweep.
         trials: All trials of the sweep.
-        row: Option of the rows of the grid; None: one that matters most.
-        column: Option of the columns of the grid; None: the other one that matters most.
+        row: Option of the rows of the grid; None: one of the two most important options.
+        column: Option of the columns of the grid; None: the other of the two most important options.
 
     Raises:
         InvalidInput: There is no such option.

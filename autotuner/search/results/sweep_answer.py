@@ -80,7 +80,7 @@ class Why:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The best layout of a sweep so far, how certain that is, and a comparison with other ranked layouts."""
+    """The best layout of a sweep so far, the certainty of this answer, and a comparison with other layouts."""
 
     best: Reached
     """Layout to train with."""
@@ -114,7 +114,7 @@ class SweepAnswer:
 
 
 def answer(request: SweepRequest, trials: Sequence[Trial]) -> Answer | None:
-    """Return the best layout of a sweep and how certain that is; None if no trial has a rank yet.
+    """Return the best layout of a sweep so far, and how certain this answer is; None if no trial has a rank yet.
 
     Args:
         request: The request of the sweep.
@@ -217,7 +217,7 @@ def _shifts(both: tuple[Trial, Trial]) -> tuple[PartsAre, Sequence[Shift], tuple
 # ---------------------------------------------------------------- how right the predictions were
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedTrial:
-    """The prediction of a trial's layout, made before it ran, compared with its result."""
+    """A trial whose measured result is compared with the prediction that was made before the trial ran."""
 
     trial: int
     """Number of the trial in its sweep."""

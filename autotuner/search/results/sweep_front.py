@@ -46,7 +46,7 @@ class Trade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontPoint:
-    """A trial on the Pareto front: no other trial is as good in all metrics and better in one."""
+    """A trial on the Pareto front: no other trial is at least as good in all metrics and better in one of them."""
 
     trial: int
     """Number of the trial in its sweep."""
@@ -72,7 +72,7 @@ class FrontPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behind:
-    """A ranked trial that is not on the Pareto front, and a trial that is better."""
+    """A ranked trial that is not on the Pareto front, and a trial on the front that dominates it."""
 
     trial: int
     """Number of the trial in its sweep."""
@@ -87,9 +87,9 @@ class Behind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """The hypervolume of the front after a trial had ended, as a share of its present hypervolume.
+    """The hypervolume of the Pareto front of the first n trials, as a share of the front's present hypervolume.
 
-    It counts all trials up to the number of this trial. The hypervolume is the volume of metric values that the front
+    ``trial`` is the number of the last of these trials. The hypervolume is the volume of metric values that the front
     dominates.
     """
 
@@ -101,7 +101,7 @@ class Reach:
 class SweepFront:
     """The Pareto front of a sweep so far: the ranked trials that no other trial dominates.
 
-    A trial dominates another one if it is as good in all metrics and better in one.
+    A trial dominates another trial if it is at least as good in all metrics and better in one of them.
     """
 
     metrics: tuple[Metric, ...]
@@ -129,9 +129,10 @@ def sweep_front(
     Args:
         request: The request of the sweep.
         trials: All trials of the sweep.
-        metrics: Metrics of the front; empty: those of the sweep, else speed, energy (if the power of the accelerator is
-            known) and simplicity.
-        profile: Weight of each metric for naming the one best trial; empty: the sweep's own objective decides.
+        metrics: Metrics of the front. Empty: the metrics in the sweep's request; if the request has none, speed, energy
+            (if the accelerator's power is known) and simplicity.
+        profile: Weight of each metric for the choice of one best trial on the front. Empty: the sweep's own objective
+            chooses.
     """
     energy = (Metric.TOKENS_PER_JOULE,) if request.job.cluster.accelerator.power_w else ()
     asked = tuple(metrics) or request.objective.front or (Metric.MFU, *energy, Metric.SIMPLICITY)

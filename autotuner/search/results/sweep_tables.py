@@ -26,14 +26,17 @@ _MOST = 64
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SweepTrials:
-    """All trials of a sweep in one version, without their steps, with a cache of values computed from them."""
+    """All trials of a sweep at one moment, with a cache of values that were computed from them.
+
+    The trials do not include the measurements of single steps.
+    """
 
     version: TrialsVersion
     trials: tuple[Trial, ...]
     _known: dict[Hashable, Any] = field(default_factory=dict)
 
     def once(self, key: Hashable, work_out: Callable[[], T]) -> T:
-        """Return a value computed from these trials, from the cache if it was computed before.
+        """Return a value that is computed from these trials. A value that is in the cache is not computed again.
 
         Args:
             key: Key of the value in the cache; it must include everything else that the value depends on.
@@ -45,7 +48,10 @@ class SweepTrials:
 
 
 class SweepTables:
-    """Tables of ranked and untried layouts of sweeps. Helper processes predict the layouts; any thread may use it."""
+    """Returns tables of ranked and untried layouts of sweeps. Helper processes predict the layouts.
+
+    Any thread may use one object.
+    """
 
     def __init__(self, asides: Asides) -> None:
         self._asides = asides
@@ -76,9 +82,12 @@ class SweepTables:
             return sweep.id in self._predicted
 
     def predicted(self, informed: Sweep) -> BestLayouts:
-        """Return the best predicted layouts of a sweep's space, with the numbers of legal and of fitting layouts.
+        """Return the best predicted layouts of a sweep's space, and how many layouts are legal and how many fit.
 
-        Errors are those of ``untried``.
+        The method raises the same errors as ``untried``.
+
+        Args:
+            informed: The sweep, whose job is calibrated by its trials.
         """
         with self._mutex:
             if informed.id in self._predicted:

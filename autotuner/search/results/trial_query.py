@@ -84,12 +84,14 @@ class Condition:
 def conditions_said(text: str) -> tuple[Condition, ...]:
     """Return the conditions that a text such as ``tp=4 mfu>40`` contains; a row must meet all of them.
 
-    A condition is the name of a column, a comparison (``= != > < >= <=``) and a value. A number without a unit is in
-    the unit of the table's head (MFU in percent, memory in GB). Several values with commas between them may follow
-    ``=`` or ``!=``. A word of a layout is a condition too: ``tp4 recompute-full``. An empty text has no conditions.
+    A condition is the name of a column, a comparison (``= != > < >= <=``) and a value. A number without a unit has the
+    unit that the head of the column shows (MFU in percent, memory in GB). Several values with commas between them may
+    follow ``=`` or ``!=``. A word from the short text of a layout is a condition too: ``tp4 recompute-full``. An empty
+    text has no conditions.
 
     Raises:
-        InvalidInput: A condition cannot be read (the error names the nearest one that can), or there are too many.
+        InvalidInput: A condition is not valid (the error names the nearest valid one), or there are too many
+            conditions.
     """
     said = text
     for other, sign in _ALSO.items():
@@ -193,7 +195,7 @@ _SAID: Mapping[object, str] = {
 # ---------------------------------------------------------------- the query
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableQuery:
-    """A query of a table: which rows to show, in which order, with which columns."""
+    """A query that selects the rows of a table, their order, and the columns."""
 
     conditions: tuple[Condition, ...] = ()
     """Conditions, all of which a row must meet."""
@@ -214,7 +216,7 @@ class TableQuery:
             columns: Names of columns with commas between them; empty: the usual columns.
 
         Raises:
-            InvalidInput: A part cannot be read; the error names the nearest one that can.
+            InvalidInput: A parameter is not valid. The error names the nearest valid text.
         """
         return cls(
             conditions=conditions_said(where),

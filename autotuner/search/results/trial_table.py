@@ -51,7 +51,7 @@ class TableRow:
 
     @property
     def robust(self) -> RobustMeasurement | None:
-        """The measurement under the sweep's fault trace; None if there is no trace or it was not measured."""
+        """The measurement of the layout under the sweep's fault trace; None if there is none."""
         return self.reached.robust if isinstance(self.reached, Measurement) else None
 
     @property
@@ -66,9 +66,10 @@ class TableRow:
 
     @property
     def step_error(self) -> float | None:
-        """Half the interval of the step time, as a share of it; None if nothing was measured.
+        """Relative error of the step time: half the width of its interval, divided by the step time.
 
-        It is the 95 % interval of a measurement, or the 80 % interval of an estimate.
+        For a measurement, the interval is the 95 % interval; for an estimate, the 80 % interval. None if the layout was
+        neither measured nor estimated.
         """
         return None if self.reached is None else self.reached.relative_error
 
@@ -85,9 +86,9 @@ class TableRow:
 
     @property
     def footprint(self) -> Footprint | None:
-        """Resource cost (power, price, emissions): from the trial, or modelled if the layout was not tried.
+        """Resource cost (power, price, emissions) of the layout: from its trial, or modelled without a trial.
 
-        None in records that are older than this field.
+        None if the trial was stored before this field existed.
         """
         return self.modelled if self.reached is None else self.reached.footprint
 
@@ -195,11 +196,11 @@ class Column:
 
     @property
     def is_figure(self) -> bool:
-        """True if values are measured or computed numbers, so that a query for an exact value makes no sense."""
+        """True if the values are measured or computed numbers, which a query cannot usefully compare with ``=``."""
         return self.unit not in ("count", "word", "text")
 
     def key(self, row: TableRow) -> tuple[int, float | str]:
-        """Return the key by which rows are sorted in this column; words have a fixed order."""
+        """Return the sort key of a row for this column. Words are sorted in a fixed order, not by the alphabet."""
         value = self.value(row)
         if isinstance(value, str):
             return (0, float(self.words.index(value))) if value in self.words else (1, value)
@@ -475,10 +476,12 @@ def column_named(name: str, field: str) -> Column:
 
 
 def columns_named(names: str) -> tuple[Column, ...]:
-    """Return the columns that a text with commas names, each once, in that order; the usual columns if it is empty.
+    """Return the columns that a text lists, with commas between their names; the usual columns if it is empty.
+
+    A column that is listed twice appears once.
 
     Raises:
-        InvalidInput: One of the names is no column.
+        InvalidInput: A name is not the name of a column.
     """
     named = [column_named(name, "columns") for name in names.split(",") if name.strip()]
     return tuple(dict.fromkeys(named)) or USUAL
@@ -486,9 +489,10 @@ def columns_named(names: str) -> tuple[Column, ...]:
 
 # ---------------------------------------------------------------- cells and CSV
 def cells_of(columns: Iterable[Column]) -> list[tuple[str, Callable[[TableRow], Value]]]:
-    """Return the names of a row's cells, each with the function that computes its value.
+    """Return the name of each cell of a row, with the function that computes the value of the cell.
 
-    A column has one cell, and a second one named ``NAME_error`` if it has an interval: half the width of that interval.
+    Each column has one cell. If the values of a column have an interval, there is a second cell, ``NAME_error``, with
+    half the width of the interval.
     """
     both = (((column.name, column.value), (f"{column.name}_error", column.error)) for column in columns)
     return [(name, value) for cells in both for name, value in cells if value is not None]

@@ -54,7 +54,7 @@ class Platform:
         )
 
     def differences(self, other: Platform) -> int:
-        """Return how many of three things differ from another platform, 0 to 3: accelerator, links, and software."""
+        """Return how many of these three differ between two platforms: accelerator, links, and software (0 to 3)."""
         links = (self.intra_node_link, self.inter_node_link) != (other.intra_node_link, other.inter_node_link)
         software = (self.stack, self.trainer) != (other.stack, other.trainer)
         return (self.accelerator != other.accelerator) + links + software
@@ -69,14 +69,15 @@ _LEAST = 0.7
 
 
 def interval_scale(errors: Floats, deviations: Floats, jobs: Integers) -> float:
-    """Return the factor on standard deviations with which 80 % of the errors lie within their 80 % interval.
+    """Return the factor by which standard deviations must grow so that 80 % intervals contain 80 % of the errors.
 
-    Runs of one job have similar errors: together, the runs of a job weigh as much as the square root of their number.
-    The factor is at least 0.7 and, with few jobs, is moved towards 1.
+    Runs of one job have similar errors. Therefore n runs of a job weigh as much as sqrt(n) independent runs. The factor
+    is at least 0.7. If there are few jobs, it is moved towards 1.
 
     Args:
-        errors: Log errors of the predictions of runs; each prediction did not know runs of the same job.
-        deviations: Standard deviation that each of these predictions claimed.
+        errors: Errors of the logarithms of predicted times, one per run. The prediction of a run was made without runs
+            of the same job.
+        deviations: Standard deviation that the prediction of each run claimed.
         jobs: Number of the job of each run.
     """
     _, which, counts = np.unique(jobs, return_inverse=True, return_counts=True)
@@ -86,10 +87,10 @@ def interval_scale(errors: Floats, deviations: Floats, jobs: Integers) -> float:
 
 
 def needed_scale(errors: Floats, deviations: Floats, weights: Floats) -> float:
-    """Return the factor on standard deviations with which 80 % of the weighted errors lie in their 80 % interval.
+    """Return the factor by which standard deviations must grow so that 80 % intervals contain 80 % of the weight.
 
     Args:
-        errors: Log errors of predictions.
+        errors: Errors of the logarithms of predictions.
         deviations: Standard deviation that each prediction claimed.
         weights: Weight of each error.
     """
@@ -138,7 +139,7 @@ class LearntFactor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
-    """The calibration of one platform by the stored trials on it, and how accurate predictions were there."""
+    """The calibration of one platform from the stored trials on it, and the accuracy of predictions on it."""
 
     platform: Platform
     num_trials: int
@@ -158,27 +159,31 @@ class Lesson:
     @property
     @derived
     def whole_step(self) -> LearntFactor | None:
-        """Actual divided by predicted time of whole steps, with its interval; null if every trial ran out of memory."""
+        """Ratio of the actual to the predicted time of whole steps, with its interval.
+
+        It is null if every trial ran out of memory.
+        """
         known = self.calibration
         return None if known is None else LearntFactor.of(known.factor, known.deviation)
 
     @property
     @derived
     def parts(self) -> dict[str, LearntFactor]:
-        """Actual divided by predicted time of each part of a step, relative to that of the whole step, by name.
+        """Factor of each part of a step, by name of the part: its actual time divided by its predicted time.
 
-        If the trials say nothing about a part, its factor is about 1 with a wide interval.
+        The factor is relative to ``whole_step``: a factor of 1 means that the part is as wrong as the whole step. If
+        the trials say nothing about a part, its factor is about 1 with a wide interval.
         """
         parts = () if self.calibration is None else self.calibration.parts
         return {one.part: LearntFactor.of(one.factor, one.deviation) for one in parts}
 
 
 class Learnt:
-    """Calibrates predictions by stored trials. Each job of these trials is predicted once, when it is first needed.
+    """Calibrates predictions with the results of stored trials. Each stored job is predicted once, when first needed.
 
     Args:
-        past: Stored trials in any order. Calibrations that their jobs were predicted with are ignored, since these come
-            from the same trials.
+        past: Stored trials in any order. The predictions of their jobs ignore earlier calibrations, because an earlier
+            calibration may come from the same trials.
     """
 
     def __init__(self, past: Iterable[PastTrial]) -> None:
@@ -187,11 +192,11 @@ class Learnt:
         self._calibrations: dict[_Ran, Calibration | None] = {}
 
     def calibrated(self, job: Job, trainer: str | None = None) -> Job:
-        """Return the job with a calibration from the stored trials, which replaces any other calibration.
+        """Return the job with a calibration from the stored trials. It replaces an earlier calibration of the job.
 
         Args:
             job: The job to be predicted.
-            trainer: Name of the registered trainer that will run it; None: the product's own training code.
+            trainer: Name of the registered trainer that will run the job; None: the product's own training code.
         """
         typical = replace(job, calibration=None)
         if (typical, trainer) not in self._calibrations:
@@ -199,7 +204,7 @@ class Learnt:
         return replace(job, calibration=self._calibrations[typical, trainer])
 
     def relevant(self, job: Job, trainer: str | None = None) -> tuple[PastTrial, ...]:
-        """Return the stored trials on the job's platform that a search should know; at most ``MAX_KNOWN``.
+        """Return the stored trials on the job's platform from which a search should learn; at most ``MAX_KNOWN``.
 
         Trials of the same job come first; the newest trials of each sweep are preferred.
 
@@ -227,7 +232,7 @@ class Learnt:
         return tuple(trial for *_, trial in sorted(ranked, key=lambda one: one[:3])[:most])
 
     def lessons(self) -> Iterator[Lesson]:
-        """Yield what the stored trials say about each platform; the platform with the newest trial comes first."""
+        """Yield the calibration of each platform with stored trials; the platform with the newest trial comes first."""
         for platform in dict.fromkeys(Platform.of(trial.job, trial.trainer) for trial in self.past):
             trials = [trial for trial in self.past if Platform.of(trial.job, trial.trainer) == platform]
             before, after = _errors_of(trials)

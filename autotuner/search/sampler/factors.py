@@ -57,9 +57,9 @@ information as one with this share."""
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TimedRuns:
-    """Measured times of the runs of one job, and their predictions for a typical cluster.
+    """The measured times of the runs of one job, with their predictions for a typical cluster.
 
-    A run whose parts were measured gives one observation for each part, any other run gives one for the whole step.
+    If the parts of a run were measured, each part is one observation. Otherwise the whole step is one observation.
     """
 
     step_time_s: Floats
@@ -86,7 +86,12 @@ class TimedRuns:
 
     @classmethod
     def of(cls, job: Job, runs: Sequence[PastTrial]) -> TimedRuns:
-        """Return the timed runs of a job that is not calibrated; runs without a step time are left out."""
+        """Return the timed runs of a job. Runs without a step time are left out.
+
+        Args:
+            job: The job, without a calibration.
+            runs: The runs of the job.
+        """
         kept, runs = _kept(job), [run for run in runs if run.step_time_s is not None]
         if missing := list(dict.fromkeys(run.layout for run in runs if run.layout not in kept)):
             kept.update(zip(missing, _predicted(job, missing), strict=True))
@@ -105,14 +110,17 @@ class TimedRuns:
         )
 
     def linear(self, factors: Floats) -> tuple[Floats, Floats]:
-        """Return a linear approximation of the log errors of the observations around given factors.
+        """Return a linear model of the observations' errors, which is exact at the given factors.
+
+        An error is the logarithm of the measured time divided by the predicted time.
 
         Args:
             factors: Logarithms of the factors, in units of their prior standard deviations.
 
         Returns:
-            The change of each observation for one standard deviation of each factor (observations, factors), and the
-                error of each observation that the linear approximation has at factors of 0.
+            Two arrays. The first has the change of each observation per standard deviation of each factor: shape
+            (observations, factors). The second has the error of each observation that the linear model gives if all log
+            factors are 0.
         """
         logs = self.deviations * factors
         by_run_s = self.parts_s * np.exp(logs[:-2] + logs[-2] * self.bf16_on_cores[:, None] * _IN_BF16)
@@ -196,7 +204,7 @@ def factor_deviations(job: Job) -> Floats:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Factors:
-    """The factors of one job (true time divided by predicted time of each part of a step), as learnt from runs."""
+    """The factors of one job, learnt from runs: true time divided by predicted time, for each part of a step."""
 
     mean: Floats
     """Mean of each factor's logarithm, in units of its prior deviation."""
@@ -219,11 +227,12 @@ class Factors:
 
     @classmethod
     def after(cls, runs: Sequence[TimedRuns], numbers: Sequence[int], shared: TaskSimilarity) -> Factors:
-        """Return the factors of a job after these runs of the same job and of others.
+        """Return the factors of a job, learnt from runs of this job and of other jobs.
 
         Args:
             runs: Runs by job; at least one job.
-            numbers: Number of each of these jobs in ``shared``, where 0 is the job to be predicted.
+            numbers: For each element of ``runs``, the index of its job in ``shared``. The job to be predicted has index
+                0.
             shared: Correlations between the factors of different jobs.
         """
         means = np.zeros((shared.factors.shape[1], shared.factors.shape[0]))

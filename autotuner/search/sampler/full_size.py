@@ -39,9 +39,9 @@ _STEP_PARTS = tuple(f.name for f in fields(StepTime))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyTrial:
-    """The results of a proxy trial (a trial of a smaller layout that stands for a full-size one).
+    """The results of a proxy trial: a trial of a smaller layout that runs in place of a full-size layout.
 
-    If it ran the full-size layout itself in the same job, it counts as an ordinary observation.
+    A trial that ran the full-size layout itself in the full-size job counts as an ordinary observation.
     """
 
     stands_for: Layout
@@ -59,12 +59,13 @@ class ProxyTrial:
 
 
 class FullSize:
-    """Estimates layouts of one job at full size from proxy trials (trials of smaller layouts) and the cost model.
+    """Estimates the full-size layouts of one job from the cost model and from proxy trials (trials of smaller layouts).
 
-    Each proxy trial is predicted only once. The prior is the distribution behind the intervals of predictions. Proxy
-    trials narrow it, unless their errors are larger than it allows: then the intervals get wider (``scale_inflation``).
-    The search itself uses another prior (``times_as_searched``) with wider errors of parts, so that it learns from the
-    first trials of a job.
+    The estimate starts from a prior: the same normal distribution that gives predictions their intervals. Results of
+    proxy trials make the intervals narrower. If the errors of the proxy trials are larger than the prior allows, the
+    intervals become wider instead (``scale_inflation``). The search itself uses another prior, with larger errors of
+    the parts of a step (``times_as_searched``), so that it learns from the first trials of a job. Each proxy trial is
+    predicted only once.
     """
 
     def __init__(self, job: Job) -> None:
@@ -148,17 +149,20 @@ class FullSize:
 
 
 def times_in_intervals(layouts: LayoutColumns, predictions: PredictionColumns, job: Job) -> Prior:
-    """Return a prior for step times whose standard deviations are those behind the intervals of predictions."""
+    """Return the prior of the log step times that is used for the intervals of predictions.
+
+    Its standard deviations are the ones from which these intervals are computed.
+    """
     return time_prior(layouts, predictions, interval_error(layouts, job))
 
 
 # ---------------------------------------------------------------- of a sweep
 class SmallScale:
-    """The proxy trials of a sweep whose trials run on fewer ranks than its job.
+    """The proxy trials of a sweep: its trials run on fewer ranks than its job has.
 
     Args:
         request: The request of the sweep, which names a cluster for its trials.
-        cluster: That cluster, with the memory that a rank of a trial may use.
+        cluster: The cluster of the trials, with the memory that a rank of a trial may use.
         layouts: Every legal layout of the job.
     """
 
@@ -178,7 +182,7 @@ class SmallScale:
 
     @property
     def trials(self) -> ProxyTrials:
-        """The layouts that a proxy trial (a smaller trial) can stand for, and which of them share the same trial."""
+        """The proxy trials (trials of smaller layouts), with the full-size layouts that each one stands for."""
         return self._trials
 
     @cached_property
@@ -199,7 +203,7 @@ class SmallScale:
         return self._scaled[layout]
 
     def stand_in(self, layout: Layout) -> StandIn:
-        """Return the layout that the proxy trial of a full-size layout runs, and its job."""
+        """Return the smaller layout that the proxy trial of a full-size layout runs, with the smaller job."""
         scaled = self.scaled(layout)
         return StandIn(job=scaled.job(self._job, self._cluster), layout=scaled.layout)
 
@@ -212,11 +216,11 @@ class SmallScale:
         return self._growth[layout]
 
     def estimates(self, trials: Iterable[Trial], reference_flop_per_s: float) -> Mapping[str, TrialEstimate]:
-        """Return the full-size estimate of each measured trial by the trial's id, given the results of all trials.
+        """Return the full-size estimate of each measured trial, given the results of all trials. Keys are trial ids.
 
         Args:
             trials: Trials of the sweep.
-            reference_flop_per_s: Peak of one rank that MFU is a share of.
+            reference_flop_per_s: Reference peak of one rank, by which MFU is computed.
         """
         told = [trial for trial in trials if trial.scaled is not None and trial.state.finished]
         measured = [trial for trial in told if trial.ran_measurement is not None]

@@ -47,7 +47,7 @@ _COLUMNS = ("log_predicted", "loads", "residual", "tasks")
 # ---------------------------------------------------------------- tasks
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """Correlations that say how much of what is learnt in one task (job and trainer) holds for another."""
+    """Correlations between tasks (jobs with their trainers): how well an error in one task predicts it in another."""
 
     factor: float
     """Correlation of the same factor in two tasks."""
@@ -70,7 +70,10 @@ distinguish 0 from 1."""
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TaskSimilarity:
-    """Correlations between tasks (jobs with their trainers). Task 0 is the job of the table of layouts."""
+    """Correlations between the errors of tasks. A task is a job with its trainer.
+
+    The job whose layouts are searched is task 0.
+    """
 
     factors: Floats
     """Correlations of each factor between tasks, of shape (F, T, T)."""
@@ -89,11 +92,12 @@ class TaskSimilarity:
         """Return the similarity between several tasks, which differ in job or trainer.
 
         Args:
-            jobs: One job for each task; that of the table first.
-            factors: Names of factors: parts of ``StepTime`` or ``Memory``, or ``COMMON``.
-            transfer: Correlations of step times, or of memory peaks.
-            trainers: Name of the trainer that ran each job, None for the product's own training code; empty: one
-                trainer ran all.
+            jobs: The job of each task. The first one is the job whose layouts are searched.
+            factors: Names of the factors whose errors are correlated: fields of ``StepTime`` or ``Memory``, or
+                ``COMMON`` for the factor of all parts.
+            transfer: Correlations for step times, or for memory peaks.
+            trainers: Name of the trainer of each task, None for the product's own training code. Empty: all tasks have
+                the same trainer.
         """
         tasks = list(zip(jobs, trainers or [None] * len(jobs), strict=True))
         device = _equal([job.cluster.accelerator.name for job in jobs], transfer.elsewhere)
@@ -141,7 +145,7 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Points:
-    """Layouts as the Gaussian model sees them: each with its log prediction, the effect of each factor, and its task.
+    """Layouts as inputs of the Gaussian model: the log prediction, the effect of each factor, and the task of each.
 
     A task is a job with the trainer that runs it.
     """
@@ -271,14 +275,17 @@ class Posterior:
 
     @property
     def surprise(self) -> float:
-        """Sum of squared prediction errors in standard deviations, made independent; 1 per observation is expected."""
+        """Sum of the squared prediction errors, each in standard deviations, after correlations are removed.
+
+        If the prior is right, the expected sum is the number of observations.
+        """
         return float(self.whitened @ self.whitened)
 
     def at(self, points: Points | Integers) -> Estimate:
-        """Return the exact mean and variance of the modelled log quantity of some layouts.
+        """Return the exact mean and variance of the modelled log quantity (step time or peak memory) of some layouts.
 
         Args:
-            points: Points of tasks that the similarity includes, or indices of layouts in the table.
+            points: Points whose tasks the similarity includes, or indices of layouts in the table.
         """
         points = points if isinstance(points, Points) else self.prior.points(points)
         explained = self._explained(points)
@@ -286,7 +293,9 @@ class Posterior:
         return Estimate(mean=points.log_predicted + explained @ self.whitened, variance=np.maximum(variance, 0.0))
 
     def shared_variance(self, rows: Integers) -> float:
-        """Return the mean covariance between different layouts; it does not affect their order. It is 0 for one layout.
+        """Return the mean covariance between two different layouts; 0 for a single layout.
+
+        A shared error moves all layouts alike, so that it does not change their order.
 
         Args:
             rows: Indices of the layouts in the table.
@@ -299,9 +308,9 @@ class Posterior:
         return float((covariance.sum() - np.trace(covariance)) / (len(rows) * (len(rows) - 1)))
 
     def at_all_rows(self) -> Estimate:
-        """Return the approximate mean and variance of every layout of the table, fast enough for a million layouts.
+        """Return the approximate mean and variance for every layout of the table, fast enough for a million layouts.
 
-        It ignores that similar layouts share a part of their residual errors.
+        The approximation ignores that similar layouts have similar residual errors.
         """
         prior = self.prior
         explained = self.root @ _loads_of_table(self.seen, self.similarity)
@@ -348,9 +357,10 @@ def _loads_of_table(points: Points, similarity: TaskSimilarity) -> Floats:
 def layout_similarity(left: LayoutColumns, right: LayoutColumns) -> Floats:
     """Return the similarity exp(-distance / length) of all pairs of layouts: shape (left, right).
 
-    It is 1 only for equal layouts. The distance counts doublings of a number, steps of a number that may be zero, and 1
-    for each other option that differs. A product of exponential kernels, one per field, is a valid covariance
-    (Rasmussen and Williams 2006, sections 4.2.1 and 4.2.4).
+    The similarity is 1 only for equal layouts. The distance adds up over the options: the number of doublings for a
+    number above zero, the number of steps between two values of a number that may be zero, and 1 for any other option
+    that differs. A product of exponential kernels, one per field, is a valid covariance (Rasmussen and Williams 2006,
+    sections 4.2.1 and 4.2.4).
     """
     distance = np.zeros((len(left), len(right)))
     for name, option in OPTIONS.items():
@@ -370,14 +380,15 @@ def layout_similarity(left: LayoutColumns, right: LayoutColumns) -> Floats:
 def student_noise(covariance: Floats, errors: Floats, own_variance: Floats, *, only_above: bool = False) -> Floats:
     """Return the variance of normal noise that replaces Student-t noise, so that outliers count less.
 
-    It is found by expectation maximisation (Lange, Little and Taylor 1989, Robust statistical modeling using the t
-    distribution, section 3).
+    The variance is found by expectation maximisation (Lange, Little and Taylor 1989, Robust statistical modeling using
+    the t distribution, section 3).
 
     Args:
         covariance: Covariance of the observations without their noise, shape (n, n).
         errors: Observed errors, of prior mean 0.
-        own_variance: Variance of the noise of each observation if nothing went wrong.
-        only_above: Reduce the weight of errors far above the others only, since a fault makes no run faster.
+        own_variance: Variance of the noise of each observation in a run without a fault.
+        only_above: Reduce only the weight of errors that are far above the others. A fault can slow a run down, but
+            cannot make it faster.
     """
     lowest = 0.0 if only_above else -np.inf
     # use the median, because the mean would follow the outliers

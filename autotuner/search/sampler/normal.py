@@ -18,7 +18,8 @@ def log_expected_gain(mean: Floats, deviation: Floats) -> Floats:
     """Return the log expected improvement, log E[max(g, 0)], of normally distributed gains g.
 
     With u = mean / deviation it is log(deviation) + log(pdf(u) + u cdf(u)) (Jones, Schonlau and Welch 1998, J. Global
-    Optimization 13, equation 15). The second term is tabulated; its tails are log(u), and log(pdf(u) / u^2).
+    Optimization 13, equation 15). The second logarithm is read from a table. Outside the table it is log(u) for large
+    u, and log(pdf(u) / u^2) for very negative u.
     """
     deviation = np.maximum(deviation, 1e-9)
     u = mean / deviation
@@ -48,7 +49,10 @@ def below(u: Floats) -> Floats:
 
 
 def inverse_mills(z: float) -> float:
-    """Return the standard normal density at z divided by the distribution function at z. Far below 0 it is -z - 1/z."""
+    """Return the standard normal density at z divided by the standard normal distribution function at z.
+
+    Far below 0, where both are tiny, the result is -z - 1/z.
+    """
     if z < -30:
         return -z - 1 / z
     return math.exp(-z * z / 2) / math.sqrt(2 * math.pi) / (math.erfc(-z / math.sqrt(2)) / 2)

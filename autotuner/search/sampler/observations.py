@@ -33,7 +33,7 @@ sampler with proxies ran the proxy, and a trial of any other sampler ran the lay
 
 @dataclass(frozen=True, kw_only=True)
 class SmallEvidence:
-    """Results of trials that all ran the full-size layouts, or all ran proxy trials, by row of the table of layouts."""
+    """Results of trials by row of the table of layouts; either all from full-size trials, or all from proxy trials."""
 
     pending: tuple[int, ...] = ()
     """Rows whose trial waits or runs now."""
@@ -48,7 +48,7 @@ class SmallEvidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence(SmallEvidence):
-    """Results of trials of the full-size layouts, and of proxy trials (trials of smaller layouts) in ``small``."""
+    """Results of trials that ran full-size layouts. Results of proxy trials (smaller layouts) are in ``small``."""
 
     tried: frozenset[int]
     """Rows that have a trial of any state and size, and rows equal to them."""
@@ -62,11 +62,12 @@ class EvidenceReader:
 
     Args:
         layouts: The table of layouts.
-        worth_per_step: For each row, its objective value times its step time, so that either gives the other.
+        worth_per_step: For each row, the product of the objective value and the step time. With it, either of the two
+            can be computed from the other.
         allowance_bytes: Part of each row's predicted peak that a measured peak does not include.
-        small_allowance_bytes: Function that returns the same part for the proxy trial of a row; None: trials run the
+        small_allowance_bytes: Function that returns this part for the proxy trial of a row; None: trials run the
             layouts themselves.
-        same_trial: A number for each row, equal if one trial stands for several rows; None: each row has its own trial.
+        same_trial: A number for each row. Rows with the same number share one trial. None: each row has its own trial.
     """
 
     def __init__(
@@ -86,17 +87,17 @@ class EvidenceReader:
         self._rows: dict[tuple[Any, ...], Integers] = {}
 
     def read(self, trials: Iterable[FrozenTrial], promised: Mapping[int, Mapping[str, Any]] | None = None) -> Evidence:
-        """Return the results of Optuna trials by index of their layout in the table.
+        """Return the results of Optuna trials, by index of their layout in the table.
 
         Trials whose parameters match no layout of the table are ignored.
 
         Args:
             trials: Trials of one study.
-            promised: Parameters by trial number, for trials that Optuna has not yet stored all parameters of.
+            promised: Parameters by trial number, for trials whose parameters Optuna has not stored completely yet.
 
         Raises:
-            InvalidInput: A trial's value is not positive and its step time is not given; or a step time or a peak is
-                not positive.
+            InvalidInput: A step time or a peak is not positive. Or a trial has no step time, and its value is not
+                positive.
         """
         tried: set[int] = set()
         full, small = _Told(), _Told()

@@ -42,36 +42,40 @@ pickled and locks cannot be."""
 
 
 class LayoutSampler(BaseSampler):
-    """An Optuna sampler that proposes untried layouts of a table, the most promising one first.
+    """An Optuna sampler that proposes untried layouts of a table, the most promising layout first.
 
-    That is the layout that most improves the expected best value.
+    The most promising layout is the one that is expected to improve the best value most.
 
-    The study's direction is "maximize", and a trial's value is that of the objective: its MFU, unless another objective
-    is given. A trial may have more results as user attributes: ``STEP_TIME_S`` (then the value may be anything),
-    ``OUT_OF_MEMORY``, ``PEAK_BYTES``. If the objective has a Pareto front, the study has one direction per metric, a
-    trial must have its ``STEP_TIME_S``, and rows are proposed by the expected increase of the hypervolume.
+    The study's direction must be "maximize". The value of a trial is its MFU, or the value of another objective if
+    ``objective`` is given. A trial may report more results as user attributes: ``STEP_TIME_S`` (then its value is
+    ignored), ``OUT_OF_MEMORY`` and ``PEAK_BYTES``. If the objective has a Pareto front, the study has one direction per
+    metric, each trial must report ``STEP_TIME_S``, and layouts are proposed by the expected increase of the
+    hypervolume.
 
     Args:
-        layouts: Every legal layout.
+        layouts: Every legal layout: the rows of the table.
         predictions: Predictions of these layouts for the job.
         job: The job.
-        objective: Meaning of a trial's value; None: MFU. Costs beside time (energy, price) are modelled for all rows,
-            measured or not, so that errors of that model favour no row. Under faults, predictions and step times are
-            those of the fault trace.
+        objective: Meaning of a trial's value; None: MFU. Costs other than time (energy, price) are modelled for all
+            rows, measured or not, so that errors of the model favour no row. For an objective under faults, predictions
+            and step times are those under the fault trace.
         limit_bytes: Bytes that a rank may allocate; None: the accelerator's memory.
-        seed: Decides between rows that are equally good; the same seed and answers give the same proposals.
-        min_gain: ``stop_when_done`` stops when the best value is expected to rise by less than this fraction; 0: never.
-        cost_exponent: How much a trial's time counts against it, from 0 (not at all) to 1 (gain per second).
-        scale_down: Function that returns the smaller job and layout (proxy trial) that a trial runs in place of a
-            layout, for every row; None: trials run the layouts themselves. With it, ``STEP_TIME_S``, ``PEAK_BYTES`` and
-            ``OUT_OF_MEMORY`` are those of the smaller job, the value of a trial without ``STEP_TIME_S`` says nothing
-            about time, and the best value is the highest expected one among rows whose proxy trial ended well. A trial
+        seed: Seed for the choice between rows that are equally good. The same seed and the same results give the same
+            proposals.
+        min_gain: ``stop_when_done`` stops the study if the next trial is expected to raise the best value by less than
+            this fraction; 0: never.
+        cost_exponent: Weight of a trial's step time as a cost, from 0 (no weight) to 1 (the gain is divided by the step
+            time).
+        scale_down: Function that returns the proxy trial of a layout, which is a smaller job and layout that runs in
+            its place. None: trials run the layouts themselves. With proxy trials, ``STEP_TIME_S``, ``PEAK_BYTES`` and
+            ``OUT_OF_MEMORY`` are results of the smaller job, and a trial without ``STEP_TIME_S`` tells nothing about
+            time. The best value is then the highest expected value among layouts whose proxy trials succeeded. A trial
             with the attribute ``FULL_SIZE`` ran the layout itself.
-        same_trial: A number for each row, equal if one trial stands for several rows: all of these count as tried after
-            the first. None: each row has its own trial.
-        past: Trials on the same hardware and software that were stored before the search, of any job. Even trials of
-            the same job count as run on another day: their layouts are still tried, and their values do not count as
-            the best value.
+        same_trial: A number for each row. Rows with the same number share one trial: all of them count as tried after
+            it. None: each row has its own trial.
+        past: Trials on the same hardware and software that were stored before the search, from any job. Past trials of
+            the same job count as run on another day: the sampler may propose their layouts again, and their values do
+            not count as the best value.
 
     Raises:
         InvalidInput: The numbers of predictions and layouts differ; or ``min_gain`` or ``cost_exponent`` is negative.
@@ -185,9 +189,9 @@ class LayoutSampler(BaseSampler):
         return from_plain(Layout, {name: trial.suggest_categorical(name, spaces[name].choices) for name in spaces})
 
     def remaining_gain(self, study: Study) -> float:
-        """Return the fraction by which the best value is expected to rise with the next trial.
+        """Return the fraction by which the next trial is expected to raise the best value.
 
-        It is infinite before anything was measured, and 0.0 if no untried layout is likely to fit.
+        The result is infinite before the first measurement, and 0.0 if no untried layout is likely to fit in memory.
         """
         proposal = self.propose(study.get_trials(deepcopy=False))
         return 0.0 if proposal is None else proposal.expected_gain
@@ -204,12 +208,12 @@ class LayoutSampler(BaseSampler):
 
     # ------------------------------------------------------------------ the choice
     def rule_out(self, rows: Integers) -> None:
-        """Exclude these rows from later proposals; rows excluded by earlier calls are allowed again.
+        """Exclude rows of the table from later proposals. Each call replaces the rows that earlier calls excluded.
 
-        Results of trials of excluded rows are still used.
+        The results of trials of excluded rows are still used.
 
         Args:
-            rows: Indices of rows of the table.
+            rows: Indices of the rows to exclude.
         """
         self._ruled_out = frozenset(map(int, rows))
         self._last = None
@@ -231,11 +235,20 @@ class LayoutSampler(BaseSampler):
         return proposal
 
     def propose_among(self, rows: Integers, trials: Iterable[FrozenTrial]) -> Proposal | None:
-        """Return which of the given rows to try next; None if each was tried or is not likely to fit in memory."""
+        """Return which of the given rows to try next; None if each of them was tried or is not likely to fit in memory.
+
+        Args:
+            rows: Indices of rows of the table.
+            trials: Trials of one study.
+        """
         return self._proposal(self._reader.read(trials), rows)
 
     def memory(self, trials: Iterable[FrozenTrial]) -> MemoryBelief:
-        """Return what is expected of the peak memory of the untried layouts, given the results of these trials."""
+        """Return the expected peak memory of the untried layouts, given the results of these trials.
+
+        Args:
+            trials: Trials of one study.
+        """
         return memory_belief(self._beliefs, self._reader.read(trials))
 
     def _proposal(self, evidence: Evidence, among: Integers | None = None) -> Proposal | None:

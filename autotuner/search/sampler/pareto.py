@@ -19,7 +19,8 @@ from autotuner.core.trial import Trial
 def non_dominated(values: Floats) -> Booleans:
     """Return a mask over rows: True if no other row dominates the row (as good in every column and better in one).
 
-    Equal rows do not dominate each other. The time is proportional to rows x rows that stay.
+    Equal rows do not dominate each other. The computing time is proportional to the number of rows times the number of
+    non-dominated rows.
 
     Args:
         values: Shape (rows, columns); higher is better.
@@ -60,7 +61,9 @@ class Boxes:
     high: Floats
 
     def volumes_below(self, points: Floats) -> Floats:
-        """Return the total volume of the boxes that each point dominates (the part with lower coordinates).
+        """Return, for each point, the total volume of the parts of the boxes that the point dominates.
+
+        A point dominates the part of a box in which all coordinates are lower than those of the point.
 
         Args:
             points: Shape (..., dimensions).
@@ -132,7 +135,7 @@ class Frontier:
 
     @classmethod
     def of(cls, points: Floats, reference: Floats) -> Self:
-        """Return the frontier of those points that no other point dominates."""
+        """Return the frontier of these points. Points that another point dominates are left out."""
         return cls(points=points[non_dominated(points)], reference=reference)
 
     @cached_property
@@ -149,7 +152,7 @@ class Frontier:
         return float(np.prod(best - self.reference) - self.boxes.volumes_below(best[None, :])[0])
 
     def gains(self, points: Floats) -> Floats:
-        """Return the increase of the hypervolume if each of the given points alone were added.
+        """Return the increase of the hypervolume for each of the given points, if only this point were added.
 
         Args:
             points: Shape (..., dimensions).
@@ -158,9 +161,10 @@ class Frontier:
 
 
 def reference_below(points: Floats) -> Floats:
-    """Return a reference point for the hypervolume of these points.
+    """Return a reference point for the hypervolume that these points dominate.
 
-    In each dimension it lies below the worst value of their front by a tenth of the front's range.
+    In each dimension, the reference is lower than the lowest value on the points' Pareto front. The distance is a tenth
+    of the range of the front.
     """
     front = points[non_dominated(points)]
     worst, best = front.min(axis=0), front.max(axis=0)
@@ -171,7 +175,7 @@ def reference_below(points: Floats) -> Floats:
 # ---------------------------------------------------------------- trials as points
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Valued:
-    """A trial with its value in each metric of a Pareto front."""
+    """A trial together with its value in each metric of a Pareto front."""
 
     trial: Trial
     values: tuple[float, ...]
@@ -183,7 +187,8 @@ def trial_values(objective: Objective, metrics: Sequence[Metric], trials: Iterab
     Trials without a value in some metric are left out.
 
     Args:
-        objective: Decides which results of a trial count: those of healthy steps, or those under faults.
+        objective: Objective that decides which results of a trial count: those with nominal links, or those under
+            faults.
         metrics: Metrics of the front.
         trials: Trials of a sweep.
     """
@@ -197,15 +202,19 @@ def trial_values(objective: Objective, metrics: Sequence[Metric], trials: Iterab
 
 
 def on_front(objective: Objective, trials: Iterable[Trial]) -> list[Trial]:
-    """Return the trials that no other trial dominates in the metrics of the objective's front, in the given order."""
+    """Return the trials on the Pareto front of the objective's metrics, in the given order.
+
+    No other trial dominates a trial on the front.
+    """
     every = trial_values(objective, objective.front, trials)
     return [one.trial for one, stays in zip(every, non_dominated(log_values(every)), strict=True) if stays]
 
 
 def adds_to_front(values: Sequence[float], others: Iterable[Sequence[float]]) -> bool:
-    """Return True if no other point comes within 1 % of these values in all metrics, or is better.
+    """Return True if a trial extends the Pareto front by more than noise.
 
-    Differences of less than 1 % are noise on most machines.
+    The result is False if some other trial is better in every metric, or worse by less than 1 %. Differences of less
+    than 1 % are noise on most machines.
 
     Args:
         values: Values of a trial in each metric of a front.
@@ -287,11 +296,12 @@ class Outcomes:
 
 
 def steps_to_enter(outcomes: Outcomes, frontier: Frontier) -> Floats:
-    """Return the log step time below which each layout would join the Pareto front.
+    """Return, for each layout, the log step time that it must stay below to join the Pareto front.
 
-    It is minus infinity if no speed would be enough. The layout must be above the reference in every metric. Compared
-    with each point of the front that is as good in all metrics that do not depend on the step time, it must be better
-    in one rate.
+    The result is minus infinity if the layout could not join the front at any speed. To join, the layout must be above
+    the reference in every metric. In addition, some points of the front are at least as good as the layout in all
+    metrics that do not depend on the step time. The layout must be better than each of these points in at least one
+    rate (a metric that depends on the step time).
     """
     rates, shares = outcomes.log_worth[:, outcomes.is_rate], outcomes.log_worth[:, ~outcomes.is_rate]
     limits = (rates - frontier.reference[outcomes.is_rate]).min(axis=1)
@@ -305,12 +315,13 @@ def steps_to_enter(outcomes: Outcomes, frontier: Frontier) -> Floats:
 
 
 def log_expected_volume_gain(outcomes: Outcomes, frontier: Frontier) -> Floats:
-    """Return the log of the expected increase of the front's hypervolume by each layout alone.
+    """Return, for each layout, the log of the expected increase of the front's hypervolume by this layout alone.
 
-    It is minus infinity if no speed would increase the hypervolume. This is the expected hypervolume improvement
-    (Emmerich, Giannakoglou and Naujoks 2006, IEEE Trans. Evol. Comput. 10) of values that depend on the step time
-    alone: Gauss-Legendre quadrature over the normal log step time, from where the layout enters the front downwards as
-    far as there is any weight, so that hopeless layouts still have an order.
+    The result is minus infinity if the layout would not increase the hypervolume at any speed. The increase is the
+    expected hypervolume improvement (Emmerich, Giannakoglou and Naujoks 2006, IEEE Trans. Evol. Comput. 10) for values
+    that depend on the step time alone. It is integrated over the normal log step time by Gauss-Legendre quadrature. The
+    integral starts at the step time at which the layout joins the front and goes down as far as there is any weight, so
+    that even hopeless layouts have an order.
     """
     gains = np.full(len(outcomes), -math.inf)
     entering = steps_to_enter(outcomes, frontier)

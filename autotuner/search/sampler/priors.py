@@ -43,17 +43,18 @@ def time_prior(
     *,
     under_faults: bool = False,
 ) -> Prior:
-    """Return the prior of the log step time in seconds: what is assumed about every layout before any trial.
+    """Return the prior of each layout's log step time in seconds, which holds before any trial.
 
-    If errors differ between layouts (``LayoutErrors``), the shares contain the standard deviations and the factors have
-    deviation 1. If past runs calibrated the parts, the remaining error of a layout's options is part of its residual.
+    If ``error`` has different errors for each layout (``LayoutErrors``), the shares in the prior are multiplied by the
+    standard deviations, and each factor has the standard deviation 1. If past runs calibrated the parts of a step, the
+    remaining error that a layout's options cause is part of the layout's residual.
 
     Args:
         layouts: The table of layouts.
-        predictions: Their predictions.
+        predictions: Predictions of these layouts.
         error: Standard deviations of the errors of predictions, common to all layouts or for each layout.
-        under_faults: Use the predicted mean step time under the fault trace, with the same relative errors as those of
-            healthy steps.
+        under_faults: Use the predicted mean step time under the fault trace. Its relative errors are those of steps
+            with nominal links.
     """
     step_time, robust_s = predictions.step_time, predictions.robust_step_s if under_faults else None
     shares = np.concatenate([part_shares(step_time, error), np.ones((len(layouts), 1))], axis=1)
@@ -97,15 +98,15 @@ def learn_times(
     related_step_time_s: Sequence[float] = (),
     related_noise: Sequence[float] = (),
 ) -> Posterior:
-    """Return the posterior of the log step times after some layouts, of this job or of others, were timed.
+    """Return the posterior of each layout's log step time after some layouts of this or other jobs were timed.
 
     Args:
         prior: The prior of the step times of the table's layouts.
         step_time_s: Measured step time by index of the layout in the table.
         related: Timed layouts of other jobs; None: there are none.
         related_step_time_s: Measured step time of each of these layouts.
-        related_noise: Variance of the noise of the first of these step times; the others vary from run to run as those
-            of the table do.
+        related_noise: Variances of the noise of the first step times in ``related_step_time_s``. The other step times
+            have the usual noise from run to run.
     """
     rows = np.array(list(step_time_s), dtype=np.int64)
     log_s = np.log([*step_time_s.values(), *related_step_time_s])
@@ -118,9 +119,9 @@ def past_noise(prior: Prior, related: Related, step_time_s: Sequence[float]) -> 
     """Return the variance of the noise of each past trial; it is larger if a fault seems to have slowed the trial down.
 
     Args:
-        prior: The belief about step times before any trial.
+        prior: The prior of the step times.
         related: Past trials as points.
-        step_time_s: Measured step time of each of them.
+        step_time_s: Measured step time of each past trial.
     """
     points = related.points
     covariance = prior.covariance(points, points, related.similarity)
@@ -129,11 +130,11 @@ def past_noise(prior: Prior, related: Related, step_time_s: Sequence[float]) -> 
 
 
 def scale_inflation(times: Posterior) -> float:
-    """Return a factor on standard deviations, above 1 if the errors of predictions were larger than claimed.
+    """Return a factor for standard deviations; it is above 1 if errors of predictions were larger than claimed.
 
-    It is the factor of a Student-t process: the prior's scale is itself uncertain, with an inverse-gamma belief worth
-    ``_CLAIM`` observations (Shah, Wilson and Ghahramani 2014, arXiv 1402.4306, section 3). It is never below 1: a few
-    correct predictions are no reason to stop the search.
+    This is the factor of a Student-t process, in which the scale of the prior is itself uncertain. The inverse-gamma
+    prior of the scale has the weight of ``_CLAIM`` observations (Shah, Wilson and Ghahramani 2014, arXiv 1402.4306,
+    section 3). The factor is at least 1, because a few correct predictions are no reason to stop the search.
     """
     return max(1.0, math.sqrt((_CLAIM + times.surprise) / (_CLAIM + len(times.seen))))
 
@@ -164,7 +165,7 @@ _PEAK_RUN_TO_RUN = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryTrial:
-    """The result of a trial for memory: whether it fitted, and its peak if that was measured."""
+    """The memory result of a trial: whether the layout fitted, and its peak if the peak was measured."""
 
     fits: bool
     """True if the trial ran; False if it ran out of memory."""
@@ -182,7 +183,7 @@ class RelatedPeaks:
 
 
 def memory_prior(layouts: LayoutColumns, memory: MemoryColumns) -> Prior:
-    """Return the prior of the log peak memory in bytes: what is assumed about every layout before any trial."""
+    """Return the prior of each layout's log peak memory in bytes, which holds before any trial."""
     total_bytes = memory.total_bytes
     return Prior(
         layouts=layouts,
@@ -197,16 +198,17 @@ def memory_prior(layouts: LayoutColumns, memory: MemoryColumns) -> Prior:
 def learn_peaks(
     prior: Prior, limit_bytes: float, trials: Mapping[int, MemoryTrial], related: RelatedPeaks | None = None
 ) -> Posterior:
-    """Return the posterior of the log peak memory after some layouts, of any job, ran or ran out of memory.
+    """Return the posterior of each layout's log peak memory after layouts of any job ran or ran out of memory.
 
-    A measured peak is an ordinary observation. The result that a peak is below or above the limit is not Gaussian; it
-    is replaced by the Gaussian observation that gives the same mean and variance, one trial after the other: assumed
-    density filtering (Minka 2001, Expectation Propagation for approximate Bayesian inference, section 2).
+    A measured peak is an ordinary observation. If a trial only shows that its peak is below or above the limit, this
+    result is not Gaussian. It is replaced by a Gaussian observation that gives the same mean and variance, one trial
+    after the other. This method is called assumed density filtering (Minka 2001, Expectation Propagation for
+    approximate Bayesian inference, section 2).
 
     Args:
         prior: The prior of the peaks of the table's layouts.
         limit_bytes: Memory limit of a rank.
-        trials: Memory result of a trial by index of its layout in the table.
+        trials: Memory results of trials of this job, by index of the layout in the table.
         related: Memory results of trials of other jobs; None: there are none.
     """
     rows = np.array(list(trials), dtype=np.int64)

@@ -33,9 +33,10 @@ from autotuner.search.sampler.transfer import OtherJobs
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FrontWorths:
-    """The value of every layout of the table in each metric of a Pareto front, apart from its step time.
+    """The part of each layout's value that does not depend on its step time, for each metric of a Pareto front.
 
-    For rates such as tokens per second, it is the value times the step time.
+    For a rate, such as tokens per second, this part is the value times the step time (tokens per step). For any other
+    metric, it is the value itself.
     """
 
     log_worth: Floats
@@ -46,7 +47,7 @@ class FrontWorths:
 
     @classmethod
     def of(cls, metrics: Sequence[Metric], job: Job, footprints: FootprintColumns | None, num_rows: int) -> Self:
-        """Return the values of every layout of the table in each metric.
+        """Return this object for a table of layouts and the metrics of a Pareto front.
 
         Args:
             metrics: Metrics of the Pareto front.
@@ -58,12 +59,12 @@ class FrontWorths:
         return cls(log_worth=np.log(np.stack(worths, axis=1)), is_rate=np.array([one.is_rate for one in metrics]))
 
     def outcomes(self, rows: Integers | slice, times: Estimate, inflation: float) -> Outcomes:
-        """Return the possible results of some layouts in all metrics, given what is expected of their step times.
+        """Return the possible results of some layouts in all metrics, given the distributions of their step times.
 
         Args:
             rows: Indices of the layouts in the table.
-            times: Mean and variance of the log step times in seconds of these layouts.
-            inflation: Factor on their standard deviations.
+            times: Mean and variance of the log step time in seconds of each of these layouts.
+            inflation: Factor for the standard deviations of ``times``.
         """
         deviation = inflation * np.sqrt(times.variance)
         return Outcomes(log_worth=self.log_worth[rows], is_rate=self.is_rate, mean=times.mean, deviation=deviation)
@@ -71,11 +72,12 @@ class FrontWorths:
     def frontier(self, log_step_s: Mapping[int, float], others: Integers, expected_log_s: Floats) -> Frontier:
         """Return the Pareto front of the layouts with a known step time, with a reference point for its hypervolume.
 
-        For rates, the reference lies below the front of the known values and of the expected values of ``others``. For
-        other metrics, it lies below the worst layout of the table, since any of them may turn out to be fast.
+        For a rate (a metric that depends on the step time), the reference is lower than the front of the known values
+        and of the expected values of ``others``. For any other metric, the reference is lower than the worst layout of
+        the table, because any layout may turn out to be fast.
 
         Args:
-            log_step_s: Log step time by index of the layout, where it is known.
+            log_step_s: Known log step times, by index of the layout in the table.
             others: Indices of layouts that may be on the front.
             expected_log_s: Expected log step time of every layout of the table.
         """
@@ -97,12 +99,11 @@ class FrontWorths:
 
 
 def log_expected_entry(outcomes: Outcomes, frontier: Frontier) -> Floats:
-    """Return the log of the expected amount by which each layout's log step time is short enough for the front.
+    """Return, for each layout, the log of its expected margin below the step time at which it joins the Pareto front.
 
-    That amount is counted from the log step time below which the layout joins the front (``steps_to_enter``).
-
-    It takes one pass for each point of the Pareto front, and orders layouts much as the expected increase of the
-    hypervolume does.
+    The margin is the difference of two log step times: the one at which the layout joins the front
+    (``steps_to_enter``), and that of the layout. A layout that is too slow has the margin 0. The function takes one
+    pass for each point of the front. It orders layouts much as the expected increase of the hypervolume does.
     """
     below = steps_to_enter(outcomes, frontier) - outcomes.mean
     possible = np.isfinite(below)
@@ -168,7 +169,7 @@ class Beliefs:
     """Proxy trials of rows, and trials from before the search; None: there are none."""
 
     def after_peaks(self, evidence: Evidence) -> Posterior:
-        """Return the posterior of the log peak memory, given the results of the search's trials."""
+        """Return the posterior of each layout's log peak memory, given the results of the search's trials."""
         small = evidence.small.memory
         related = self.others.peaks(list(small), list(small.values())) if self.others else None
         return learn_peaks(self.peaks, self.limit_bytes, evidence.memory, related)
@@ -176,12 +177,12 @@ class Beliefs:
     def after_times(
         self, full_s: Mapping[int, float], small_s: Mapping[int, float], related: Related | None = None
     ) -> Posterior:
-        """Return the posterior of the log step times, given measured step times of layouts and of proxy trials.
+        """Return the posterior of each layout's log step time, given step times of layouts and of proxy trials.
 
         Args:
-            full_s: Measured step time by index of the layout, for layouts that ran themselves.
-            small_s: Measured step time of the proxy trial (a smaller trial) by index of the layout that it stands for.
-            related: Past trials, followed by the proxy trials of ``small_s`` in this order; None: they are computed
+            full_s: Measured step times of full-size layouts, by index of the layout.
+            small_s: Measured step times of proxy trials (smaller trials), by index of the full-size layout.
+            related: Points of the past trials, then of the proxy trials in the order of ``small_s``; None: compute them
                 here.
         """
         if related is None and self.others:
@@ -235,7 +236,7 @@ class LongShot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryBelief:
-    """The expected peak memory of the untried layouts, compared with their predictions."""
+    """The expected peak memory of the untried layouts after some trials, as a ratio to the predicted peak memory."""
 
     factor: float
     """Ratio of the peak that the model now expects to the predicted peak; the geometric mean over the layouts."""
@@ -259,19 +260,21 @@ def propose(
 ) -> Proposal | None:
     """Return the untried layout whose trial has the highest expected improvement for its cost.
 
-    Return None if no untried layout is likely enough to fit in memory. With a Pareto front, the improvement is that of
-    its hypervolume. Before the first measurement, the layout with the highest value that will probably fit is chosen;
-    of several that are about as good, the one most likely to fit.
+    The result is None if no untried layout is likely enough to fit in memory. With a Pareto front, the improvement is
+    the increase of the front's hypervolume. Before the first measurement, the function chooses the layout with the
+    highest expected value among those that will probably fit. Among layouts that are about as good, it chooses the one
+    that is most likely to fit.
 
-    A layout with a probability to fit below one half is proposed only if its trial is expected to gain at least
-    ``WORTHWHILE_GAIN`` and more than any layout that is likely to fit, or if none of these is left.
+    A layout whose probability to fit is below one half is proposed only in two cases: no layout that is likely to fit
+    is left, or the layout's trial is expected to gain at least ``WORTHWHILE_GAIN`` and more than any layout that is
+    likely to fit.
 
     Args:
-        beliefs: What is assumed about every layout before any trial.
+        beliefs: Priors of the step time and the memory of every layout.
         evidence: Results of the trials.
-        cost_exponent: How much the step time counts as cost: 0 not at all, 1 in proportion.
-        tie_breaker: Decides between layouts that are equally good, for example because an option has no effect on a
-            layout.
+        cost_exponent: Weight of the step time as cost: 0 for none, 1 for a cost proportional to the step time.
+        tie_breaker: Generator for the choice between layouts that are equally good, for example because an option has
+            no effect on a layout.
         among: Indices of the only layouts to choose from; None: all.
     """
     outlook = _Outlook.of(beliefs, evidence)
@@ -295,7 +298,7 @@ def propose(
 
 
 def memory_belief(beliefs: Beliefs, evidence: Evidence) -> MemoryBelief:
-    """Return what is expected of the peak memory of the untried layouts, given the results of the trials."""
+    """Return the expected peak memory of the untried layouts, given the results of the trials."""
     peaks = beliefs.after_peaks(evidence).at_all_rows()
     untried = _untried(len(beliefs.worth_per_step), evidence.tried)
     log_factor = float((peaks.mean - beliefs.peaks.log_predicted)[untried].mean()) if untried.size else 0.0

@@ -56,7 +56,10 @@ _OF_THE_JOB = ("num_layers", "num_dense_layers", "global_batch_size")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ProxyTrials:
-    """The proxy trials on a smaller cluster that stand for layouts of a job, and the layouts without one."""
+    """The layouts of a job that have a proxy trial on a smaller cluster, and the reasons why others have none.
+
+    A proxy trial runs a smaller layout in place of a full-size one.
+    """
 
     job: Job
     """Job of the layouts."""
@@ -82,7 +85,7 @@ class ProxyTrials:
         return sum(count for _, count in self.refused)
 
     def trial_of(self, layout: Layout) -> ScaledTrial:
-        """Return the proxy trial that stands for one of the layouts."""
+        """Return the proxy trial that runs in place of one of the layouts."""
         depth = int(self.depth[rows_of(self.layouts, layout)[0]])
         found = proxy_trial(self.job, layout, self.cluster, most_layers_per_stage=depth, whole_model=self.whole_model)
         assert isinstance(found, ScaledTrial), "only layouts that a trial stands for are kept"
@@ -100,10 +103,10 @@ def rows_of(layouts: LayoutColumns, layout: Layout) -> Integers:
 def proxy_trials(
     job: Job, layouts: LayoutColumns, cluster: Cluster, rules: Sequence[Rule], *, whole_model: bool = False
 ) -> ProxyTrials:
-    """Return the proxy trials (trials on a smaller cluster) that stand for these layouts.
+    """Return the proxy trials that run on a smaller cluster in place of these layouts.
 
-    If a trial would not fit in memory, it is tried again with about half the layers per stage, until it fits or no more
-    layers can be left out.
+    If a proxy trial would not fit in memory, the number of layers per stage is halved until it fits or cannot become
+    smaller.
 
     Args:
         job: The full-size job of the layouts.

@@ -37,10 +37,11 @@ _Group = tuple[int, int]
 
 
 def measured_parts(job: Job, layout: Layout, cluster: Cluster, trial: ScaledTrial) -> tuple[str, ...]:
-    """Return the fields of ``StepTime`` that a proxy trial measures exactly as the full-size layout runs them.
+    """Return the fields of ``StepTime`` that have the same value in a proxy trial and in the full-size layout.
 
-    For these, shapes and counts are equal, and groups have as many ranks over the same kind of link. The result is
-    empty if the trial's ranks hold fewer layers: then each part is measured only for some of the layers.
+    For these fields, shapes and counts are equal, and each group has as many ranks over the same kind of link. The
+    result is empty if a rank of the proxy trial holds fewer layers, because the trial then measures each part for only
+    some of the layers.
 
     Args:
         job: The full-size job.
@@ -101,19 +102,19 @@ def _is_alike(cluster: Cluster, ours: _Group, room: Cluster, theirs: _Group) -> 
 def proxy_trial(
     job: Job, layout: Layout, cluster: Cluster, *, most_layers_per_stage: int | None = None, whole_model: bool = False
 ) -> ScaledTrial | Reason:
-    """Return the trial on a smaller cluster that stands for a legal layout of a job, or the reason why there is none.
+    """Return the proxy trial that runs on a smaller cluster in place of a layout, or the reason why there is none.
 
-    Only trials that keep the rules of degrees are considered. Those are preferred in which every group of several ranks
-    still has several ranks; then those with the most pipeline ranks, then the most shards, then the most replicas. This
-    function does not check memory or the rules of other options.
+    The function considers only trials whose layouts keep the rules about degrees. It prefers trials in which each group
+    of several ranks still has several ranks, then trials with the most pipeline ranks, then with the most shards, then
+    with the most replicas. It does not check the memory or the rules about other options.
 
     Args:
         job: The full-size job.
-        layout: A layout of that job.
+        layout: A legal layout of that job.
         cluster: Cluster on which trials run: the same accelerators, but fewer.
-        most_layers_per_stage: Maximum number of layers per stage of the trial, for stages that do not fit in memory;
-            None: as many as in the full-size job.
-        whole_model: Keep all layers and pipeline ranks, for a trainer that trains the model that it was given.
+        most_layers_per_stage: Maximum number of layers per stage of the trial, so that a stage fits in memory; None: as
+            many as in the full-size job.
+        whole_model: Keep all layers and pipeline ranks, for a trainer that always trains the whole model.
     """
     if reason := _too_large(job, layout, cluster):
         return reason
@@ -131,10 +132,11 @@ def proxy_trial(
 
 
 def fewer_layers(job: Job, layout: Layout, layers: int) -> int | None:
-    """Return about half as many layers per stage, so that patterns of recomputed and sparse layers end as before.
+    """Return about half of a number of layers per stage, for a smaller proxy trial; None if no smaller number works.
 
-    Return None if no smaller number is possible: a stage needs a layer of each kind and the layers by which the ends
-    are shorter.
+    The new number keeps the pattern of recomputed and sparse layers, so that a stage still ends with the same kind of
+    layer. A stage needs at least one layer of each kind. If the first or the last stage has fewer layers than the
+    others, at least one layer must remain there.
 
     Args:
         job: The full-size job.

@@ -63,7 +63,7 @@ PriorOf: TypeAlias = Callable[[LayoutColumns, PredictionColumns, Job], Prior]
 
 
 def times_as_searched(layouts: LayoutColumns, predictions: PredictionColumns, job: Job) -> Prior:
-    """Return the prior of the log step times that a search uses: what is assumed before any trial."""
+    """Return the prior of each layout's log step time that a search uses before any trial."""
     return time_prior(layouts, predictions, time_error(job))
 
 
@@ -105,7 +105,7 @@ class StandIns:
 
         Args:
             stood_for: Full-size layouts, each with the proxy trial that ran in its place.
-            told: Memory result of each of these trials.
+            told: Memory result of each of these proxy trials.
         """
         stand_ins = [one for _, one in stood_for]
         self._predict(stand_ins)
@@ -117,14 +117,14 @@ class StandIns:
         )
 
     def memory(self, stand_in: StandIn, *, fits: bool, peak_bytes: float | None) -> MemoryTrial:
-        """Return what a proxy trial (a smaller trial) says about memory: whether it fitted, and its peak.
+        """Return the memory result of a proxy trial (a smaller trial): whether it fitted, and its peak.
 
-        A measured peak is made comparable with the predicted total, by adding the part that a measurement does not
-        include.
+        A measured peak does not include memory that the allocator does not report. The method adds this part, so that
+        the peak can be compared with a predicted peak.
 
         Args:
             stand_in: Job and layout that the trial ran.
-            fits: False if it ran out of memory.
+            fits: False if the trial ran out of memory.
             peak_bytes: Highest number of bytes that a rank allocated; None: it was not measured.
         """
         if not fits or peak_bytes is None:
@@ -132,12 +132,18 @@ class StandIns:
         return MemoryTrial(fits=True, peak_bytes=peak_bytes + self.allowance_bytes(stand_in))
 
     def allowance_bytes(self, stand_in: StandIn) -> float:
-        """Return the part of a proxy trial's predicted peak, in bytes, that a measured peak does not include."""
+        """Return the bytes of a proxy trial's predicted peak memory that a measured peak does not include."""
         self._predict([stand_in])
         return self._known[stand_in].allowance_bytes
 
     def jobs(self, stood_for: StoodFor) -> list[Job]:
-        """Return the full-size job and all other jobs seen so far, in the order of the task numbers of points."""
+        """Return the full-size job, followed by all other jobs seen so far.
+
+        A point's task number is the index of its job in this list.
+
+        Args:
+            stood_for: Full-size layouts, each with the proxy trial that ran in its place.
+        """
         for _, one in stood_for:
             self._numbers.setdefault(self._on_known_cluster(one.job), len(self._numbers))
         return list(self._numbers)
@@ -185,13 +191,14 @@ class StandIns:
 
 
 class OtherJobs:
-    """Results of trials of other jobs: proxy trials of rows of the table, and past trials from before the search.
+    """Results of trials that ran another job than the search's job: proxy trials, and trials from before the search.
 
-    In all results, the points of past trials come first, then those of proxy trials.
+    A proxy trial runs a smaller job in place of a layout of the table. In all results, the points of past trials come
+    first, then those of proxy trials.
 
     Args:
-        job: Job of the table.
-        layouts: The rows of the table.
+        job: Job of the search.
+        layouts: The layouts of this job: the rows of the table.
         scale_down: Function that returns the proxy trial of a layout; None: trials run the layouts themselves.
         past: Trials on the same hardware and software that were stored before the search.
     """
@@ -208,7 +215,7 @@ class OtherJobs:
 
     @property
     def past_step_time_s(self) -> list[float]:
-        """Measured step times of those past trials that have one."""
+        """Measured step times of the past trials. Past trials without a step time are left out."""
         return [seconds for _, seconds in self._timed]
 
     def times(self, rows: Sequence[int]) -> Related | None:
@@ -223,7 +230,7 @@ class OtherJobs:
         return self._stand_ins.times(stood_for) if stood_for else None
 
     def peaks(self, rows: Sequence[int], trials: Sequence[MemoryTrial]) -> RelatedPeaks | None:
-        """Return memory results of past trials, then of the proxy trials of the given rows; None if there are none.
+        """Return memory results of past trials and then of some rows' proxy trials; None if there are no results.
 
         Args:
             rows: Rows of the table that have a proxy trial.
@@ -237,7 +244,11 @@ class OtherJobs:
         return self._stand_ins.peaks(stood_for, [*past, *trials]) if stood_for else None
 
     def allowance_bytes(self, row: int) -> float:
-        """Return the part, in bytes, of the predicted peak of a row's proxy trial that a measured peak omits."""
+        """Return the bytes of a proxy trial's predicted peak memory that a measured peak does not include.
+
+        Args:
+            row: Row of the table whose proxy trial is meant.
+        """
         return self._stand_ins.allowance_bytes(self._stand_in(row))
 
     def _stood_for(self, rows: Sequence[int]) -> list[tuple[Layout, StandIn]]:

@@ -39,7 +39,7 @@ _MAX_EXPLAINED = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fall:
-    """The layouts that one rule removes from a space."""
+    """The number of layouts that one rule removes from a search space, with an example of the reason."""
 
     rule: str
     """Name of the rule."""
@@ -53,7 +53,7 @@ class Fall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sieved:
-    """Numbers of the candidate and of the legal layouts of a space, and how many layouts each rule removes."""
+    """The numbers of candidate layouts and of legal layouts in a space, and how many layouts each rule removes."""
 
     num_candidates: int
     """Number of different layouts that the values of the space make. Layouts that differ only in an option without
@@ -67,8 +67,8 @@ class Sieved:
 def eliminate(job: Job, space: SearchSpace, rules: Sequence[Rule] = RULES) -> Sieved | None:
     """Count how many layouts each rule removes from a space. A layout counts only for the first rule that it breaks.
 
-    Rules that read parallel degrees alone come first, then rules that read other options alone, then rules that read
-    both. Return None if the space is too large to be checked rule by rule.
+    Rules are checked in this order: rules about parallel degrees alone, rules about other options alone, then rules
+    about both. The result is None if the space is too large to be checked rule by rule.
 
     Raises:
         SpaceTooLarge: The space is too large to be enumerated at all.
@@ -148,13 +148,13 @@ def _row(table: LayoutColumns | Mapping[str, Any], row: int) -> Layout:
 
 # ---------------------------------------------------------------- an empty space
 def empty_space(job: Job, space: SearchSpace, rules: Sequence[Rule], what: str) -> InvalidInput:
-    """Return the error to raise for a space without a layout; it names the rules that remove the most layouts.
+    """Return the error to raise for a space without a layout. It names the rules that remove the most layouts.
 
     Args:
         job: The job.
         space: The search space.
         rules: Rules that layouts must keep.
-        what: Beginning of the message, such as "holds no legal layout".
+        what: First words of the error message, such as "holds no legal layout".
     """
     broken = explain_empty(job, space, rules)[:MOST_REASONS]
     return InvalidInput("space", "as given", f"{what}: " + "; ".join(reason.message for reason in broken))

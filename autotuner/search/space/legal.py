@@ -62,7 +62,7 @@ _Pipeline = tuple[PipelineSchedule, int, int, int]
 def splits_of(job: Job, space: SearchSpace) -> LayoutColumns:
     """Return all candidate splits of the ranks and the batch: degrees, micro-batch size and pipeline schedule.
 
-    The other options have their defaults, which no rule about splits reads.
+    All other options have their defaults. The rules about splits do not depend on them.
 
     Raises:
         SpaceTooLarge: There are more than ``MAX_SPLITS`` splits, or an option has more than ``MAX_VALUES`` values.
@@ -203,21 +203,23 @@ _MAX_COMBINATIONS = 1 << 20
 def legal_layouts(job: Job, space: SearchSpace | None = None, rules: Sequence[Rule] = RULES) -> LayoutColumns:
     """Return every layout of the space that keeps all rules, each once, in an order that is always the same.
 
-    If the space has no values for an option, these are tried:
+    If the space has no values for an option, the function tries these values:
 
     * tensor, pipeline and context degrees: every divisor of the number of ranks; expert degrees: every divisor of the
       number of experts;
     * data-parallel ranks split into replicate x shard with a shard degree of 1 (replicated), all of them (sharded) or
       as many as a node holds (sharded inside a node, replicated across);
-    * micro-batch sizes: powers of two that divide the batch of one replica; but only one sequence if half as many
-      context ranks with half the micro-batch hold as many tokens and exchange less;
-    * fewer layers on the ends of a pipeline: as many as elsewhere, one less on the last stage, one less on both, unless
-      every stage has as many layers either way;
-    * virtual stages: every number that divides the layers of a pipeline rank between smaller ends.
+    * micro-batch sizes: powers of two that divide the batch of one replica. With context parallelism, larger
+      micro-batches are left out if half as many context ranks with half the micro-batch size hold as many tokens and
+      exchange less;
+    * layers on the first and last pipeline stage: as many as on other stages, one less on the last stage, or one less
+      on both. Choices that give the same number of layers on every stage are left out;
+    * virtual stages: every number that divides the layers of a pipeline rank evenly, apart from smaller first and last
+      stages.
 
-    An option that has no effect with the other values of a layout stays at its default, whatever values the space has
-    for it: for example schedule, virtual stages and smaller ends with one pipeline rank, a recomputation interval
-    without recomputation, or an fp8 recipe without fp8.
+    An option that has no effect with the other values of a layout stays at its default, even if the space has other
+    values for it. Examples are the schedule, virtual stages and smaller end stages with one pipeline rank, a
+    recomputation interval without recomputation, and an fp8 recipe without fp8.
 
     Args:
         job: The job.
@@ -278,9 +280,10 @@ def _longest(space: SearchSpace) -> str:
 
 
 def crossings(degrees: LayoutColumns, choices: _Choices, job: Job, space: SearchSpace) -> Iterator[_Crossing]:
-    """Yield every split combined with every combination of the other options, in blocks of ``_BLOCK`` rows at most.
+    """Yield every split with every combination of the other options, in blocks of at most ``_BLOCK`` rows.
 
-    At least one block is yielded, which may be empty.
+    A split is one choice of the degrees, the micro-batch size and the pipeline schedule. If there are no combinations,
+    one empty block is yielded.
     """
     num_choices = length_of(choices)
     step = max(1, _BLOCK // max(1, num_choices))
@@ -300,9 +303,10 @@ _Choices: TypeAlias = dict[str, npt.NDArray[Any]]
 
 
 def combinations_of(job: Job, space: SearchSpace) -> _Choices:
-    """Return every combination of the values in the space of those options that are not part of a split.
+    """Return every combination of values for the options that are not part of a split.
 
-    An option that has no effect with the other values of its combination gets its default.
+    A split is one choice of the degrees, the micro-batch size and the pipeline schedule. An option that has no effect
+    with the other values of its combination gets its default.
 
     Raises:
         SpaceTooLarge: There are more than ``_MAX_COMBINATIONS`` combinations.
@@ -336,10 +340,10 @@ def broken_alone(rule: Rule, choices: _Choices, job: Job) -> npt.NDArray[np.bool
 
 
 def named_without_default(space: SearchSpace) -> list[Rule]:
-    """Return the rules that require the default of an option if the default is missing from the space.
+    """Return the rules that require an option to have its default although the space does not include the default.
 
-    They are rules for options that have no effect with other values of the layout. If the space includes the default,
-    such a rule only removes duplicates of a layout that is in the space anyway.
+    Such a rule applies where the option has no effect with the other values of the layout. If the space includes the
+    default, the rule only removes layouts that are equal to another layout of the space.
     """
     return [rule for rule in IDLE_RULES if getattr(_DEFAULT, rule.field) not in _named(space, rule.field)]
 

@@ -57,10 +57,10 @@ def settle(layout: Layout, job: Job, *, keeps_formats: bool = False) -> Layout:
 
 
 def settle_groups(layout: Layout) -> Layout:
-    """Return the layout with defaults for options that concern groups of only one rank.
+    """Return the layout with defaults for options that only concern groups of several ranks, if a group has one rank.
 
-    For example, sequence parallelism has no effect with one tensor rank. This needs no job; the layout need not be
-    legal for one.
+    For example, sequence parallelism has no effect with one tensor rank. The function needs no job, and the layout need
+    not be legal for a job.
     """
     for names, is_lone in _LONE_GROUPS:
         if is_lone(layout):
@@ -104,7 +104,7 @@ class Alternative:
 
     @classmethod
     def of(cls, layout: Layout, prediction: Prediction, job: Job, *, before: Layout, own: Prediction) -> Self:
-        """Return a comparison of a layout with the layout that it would replace.
+        """Return an alternative layout, compared with the layout that it would replace.
 
         Args:
             layout: The alternative layout.
@@ -146,13 +146,13 @@ of lossy exchanges are left out, because with them layouts are not numerically e
 
 
 def neighbours(layout: Layout, job: Job) -> tuple[Layout, ...]:
-    """Return every layout that is one step away from a layout, legal or not, each once.
+    """Return every layout that differs from a layout in one change, legal or not, each once.
 
-    Steps without an effect are left out (schedules with one pipeline rank, sequence parallelism with one tensor rank),
-    and so are options that the accelerator or the software does not support. Number formats of products, their scales
-    and the sums of gradients do not change. Options that are not numerically equivalent do not change either, except
-    that a full gradient exchange may replace a lossy one, and clipping may move after the exchange. The bandwidth curve
-    shows the gain of lossy exchanges.
+    Changes without an effect are left out (another schedule with one pipeline rank, sequence parallelism with one
+    tensor rank). Options that the accelerator or the software does not support are left out too. The number formats of
+    matrix products, their scaling and the format of gradient sums stay as they are. Options that are not numerically
+    equivalent stay as well, with two exceptions: a full gradient exchange may replace a lossy one, and clipping may
+    move after the exchange. The bandwidth curve shows the gain of lossy exchanges instead.
     """
     steps = (*_batches(layout), *_trades(layout, job), *_experts(layout, job), *_schedules(layout, job))
     steps += (*_shardings(layout, job), *_ends(layout), *_options(layout, job))
@@ -295,10 +295,10 @@ _DATA_DEGREES = ("data_parallel_replicate_degree", "data_parallel_shard_degree")
 def arrange(layout: Layout, job: Job) -> Layout:
     """Return the layout changed so that it uses all ranks of the cluster, with defaults for options without an effect.
 
-    The other degrees decide the number of data-parallel ranks. If the layout shards and has no replicas, all of these
-    ranks shard together; else they shard in groups of the same size as before, if that size divides their number. The
-    schedule gets a number of stages per rank that it can run. If the other degrees do not divide the number of ranks,
-    the layout stays illegal and a rule refuses it.
+    The number of data-parallel ranks follows from the other degrees. If the layout shards and has no replicas, all
+    data-parallel ranks form one shard group. Otherwise shard groups keep their size if it divides the number of
+    data-parallel ranks. The number of stages per rank changes to one that the schedule can run. If the other degrees do
+    not divide the number of ranks, the layout stays illegal.
     """
     arranged = _with_its_stages(settle_groups(_on_all_ranks(layout, job)), job)
     rotation = arranged.stage_rotation % arranged.pipeline_parallel_degree
@@ -337,8 +337,8 @@ def _with_its_stages(layout: Layout, job: Job) -> Layout:
 def with_choice(layout: Layout, field: str, value: int) -> Layout:
     """Return the layout with another value of one option.
 
-    For ``data_parallel_shard_degree``, the replicate degree changes too, so that the number of data-parallel ranks
-    stays.
+    A new ``data_parallel_shard_degree`` also changes the replicate degree, so that the number of data-parallel ranks
+    does not change.
     """
     if field == "data_parallel_shard_degree":
         data = layout.data_parallel_degree
@@ -347,9 +347,10 @@ def with_choice(layout: Layout, field: str, value: int) -> Layout:
 
 
 def nearest_legal(layout: Layout, job: Job) -> Layout | None:
-    """Return a legal layout that is similar to an illegal one, or None if a few steps find none.
+    """Return a legal layout that is similar to an illegal one, or None if a few changes find none.
 
-    Each step takes the nearest values that the broken rules suggest, or else another change that breaks fewer rules.
+    Each change takes the nearest values that the broken rules suggest. If this does not help, it takes another change
+    that breaks fewer rules.
     """
     broken = reasons(layout, job)
     start = layout
@@ -385,9 +386,9 @@ def _steps(layout: Layout, job: Job, broken: Iterable[Reason]) -> Iterator[Layou
 
 
 def distance(one: Layout, other: Layout) -> float:
-    """Return a number for how much two layouts differ: doublings of numbers, plus 1 for each other option that differs.
+    """Return how much two layouts differ: the doublings between their numbers, plus 1 for each other option.
 
-    The two data-parallel degrees are not counted, because the other degrees decide them.
+    The two data-parallel degrees are not counted, because they follow from the other degrees.
     """
     total = 0.0
     for field, option in OPTIONS.items():
@@ -412,11 +413,11 @@ _LOSSY = (GradientSync.DEMO, GradientSync.RANDOM, GradientSync.DILOCO)
 
 
 def exchange_ways(layout: Layout, job: Job) -> dict[str, Layout]:
-    """Return legal layouts that differ from the given one only in sharding and gradient exchange, by name.
+    """Return legal layouts that differ from a layout only in sharding and gradient exchange, by name of the method.
 
-    Full exchanges come first: the layout's own sharding, and other shard levels. Lossy exchanges keep the layout's
-    replicas; if it has only one replica, each node becomes a replica. Details of a lossy exchange are those of the
-    layout if it uses that exchange, else the defaults.
+    Methods with a full exchange come first: the layout's own sharding, and other shard levels. Methods with a lossy
+    exchange keep the layout's replicas. If the layout has only one replica, each node becomes a replica. If the layout
+    itself uses a lossy exchange, this exchange keeps its details; all others have the default details.
     """
     full = arrange(replace(layout, gradient_sync=GradientSync.FULL), job)
     ways = dict(_full_ways(full, job)) | dict(_lossy_ways(layout, full, job))
@@ -501,8 +502,8 @@ class BatchWay:
 def batch_ways(layout: Layout, job: Job) -> tuple[BatchWay, ...]:
     """Return every legal way to distribute sequences over ranks, first with padding, then with packing.
 
-    The result is empty if all sequences have the same length. The layout's ``num_dealing_ranks`` (number of ranks that
-    share sequences) applies to those ways that use it.
+    The result is empty if all sequences have the same length. Methods that share sequences among several ranks use the
+    layout's ``num_dealing_ranks`` (the number of these ranks).
     """
     if job.workload.lengths is None:
         return ()

@@ -48,16 +48,18 @@ def trial_rules(trainer: Trainer | None) -> tuple[Rule, ...]:
 
 
 def trial_space(job: Job, trainer: Trainer | None, axes: Axes, *, is_gated: bool = True) -> SearchSpace:
-    """Return the space that a sweep searches, if the caller gives values for some options.
+    """Return the space that a sweep searches: the caller's values for some options, and defaults for all others.
 
-    If the caller asks for lossy gradient exchanges but not for their details, several values of the details are tried.
+    If the caller asks for lossy gradient exchanges but gives no values for their details, the space has several values
+    for these details.
 
     Args:
         job: The job, with the software stack of the trainer.
         trainer: The registered trainer; None: the product's own training code.
         axes: Values that the caller gave, by option.
-        is_gated: True if a convergence gate (short training that compares losses) runs before a layout that is not
-            numerically equivalent gets a rank. If False, such layouts are left out of the default values.
+        is_gated: True if a convergence gate runs before a layout that is not numerically equivalent gets a rank. A
+            convergence gate is a short training that compares losses. If False, such layouts are left out of the
+            default values.
 
     Raises:
         InvalidInput: The trainer has no setting for a value that the caller gave.
@@ -70,14 +72,15 @@ def trial_space(job: Job, trainer: Trainer | None, axes: Axes, *, is_gated: bool
 def sayable_space(
     job: Job, wanted: ExportFormat, axes: Axes, current: Layout | None = None
 ) -> tuple[SearchSpace, tuple[Rule, ...]]:
-    """Return the space and the rules of a prediction whose layouts must be exportable to a format.
+    """Return the space and the rules for a prediction, such that every layout can be exported to a format.
 
     Args:
         job: The job, with the software stack of the format.
         wanted: The export format.
         axes: Values that the caller gave, by option.
-        current: The layout that runs today; None: unknown. Options that the format leaves to the user's own code keep
-            its values, and its values are tried too in every option for which the caller gave none.
+        current: The layout that runs today; None: unknown. The format leaves some options to the user's own code. These
+            options keep their values from the current layout. For all other options without values from the caller, the
+            value from the current layout is tried too.
 
     Raises:
         InvalidInput: The format cannot express a value that the caller gave.
@@ -109,16 +112,16 @@ def _holding(layout: Layout, space: SearchSpace, asked: Axes) -> SearchSpace:
 
 
 def trainer_rules(trainer: Trainer, target: Target) -> tuple[Rule, ...]:
-    """Return rules for the layouts that a trainer can run: values that its format can express and that it supports.
+    """Return rules for the layouts that a trainer can run: its format expresses them, and the trainer supports them.
 
-    If the trainer does not read a number of replicas, one more rule fixes this number.
+    If the trainer does not read the number of replicas, one more rule keeps this number fixed.
     """
     rules = (*target.rules, *(_known_rule(trainer, name) for name in trainer.values))
     return rules if trainer.reads(_REST, target.decided_elsewhere) else (*rules, _held_rule(trainer))
 
 
 def searched_by(trainer: Trainer, target: Target) -> tuple[str, ...]:
-    """Return the options of a layout that the trainer reads, in order, so that a sweep can search them."""
+    """Return the names of the layout options that a trainer reads, which a sweep can therefore search."""
     return tuple(name for name in OPTIONS if trainer.reads(name, target.decided_elsewhere))
 
 

@@ -26,10 +26,10 @@ _NIGHTLY = "0 2 * * *"
 class Cron:
     """A cron expression of five fields, in a time zone.
 
-    On the day on which clocks are put forward, an expression with a fixed hour and minute inside the skipped hour is
-    due when the skipped hour ends. On the day on which clocks are put back, it is due once, at the first of the two
-    times. An expression with ``*`` for its minute or hour follows the clock instead: it is not due in the skipped hour,
-    and due in both repeated hours (the rules of Debian's cron).
+    An expression with a fixed hour and minute is due once a day, even when clocks change. If its time is in the hour
+    that is skipped in spring, it is due at the end of this hour. If its time is in the hour that is repeated in autumn,
+    it is due at the first of the two times. An expression with ``*`` as minute or hour follows the clock instead: it is
+    not due in the skipped hour, and it is due in both repeated hours (the rules of Debian's cron).
     """
 
     expression: str
@@ -39,7 +39,7 @@ class Cron:
 
     @classmethod
     def read(cls, expression: str, time_zone: str) -> Self:
-        """Return the cron expression that a person wrote, after checking it.
+        """Check a cron expression that a person wrote, and return it as a ``Cron``.
 
         Raises:
             InvalidInput: A field is not legal, no calendar day matches, or there is no such time zone.
@@ -134,7 +134,7 @@ _MOST_MISSED = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueRun:
-    """A run of a scheduled retuning that is to be recorded because it is due or somebody asked for it.
+    """A run of a scheduled retuning that must be recorded, because it is due or because a user asked for it.
 
     A scheduled retuning repeats a sweep to find out whether the layout in use became slower or a better one exists.
     """
@@ -153,14 +153,14 @@ class DueRun:
 
 
 def due_run(retune: Retune, *, now: float, is_running: bool) -> DueRun | None:
-    """Return the run of a scheduled retuning that is due now, or None.
+    """Return the run of a scheduled retuning that is due now, or None if no run is due.
 
-    One run stands for all due times that were missed.
+    If several due times were missed, there is only one run for all of them.
 
     Args:
         retune: The scheduled retuning as it is stored.
         now: Epoch seconds.
-        is_running: True if the run before is not finished; then the due run is skipped.
+        is_running: True if the previous run is not finished. The due run is then marked as skipped.
     """
     first = retune.next_due_at
     if first is None or first > now:

@@ -43,14 +43,15 @@ _STATES = {
 
 
 def gate_sweep(request: MfuGateRequest, baseline: Baseline | None) -> SweepRequest:
-    """Return the sweep that measures for a performance regression gate (a check that a change does not slow training).
+    """Return the sweep that does the measurements of a performance regression gate.
 
-    If the gate names a layout, the sweep measures that layout repeatedly; else it searches and then measures the best
-    layout. A named layout is not ranked, so no convergence gate (short training that compares losses) runs for it.
+    The gate checks that a change does not slow training. If the gate names a layout, the sweep measures this layout
+    repeatedly. Otherwise the sweep searches for the best layout and then measures it. A named layout is not ranked.
+    Therefore no convergence gate (short training that compares losses) runs for it.
 
     Args:
         request: The request for the gate.
-        baseline: Runs that the layout is compared with; None: there are none yet.
+        baseline: Earlier runs with which the layout is compared; None: there are none yet.
     """
     challenge = Challenge(
         incumbent=request.layout,
@@ -86,7 +87,7 @@ def gate_result(
 
 
 def reused_result(asked: GateRunRequest, earlier: GateRun) -> MfuGateResult | None:
-    """Return the result of a gate from the runs of an earlier equal gate, or None if they do not decide it.
+    """Return the result of a gate from the runs of an earlier equal gate; None if these runs do not decide it.
 
     The earlier runs are compared with the baseline of the new gate.
 
@@ -115,16 +116,17 @@ def end_of(result: MfuGateResult, detail: str) -> Finish:
 
 
 def new_baseline(gate: GateRun, result: MfuGateResult, *, now: float) -> Baseline | None:
-    """Return the baseline that the gate sets, or None if the baseline stays as it was.
+    """Return the baseline that the gate sets, or None if the baseline does not change.
 
-    A gate sets the baseline only if its request says so and it passed or was the first. The new runs are added to the
-    old ones while layout and environment stay the same. If the layout, the environment or the speed changed (faster
-    beyond the tolerance), the baseline starts again from the new runs, so that a later loss of that gain is found.
-    Reused runs are in the baseline already and are not added twice.
+    A gate sets the baseline only if its request says so, and if the gate passed or is the first one for this baseline.
+    While the layout and the environment stay the same, the new runs are added to the old runs. The baseline starts
+    again from the new runs if the layout or the environment changed, or if training became faster by more than the
+    tolerance. This makes sure that later gates find a loss of the gained speed. Reused runs are in the baseline already
+    and are not added twice.
 
     Args:
         gate: The run of the gate.
-        result: Its result.
+        result: The result of this run.
         now: Epoch seconds.
     """
     asked, findings = gate.request, result.findings

@@ -91,17 +91,19 @@ def predicted_gate(
     dry_run: DryRun | None = None,
     notes: tuple[str, ...] = (),
 ) -> PredictedGate:
-    """Judge a layout by prediction: it must be able to run, fit in memory, and not be slower than a reference.
+    """Judge a layout by prediction: it must run, fit in memory, and not be slower than a reference layout.
 
-    The gate fails if the layout is predicted to be slower by more than the tolerance and if the 95 % interval of the
-    change lies below 0. If the interval includes 0, the outcome is undecided: only a measurement can tell.
+    The gate fails if the layout is predicted to be slower by more than the tolerance, and the whole 95 % interval of
+    the change of speed lies below 0. If the interval includes 0, the outcome is undecided, and only a measurement can
+    decide.
 
     Args:
         job: Model, cluster, workload and software of both layouts.
         candidate: The layout that the change would train with.
         reference: A legal layout of the same job to compare with; None: check only that the candidate runs and fits.
         tolerance: Relative loss of speed that is accepted.
-        dry_run: Dry run of the candidate, which counts its memory; None: its memory is that of the closed forms.
+        dry_run: Dry run of the candidate, which counts the bytes of its tensors. None: the cost model predicts the
+            memory.
         notes: Further notes for the reader.
     """
     if broken := reasons(candidate, job):
@@ -135,8 +137,8 @@ def predicted_peak(predicted: Prediction, job: Job, dry_run: DryRun | None) -> P
     Args:
         predicted: Prediction of the layout.
         job: The job.
-        dry_run: Dry run of the layout, whose counted tensors replace the predicted ones; None: use the prediction
-            alone. The allowance for memory that the allocator does not report is added in both cases.
+        dry_run: Dry run of the layout. Its counted bytes of tensors replace the predicted bytes. None: use the
+            prediction alone. In both cases, an allowance is added for memory that the allocator does not report.
     """
     allowance_bytes = predicted.memory.allowance_bytes
     peak_bytes = predicted.memory.total_bytes
@@ -147,12 +149,16 @@ def predicted_peak(predicted: Prediction, job: Job, dry_run: DryRun | None) -> P
 
 
 def predicted_change(job: Job, reference: Layout, candidate: Layout) -> PredictedChange:
-    """Return the predicted change of speed from the reference to the candidate, with its 95 % interval.
+    """Return the predicted change of speed from a reference layout to a candidate, with its 95 % interval.
 
-    Errors that both predictions have in common cancel out: errors of parts that take as much time in both layouts,
-    errors of the cluster, and errors that similar layouts share. The correlations are those that a sweep assumes
-    (``search.sampler.priors``). Therefore the difference of two layouts of one job is known better than either step
-    time.
+    The change is known better than the step time of either layout, because errors that both predictions have in common
+    cancel out. Such errors are those of parts that take as much time in both layouts, errors of the cluster, and errors
+    that similar layouts share. The correlations are the same as in a sweep (``search.sampler.priors``).
+
+    Args:
+        job: The job of both layouts.
+        reference: The reference layout.
+        candidate: The candidate layout.
     """
     both = LayoutColumns.from_layouts([reference, candidate])
     table = predict(both, job)

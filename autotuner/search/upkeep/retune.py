@@ -52,13 +52,13 @@ def _breakdown(layout: Layout, trials: Sequence[Trial]) -> Breakdown | None:
 
 
 def outcome_of(sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial]) -> RetuneOutcome:
-    """Return the outcome of a run of a scheduled retuning, once its sweep is finished.
+    """Return the outcome of a run of a scheduled retuning, once the sweep of the run is finished.
 
     A scheduled retuning measures the layout in use again and searches for a better one. If the runs already decided the
-    comparison with the baseline, that decision counts even if the sweep did not complete.
+    comparison with the baseline, this decision counts even if the sweep did not complete.
 
     Args:
-        sweep: The sweep of the run; its challenge holds the layout in use (incumbent) and the baseline as they were
+        sweep: The sweep of the run. Its challenge holds the layout in use (incumbent) and the baseline, as they were
             when the run began.
         findings: Results of the measured runs of the sweep.
         trials: All trials of the sweep.
@@ -86,7 +86,9 @@ def outcome_of(sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial
 
 
 def end_of(outcome: RetuneOutcome, detail: str, explanation: Sequence[str] = ()) -> Finish:
-    """Return the end state of a run of a scheduled retuning: failed for a regression, or if it could not run.
+    """Return the end state of a run of a scheduled retuning.
+
+    The run counts as failed if it found a regression, or if it could not run.
 
     Args:
         outcome: The outcome of the run.
@@ -117,7 +119,7 @@ def is_faster(request: RetuneRequest, against: Comparison | None) -> bool:
 
 
 def is_open(against: Comparison) -> bool:
-    """Return whether the layout in use seems to differ from its baseline, although the test has not decided it.
+    """Return whether the layout in use seems to differ from its baseline, but the test has not decided it yet.
 
     Args:
         against: Comparison of the layout in use with its baseline.
