@@ -17,10 +17,10 @@ from autotuner.core.trial_spec import NodeTask, Trainer, TrialSpec
 
 
 class TrialWatcher(Protocol):
-    """The interface through which the side that ordered a trial follows it while it runs.
+    """The interface of an object that a launcher calls while a trial runs, so that the caller can follow the trial.
 
-    An error that a watcher raises ends the trial. ``Launcher.run`` raises it unchanged: it says nothing about the
-    trial.
+    If a method raises an error, the launcher ends the trial, and ``Launcher.run`` raises the same error. Such an error
+    is not a result of the trial.
     """
 
     def on_step(self, step: StepReport) -> None:
@@ -28,7 +28,7 @@ class TrialWatcher(Protocol):
         ...
 
     def on_link_event(self, event: LinkEvent) -> None:
-        """Take an event of a pipeline, which noticed something about its links or ranks, or reacts to it."""
+        """Take an event of a pipeline: it found a slow or dead link, or a slow rank, or it made a new plan."""
         ...
 
     def on_note(self, note: str) -> None:
@@ -38,42 +38,50 @@ class TrialWatcher(Protocol):
     def on_wait(self, reason: str | None) -> None:
         """Take the reason why the trial waits for devices, as a sentence without a full stop.
 
-        None means that the trial continues its work.
-
-        A job in the queue of an engine is reported by ``on_job`` only.
+        ``reason`` is None when the wait is over and the trial continues. If a job of the trial waits in the queue of an
+        engine, the launcher calls only ``on_job``.
         """
         ...
 
     def on_run(self, run: FinishedRun) -> None:
-        """Take a finished run of the trial. A worker that takes the trial over later gets it in ``spec.runs``."""
+        """Take one finished run of the trial.
+
+        If another worker takes over the trial later, it gets this run in ``spec.runs``.
+        """
         ...
 
     def on_job(self, job: EngineJob) -> None:
-        """Take the state of an engine job of the trial, when it is submitted and whenever the state changes."""
+        """Take the state of an engine job of the trial.
+
+        It is called when the job is submitted and whenever the state of the job changes.
+        """
         ...
 
     def stop_requested(self) -> Stopped | None:
-        """Return why the trial must end, or None. This is asked a few times a second."""
+        """Return the reason why the trial must end, or None if it may go on.
+
+        The launcher asks this a few times a second.
+        """
         ...
 
 
 class Launcher(Protocol):
     """The interface of a launcher, which runs one trial to its end.
 
-    When ``run`` returns or raises, no process of the trial is left, except those that the kernel cannot end: they are
-    logged, and named in the failure. A trial that runs longer than ``spec.settings.timeout_s`` is ended and returned as
-    a timeout failure; time that it waits for its turn does not count. As many threads as ``capacity`` returns may call
-    ``run`` at once.
+    When ``run`` returns or raises, no process of the trial is left. The only exceptions are processes that the kernel
+    cannot end; the launcher logs them and names them in the failure. If a trial runs longer than
+    ``spec.settings.timeout_s``, the launcher ends it and returns a timeout failure; the time that a trial waits for
+    devices does not count. Up to ``capacity`` threads may call ``run`` at the same time.
 
-    If the watcher stops a trial for ``shutdown`` or ``lease_lost``, its job on an engine goes on. The next call
-    with the same ``spec.trial_id`` and ``spec.run``, and with the ``spec.jobs`` that the watcher received, finds that
-    job again and starts no other.
+    If the watcher stops a trial for ``shutdown`` or ``lease_lost``, the trial's job on an engine keeps running. The
+    next call with the same ``spec.trial_id`` and ``spec.run``, and with the ``spec.jobs`` that the watcher received,
+    finds that job and follows it. It does not start a second job.
     """
 
     def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
-        """Return why this launcher cannot run trials of that trainer on that cluster, as a sentence, or None if it can.
+        """Return the reason why this launcher cannot run trials of the trainer on the cluster, or None if it can.
 
-        ``trainer`` None means the built-in decoder.
+        The reason is a sentence. If ``trainer`` is None, the trials use the built-in decoder.
         """
         ...
 
@@ -101,7 +109,8 @@ class CannotRun(AutotunerError):
 def launcher_work() -> Iterator[None]:
     """Turn every ``OSError`` in the block into ``CannotRun``.
 
-    The block uses files and processes of the launcher itself. No watcher may be called in the block.
+    Use it only around the launcher's own files and processes. Do not call a watcher in the block, because an
+    ``OSError`` of the watcher is not a problem of the launcher.
     """
     try:
         yield
@@ -142,7 +151,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnd:
-    """The facts about how the processes of an attempt ended, as seen by the side that started them."""
+    """The facts about how the processes of an attempt ended, as the process that started them saw it."""
 
     exit_code: int | None = None
     """Exit code of the first node that ended badly, else 0; None where a node did not report one."""
@@ -159,7 +168,10 @@ class AttemptEnd:
 
 
 class Work(Protocol[Result_co]):
-    """The interface of an attempt's content: the task of each node, the reading of its output, and the result."""
+    """The interface of the work that an attempt does, such as training a model or measuring links.
+
+    It returns the task for each node, reads the output of the nodes, and judges the result.
+    """
 
     def task(self, name: str, place: Place) -> NodeTask:
         """Return the task that each node runs. All its processes carry ``name``.
@@ -171,52 +183,56 @@ class Work(Protocol[Result_co]):
         ...
 
     def take(self, lines: Sequence[NodeLine]) -> Sequence[StepReport | LinkEvent]:
-        """Take all lines that have arrived since the last call, and return the reports to pass to the watcher.
+        """Take all lines that have arrived since the last call, and return the reports for the watcher.
 
-        It is called many times a second, also without new lines: a trainer's step counts as complete if a later step
-        had arrived before the previous call.
+        It is called many times a second, even if there are no new lines. A step of a trainer counts as complete if a
+        report of a later step had already arrived before the previous call.
         """
         ...
 
     def is_complete(self) -> bool:
-        """Return True once the whole result is there, so that the ranks may be ended."""
+        """Return True once the result is complete, so that the launcher may end the ranks."""
         ...
 
     def has_failed(self) -> bool:
-        """Return True once no result can follow any more, whatever is reported later."""
+        """Return True once the attempt cannot give a result any more, whatever the ranks report later."""
         ...
 
     def judge(self, end: AttemptEnd) -> Result_co | TrialFailure:
-        """Return the result, or the failure that explains why there is none.
+        """Return the result of the attempt, or the failure that explains why it has no result.
 
-        All lines were taken and all processes are gone.
+        It is called after ``take`` has received all lines and all processes have ended. ``end`` says how they ended.
         """
         ...
 
 
 class Ranks(Protocol):
-    """The processes of one attempt: forked on this machine, below a node process on it, or in an engine's job."""
+    """The processes that run the ranks of one attempt.
+
+    They are forked on this machine, or are children of a node process on this machine, or belong to a job of an engine.
+    """
 
     peers_s: float
     """Seconds that the other ranks get to report their errors after the cause of one rank's failure is known."""
 
     def has_ended(self) -> bool:
-        """Return True if all ranks are gone, or if nothing is left that could start or observe them."""
+        """Return True if all ranks have ended, or if nothing is left that could start or observe the ranks."""
         ...
 
     def poll(self) -> Sequence[NodeLine]:
-        """Return the lines that are new since the last call. After ``end`` these are the last ones."""
+        """Return the lines that arrived since the last call. The first call after ``end`` returns the last lines."""
         ...
 
     def end(self, why: Ending) -> AttemptEnd:
-        """End the remaining processes, and return when all of them are gone, except those that the kernel cannot end.
+        """End the remaining processes, wait until they are gone, and return how they ended.
 
-        An engine's job goes on if ``why`` says that another service will follow it.
+        Processes that the kernel cannot end may remain. A job of an engine keeps running if ``why`` says that another
+        service will follow the job.
         """
         ...
 
     def explain(self, failure: TrialFailure) -> TrialFailure | Stopped:
-        """Return the failure, or ``Stopped`` if the machine or engine caused it: then the trial may run again."""
+        """Return the failure, or ``Stopped`` if the machine or the engine caused it. A stopped trial may run again."""
         ...
 
 

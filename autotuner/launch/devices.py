@@ -30,13 +30,13 @@ _HOLDER = ".pid"
 
 
 class DevicePool:
-    """The devices of this machine, each of which runs one trial at a time: its GPUs, and all its cores as one device.
+    """The devices of this machine: each GPU is a device, and all CPU cores together are one. A device runs one trial.
 
     Args:
         gpus: Returns the names of the GPUs, in the form of ``CUDA_VISIBLE_DEVICES``.
         lock_folder: Returns the folder with a lock file for each device, so that processes with the same folder do not
-            use the same device. The kernel releases such a lock (flock) when its holder ends. None: the pool only knows
-            its own trials.
+            use the same device. The kernel releases such a lock (flock) when its holder ends. None: only the trials of
+            this pool are kept apart.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class DevicePool:
         return cls(lock_folder=_lock_folder)
 
     def capacity(self, cluster: Cluster) -> int:
-        """Return how many trials on a cluster of that size can have devices of their own at once; at least 1."""
+        """Return how many trials on a cluster of this size can each have their own devices at once; at least 1."""
         if cluster.accelerator.kind == "cpu":
             return 1
         return max(1, self.num_gpus // cluster.world_size)
@@ -74,11 +74,11 @@ class DevicePool:
     def claim(self, spec: TrialSpec, watcher: TrialWatcher) -> Iterator[tuple[str, ...] | Stopped]:
         """Wait until devices for the ranks of a trial are free, and hold them until the block ends.
 
-        A claim inside another claim of the same trial gets the same devices. If a trial has more ranks than the machine
-        has GPUs, it gets all GPUs.
+        If the same trial makes a claim inside another claim, it gets the same devices. If a trial has more ranks than
+        the machine has GPUs, it gets all GPUs.
 
         Returns:
-            Names of the devices, or the watcher's stop if it wanted one meanwhile.
+            Names of the devices, or the watcher's reason to stop, if the watcher asked for a stop during the wait.
 
         Raises:
             CannotRun: The lock files cannot be created.

@@ -31,13 +31,16 @@ def follow(
     deadline: float,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Result | TrialFailure | Stopped:
-    """Follow the ranks of an attempt until they have a result, fail, run out of time or must stop; end and judge them.
+    """Follow the ranks of an attempt to its end, and return the result.
+
+    The attempt is over when the result is complete, the work has failed, the time is up or the watcher asks for a stop.
+    This function then ends the ranks.
 
     Args:
-        work: The content of the attempt.
+        work: The work that the attempt does.
         ranks: The started ranks, which are ended when this function returns or raises.
-        watcher: Gets the reports. This function passes on an error that the watcher raises.
-        deadline: Time on the monotonic clock.
+        watcher: Gets the reports. If the watcher raises an error, this function raises the same error.
+        deadline: Time on the monotonic clock at which the time is up.
         meanwhile: Called many times a second while the ranks run.
 
     Returns:
@@ -141,9 +144,9 @@ _STACK = re.compile(r"^(?:Current thread|Stack) .*most recent call first\)?:?\n(
 def verdict(spec: TrialSpec, reports: RankReports, end: AttemptEnd) -> Measurement | TrialFailure:
     """Return the measurement or the failure of an attempt, from its ranks' reports and from how its processes ended.
 
-    If only the profiled steps failed, the measurement is returned without a breakdown, since it was complete before
-    them. The death of one rank makes collectives fail on the others. So a communication failure is returned only if no
-    rank reported anything else and none was killed.
+    Steps are profiled after the measurement is complete. If only the profiled steps failed, the result is the
+    measurement without a breakdown. The death of one rank makes collectives fail on the other ranks. Therefore the
+    result is a communication failure only if no rank reported another failure and no rank was killed.
     """
     measured = reports.measurement
     if measured is not None and (measured.breakdown is not None or not spec.settings.profiled_steps):

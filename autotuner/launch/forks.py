@@ -53,11 +53,11 @@ _LOG_BYTES = 1 << 16
 class Forks:
     """Starts ranks by forking zygotes (processes that have imported torch): one zygote for each trial that runs.
 
-    So a failure that ends one trial spares the others. The first trial waits for the import of torch. Later trials use
-    an idle zygote, unless more run at once than before.
+    Because trials do not share a zygote, a failure of one trial does not end another. The first trial waits for the
+    import of torch. A later trial uses an idle zygote if there is one.
 
     Args:
-        task: What each rank runs, in the form that ``Zygote.start`` describes.
+        task: The function that each rank runs, as ``module:function``; see ``Zygote.start``.
     """
 
     slack_s = 0.0
@@ -68,7 +68,7 @@ class Forks:
         self._zygotes: list[Zygote] = []
 
     def start(self, task: NodeTask, folder: Path) -> Ranks:
-        """Start the ranks of a trial, as ``Starter.start`` describes."""
+        """Start the ranks of a trial; see ``Starter.start``."""
         assert task.spec is not None  # benchmarks and trainers run in a node process
         (folder / "ranks").mkdir()
         (folder / "spec.json").write_text(dumps(task.spec))
@@ -96,7 +96,7 @@ class Forks:
 
 
 class Zygote:
-    """A process that forks ranks. It ends when its launcher is gone, because then nobody can write to it any more."""
+    """A process that has imported torch and forks ranks. It ends when its launcher ends."""
 
     def __init__(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as the process is
@@ -123,7 +123,7 @@ class Zygote:
 
     @property
     def is_idle(self) -> bool:
-        """Return True if no launcher follows ranks that this zygote has forked."""
+        """Return True if no launcher follows ranks of this zygote at the moment."""
         return not self._served
 
     @property
@@ -155,7 +155,7 @@ class Zygote:
         return ranks
 
     def listen(self) -> None:
-        """Read the zygote's new events, and pass each to the ranks that it is about."""
+        """Read the new events of the zygote, and pass each event to the ranks that it describes."""
         while chunk := self._read():
             *lines, self._unfinished_line = (self._unfinished_line + chunk).split(b"\n")
             for event in map(json.loads, lines):
@@ -167,7 +167,7 @@ class Zygote:
         self._served.pop(ranks.attempt_id, None)
 
     def log(self) -> str:
-        """Return the end of what the zygote wrote to standard error."""
+        """Return the last part of the text that the zygote wrote to standard error."""
         if not self._errors.closed:
             descriptor, size = self._errors.fileno(), os.fstat(self._errors.fileno()).st_size
             self._last_words = os.pread(descriptor, _LOG_BYTES, max(0, size - _LOG_BYTES)).decode(errors="replace")
@@ -197,8 +197,8 @@ class ForkedRanks:
     Attributes:
         attempt_id: The value of ``ATTEMPT_ID`` in the environment of their processes.
         has_started: True once all ranks are forked.
-        exit_codes: Exit codes of the ranks that are gone, by rank; a negative number is a signal.
-        deaths: Ranks that failed and were not ended from here, in the order in which the zygote noticed them.
+        exit_codes: Exit codes of the ranks that have ended, by rank; a negative number is a signal.
+        deaths: Ranks that failed and that this launcher did not end, in the order in which the zygote noticed them.
     """
 
     def __init__(self, zygote: Zygote, attempt_id: str, num_ranks: int, folder: Path) -> None:
@@ -219,7 +219,7 @@ class ForkedRanks:
         self.deaths: list[Death] = []
 
     def heard(self, event: Mapping[str, Any]) -> None:
-        """Take in an event about these ranks from the zygote."""
+        """Take in an event of the zygote about these ranks."""
         match event["event"]:
             case "started":
                 self.has_started = True
@@ -231,7 +231,7 @@ class ForkedRanks:
                     self.deaths.append(Death(rank=event["rank"], exit_code=event["exit_code"]))
 
     def has_ended(self) -> bool:
-        """Return True if all ranks are gone, or if none will ever start."""
+        """Return True if all ranks have ended, or if none of them will ever start."""
         self._zygote.listen()
         if not (self._is_ending or self._zygote.is_alive):
             self._died_with_zygote()
@@ -262,7 +262,7 @@ class ForkedRanks:
     def end(self, why: Ending) -> AttemptEnd:
         """End the ranks that are left, and return how the attempt ended.
 
-        The zygote is ended too if it has not forked all ranks yet, or if it does not notice that they are gone.
+        The zygote is ended, too, if it has not forked all ranks yet, or if it does not notice that the ranks are gone.
         """
         is_over = self.has_ended()
         self._is_ending = True
@@ -300,5 +300,8 @@ class ForkedRanks:
                 return _GRACE_S
 
     def explain(self, failure: TrialFailure) -> TrialFailure | Stopped:
-        """Return the failure, or ``Stopped`` if somebody killed the rank or its zygote: the trial may run again."""
+        """Return the failure, or ``Stopped`` if another program killed the rank or its zygote.
+
+        A stopped trial may run again.
+        """
         return if_killed(failure, self.deaths) or with_stuck(failure, self._stuck)

@@ -14,14 +14,16 @@ from autotuner.launch.repeated import run_repeated
 
 
 class Launchers:
-    """The launcher of a service: it gives each trial to the launcher of its cluster's engine, and repeats it as asked.
+    """The launcher of a service. It passes each trial to the launcher for the engine that the trial's cluster names.
+
+    A trial runs as often as its settings ask for.
 
     A trial on this machine gets devices that no other trial uses at the same time. It keeps them for all of its runs,
-    so that time limits do not include waiting for devices.
+    so that the time limit of a run does not include a wait for devices.
 
     Args:
         by_engine: Launchers by name of the engine; ``local`` runs trials that name no cluster.
-        devices: The devices of this machine; None: nobody else uses them.
+        devices: The devices of this machine; None: trials do not wait for devices, because nothing else uses them.
     """
 
     def __init__(self, by_engine: Mapping[str, Launcher], devices: DevicePool | None = None) -> None:
@@ -29,17 +31,17 @@ class Launchers:
         self._devices = devices
 
     def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
-        """Return why the engine that the cluster names cannot run the trial, or None if it can.
+        """Return the reason why the cluster's engine cannot run the trial, or None if it can.
 
-        An engine with an unknown name is a reason too.
+        An unknown name of an engine is also a reason.
         """
         launcher = self._by_engine.get(cluster.engine)
         return self._unknown(cluster.engine) if launcher is None else launcher.refuses(cluster, trainer)
 
     def capacity(self, cluster: Cluster) -> int:
-        """Return how many trials may run at once on the cluster's engine.
+        """Return how many trials may run at the same time on the cluster's engine.
 
-        On this machine, devices limit the number, too.
+        On this machine, the number of devices limits the result, too.
         """
         launcher = self._by_engine.get(cluster.engine)
         if launcher is None:

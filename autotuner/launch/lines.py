@@ -39,11 +39,11 @@ _KEPT_CHARACTERS = 2000
 
 
 class LineReader:
-    """A parser for one stream of report lines. It trusts no input: a line that is not a valid value is ignored.
+    """A parser for one stream of report lines. It does not trust its input, and ignores lines that hold no valid value.
 
     Args:
-        prefix: Prefix of the lines that are values; other lines become ``Untagged``. Empty: all lines are values.
-        node: Number of the node that writes the stream. No line can claim another node.
+        prefix: Prefix of the lines that hold a value. Other lines become ``Untagged``. Empty: all lines hold values.
+        node: Number of the node that writes the stream. A line cannot claim to come from another node.
     """
 
     def __init__(self, prefix: bytes = b"", node: int = 0) -> None:
@@ -52,7 +52,7 @@ class LineReader:
         self._rest = b""
 
     def read(self, chunk: bytes) -> list[NodeLine]:
-        """Return the values of the lines that are complete now. An incomplete line waits for the next call."""
+        """Return the values in the lines that are complete now. An incomplete line is read in a later call."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         if len(self._rest) > _LONGEST_BYTES:
             self._rest = b""
@@ -85,7 +85,7 @@ class NodeOutputs:
         self.ends: dict[int, NodeEnd] = {}
 
     def read(self, node: int, chunk: bytes) -> list[NodeLine]:
-        """Return the values in a node's next bytes, and keep those that describe the end of the attempt."""
+        """Return the values in a node's next bytes, and keep the values that say how the node ended."""
         values = self._readers[node].read(chunk)
         for value in values:
             match value:
@@ -109,7 +109,7 @@ class NodeOutputs:
 
     @property
     def told_to_end(self) -> list[int]:
-        """Return the numbers of the nodes that got SIGTERM; empty if a node failed without getting one."""
+        """Return the numbers of the nodes that got SIGTERM; empty if a node failed that had not got SIGTERM."""
         ends = sorted(self.ends.items())
         has_failed = any(end.exit_code != 0 and not end.told_to_end for _, end in ends)
         return [] if has_failed else [node for node, end in ends if end.told_to_end]
@@ -132,7 +132,10 @@ class NodeOutputs:
 
 
 def deaths_of(end: NodeEnd) -> list[Death]:
-    """Return the ranks of a node that died by themselves, without those that torchrun ended afterwards."""
+    """Return the ranks of a node that died by themselves.
+
+    Ranks that torchrun ended after the first death are left out.
+    """
     pairs = (pair for pair in end.deaths if len(pair) == 2)
     return [Death(rank=rank, exit_code=code) for rank, code in pairs if code != -signal.SIGTERM]
 
@@ -141,7 +144,7 @@ class RankReports:
     """Everything that the ranks of the built-in decoder have reported so far.
 
     Attributes:
-        measurement: The measurement, with all link events. Its timeline and breakdown are added later.
+        measurement: The measurement, with all link events. The timeline and the breakdown are added to it later.
         failures: Failures that ranks reported before they died, in the order in which they were written.
         collectives: Collectives that the benchmarks of nodes have timed.
         benchmarks: All benchmark results, once they are complete.

@@ -72,7 +72,7 @@ def no_room(spec: TrialSpec) -> TrialFailure | None:
 
 
 def says_full(failure: TrialFailure) -> bool:
-    """Return True if the output of a failed trial says that a disk, or a quota on a disk, is full."""
+    """Return True if the output of a failed trial says that a disk or a disk quota is full."""
     said = f"{failure.message}\n{failure.log_tail}".lower()
     return any(os.strerror(number).lower() in said for number in (errno.ENOSPC, errno.EDQUOT))
 
@@ -80,8 +80,8 @@ def says_full(failure: TrialFailure) -> bool:
 class DiskRoom:
     """Watches the free space on the disk of a folder, before a trial starts and while it writes there.
 
-    Ranks on a full disk die without a message, because they cannot write one, and later there may be space again.
-    Therefore the disk is checked while they run.
+    Ranks on a full disk die without a message, because they cannot write one. After their death there may be free space
+    again. Therefore the disk is checked while the ranks run.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -89,7 +89,7 @@ class DiskRoom:
         self._was_full = False
 
     def wait(self, watcher: TrialWatcher) -> Stopped | None:
-        """Wait until there is enough space for the files of a trial; return the watcher's stop if it wants one before.
+        """Wait until there is enough space for a trial's files. Return None, or the watcher's reason to stop the wait.
 
         Raises:
             CannotRun: The folder cannot be reached.
@@ -108,13 +108,13 @@ class DiskRoom:
         return None
 
     def look(self) -> None:
-        """Check the disk now, and remember if it is full."""
+        """Check the free space now. If the disk is full, remember that for ``if_full``."""
         self._was_full = self._was_full or self._free_bytes() < _LEAST_FREE_BYTES
 
     def if_full(self, failure: TrialFailure) -> Stopped | None:
-        """Return ``Stopped`` if a full disk caused the failure: it says nothing about the trial, which may run again.
+        """Return ``Stopped`` if a full disk caused the failure, else None.
 
-        It is None if no disk was full.
+        A full disk is not a fault of the trial, so a stopped trial may run again.
         """
         self.look()
         says_so = says_full(failure)
@@ -188,13 +188,13 @@ def _remove_if_left(file: Path) -> None:
 
 
 class LocalLauncher:
-    """The launcher that runs trials on this machine, one rank per core or GPU. Each trial has devices of its own.
+    """The launcher that runs trials on this machine, one rank per core or GPU. Trials do not share devices.
 
     Args:
         work_dir: Folder that gets a subfolder for each running trial, which is deleted when the trial has ended.
         starter: Starts the ranks of the built-in decoder; None: they are forked from zygotes.
-        devices: The devices that trials run on; None: a pool that other processes do not know.
-        trainers: Registered trainers by name, which run in place of the built-in decoder if a trial says so.
+        devices: The devices that trials run on; None: all devices, without regard to trials of other processes.
+        trainers: Registered trainers by name. A trial that names one runs it in place of the built-in decoder.
     """
 
     def __init__(
@@ -212,9 +212,10 @@ class LocalLauncher:
         self._core_flop_per_s: float | None = None
 
     def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
-        """Return why the trial cannot run: too few GPUs or cores, or a trainer that is not registered; or None.
+        """Return the reason why the trial cannot run, or None if it can.
 
-        Some ranks may share a core, which makes their steps longer; GPUs are not shared.
+        A reason is that the machine has too few GPUs or cores, or that the trainer is not registered. Some ranks may
+        share a core, which makes their steps longer. Ranks do not share GPUs.
         """
         if trainer is not None and (refusal := refuses_trainer(self._trainers, trainer)):
             return refusal
@@ -234,16 +235,16 @@ class LocalLauncher:
         return f"{cluster.name} has {cluster.world_size} GPUs, but the machine that runs the trials has {num_gpus}"
 
     def capacity(self, cluster: Cluster) -> int:
-        """Return how many trials can run at once: 1 on cores, because trials share caches and memory bandwidth.
+        """Return how many trials can run at once: on CPU cores 1, since trials would share caches and memory bandwidth.
 
-        On GPUs it is the number of trials that can have GPUs of their own.
+        On GPUs, it is the number of trials that can each have their own GPUs.
         """
         return self._devices.capacity(cluster)
 
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
-        """Start the ranks, pass the trial's reports to the watcher, and return its outcome.
+        """Start the ranks, pass the trial's reports to the watcher, and return the outcome.
 
-        A trial that is too large for this machine fails without a start. While the disk is full, the trial waits.
+        A trial that is too large for this machine fails before it starts. While the disk is full, the trial waits.
         """
         if failure := no_room(spec):
             return failure

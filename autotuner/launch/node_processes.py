@@ -49,16 +49,17 @@ _log = structlog.get_logger(__name__)
 
 
 class NodeProcesses:
-    """Starts each attempt as one node process (``python -m autotuner.trials.process.node``) below a supervisor process.
+    """Starts each attempt as one node process (``python -m autotuner.trials.process.node``) under a supervisor process.
 
-    The supervisor adopts all orphans below it, and the kernel ends it when the *thread* that started it ends. So a
-    process that left its session ends with the attempt, and no process outlives a service that is killed.
+    The supervisor adopts every process that loses its parent. The kernel ends the supervisor when the *thread* that
+    started it ends. Therefore all processes of an attempt end with it, even those that started their own session, and
+    no process outlives a service that is killed.
     """
 
     slack_s = _SLACK_S
 
     def start(self, task: NodeTask, folder: Path) -> Ranks:
-        """Start a node process, as ``Starter.start`` describes."""
+        """Start a node process; see ``Starter.start``."""
         (folder / "node").mkdir()
         (folder / "task.json").write_text(dumps(task))
         passed = (*_NEEDED_BY_A_NODE, *task.passed) if task.command else tuple(os.environ)
@@ -82,7 +83,7 @@ class NodeProcesses:
 
 
 class NodeProcess:
-    """The ranks of an attempt that runs below one node process of this machine."""
+    """The ranks of an attempt that are children of one node process on this machine."""
 
     def __init__(self, process: subprocess.Popen[bytes], task: NodeTask) -> None:
         assert process.stdout is not None  # a pipe was asked for
@@ -100,7 +101,7 @@ class NodeProcess:
             fcntl.fcntl(self._pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
     def has_ended(self) -> bool:
-        """Return True if the node process and all its children are gone. Its last lines are still in the pipe."""
+        """Return True if the node process and all its children have ended. Its last lines may still be unread."""
         return self._process.poll() is not None
 
     def poll(self) -> Sequence[NodeLine]:
@@ -110,7 +111,10 @@ class NodeProcess:
         return lines
 
     def end(self, why: Ending) -> AttemptEnd:
-        """Send SIGTERM to the node, which ends its processes in order, then SIGKILL to all that are left."""
+        """End the node process and its ranks: first with SIGTERM, then with SIGKILL.
+
+        On SIGTERM, the node ends its ranks and then itself. All processes that are still alive afterwards get SIGKILL.
+        """
         self._read()
         self._was_told_to_end = bool(self._outputs.told_to_end)  # by another process
         for node in self._nodes():  # before its ranks, since otherwise it could not report how they ended
@@ -131,7 +135,7 @@ class NodeProcess:
         return end
 
     def explain(self, failure: TrialFailure) -> TrialFailure | Stopped:
-        """Return the failure, or ``Stopped`` if somebody else ended the node or a rank, or had taken its port."""
+        """Return the failure, or ``Stopped`` if another program ended the node or a rank, or used the ranks' port."""
         if self._was_told_to_end:
             return Stopped(
                 reason="infrastructure", detail="the node got SIGTERM from another program than the autotuner"
@@ -180,16 +184,17 @@ connected."""
 
 
 def if_port_taken(failure: TrialFailure) -> Stopped | None:
-    """Return ``Stopped`` if another process had taken the port at which the ranks should connect, else None."""
+    """Return ``Stopped`` if another process already used the port at which the ranks should meet, else None."""
     if _PORT_TAKEN in failure.log_tail.lower():
         return Stopped(reason="infrastructure", detail="another program used the port at which the nodes connect")
     return None
 
 
 def if_killed(failure: TrialFailure, deaths: Sequence[Death]) -> Stopped | None:
-    """Return ``Stopped`` if SIGKILL from somebody else ended the rank that failed, else None.
+    """Return ``Stopped`` if another program ended the failed rank with SIGKILL, else None.
 
-    A rank cannot send itself SIGKILL, and if the kernel did because of lack of memory, the failure has another kind.
+    A rank cannot send SIGKILL to itself. If the kernel sent it because the memory was full, the failure is of another
+    kind.
     """
     of_rank = [death.exit_code for death in deaths if death.rank == failure.rank]
     if failure.kind is FailureKind.CRASH and of_rank == [-signal.SIGKILL]:
@@ -198,7 +203,7 @@ def if_killed(failure: TrialFailure, deaths: Sequence[Death]) -> Stopped | None:
 
 
 def with_stuck(failure: TrialFailure, pids: Sequence[int]) -> TrialFailure:
-    """Return the failure with a message that names the processes that SIGKILL did not end, if there are any."""
+    """Add to the failure the ids of the processes that SIGKILL did not end; return it unchanged if there are none."""
     if not pids:
         return failure
     listed = ", ".join(map(str, pids))
@@ -213,9 +218,9 @@ a device on its behalf."""
 
 
 def processes_of(attempt_id: str) -> Iterator[psutil.Process]:
-    """Yield the live processes of an attempt, found by their environment.
+    """Yield the live processes of an attempt, which are found by a variable in their environment.
 
-    Ranks have sessions of their own, so process groups would not find them.
+    Each rank has its own session, so a process group would not contain all ranks.
     """
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -226,18 +231,18 @@ def processes_of(attempt_id: str) -> Iterator[psutil.Process]:
 def end_all(
     attempt_id: str, *, grace_s: float, living: Callable[[str], Iterable[psutil.Process]] = processes_of
 ) -> tuple[int, ...]:
-    """End all processes of an attempt: SIGTERM first, SIGKILL to those left after ``grace_s``.
+    """End all processes of an attempt, and return when all are gone.
 
-    Return when all are gone.
+    The processes first get SIGTERM. Those that are alive after ``grace_s`` seconds get SIGKILL.
 
     Args:
-        attempt_id: The value of ``ATTEMPT_ID`` in their environment.
-        grace_s: Seconds that they get to end by themselves.
+        attempt_id: The value of ``ATTEMPT_ID`` in the environment of the processes.
+        grace_s: Seconds between SIGTERM and SIGKILL.
         living: Returns the processes of the attempt that are still alive.
 
     Returns:
-        Ids of processes that were still there a second after SIGKILL: a driver call that nothing interrupts (state D)
-        holds them.
+        Ids of the processes that were still there a second after SIGKILL. They are in a driver call that nothing can
+        interrupt (state D).
     """
     for process in living(attempt_id):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -260,7 +265,7 @@ def end_all(
 
 
 def ask_for_stacks(attempt_id: str) -> None:
-    """Ask every forked rank to write its Python stack to its log, which shows where a hang is."""
+    """Ask every forked rank to write its Python stack to its log. The stacks show where a rank hangs."""
     for process in processes_of(attempt_id):
         with contextlib.suppress(psutil.NoSuchProcess):
             if "autotuner.trials.process.zygote" in process.cmdline():  # compilers that a rank started know no SIGUSR1

@@ -21,9 +21,9 @@ from autotuner.core.units import format_bytes
 def proxies(spec: TrialSpec) -> tuple[TrialSpec, TrialSpec] | None:
     """Return the trial with two smaller models, the one with fewer layers first, or None if the whole model should run.
 
-    The whole model runs if the settings ask for no proxies, or if they would not be smaller. The numbers of layers per
-    stage are raised as far as needed: each stage keeps a layer, the first stage keeps the dense layers, and the
-    patterns of recomputed and of sparse layers end as in the whole model.
+    The whole model runs if the settings ask for no proxies, or if proxies would not be smaller. A proxy has enough
+    layers that each stage has at least one and the first stage has all dense layers. The repeating patterns of
+    recomputed and of sparse layers end as in the whole model.
     """
     if not spec.settings.proxy_layers_per_stage:
         return None
@@ -58,8 +58,8 @@ def extrapolated(spec: TrialSpec, shallow: Measurement, deep: Measurement) -> Me
 
     The result is a failure if the whole model would not fit in memory.
 
-    Times, phases and bytes lie on the straight line through both numbers of layers. Losses, warm-up, clocks and power
-    are those of the larger proxy.
+    Times, phases and bytes are extrapolated linearly in the number of layers. Losses, warm-up, clocks and power are
+    those of the larger proxy.
     """
     small, large = _required(proxies(spec))
     line = _Line(layers=(small.model.num_layers, large.model.num_layers), to=spec.model.num_layers)

@@ -21,9 +21,9 @@ def pooled(runs: Sequence[Measurement]) -> Measurement:
     """Return one measurement for several runs of a trial. Its step time is the median of the runs' step times.
 
     The noise floor is the relative difference between the slowest and the fastest run. Figures that depend on the step
-    time are scaled to it. Memory is the greatest of any run. All other figures are those of the run in the middle (of
-    two, the faster one). Steps under a fault trace are those of the first run, which alone replays it. A single run is
-    returned unchanged.
+    time are scaled to the median. Memory is the largest value of any run. All other figures come from the run with the
+    median step time; if there are two such runs, from the faster one. Steps under a fault trace come from the first
+    run, because only the first run replays the trace. A single run is returned unchanged.
     """
     if len(runs) == 1:
         return runs[0]
@@ -73,14 +73,14 @@ _LEAST_S = 0.001
 
 
 def run_repeated(launcher: Launcher, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
-    """Run a trial as often as its settings ask for, and return the pooled measurement or why there is none.
+    """Run a trial as often as its settings ask for. Return one measurement for all runs, or why there is none.
 
     A trial runs again if other processes disturbed it, and to measure its noise floor. A proxy trial runs with two
-    numbers of layers, whose results are extrapolated. All runs share the trial's time limit; an optional run that would
-    not fit is left out.
+    numbers of layers, and the results are extrapolated. All runs share the trial's time limit. An optional run that
+    would exceed the limit is left out.
 
-    The watcher is asked for a stop during each run, and it gets each finished run. It gets only the steps of the first
-    run of the whole model, because the pruner compares the steps of trials and expects a single series from each.
+    The watcher can stop each run, and it gets each finished run. It gets only the steps of the first run of the whole
+    model, because the pruner compares the steps of trials and expects one series of steps from each trial.
     """
     runs = _Runs(launcher, deadline=time.monotonic() + spec.settings.timeout_s)
     depths = proxies(spec)

@@ -26,15 +26,16 @@ _LOSS_NOISE = 0.002
 class SimulatedLauncher:
     """The launcher that simulates trials on clusters of any size.
 
-    It uses predicted times, with seeded random noise, failures and waits.
+    Simulated trials use predicted times, with seeded random noise, failures and waits.
 
-    All its results are marked as simulated (``Measurement.is_simulated``, and the words of failures). They are no
-    evidence of anything.
+    All results are marked as simulated (``Measurement.is_simulated``, and the messages of failures). They prove nothing
+    about real hardware.
 
     Args:
-        scenarios: Behaviour of trials, by the queue that a cluster names. A cluster without a queue gets the first.
+        scenarios: Behaviour of trials, by the queue that a cluster names. A cluster that names no queue gets the first
+            one.
         seed: Seed of the random draws, in addition to the trial's own.
-        capacity: Number of trials that may run at once, whatever their size.
+        capacity: Number of trials of any size that may run at the same time.
     """
 
     def __init__(self, scenarios: Mapping[str, Scenario] = SCENARIOS, *, seed: int = 0, capacity: int = 16) -> None:
@@ -55,7 +56,7 @@ class SimulatedLauncher:
         return f"the engine {SIMULATED} has no queue {cluster.queue}; its queues are {known}"
 
     def capacity(self, cluster: Cluster) -> int:
-        """Return the capacity that the constructor was given."""
+        """Return the capacity that was given to the constructor."""
         del cluster
         return self._capacity
 

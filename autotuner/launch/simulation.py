@@ -29,14 +29,15 @@ _STANDARD = NormalDist()
 
 
 def run_of(spec: TrialSpec) -> str:
-    """Return a name for this run of the trial within its sweep, which makes its random draws its own."""
+    """Return a name for this run that is unique within the sweep. It seeds the random draws, so that runs differ."""
     return str(spec.run) if not spec.repeat else f"{spec.run} of trial {spec.repeat}"
 
 
 class Luck:
-    """The random draws for a simulated trial.
+    """The source of random numbers for a simulated trial.
 
-    They are equal for equal seeds, layouts, and sizes of model and workload.
+    Equal seeds, layouts, models and workloads give equal numbers. Each method takes a ``question``, a text that names
+    the quantity to draw; each question has its own number.
     """
 
     def __init__(self, spec: TrialSpec, seed: int) -> None:
@@ -45,19 +46,22 @@ class Luck:
         self._of_layout = f"{seed} 0 {layout}"
 
     def of_layout(self, question: str) -> float:
-        """Return a standard normal number that does not depend on the trial's seed, so that all sweeps get the same."""
+        """Return a standard normal number for a question that is the same in all sweeps with this layout.
+
+        It does not depend on the seed of the trial.
+        """
         return _normal(_number(f"{question} {self._of_layout}"))
 
     def share(self, question: str) -> float:
-        """Return a number between 0 and 1, both excluded, that is uniformly distributed over layouts."""
+        """Return a number for a question that is uniformly distributed between 0 and 1, both excluded, over layouts."""
         return _share(self._number(question))
 
     def deviation(self, question: str) -> float:
-        """Return a number that is drawn from the standard normal distribution."""
+        """Return a number for a question that is drawn from the standard normal distribution."""
         return _normal(self._number(question))
 
     def series(self, question: str) -> random.Random:
-        """Return a random generator, for as many numbers as the caller needs."""
+        """Return a random generator for a question, from which the caller can draw any number of values."""
         return random.Random(self._number(question))
 
     def _number(self, question: str) -> int:
@@ -160,7 +164,7 @@ class Truth:
     def measurement(
         self, spec: TrialSpec, times_s: Sequence[float], losses: Sequence[float], faulty_s: Sequence[float] = ()
     ) -> Measurement:
-        """Return the measurement of a simulated trial, marked as simulated. Its memory is that of the fullest rank.
+        """Return the measurement of a simulated trial, marked as simulated, with the memory of the fullest rank.
 
         Args:
             spec: The trial.

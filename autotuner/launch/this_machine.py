@@ -42,9 +42,10 @@ _EXIT_REFUSED = 2
 
 
 def ask_torch(module: str, question: str, *, timeout_s: float, progress: Callable[[str], None] = lambda _: None) -> str:
-    """Run ``python -m module`` with the question as its standard input, and return the last line that it prints.
+    """Run ``python -m module`` with ``question`` as its standard input, and return the last line that it prints.
 
-    ``progress`` is called with each line of its standard error. If the process fails, the last of these lines says why.
+    ``progress`` is called with each line that the process writes to standard error. If the process fails, the last of
+    these lines says why.
 
     Raises:
         InvalidInput: The process refused the question, or torch is not installed.
@@ -99,7 +100,7 @@ def _followed(
 
 
 def dry_run(request: DryRunRequest, progress: Callable[[str], None] = lambda _: None) -> DryRun:
-    """Return what the ranks of a layout would hold in memory and compute at full size, without running the training.
+    """Return the memory and the operations that the ranks of a full-size layout need, without running the training.
 
     ``progress`` is called with status lines.
 
@@ -116,9 +117,10 @@ def dry_run(request: DryRunRequest, progress: Callable[[str], None] = lambda _: 
 def profile_of(
     cluster: Cluster, *, name: str, measured_at: float, quick: bool = False, links: bool = False
 ) -> DeviceProfile:
-    """Measure the devices of this machine while all are busy, and return their profile; with ``links`` also each link.
+    """Measure the devices of this machine while all of them are busy, and return the profile of the devices.
 
-    ``cluster`` describes this machine as one node. ``quick`` measures only small sizes.
+    ``cluster`` describes this machine as one node. ``quick`` measures only small sizes. ``links`` measures each link,
+    too.
 
     Raises:
         InvalidInput: torch is not installed.
@@ -143,7 +145,10 @@ def profile_of(
 def remeasured_links(
     profile: DeviceProfile, cluster: Cluster, *, measured_at: float, quick: bool = False
 ) -> DeviceProfile:
-    """Return the profile of this machine with only its links measured again; errors are those of ``profile_of``."""
+    """Measure only the links of this machine again, and return its profile with the new links.
+
+    Errors are those of ``profile_of``.
+    """
     return with_links(profile, _measured(cluster, "links", quick=quick).links, measured_at=measured_at)
 
 
@@ -164,7 +169,7 @@ def _num_ranks(cluster: Cluster) -> int:
 def gemm_flop_per_s() -> tuple[float, float]:
     """Return the measured FLOP/s of one core in fp32 and in bf16, while all cores multiply matrices.
 
-    The code is that of the trial job itself.
+    The measurement runs the same code as the trial job.
 
     Raises:
         InvalidInput: torch is not installed.
@@ -198,10 +203,10 @@ _measuring = threading.Lock()
 
 
 def detect_cluster() -> Cluster:
-    """Return this machine as a cluster: its GPUs if ``nvidia-smi`` lists any, else its CPU cores, with one rank each.
+    """Return this machine as a cluster of its GPUs if ``nvidia-smi`` lists any, else of its CPU cores.
 
-    The peak of a core is its measured GEMM rate while all cores are busy. It is measured once per process, which takes
-    a few seconds.
+    Each GPU or core is one rank. The peak of a core is its measured GEMM rate while all cores are busy. It is measured
+    once per process, which takes a few seconds.
 
     Raises:
         InvalidInput: The GPU is not in the catalog, or the GEMM rate cannot be measured because torch is missing.
@@ -211,12 +216,12 @@ def detect_cluster() -> Cluster:
 
 
 def has_to_measure() -> bool:
-    """Return True if ``detect_cluster`` would have to measure this machine's cores, or wait for a measurement."""
+    """Return True if ``detect_cluster`` would have to measure this machine's cores, or to wait for a measurement."""
     return _detected.cache_info().currsize == 0 and not visible_gpus()
 
 
 def unmeasured_cluster() -> Cluster:
-    """Return this machine's cores as a cluster at once, with the catalog's peaks instead of measured ones."""
+    """Return this machine's cores as a cluster at once, with peaks from the catalog and not from a measurement."""
     num_cores = num_usable_cores()
     core = replace(load_accelerator("cpu"), memory_bytes=psutil.virtual_memory().total // num_cores)
     return replace(load_cluster(f"cpu:1x{num_cores}"), name=_LOCAL, accelerator=core)
@@ -301,10 +306,9 @@ def _is_device(name: str) -> bool:
 
 
 def software_of_this_machine() -> dict[str, str]:
-    """Return the software versions of this machine, under the names that trials record; unknown ones are left out.
+    """Return the software versions of this machine, by the names that trials use for them; unknown ones are left out.
 
-    It holds only versions that can be read without torch, because a service that never imports torch asks for them
-    every few seconds. A registered trainer has its own Python, about which these versions say nothing (see
-    ``system_facts``).
+    Only versions that can be read without torch are included, because a service without torch reads them every few
+    seconds. A registered trainer runs in another Python, whose versions may differ (see ``system_facts``).
     """
     return {"host": host_hash(), **software_facts()}

@@ -37,7 +37,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._:+-]")
 
 
 class DecoderWork:
-    """The content of an attempt that trains the built-in decoder."""
+    """The work of an attempt that trains the built-in decoder."""
 
     def __init__(self, spec: TrialSpec) -> None:
         self._spec = spec
@@ -51,25 +51,25 @@ class DecoderWork:
         return _task(self._spec, name, place, variables)
 
     def take(self, lines: Sequence[NodeLine]) -> Sequence[StepReport | LinkEvent]:
-        """Take in lines, and return the ranks' steps and link events among them."""
+        """Take in lines, and return the steps and link events that they report."""
         return self._reports.take(lines)
 
     def is_complete(self) -> bool:
-        """Return True once there is a measurement, with its breakdown if steps are profiled."""
+        """Return True once there is a measurement, and also a breakdown if the trial profiles steps."""
         measured = self._reports.measurement
         return measured is not None and (measured.breakdown is not None or not self._spec.settings.profiled_steps)
 
     def has_failed(self) -> bool:
-        """Return False: after a rank that lost its peers, another rank may still report the cause."""
+        """Return False: if a rank has lost its peers, another rank may still report the cause."""
         return False
 
     def judge(self, end: AttemptEnd) -> Measurement | TrialFailure:
-        """Return the measurement or the failure, from the ranks' reports and from how the processes ended."""
+        """Return the measurement or the failure, judged by the ranks' reports and by how the processes ended."""
         return verdict(self._spec, self._reports, end)
 
 
 class BenchmarkWork:
-    """The content of an attempt that measures devices and links for a cluster check, on all ranks of a job.
+    """The work of an attempt that measures devices and links for a cluster check, on all ranks of a job.
 
     Args:
         spec: Id, cluster, device and limits of the job.
@@ -95,15 +95,15 @@ class BenchmarkWork:
         return replace(task, spec=None, module="autotuner.trials.benchmarks.profile", request=dumps(request))
 
     def take(self, lines: Sequence[NodeLine]) -> Sequence[StepReport | LinkEvent]:
-        """Take in lines about timed collectives. It returns no steps, because there are none."""
+        """Take in lines about timed collectives. The result is empty, because benchmarks have no training steps."""
         return self.reports.take(lines)
 
     def is_complete(self) -> bool:
-        """Return True once everything is measured."""
+        """Return True once all benchmark results have arrived."""
         return self.reports.benchmarks is not None
 
     def has_failed(self) -> bool:
-        """Return False: only the death of a rank ends the benchmarks."""
+        """Return False, because no report ends the benchmarks; only the death of a rank ends them."""
         return False
 
     def judge(self, end: AttemptEnd) -> Measurements | TrialFailure:
@@ -116,13 +116,13 @@ class BenchmarkWork:
 
 
 class TrainerWork:
-    """The content of an attempt that runs a registered trainer.
+    """The work of an attempt that runs a registered trainer.
 
     Args:
         registration: The trainer as it is registered.
         spec: The trial.
-        peak: The peak FLOP/s that MFU refers to.
-        num_nodes: Number of nodes that it runs on.
+        peak: The peak FLOP/s by which MFU is computed.
+        num_nodes: Number of nodes that the trainer runs on.
     """
 
     def __init__(self, registration: RegisteredTrainer, spec: TrialSpec, peak: Peak, *, num_nodes: int = 1) -> None:
@@ -140,7 +140,8 @@ class TrainerWork:
         """Return the task that runs the registered command on every node, with the files of the exported layout.
 
         Raises:
-            InvalidInput: The command does not name its node, so that several nodes would each train alone.
+            InvalidInput: The command does not contain the number of its node, so that each of several nodes would train
+                alone.
             CannotRun: The trainer's working directory is not on this machine.
         """
         registered, spec = self._registration, self._spec
@@ -174,7 +175,7 @@ class TrainerWork:
         return self._reports.take(lines)
 
     def is_complete(self) -> bool:
-        """Return True once enough steps were measured. No step of a trainer is profiled."""
+        """Return True once enough steps were measured. The steps of a trainer are not profiled."""
         return self._reports.measurement is not None
 
     def has_failed(self) -> bool:
@@ -225,11 +226,11 @@ def _exported(spec: TrialSpec) -> Export:
 
 
 def known_peak(spec: TrialSpec, *, core_flop_per_s: float | None = None, num_cores: int | None = None) -> Peak:
-    """Return the peak FLOP/s to which the MFU of a trainer's trial refers.
+    """Return the peak FLOP/s by which the MFU of a registered trainer's trial is computed.
 
     Args:
         spec: The trial.
-        core_flop_per_s: Measured GEMM rate of a core of this machine, for a trial without a reference peak.
+        core_flop_per_s: Measured GEMM rate of a core of this machine. It is used if the trial has no reference peak.
         num_cores: Number of cores of this machine that the ranks share; None on an engine.
 
     Raises:
@@ -282,9 +283,10 @@ and much longer on a slow one."""
 
 
 def small_trial(check_id: str, check: ClusterCheck, jobs: tuple[EngineJob, ...]) -> TrialSpec:
-    """Return the small trial of a check: each rank trains on one sequence; parameters are sharded over all ranks.
+    """Return the small trial that a cluster check runs: one sequence per rank, parameters sharded over all ranks.
 
-    Each step gathers and scatters data across nodes. A core measures its own peak; that of a GPU is in its data sheet.
+    Each step gathers and scatters data across nodes. The peak of a CPU core is measured; the peak of a GPU is in its
+    data sheet.
     """
     cluster = check.nodes
     accelerator, on_cpu = cluster.accelerator, cluster.accelerator.kind == "cpu"
@@ -308,6 +310,6 @@ def small_trial(check_id: str, check: ClusterCheck, jobs: tuple[EngineJob, ...])
 
 
 def benchmark_spec(check_id: str, check: ClusterCheck, jobs: tuple[EngineJob, ...]) -> TrialSpec:
-    """Return the specification of a check's benchmark job: its own id, the nodes of the check and a time limit."""
+    """Return the specification of the benchmark job of a cluster check: its id, its nodes and its time limit."""
     trial = small_trial(check_id, check, jobs)
     return replace(trial, trial_id=f"{check_id}-links", settings=TrialSettings(timeout_s=_BENCHMARK_S))

@@ -18,7 +18,7 @@ class EngineUnavailable(AutotunerError):
 
 
 class EngineRefused(AutotunerError):
-    """Raised when the engine will never accept the job, like one with an unknown partition or without a right."""
+    """Raised when the engine will never accept the job, for example because its partition is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,28 +52,28 @@ class JobStatus:
 class Engine(Protocol):
     """The interface of an engine, which starts jobs on nodes other than this machine and reports their state.
 
-    On each node of a job, ``python -m autotuner.trials.process.node`` runs once, with the node's number, the address
-    and a free port of node 0, and the task. Its standard output is its report; that module describes it. The engine
-    keeps the output from the first byte, at least until ``forget``. Methods may be called from any thread; each returns
-    within seconds or raises ``EngineUnavailable``.
+    On each node of a job, the engine runs ``python -m autotuner.trials.process.node`` once. The arguments are the
+    node's number, the address and a free port of node 0, and the task. The node reports on its standard output, in the
+    format that this module describes. The engine keeps the whole output at least until ``forget``. Methods may be
+    called from any thread; each returns within seconds or raises ``EngineUnavailable``.
     """
 
     def refuses(self, cluster: Cluster) -> str | None:
-        """Return why no job can start on that cluster, as a sentence, or None if no reason is known.
+        """Return the reason why no job can start on the cluster, as a sentence, or None if no reason is known.
 
-        The engine itself is not asked.
+        The method does not send a request to the engine.
         """
         ...
 
     def check(self, queues: Sequence[str] = ()) -> str:
-        """Return a few words for a person about the engine that answers, including its version.
+        """Check that the engine answers, and return a short text for people about it, with its version.
 
         Args:
             queues: Queues that clusters may name.
 
         Raises:
             EngineUnavailable: The engine does not answer; the message says why.
-            EngineRefused: The engine answers but could not take a job: a queue or a right is missing.
+            EngineRefused: The engine answers but could not accept a job, because a queue or a right is missing.
         """
         ...
 
@@ -86,9 +86,9 @@ class Engine(Protocol):
         ...
 
     def find(self, name: str) -> str | None:
-        """Return the handle of the job with that name, whether it waits, runs or is over.
+        """Return the handle of the job with that name, or None if the engine does not know the job or has forgotten it.
 
-        It is None if the job is unknown or forgotten.
+        The job may wait, run or be over.
         """
         ...
 
@@ -100,14 +100,14 @@ class Engine(Protocol):
         ...
 
     def read(self, handle: str, node_rank: int, offset: int) -> bytes:
-        """Return the node's output after the first ``offset`` bytes, as far as it has arrived.
+        """Return the output of a node from byte ``offset`` on, as far as it has arrived.
 
-        It is empty if there is none.
+        It is empty if there is no new output.
         """
         ...
 
     def cancel(self, handle: str) -> bool:
-        """End the job, and wait for a while until all its processes are gone; return False if one may be left."""
+        """End the job, and wait for a while until all its processes are gone. Return False if a process may be left."""
         ...
 
     def forget(self, handle: str) -> None:
@@ -115,16 +115,16 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """Release the resources that are kept between calls. Jobs go on."""
+        """Release the resources that are kept between calls. Running jobs continue."""
         ...
 
 
 def check_exist(what: str, names: Sequence[str], existing: Collection[str]) -> None:
-    """Raise an error unless an engine has everything that its operator named, such as all partitions.
+    """Raise an error if the operator's settings name something that the engine does not have, such as a partition.
 
     Args:
-        what: The word for such a thing, like ``partition``.
-        names: The names that the operator gave.
+        what: The kind of thing, such as ``partition``, for the error message.
+        names: The names in the operator's settings.
         existing: The names that the engine has.
 
     Raises:

@@ -60,8 +60,8 @@ _log = structlog.get_logger(__name__)
 class KubernetesEngine:
     """The engine that runs jobs as Indexed Jobs in one namespace of a Kubernetes cluster.
 
-    The cluster is asked only when a caller asks the engine: all its jobs and pods are listed at most once a second, and
-    a thread follows the log of each pod whose output is read.
+    The engine sends requests to the cluster only when one of its methods is called. It lists all its jobs and pods at
+    most once a second. A thread follows the log of each pod whose output a caller reads.
 
     Args:
         name: Name of the engine, which is also a label on all objects that it creates.
@@ -85,7 +85,10 @@ class KubernetesEngine:
         self._lock = threading.Lock()
 
     def refuses(self, cluster: Cluster) -> str | None:
-        """Return a reason if jobs wait in queues of Kueue and the cluster names no queue; else None."""
+        """Return the reason why no job can start, or None.
+
+        The only reason is that jobs must wait in queues of Kueue and the cluster names no queue.
+        """
         if self._settings.kueue and not cluster.queue:
             return (
                 f"jobs of the engine {self._name} wait in a local queue of Kueue, but {cluster.name} names "
@@ -94,7 +97,7 @@ class KubernetesEngine:
         return None
 
     def check(self, queues: Sequence[str] = ()) -> str:
-        """Return the version of Kubernetes and the namespace, for a person.
+        """Check that Kubernetes answers, and return its version and the namespace as a text for people.
 
         Raises:
             EngineUnavailable: Kubernetes does not answer, or the account lacks a right, which the error names.
@@ -120,7 +123,7 @@ class KubernetesEngine:
         return answer
 
     def submit(self, order: JobOrder) -> str:
-        """Create the Job, and the Service that gives its pods names; return the handle."""
+        """Create the Job and the Service that gives the Job's pods their names. Return the handle of the job."""
         made = self._api.create(job(self._name, self._settings, order))
         if not self._is_ours(made):
             raise EngineRefused(
@@ -133,9 +136,9 @@ class KubernetesEngine:
         return f"Job/{order.name}"
 
     def find(self, name: str) -> str | None:
-        """Return the handle of the Job with that name, or None.
+        """Return the handle of the Job with that name, or None if it does not exist.
 
-        If an interrupted submission left the Job without its Service, the Service is created.
+        If an interrupted submission created the Job but not its Service, this method creates the Service.
         """
         found = self._api.get(name)
         if found is None or "deletionTimestamp" in found["metadata"] or not self._is_ours(found):
@@ -144,7 +147,7 @@ class KubernetesEngine:
         return f"Job/{name}"
 
     def look(self, handle: str) -> JobStatus:
-        """Return the state of the job, from the last list and from what was seen earlier."""
+        """Return the state of the job, from the latest lists of jobs and pods and from what earlier lists showed."""
         self._list()
         name = _name_of(handle)
         timeout_s = self._settings.start_timeout_s
@@ -154,9 +157,9 @@ class KubernetesEngine:
         return status or JobStatus(phase=EngineJobPhase.LOST, detail=f"the cluster has no Job {name}")
 
     def read(self, handle: str, node_rank: int, offset: int) -> bytes:
-        """Return what the node's container printed after that byte.
+        """Return the bytes that the node's container has printed after the first ``offset`` bytes.
 
-        The first call starts a thread that keeps a copy.
+        The first call starts a thread that keeps a copy of the container's log.
         """
         self._list()
         name = _name_of(handle)
@@ -170,7 +173,10 @@ class KubernetesEngine:
         return log.read(offset)
 
     def cancel(self, handle: str) -> bool:
-        """Delete the Job, its pods first, and wait until they are gone; return False if that takes too long."""
+        """Delete the pods of the Job and then the Job, and wait until they are gone.
+
+        Return False if that takes too long.
+        """
         name = _name_of(handle)
         self._jobs.cancel(name)
         self._api.delete(name)

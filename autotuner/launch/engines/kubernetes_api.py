@@ -47,7 +47,10 @@ class Missing(EngineUnavailable):
 
 
 class Stream:
-    """The lines of an HTTP answer that continues, such as a log that is followed. Any thread may close it."""
+    """The lines of an HTTP response that stays open, such as the log of a running container.
+
+    Any thread may close it.
+    """
 
     def __init__(self, response: Any) -> None:
         self._response = response
@@ -66,7 +69,7 @@ class Stream:
             yield rest
 
     def close(self) -> None:
-        """End the iteration over the stream, also if another thread is reading it."""
+        """End the iteration over the lines, even if another thread waits for the next line."""
         with suppress(ValueError, RuntimeError, OSError):  # it has ended by itself
             self._response.shutdown()
 
@@ -102,7 +105,7 @@ class KubernetesApi:
         self._versions, self._rights = client.VersionApi(self._client), client.AuthorizationV1Api(self._client)
 
     def create(self, job: Mapping[str, Any]) -> dict[str, Any]:
-        """Create a Job and return it as the cluster stores it. If a Job of that name exists, return that one.
+        """Create a Job and return it as the cluster stores it. If a Job of that name exists, return the existing Job.
 
         Raises:
             EngineRefused: The cluster does not accept the Job; the message says why.
@@ -120,7 +123,7 @@ class KubernetesApi:
             raise EngineRefused(f"the namespace {self._namespace} does not exist ({error})") from error
 
     def create_service(self, document: Mapping[str, Any]) -> None:
-        """Create a Service. If one of that name exists, nothing happens."""
+        """Create a Service from its document. If a Service of that name exists, nothing happens."""
         create: Callable[..., Any] = self._core.create_namespaced_service
         with suppress(_Exists):
             _document(_answered(partial(create, self._namespace, document)))
@@ -134,7 +137,7 @@ class KubernetesApi:
             return None
 
     def delete(self, name: str) -> None:
-        """Delete the Job of that name, its pods first. If it does not exist, nothing happens."""
+        """Delete the pods of the Job with that name, and then the Job. If the Job does not exist, nothing happens."""
         delete: Callable[..., Any] = self._batch.delete_namespaced_job
         with suppress(Missing):
             _document(_answered(partial(delete, name, self._namespace, propagation_policy="Foreground")))
@@ -161,9 +164,9 @@ class KubernetesApi:
         return str(_document(_answered(self._versions.get_code))["gitVersion"])
 
     def namespaces(self) -> builtins.list[str] | None:
-        """Return the names of all namespaces of the cluster, or None if the account may not list them.
+        """Return the names of all namespaces of the cluster, or None if the account may not list namespaces.
 
-        The account does not need that right.
+        Jobs can run without the right to list namespaces.
         """
         lister: Callable[..., Any] = self._core.list_namespace
         return _names(lister)
@@ -180,7 +183,10 @@ class KubernetesApi:
             raise EngineRefused(f"Kueue is not installed on the cluster ({error})") from error
 
     def may(self, verb: str, group: str, resource: str, subresource: str = "") -> bool:
-        """Return True if the account has that right (a verb on a resource of an API group) in the namespace."""
+        """Return True if the account may apply a verb, such as ``create``, to a resource in the namespace.
+
+        ``group`` is the API group of the resource.
+        """
         attributes = {"namespace": self._namespace, "verb": verb, "group": group, "resource": resource}
         if subresource:
             attributes["subresource"] = subresource
@@ -295,15 +301,14 @@ _LAST_RETRY_S = 2.0
 class PodLog:
     """A copy of a container's log, which a thread follows until the container has ended.
 
-    Broken connections are opened again. Kubernetes cannot serve a log from a given byte or line, so after a break the
-    log is read from its beginning, and known lines are skipped. A line is recognised by its text and by its timestamp
-    in nanoseconds.
+    If the connection breaks, the thread opens it again. Kubernetes cannot serve a log from a given byte or line.
+    Therefore the thread reads the log from its beginning again, and skips the lines that it already has. It recognises
+    a line by its text and by its timestamp in nanoseconds.
 
     Args:
         follow: Opens the log; each line begins with its timestamp.
         is_over: Returns True if the container has ended, or if its pod is gone.
-        last_words: Returns text to add after the whole output, given that output. It is called once the container has
-            ended.
+        last_words: Receives the whole output of the ended container, and returns a text to add after it.
     """
 
     def __init__(
@@ -321,15 +326,15 @@ class PodLog:
         self._thread.start()
 
     def read(self, offset: int) -> bytes:
-        """Return what the container printed after the first ``offset`` bytes.
+        """Return the bytes that the container has printed after the first ``offset`` bytes.
 
-        While it runs, these are whole lines only.
+        While the container runs, the result contains only complete lines.
         """
         with self._lock:
             return bytes(self._printed[offset:])
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until the whole output was read, but at most for ``timeout_s`` seconds."""
+        """Wait until the whole output has been read, but at most ``timeout_s`` seconds."""
         self._thread.join(max(0.0, timeout_s))
 
     def stop(self) -> None:

@@ -34,7 +34,7 @@ _CONTAINER_IS_OURS = (
 
 @value
 class KubernetesSettings:
-    """An operator's settings for jobs on a Kubernetes cluster, and for the pods of these jobs."""
+    """The settings with which an operator runs jobs on a Kubernetes cluster, and the settings of the jobs' pods."""
 
     image: str
     """Image with Python, torch and this package."""
@@ -102,9 +102,9 @@ def _refuse_ours(path: str, table: Mapping[str, Any], ours: tuple[str, ...]) -> 
 
 
 def checked(model: str, document: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Return the document if it fits the Kubernetes model of that name.
+    """Return the document unchanged if it fits a model of the Kubernetes API, else raise an error.
 
-    It has no unknown field at any depth, and no value of a wrong type.
+    A document fits if, at every depth, it has no unknown field and no value of a wrong type.
 
     Args:
         model: Name of the model in the Kubernetes client, like ``V1Job``.
@@ -126,7 +126,7 @@ def checked(model: str, document: Mapping[str, Any], path: str = "") -> dict[str
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return two documents as one: objects are merged, lists are joined, all other values come from ``over``."""
+    """Merge two JSON documents: merge objects, join lists, and take every other value from ``over``."""
     joined = dict(base)
     for name, said in over.items():
         below = joined.get(name)
@@ -190,7 +190,7 @@ _OUT_OF_REACH = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable
 
 
 def job(engine: str, settings: KubernetesSettings, order: JobOrder) -> dict[str, Any]:
-    """Return the Indexed Job for an order. One request creates it completely, so that no half of it can be left behind.
+    """Return the Indexed Job for an order. A single request creates all of it, so no incomplete Job can be left behind.
 
     Raises:
         EngineRefused: The task is too long for an environment variable.
@@ -211,7 +211,7 @@ def job(engine: str, settings: KubernetesSettings, order: JobOrder) -> dict[str,
 def service(engine: str, order_name: str, owner: dict[str, Any]) -> dict[str, Any]:
     """Return the Service through which the pods of a Job find each other by name before they are ready.
 
-    Kubernetes deletes it together with the Job.
+    Kubernetes deletes the Service together with the Job.
 
     Args:
         engine: Name of the engine, for the label.

@@ -36,7 +36,7 @@ class Container:
 
     @property
     def story(self) -> str:
-        """Describe the state of the container for a person; empty if it only waits in a usual way."""
+        """Describe the state of the container for a person; empty if the container starts normally."""
         if self.reason in _PLAIN_WAITING:
             return ""
         ended = "" if self.exit_code is None else f"exit code {self.exit_code}, "
@@ -76,12 +76,12 @@ class PodState:
 
     @property
     def has_ended(self) -> bool:
-        """Return True if none of the pod's processes is left, as far as the cluster knows."""
+        """Return True if no process of the pod is left, as far as the cluster knows."""
         return self.is_gone or self.phase in ("Succeeded", "Failed")
 
     @property
     def failed_by_itself(self) -> bool:
-        """Return True if the pod failed and nobody had asked it to end."""
+        """Return True if the pod failed before anybody asked it to end."""
         return self.leaves_by is None and (self.phase == "Failed" or self.main.failed or self.gathering.failed)
 
 
@@ -98,7 +98,7 @@ class JobState:
 
     @property
     def failed(self) -> bool:
-        """Return True if the Job failed, or is about to fail because its pods are being ended."""
+        """Return True if the Job has failed, or will fail as soon as its pods have ended."""
         return "Failed" in self.conditions or "FailureTarget" in self.conditions
 
     @property
@@ -108,7 +108,7 @@ class JobState:
 
     @property
     def disruption(self) -> str:
-        """Describe the pod that was taken away, if that ended the Job; else empty."""
+        """Describe the lost pod that made the Job fail; empty if the Job did not fail because of a lost pod."""
         for kind in ("FailureTarget", "Failed"):
             reason, message = self.conditions.get(kind, ("", ""))
             if reason == "PodFailurePolicy":
@@ -203,8 +203,9 @@ def judged(
         pods: The newest pod of each index; some or all may not exist yet.
         num_nodes: Number of pods that the job should have.
         now: Epoch seconds.
-        start_timeout_s: Seconds from the moment the first pod has a machine in which all pods must have started.
-        begun: True if all pods ran at the same time earlier.
+        start_timeout_s: Longest time in seconds from the assignment of the first pod to a machine until all pods have
+            started.
+        begun: True if at some earlier time all pods were running.
     """
     if lost := loss(job, pods, begun=begun, now=now):
         return JobStatus(phase=EngineJobPhase.LOST, detail=lost)
@@ -222,7 +223,7 @@ def judged(
 
 
 def loss(job: JobState, pods: Sequence[PodState], *, now: float, begun: bool = False) -> str:
-    """Describe how the cluster took nodes away from the job, as a sentence; empty if it took none."""
+    """Return a sentence that says how the cluster took nodes away from the job; empty if it took none."""
     if job.disruption:
         return job.disruption
     for pod in pods:
@@ -327,9 +328,10 @@ class Jobs:
         self._lock = threading.Lock()
 
     def listed(self, jobs: Sequence[Mapping[str, Any]], pods: Sequence[Mapping[str, Any]]) -> None:
-        """Take in complete lists of jobs and pods. Objects that are missing in them are gone.
+        """Update the copy from complete lists of jobs and pods. An object that is missing in its list no longer exists.
 
-        The list of pods must be the older one, so that a job already shows why one of its pods leaves.
+        Request the list of pods before the list of jobs. Then the state of a job already explains why one of its pods
+        ends.
         """
         with self._lock:
             present = {document["metadata"]["name"] for document in jobs}
@@ -347,7 +349,7 @@ class Jobs:
                     _take(known, pod_state(document))
 
     def status(self, name: str, *, now: float, start_timeout_s: float) -> JobStatus | None:
-        """Return the state of the job with that name, or None if it was never listed."""
+        """Return the state of the job with that name, or None if no list has contained the job."""
         with self._lock:
             record = self._records.get(name)
             return None if record is None or record.job is None else _status(record, now, start_timeout_s)
@@ -359,12 +361,15 @@ class Jobs:
             return next((pod for pod in record.newest if pod.index == index), None) if record else None
 
     def cancel(self, name: str) -> None:
-        """Record that this service asked for the end of the job, so that the end of its pods is not a loss."""
+        """Record that this service asked for the end of the job.
+
+        Then the end of the job's pods does not count as a loss of nodes.
+        """
         with self._lock:
             self._records.setdefault(name, _Record()).is_cancelled = True
 
     def forget(self, name: str) -> None:
-        """Forget the job, and ignore it in later lists."""
+        """Delete the record of the job, and ignore the job in later lists."""
         with self._lock:
             self._records.pop(name, None)
             self._forgotten.add(name)
@@ -375,7 +380,7 @@ class Jobs:
 
 
 def num_nodes_of(job: Mapping[str, Any]) -> int:
-    """Return the number of pods, one for each node, that a Job has."""
+    """Return the number of pods of a Job; each pod is one node."""
     return int(job["spec"].get("completions", 1))
 
 

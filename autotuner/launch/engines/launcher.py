@@ -48,8 +48,8 @@ class EngineLauncher:
 
     Args:
         registration: The engine as its operator registered it.
-        trainers: Registered trainers by name, which run in place of the built-in decoder if a trial says so.
-        engine: An engine to use instead of the one that the registration describes.
+        trainers: Registered trainers by name. A trial that names one runs it in place of the built-in decoder.
+        engine: An engine to use; None: the engine that the registration describes.
     """
 
     def __init__(
@@ -84,18 +84,27 @@ class EngineLauncher:
         return self._registration.refuses(cluster) or self._engine.refuses(self._registration.placed(cluster))
 
     def capacity(self, cluster: Cluster) -> int:
-        """Return how many jobs may wait or run at once, which the operator sets. Each job gets nodes of its own."""
+        """Return how many jobs may wait or run at the same time; the operator sets this limit.
+
+        Each job has its own nodes.
+        """
         del cluster
         return self._settings.max_parallel_trials
 
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
-        """Find the trial's job again or start one, pass its reports to the watcher, and return its outcome."""
+        """Find the running job of the trial or start a new one, follow it for the watcher, and return the outcome."""
         return self.run_work(partial(self._work, spec), spec, watcher)
 
     def run_work(
         self, make: Callable[[], Work[Result]], spec: TrialSpec, watcher: TrialWatcher
     ) -> Result | TrialFailure | Stopped:
-        """Run any work as a job with the id, cluster and limits of ``spec``, and return its result."""
+        """Do any work as a job with the id, cluster and limits of ``spec``, and return its result.
+
+        Args:
+            make: Creates the work.
+            spec: Gives the id, the cluster and the limits of the job.
+            watcher: Follows the job.
+        """
         name = self._registration.name
         try:
             return _Run(self._engine, self._registration, make(), spec, watcher).outcome()
@@ -107,7 +116,7 @@ class EngineLauncher:
             return TrialFailure(kind=FailureKind.INFRASTRUCTURE, message=f"{name} refuses the job: {error}")
 
     def close(self) -> None:
-        """Close the engine. Jobs that run go on."""
+        """Close the engine. Running jobs continue."""
         self._engine.close()
 
     def _work(self, spec: TrialSpec) -> Work[Measurement]:
@@ -284,7 +293,7 @@ class _Run(Generic[Result]):
 
 
 def job_name(trial_id: str, run: int, number: int) -> str:
-    """Return the name of the job with that number for a run of a trial, as a DNS label such as ``t-17-0-1``."""
+    """Return the name of a job as a DNS label, such as ``t-17-0-1`` for job 1 of run 0 of trial 17."""
     return f"t-{_UNSAFE.sub('-', trial_id.lower())[:_MOST_OF_AN_ID].strip('-')}-{run}-{number}"
 
 

@@ -30,7 +30,7 @@ _GRACE_S = 6.0
 
 @value
 class ProcessSettings:
-    """An operator's settings for nodes that are processes of this machine."""
+    """The settings with which an operator runs the nodes of jobs as processes on this machine."""
 
     folder: str
     """Folder where jobs keep the output of their nodes; every process that uses the same folder finds the same jobs."""
@@ -45,9 +45,9 @@ class ProcessSettings:
 
 
 class ProcessEngine:
-    """The engine whose nodes are processes of this machine. It starts a job's nodes once enough are free.
+    """The engine that runs each node of a job as a process on this machine. A job starts when enough nodes are free.
 
-    All facts about a job are in the job's folder.
+    The engine keeps all facts about a job in the job's folder.
 
     Args:
         name: Name under which the engine was registered.
@@ -60,7 +60,7 @@ class ProcessEngine:
         self._folder = Path(settings.folder).absolute()
 
     def refuses(self, cluster: Cluster) -> str | None:
-        """Return a reason if the cluster has accelerators or too many nodes, else None."""
+        """Return the reason why no job can start on the cluster: it has accelerators or too many nodes; else None."""
         if cluster.accelerator.kind != "cpu":
             return (
                 f"the engine {self._name} runs processes on CPU cores, but {cluster.name} has "
@@ -74,7 +74,7 @@ class ProcessEngine:
         return None
 
     def check(self, queues: Sequence[str] = ()) -> str:
-        """Return the number of nodes, for a person. Every queue is accepted."""
+        """Return the number of nodes as a text for people. Every queue name is accepted."""
         del queues
         return f"{self._settings.num_nodes} nodes, which are processes of this machine"
 
@@ -112,7 +112,7 @@ class ProcessEngine:
             return b""
 
     def cancel(self, handle: str) -> bool:
-        """Send SIGTERM to the job's nodes, then SIGKILL to those that are left; return True if all are gone."""
+        """Send SIGTERM to the job's nodes, and SIGKILL to nodes that do not end. Return True if all nodes are gone."""
         job = self._folder / handle
         if job.exists():
             (job / "cancelled").touch()

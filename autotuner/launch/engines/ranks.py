@@ -84,7 +84,7 @@ class EngineRanks:
         self.status = status
 
     def has_ended(self) -> bool:
-        """Return True if all nodes or the engine reported the end, or if the engine was out of reach for too long."""
+        """Return True if all nodes or the engine reported the end, or if the engine has not answered for too long."""
         now = time.monotonic()
         if now - self._read_at >= _READ_S:
             self._read_at = now
@@ -106,7 +106,10 @@ class EngineRanks:
         return lines
 
     def end(self, why: Ending) -> AttemptEnd:
-        """End the job, unless its nodes end by themselves or another service will follow it; return how it ended."""
+        """End the job, and return how it ended.
+
+        The method does not cancel the job if its nodes end by themselves, or if another service will follow the job.
+        """
         if not (isinstance(why, Stopped) and why.reason in LEFT_ALONE):
             self._await_ends(_LEAVING_S if why == "measured" else 0.0)
             has_left = self._outputs.has_ended and self._leaves_by_itself()
@@ -116,7 +119,7 @@ class EngineRanks:
         return self._outputs.attempt_end(timed_out=why == "timeout", detail=self.status.detail)
 
     def explain(self, failure: TrialFailure) -> TrialFailure | Stopped:
-        """Return the failure, or ``Stopped`` if the job lost nodes or the engine: that says nothing about the trial."""
+        """Return the failure, or ``Stopped`` if the job lost nodes or the engine, since the trial is not to blame."""
         if failure.kind in _OF_A_LOST_PEER:
             self._miss()
         if self.status.phase is EngineJobPhase.LOST:

@@ -50,14 +50,14 @@ _STOPPED = "the job was stopped on Ray, but not by the autotuner"
 class RayEngine:
     """The engine that runs jobs on a Ray cluster, through its Jobs API.
 
-    A handle consists of the job's name, which is its submission id in Ray, and a random mark: ``t-17-0-1:5f3c02aa``.
+    A handle consists of the job's name (its submission id in Ray) and a random mark, such as ``t-17-0-1:5f3c02aa``.
 
     Args:
         name: Name under which the operator registered the engine.
         settings: The operator's settings.
         api: An API client to use instead of one made from the settings.
-        monitor_s: Seconds that Ray's own monitor of a job may take to notice its end (it looks once a second if it has
-            time). A record that is deleted earlier comes back as a failed job.
+        monitor_s: Seconds until Ray's own monitor has certainly noticed the end of a job. The monitor checks about once
+            a second. If the record of a job is deleted earlier, Ray writes it again, as a failed job.
     """
 
     def __init__(self, name: str, settings: RaySettings, api: JobsApi | None = None, *, monitor_s: float = 3.0) -> None:
@@ -71,7 +71,10 @@ class RayEngine:
         self._submitting: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def refuses(self, cluster: Cluster) -> str | None:
-        """Return a reason if the settings list resources by queue, but not for the cluster's queue; else None."""
+        """Return the reason why no job can start, or None.
+
+        The only reason is that the settings list resources by queue, but not for the cluster's queue.
+        """
         known = self._settings.queue_resources
         if cluster.queue and known and cluster.queue not in known:
             return (
@@ -81,9 +84,9 @@ class RayEngine:
         return None
 
     def check(self, queues: Sequence[str] = ()) -> str:
-        """Return the version of Ray that answers.
+        """Check that Ray answers, and return its version.
 
-        If the settings list resources by queue, each queue must be among them.
+        If the settings list resources by queue, each of ``queues`` must be in that list.
         """
         if known := self._settings.queue_resources:
             check_exist("entry in queue_resources for the queue", queues, known)
@@ -109,7 +112,7 @@ class RayEngine:
             return f"{order.name}:{mark}"
 
     def find(self, name: str) -> str | None:
-        """Return the handle of the job whose submission id is that name, or None if there is none."""
+        """Return the handle of the job whose submission id is ``name``, or None if Ray has no such job."""
         self._tidy()
         job = self._api.job(name)
         handle = None if job is None or _MARK not in job.metadata else f"{name}:{job.metadata[_MARK]}"
@@ -131,16 +134,16 @@ class RayEngine:
         return followed.without_driver(job, is_cancelled=handle in self._cancelled)
 
     def read(self, handle: str, node_rank: int, offset: int) -> bytes:
-        """Return the node's output after the first ``offset`` bytes. The job's log is read once for all nodes."""
+        """Return the output of a node from byte ``offset`` on. One request for the job's log serves all nodes."""
         followed = self._followed(handle)
         followed.read(self._api)
         return followed.log.printed(node_rank, offset)
 
     def cancel(self, handle: str) -> bool:
-        """Ask Ray to end the driver, which ends its nodes first.
+        """Ask Ray to end the driver of the job. The driver ends its nodes first.
 
-        Wait until it is over, and return False if it takes too long. The request is repeated, because Ray does not pass
-        it to a driver that it is only about to start.
+        Wait until the driver has ended, and return False if that takes too long. The method repeats its request,
+        because Ray ignores a request that arrives just before the driver starts.
         """
         self._cancelled.add(handle)
         deadline = time.monotonic() + self._settings.cancel_s
@@ -158,14 +161,14 @@ class RayEngine:
             time.sleep(_POLL_S)
 
     def forget(self, handle: str) -> None:
-        """Delete Ray's record of the job later, when Ray will not write it again."""
+        """Schedule the deletion of Ray's record of the job, for a time when Ray will not write the record again."""
         self._logs.pop(handle, None)
         self._cancelled.discard(handle)
         self._submitting.pop(_name(handle), None)
         self._forgotten.setdefault(handle, time.monotonic() + self._monitor_s)
 
     def close(self) -> None:
-        """Finish the pending deletions of records, and close the connections."""
+        """Carry out the scheduled deletions of records, and close the connections."""
         last = max(self._forgotten.values(), default=0.0)
         time.sleep(min(max(0.0, last - time.monotonic()), self._monitor_s))
         self._tidy()

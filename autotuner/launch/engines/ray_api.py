@@ -127,8 +127,7 @@ class JobsApi:
         transport: A transport for the requests, which replaces the network in tests; None: the network.
 
     Raises:
-        EngineUnavailable: From every method: nothing answers, or the server that answers is not Ray or reports an
-            error.
+        EngineUnavailable: Every method raises it if no server answers, or if the server is not Ray or reports an error.
     """
 
     def __init__(self, settings: RaySettings, transport: httpx.BaseTransport | None = None) -> None:
@@ -157,7 +156,7 @@ class JobsApi:
         self._require_ok(answer)
 
     def job(self, submission_id: str) -> RayJob | None:
-        """Return Ray's record of the job, or None if there is none."""
+        """Return Ray's record of the job, or None if Ray has no such job."""
         answer = self._request("GET", f"/api/jobs/{submission_id}")
         if answer.status_code == httpx.codes.NOT_FOUND:
             return None
@@ -239,7 +238,7 @@ def _said(answer: httpx.Response) -> str:
 
 
 class JobLog:
-    """The parsed log of a Ray job. The log is read from its beginning each time; each line is evaluated once.
+    """The parsed log of a Ray job. Each call of ``take`` gets the whole log, and evaluates only the lines that are new.
 
     Args:
         mark: The mark with which the lines of this job's driver begin, after a ``#``. Other lines come from Ray, from
@@ -248,7 +247,7 @@ class JobLog:
     Attributes:
         status: State of the job as the driver last reported it; None before its first report.
         has_begun: True if a node was started.
-        was_stopped: True if the driver ended because Ray asked it to, before any node had failed.
+        was_stopped: True if the driver ended because Ray asked it to end, before any node had failed.
     """
 
     def __init__(self, mark: str) -> None:
@@ -260,7 +259,7 @@ class JobLog:
         self.was_stopped = False
 
     def take(self, log: str) -> None:
-        """Evaluate the new lines of the log. A line that is still being written has to wait."""
+        """Evaluate the new lines of the log. A line that is not complete is evaluated in a later call."""
         end = log.rfind("\n") + 1
         for line in log[self._taken : end].splitlines():
             _, found, rest = line.partition(self._mark)
@@ -270,7 +269,7 @@ class JobLog:
         self._taken = max(self._taken, end)
 
     def printed(self, node_rank: int, offset: int) -> bytes:
-        """Return what a node has printed after the first ``offset`` bytes."""
+        """Return the bytes that a node has printed after the first ``offset`` bytes."""
         return bytes(self._printed[node_rank][offset:])
 
     def _understand(self, said: dict[str, Any]) -> None:

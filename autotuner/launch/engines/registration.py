@@ -89,12 +89,12 @@ class EngineRegistration:
         return self.make.make(self.name, self.own)
 
     def placed(self, cluster: Cluster) -> Cluster:
-        """Return the cluster with the queue in which its jobs wait: its own, or else the first queue of the engine."""
+        """Return the cluster with a queue for its jobs: the queue that it names, else the first queue of the engine."""
         queues = self.settings.queues
         return replace(cluster, queue=cluster.queue or (queues[0] if queues else ""))
 
     def refuses(self, cluster: Cluster) -> str | None:
-        """Return why a cluster cannot name the queue that it names on this engine, as a sentence, or None if it can."""
+        """Return the reason why this engine has no queue as the cluster names it, as a sentence; None if it has."""
         if not cluster.queue or cluster.queue in self.settings.queues:
             return None
         known = ", ".join(self.settings.queues) or "none"
@@ -102,7 +102,7 @@ class EngineRegistration:
 
 
 def read_engines(path: Path, kinds: Mapping[str, Kind] = KINDS) -> dict[str, EngineRegistration]:
-    """Return the engines that a TOML file registers, by name, in the order of the file. Each engine is one table.
+    """Read a TOML file in which an operator registers engines, one per table; return them by name, in the file's order.
 
     Raises:
         InvalidInput: A value is not legal. The error names the file, the engine, the key and the most similar legal
@@ -164,7 +164,7 @@ _ALWAYS = {
 def ask_engines(registered: Mapping[str, EngineRegistration], engines: Mapping[str, Engine]) -> list[EngineStanding]:
     """Ask all engines at once whether they answer, and return their states; built-in engines come first.
 
-    ``engines`` holds the engine of each registration, by name. An answer may take seconds.
+    ``engines`` holds the engine of each registration, by name. The call may take seconds.
     """
     with ThreadPoolExecutor(max(1, len(registered))) as threads:
         return list(_ALWAYS.values()) + list(
@@ -188,7 +188,9 @@ def _asked(registration: EngineRegistration, engine: Engine) -> EngineStanding:
 
 
 def check_engine_named(cluster: Cluster, registered: Mapping[str, EngineRegistration]) -> None:
-    """Raise an error unless the cluster names a known engine, and no queue or one of that engine's queues.
+    """Raise an error unless the engine that the cluster names is registered and has the queue that the cluster names.
+
+    A cluster need not name a queue.
 
     Raises:
         InvalidInput: The engine or the queue is not known. The error lists the known names.

@@ -34,14 +34,14 @@ _GONE_NODE = re.compile(r"down|fail|\*")
 class SlurmEngine:
     """The engine that runs jobs on a Slurm cluster.
 
-    A handle consists of the job's number and name, ``4711:a17-0-1``: the number alone is not unique, because a
-    controller that loses its state counts from the beginning again.
+    A handle consists of the job's number and name, such as ``4711:a17-0-1``. The number alone is not unique, because a
+    controller that has lost its state starts again with low numbers.
 
     Args:
         name: Name under which the operator registered the engine.
         settings: The operator's settings.
         command: Runs Slurm's programs; None: those of this machine.
-        fresh_s: Seconds for which one answer of squeue is used for all jobs.
+        fresh_s: Seconds for which an answer of squeue, which lists all jobs, is used again.
     """
 
     def __init__(
@@ -102,11 +102,12 @@ class SlurmEngine:
     def submit(self, order: JobOrder) -> str:
         """Create the job's folder, submit its script with sbatch, and return the handle.
 
-        If a job of that name is known, its handle is returned.
+        If Slurm already has a job of that name, return the handle of that job.
 
         Raises:
             EngineRefused: sbatch does not accept the job.
-            EngineUnavailable: No controller answers. It may have got the job all the same; ``find`` will know.
+            EngineUnavailable: No controller answers. The controller may still have accepted the job; ``find`` finds it
+                later.
         """
         with self._submitting[order.name]:
             if handle := self.find(order.name):
@@ -124,9 +125,9 @@ class SlurmEngine:
             return _handle(number, order.name)
 
     def find(self, name: str) -> str | None:
-        """Return the handle of the job with that name, from its folder or from squeue; None if there is none.
+        """Return the handle of the job with that name, from its folder or from squeue; None if there is no such job.
 
-        squeue is needed if the process died after sbatch and before it stored the number.
+        squeue is needed if the process died after it called sbatch and before it stored the job's number.
         """
         folder = self._folder(name)
         if not folder.exists:
@@ -138,9 +139,9 @@ class SlurmEngine:
         return None if number is None else _handle(number, name)
 
     def look(self, handle: str) -> JobStatus:
-        """Return the state of the job as its nodes report it, or else as squeue or sacct does.
+        """Return the state of the job, as its nodes report it, or else as squeue or sacct reports it.
 
-        If the nodes were told to end and this service did not cancel the job, Slurm's state of the job decides.
+        If somebody other than this service told the nodes to end, Slurm's state of the job decides.
         """
         name, folder = self._job(handle)
         ends = folder.node_ends()
@@ -163,14 +164,14 @@ class SlurmEngine:
         return self._status(row, folder, has_spoken=any(ends))
 
     def read(self, handle: str, node_rank: int, offset: int) -> bytes:
-        """Return the node's output after the first ``offset`` bytes, from the file that srun writes."""
+        """Return the output of a node from byte ``offset`` on. srun writes this output to a file."""
         return self._job(handle)[1].read(node_rank, offset)
 
     def cancel(self, handle: str) -> bool:
-        """Cancel every job of that name with scancel, and wait up to ``cancel_s`` seconds until Slurm has ended it.
+        """Cancel every job with the name in the handle, and wait up to ``cancel_s`` seconds until Slurm has ended it.
 
-        A job whose nodes have all ended is cancelled too if Slurm answers, since it may have been queued again. Returns
-        False if the job did not end in time.
+        If Slurm answers, a job whose nodes have all ended is cancelled, too, because Slurm may have queued the job
+        again. Returns False if the job did not end in time.
         """
         name, folder = self._job(handle)
         folder.cancelled()

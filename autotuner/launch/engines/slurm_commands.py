@@ -51,7 +51,7 @@ _AWAY = (
 
 
 class CommandFailed(AutotunerError):
-    """Raised when a Slurm command ends with an error that will not go away."""
+    """Raised when a Slurm command ends with an error that a second try would not avoid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +143,7 @@ class JobRow:
 
 
 def phase_of(state: str) -> EngineJobPhase:
-    """Return the phase that corresponds to a Slurm state. An unknown state counts as running until the next look."""
+    """Return the phase that corresponds to a Slurm state. An unknown state counts as running."""
     if state in _QUEUED:
         return EngineJobPhase.QUEUED
     if state in _LOST:
@@ -163,7 +163,7 @@ def read_squeue(printed: str) -> Iterator[JobRow]:
 
 
 def read_sacct(printed: str) -> Iterator[JobRow]:
-    """Yield the jobs in the output of ``sacct --parsable2`` with ``SACCT_FIELDS``, which has squeue's form."""
+    """Yield the jobs in the output of ``sacct --parsable2`` with ``SACCT_FIELDS``; its columns are like squeue's."""
     return read_squeue(printed)
 
 
@@ -181,12 +181,13 @@ def _or_empty(text: str) -> str:
 
 
 class SlurmQueue:
-    """The jobs of this process's user, as the controller (squeue) and the accounting (sacct) list them.
+    """The jobs of the user who runs this process, as the controller (squeue) and the accounting (sacct) list them.
 
     Args:
         command: Runs Slurm's programs.
         fresh_s: Seconds for which an answer is used again, so that a service with many jobs does not overload the
-            controller. A failure is remembered five times as long, because it takes seconds to find out.
+            controller. After a failed request, the controller is not asked again for five times ``fresh_s``, because a
+            failure takes seconds.
     """
 
     def __init__(self, command: Command, *, fresh_s: float) -> None:
@@ -203,7 +204,8 @@ class SlurmQueue:
 
         Args:
             name: Name of the job.
-            since: Time on the monotonic clock; an older answer is not used. None: any answer younger than ``fresh_s``.
+            since: Time on the monotonic clock. An answer from before that time is not used again. None: any answer that
+                is younger than ``fresh_s`` is used again.
 
         Raises:
             EngineUnavailable: The controller does not answer.
@@ -212,7 +214,7 @@ class SlurmQueue:
         return sorted((row for row in rows if row.name == name), key=lambda row: -row.number)
 
     def accounted(self, name: str, number: int) -> JobRow | None:
-        """Return the job as Slurm's accounting stores it, or None without accounting or without such a job."""
+        """Return the job as Slurm's accounting stores it; None if Slurm has no accounting, or no such job in it."""
         options = ("--noheader", "--parsable2", "--allocations", f"--jobs={number}", f"--format={SACCT_FIELDS}")
         try:
             printed = self._command("sacct", *options)
@@ -242,9 +244,9 @@ class SlurmQueue:
 
 
 def user() -> str:
-    """Return the name of this process's user, or its number if it has no name.
+    """Return the name of the user who runs this process, or the user's number if the user has no name.
 
-    squeue and scancel are limited to this user, so that they do not reach jobs of others.
+    squeue and scancel get this name, so that they do not reach jobs of other users.
     """
     try:
         return pwd.getpwuid(os.getuid()).pw_name

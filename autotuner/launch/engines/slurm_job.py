@@ -28,7 +28,7 @@ _PATTERN_LETTERS = "%\\"
 
 @value
 class SlurmSettings:
-    """An operator's settings for jobs on Slurm."""
+    """The settings with which an operator runs jobs on Slurm."""
 
     shared: str
     """Absolute path of a folder that the service and all nodes see; it holds no ``%`` and no backslash."""
@@ -118,7 +118,7 @@ started."""
 def sbatch_options(settings: SlurmSettings, order: JobOrder, folder: Path) -> list[str]:
     """Return the sbatch options for an order: size, time limit, partition, account and files of the job.
 
-    They take precedence over equal options in the script, which holds the operator's own options.
+    The script contains the operator's own options. If an option occurs in both places, the returned one wins.
     """
     cluster = order.cluster
     options = {
@@ -215,7 +215,7 @@ class JobFolder:
 
     @property
     def exists(self) -> bool:
-        """Return True if a job of this name was prepared at some time and has not been forgotten."""
+        """Return True if the folder exists: a job of this name was prepared and has not been deleted."""
         with self._work():
             return self.path.is_dir()
 
@@ -227,7 +227,7 @@ class JobFolder:
             self.script.write_text(script)
 
     def number(self) -> int | None:
-        """Return the Slurm number of the job that started under this name, or else of the one submitted last.
+        """Return the Slurm number of the job of this name that started; if none has started, of the one submitted last.
 
         It is None if no job was submitted.
         """
@@ -241,14 +241,14 @@ class JobFolder:
             new.replace(self.path / "submitted")
 
     def cancelled(self) -> None:
-        """Store that this service asked for the end of the job."""
+        """Store that this service asked Slurm to end the job."""
         with self._work():
             if self.path.is_dir():
                 (self.path / "cancelled").touch()
 
     @property
     def is_cancelled(self) -> bool:
-        """Return True if this service asked for the end of the job."""
+        """Return True if this service asked Slurm to end the job."""
         with self._work():
             return (self.path / "cancelled").exists()
 
@@ -261,7 +261,7 @@ class JobFolder:
     def read(self, node_rank: int, offset: int) -> bytes:
         """Return the node's output after the first ``offset`` bytes.
 
-        The file is opened each time, because NFS asks its server for news only then.
+        Each call opens the file again, because only then NFS asks its server for new content.
         """
         with self._work():
             path = self._output(node_rank)
@@ -272,7 +272,7 @@ class JobFolder:
                 return file.read()
 
     def node_ends(self) -> list[NodeEnd | None]:
-        """Return how each node ended, None for a node that still runs; an empty list if the job is unknown."""
+        """Return how each node ended, with None for a node that still runs; an empty list if the job is unknown."""
         with self._work():
             try:
                 num_nodes = int(json.loads((self.path / "task.json").read_text())["num_nodes"])
@@ -281,7 +281,7 @@ class JobFolder:
             return [self._end(node_rank) for node_rank in range(num_nodes)]
 
     def complaint(self) -> str:
-        """Return the end of the standard error of a node, or else of the batch script; empty if both wrote nothing."""
+        """Return the end of a node's standard error, or else of the batch script's; empty if both wrote nothing."""
         with self._work():
             for path in (*sorted(self.path.glob("node-*.err")), self.path / "batch.log"):
                 if path.exists() and (text := path.read_bytes()[-_SHOWN_BYTES:].decode(errors="replace").strip()):

@@ -30,15 +30,12 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def plain(line: str) -> str:
-    """Return the line without terminal colours. It is cut if it is longer than any line about a step can be."""
+    """Return the line without terminal colours. A line that is too long to be about a step is cut."""
     return _COLOUR.sub("", line[:_LONGEST])
 
 
 def number(text: str | None) -> float | None:
-    """Return the value of a text that ``NUMBER`` matches, with or without commas between thousands.
-
-    It is None for other text.
-    """
+    """Return the number that a text represents, with or without thousands separators; None if it is not a number."""
     try:
         return None if text is None else float(text.replace(",", ""))
     except ValueError:
@@ -46,7 +43,10 @@ def number(text: str | None) -> float | None:
 
 
 def num_bytes(amount: float | None, unit: int) -> int | None:
-    """Return an amount in a unit as whole bytes; None if the amount is None, negative or not finite."""
+    """Return an amount in a unit of ``unit`` bytes as whole bytes.
+
+    It is None if the amount is None, negative or not finite.
+    """
     if amount is None or not math.isfinite(amount) or amount < 0:
         return None
     return round(amount * unit)
@@ -55,7 +55,7 @@ def num_bytes(amount: float | None, unit: int) -> int | None:
 def labelled(line: str) -> dict[str, float]:
     """Return the numbers in a line like ``| lm loss: 2.5E+00 | grad norm: 3.2 |``, by label.
 
-    Of equal labels the first counts.
+    If a label occurs twice, its first number counts.
     """
     found: dict[str, float] = {}
     for part in line.split("|"):
@@ -73,9 +73,9 @@ class Intervals:
         self._latest: deque[int] = deque(maxlen=8)
 
     def num_steps(self, step: int) -> int:
-        """Return the number of steps since the latest line of an earlier step, at least 1.
+        """Return the number of steps since the latest line about an earlier step, at least 1.
 
-        For the first line, steps are counted from 0.
+        If there is no earlier line, steps are counted from 0.
         """
         before = max((seen for seen in self._latest if seen < step), default=0)
         if step not in self._latest:
@@ -103,14 +103,15 @@ _SAYS_ENOUGH_S = 1.0
 
 
 class DeepspeedLog:
-    """A reader of DeepSpeed's log, in which rank 0 prints up to three lines about a step, every ``steps_per_print``.
+    """A reader of DeepSpeed's log. Every ``steps_per_print`` steps, rank 0 prints up to three lines about a step.
 
-    The lines are: progress, without a time; throughput of all ranks together for that step alone, from the third step
-    on (not the older line, whose mean runs from the start); and, with ``wall_clock_breakdown``, timers, which do not
-    name the step. The first two are hidden unless DeepSpeed's log level is ``info``. The pipeline engine prints a line
-    of its own, which is a mean over ``steps_per_print`` and the only one with a loss.
+    The first line shows the progress, without a time. The second line shows the throughput of all ranks together, for
+    this step alone; it is printed from the third step on. (An older form of this line, with the mean since the start,
+    is ignored.) The third line needs ``wall_clock_breakdown``; it shows timers, and does not name the step. The first
+    two lines are printed only if DeepSpeed's log level is ``info``. The pipeline engine prints another line, with means
+    over ``steps_per_print`` steps. Only that line has a loss.
 
-    Each step is returned once: with its time if a line has it, else when the next step is announced.
+    Each step is returned once: when a line shows its time, or else when the next step begins.
     """
 
     def __init__(self, spec: TrialSpec) -> None:
@@ -120,7 +121,7 @@ class DeepspeedLog:
         self._latest = 0
 
     def read(self, line: str) -> ReportedStep | None:
-        """Return the step that a line (without its line end) reports; None if it reports none."""
+        """Return the step that a line (without its line end) reports; None if the line reports no step."""
         line = plain(line)
         if found := _PIPELINE.search(line):
             return self._pipeline(found)
@@ -194,10 +195,10 @@ _LOSSES = ("lm loss", "lm_loss", "reduced_train_loss", "loss")
 
 
 class MegatronLog:
-    """A reader of Megatron-LM's and NeMo's logs: iterations, and the memory that a rank has allocated.
+    """A reader of the logs of Megatron-LM and NeMo. It finds iterations, and the memory that a rank has allocated.
 
-    The last rank prints an iteration every ``--log-interval`` iterations. The printed time is the mean
-    over these iterations, and the printed loss is the mean over those that were not skipped. The line does not name the
+    The last rank prints an iteration every ``--log-interval`` iterations. The printed time is the mean over these
+    iterations, and the printed loss is the mean over the iterations that were not skipped. The line does not name the
     rank.
     """
 
@@ -254,10 +255,11 @@ _NO_LOSS = -1.0
 
 
 class TorchtitanLog:
-    """A reader of torchtitan's log, in which every rank prints the first and every ``log_freq``-th step.
+    """A reader of torchtitan's log. Every rank prints the first step and every ``log_freq``-th step.
 
-    A launcher may filter the ranks. Tokens per second are those of one device, averaged since the last line. Memory is
-    what the allocator held since the last line. The rank of a line is known only if torchrun prints it before the line.
+    A launcher may show the lines of some ranks only. Tokens per second are those of one device, averaged since the last
+    line. Memory is the peak that the allocator held since the last line. The rank of a line is known only if torchrun
+    prints it before the line.
     """
 
     def __init__(self, spec: TrialSpec) -> None:
@@ -266,7 +268,7 @@ class TorchtitanLog:
         self._peak_bytes: dict[int | None, int] = {}
 
     def read(self, line: str) -> ReportedStep | None:
-        """Return the step that a line (without its line end) reports; None if it reports none."""
+        """Return the step that a line (without its line end) reports; None if the line reports no step."""
         line = plain(line)
         found = _STEP.search(line)
         if found is None:
@@ -305,9 +307,10 @@ _BAR = re.compile(rf"\b({COUNT})/{COUNT} \[")
 class TransformersLog:
     """A reader of the dictionaries that the first rank of a Transformers trainer prints every ``logging_steps`` steps.
 
-    The default of ``logging_steps`` is 500. The dictionaries name neither their step nor its time. Steps are counted.
-    The number of steps between two lines is known if the progress bar is in the same stream, since it shows the step
-    after each line. Otherwise every line counts as one step, so ``logging_steps`` must be 1.
+    The default of ``logging_steps`` is 500. A dictionary contains neither the number of its step nor the time.
+    Therefore the reader counts the steps. The number of steps between two lines is known only if the progress bar is in
+    the same stream, since the bar shows the step after each line. Otherwise every line counts as one step, so
+    ``logging_steps`` must be 1.
     """
 
     def __init__(self, spec: TrialSpec) -> None:
@@ -318,7 +321,7 @@ class TransformersLog:
         self._awaits_bar = False
 
     def read(self, line: str) -> ReportedStep | None:
-        """Return the step that a line (without its line end) reports; None if it reports none."""
+        """Return the step that a line (without its line end) reports; None if the line reports no step."""
         found = _LOSS.search(line)
         self._follow(_BAR.search(line, 0, found.start() if found else len(line)))
         if found is None:

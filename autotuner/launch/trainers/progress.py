@@ -39,7 +39,7 @@ class ReportedStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedMemory:
-    """The highest memory use of a rank so far, which a line of its own reported."""
+    """The highest memory use of a rank so far, if a trainer reports it on a separate line and not with a step."""
 
     rank: int
     peak_bytes: int
@@ -51,11 +51,11 @@ Reported = ReportedStep | ReportedMemory
 class LogReader(Protocol):
     """The interface of a reader that finds the steps in a trainer's output.
 
-    Each run has its own, as a step may take two lines.
+    A report of one step may take two lines. Therefore each run has its own reader, which remembers the first line.
     """
 
     def read(self, line: str) -> Reported | None:
-        """Return what a line (without its line end) reports; None if it reports nothing about a step."""
+        """Return the step or memory use that a line (without its line end) reports; None if it reports neither."""
         ...
 
 
@@ -81,14 +81,14 @@ class _Step:
 
 
 class Progress:
-    """Takes in reports of steps, and decides which steps are complete, which count, and when enough were measured.
+    """Collects reports of steps, and decides which steps are complete, which are measured, and when they are enough.
 
     Attributes:
         steps: Reports of all complete steps with a time, including the warm-up.
         peak_bytes: Highest memory use by rank, of the ranks that reported it.
         num_heard: Number of steps that any rank reported.
         last_step: The newest reported step, as the trainer counts; None before the first.
-        last_at_s: Time at which that step was reported.
+        last_at_s: Time at which ``last_step`` was reported.
         failure: A reported failure that ends the trial; None without one.
         tells_losses: True if a rank reports losses.
     """
@@ -113,7 +113,7 @@ class Progress:
 
     # ------------------------------------------------------------------ reports
     def heard(self, reported: Reported, at_s: float) -> None:
-        """Take in a report, and the time at which it arrived."""
+        """Take in a report that arrived at the time ``at_s``."""
         match reported:
             case ReportedMemory():
                 self._remember(reported.rank, reported.peak_bytes)
@@ -150,10 +150,10 @@ class Progress:
 
     # ------------------------------------------------------------------ whole steps
     def whole_steps(self, *, is_over: bool = False) -> list[StepReport]:
-        """Return the steps that have become complete since the last call; none after enough were measured.
+        """Return the steps that have become complete since the last call; empty once enough steps were measured.
 
         Args:
-            is_over: True if no report will follow, so that every step counts as complete.
+            is_over: True if no report will follow. Then every step counts as complete.
         """
         new = []
         for number in sorted(self._open):
@@ -168,12 +168,12 @@ class Progress:
 
     @property
     def is_done(self) -> bool:
-        """Return True once enough steps were measured."""
+        """Return True once no more steps are needed."""
         return self._pace.is_done
 
     @property
     def is_enough(self) -> bool:
-        """Return True once at least as many steps were measured as the settings demand."""
+        """Return True once the number of measured steps has reached the minimum in the settings."""
         return self.num_measured >= self._spec.settings.measured_steps
 
     @property

@@ -53,11 +53,11 @@ gives none."""
 
 
 def check_command(command: Sequence[str]) -> None:
-    """Raise an error unless every placeholder in the command is known and stands where it may.
+    """Raise an error unless every placeholder in the command is known and stands in a legal position.
 
     Raises:
         InvalidInput: A placeholder is wrong. The field is the position of the argument; the error suggests a similar
-            one.
+            placeholder.
     """
     if not command:
         raise InvalidInput("command", [], "must be a list of arguments that begins with the program")
@@ -95,7 +95,7 @@ _TORCHRUN = (
 
 
 def num_steps(settings: TrialSettings) -> int:
-    """Return the number of steps that a trial orders from a trainer: the most that it may need, plus a spare one."""
+    """Return the number of steps that a trial asks a trainer to run: the most that it may need, plus one spare step."""
     warmup = max(settings.warmup_steps, settings.max_warmup_steps)
     return warmup + max(settings.measured_steps, settings.max_measured_steps) + _SPARE_STEP
 
@@ -108,13 +108,13 @@ def rendered(
     file: Path | None,
     spec_file: Path,
 ) -> list[str]:
-    """Return the command of a trial with its placeholders filled in, except those whose values only its nodes know.
+    """Return the command of a trial with its placeholders filled in, except those whose values only the nodes know.
 
     Args:
-        command: The command as registered.
+        command: The command in the trainer's registration.
         spec: The trial.
         arguments: Arguments of the exported layout.
-        file: The first file of the exported layout; None: it has none, and ``{file}`` is empty.
+        file: The first file of the exported layout; None: the layout has no file, and ``{file}`` becomes empty.
         spec_file: Path of the trial's specification as JSON.
     """
     values: Mapping[str, object] = {
@@ -204,13 +204,13 @@ class RegisteredTrainer:
     def new_reader(self, spec: TrialSpec) -> LogReader | None:
         """Return a reader that finds the trial's steps in the trainer's output.
 
-        It is None if the trainer reports its steps itself.
+        It is None if the trainer writes step reports itself, so that its log need not be read.
         """
         return None if self.reports == REPORTER else self.readers[self.reports](spec)
 
 
 def refuses_trainer(registered: Mapping[str, RegisteredTrainer], trainer: Trainer) -> str | None:
-    """Return why the trainer of a sweep cannot run here, as a sentence, or None if it is registered here."""
+    """Return the reason why the trainer of a sweep cannot run here, as a sentence; None if it is registered here."""
     found = registered.get(trainer.name)
     if found is None:
         names = ", ".join(registered) or "none"
@@ -231,7 +231,7 @@ def read_trainers(
     targets: Mapping[ExportFormat, Target] = FORMATS,
     readers: Mapping[str, NewReader] = READERS,
 ) -> dict[str, RegisteredTrainer]:
-    """Return the trainers that a TOML file registers, by name, in the order of the file. Each trainer is one table.
+    """Read a TOML file in which an operator registers trainers, one per table; return them by name, in file order.
 
     Args:
         path: Path of the file. A working directory in it is relative to the folder of the file.

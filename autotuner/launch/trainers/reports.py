@@ -40,13 +40,13 @@ class ForeignShare:
         self._last: dict[int, CpuTime] = {}
 
     def look(self, now: CpuTime) -> None:
-        """Record the CPU times of a node, as read at a moment during the measured steps."""
+        """Record the CPU times of a node, which were read during the measured steps."""
         self._first.setdefault(now.node, now)
         self._last[now.node] = now
 
     @property
     def share(self) -> float:
-        """Return the fraction of CPU time, 0..1, that other processes used on the node where they used most.
+        """Return the fraction of CPU time, 0..1, that other processes used on the node that they used most.
 
         It covers the time from the first to the last call of ``look``.
         """
@@ -95,11 +95,11 @@ class Complaint:
 
 
 class Symptoms:
-    """Takes in every line of a trainer's output, and remembers the lines that name the cause of a failure.
+    """Reads every line of a trainer's output, and keeps the lines that name the cause of a failure.
 
     Attributes:
         out_of_memory: The first line that says that memory has run out.
-        out_of_limited_memory: The first line that means the same, but only if a limit on memory was set.
+        out_of_limited_memory: The first line that means a lack of memory only if a limit on memory was set.
         communication: The first line about a lost peer.
         error: The first error that is not about communication.
         root: The rank that torchrun found dead first.
@@ -115,7 +115,7 @@ class Symptoms:
         self._root_rank: int | None = None
 
     def heard(self, line: str) -> None:
-        """Take in a line of the trainer's output, and remember it if it names the cause of a failure."""
+        """Read a line of the trainer's output, and keep it if it names the cause of a failure."""
         self._hear_summary(line)
         for piece in filter(None, _RANKS.split(line)):  # ranks that write at once share a line
             self._hear(piece)
@@ -159,20 +159,20 @@ _FIELDS = tuple(field.name for field in fields(ReportedStep))
 
 
 class TrainerReports:
-    """Translates the reports of a trainer into those that the ranks of any trial make.
+    """Translates the output of a registered trainer into the same reports that the built-in decoder writes.
 
     Args:
         spec: The trial.
-        peak: The peak FLOP/s that MFU refers to.
+        peak: The peak FLOP/s by which MFU is computed.
         reader: Reader of steps in the trainer's log; None: the trainer reports them itself.
-        environment: Facts about where the trainer ran, for the measurement.
-        num_nodes: Number of nodes that it runs on.
+        environment: Facts about the machine and the software of the run, for the measurement.
+        num_nodes: Number of nodes that the trainer runs on.
 
     Attributes:
         measurement: The measurement, once enough steps were measured; None before.
         symptoms: Lines of the log that explain a failure.
         progress: The steps so far.
-        ended_at: Time of the end by the node's clock; None before.
+        ended_at: Time at which the trainer ended, by the node's clock; None before.
     """
 
     def __init__(
@@ -203,10 +203,10 @@ class TrainerReports:
         return self.progress.failure
 
     def take(self, lines: Sequence[NodeLine]) -> list[StepReport | LinkEvent]:
-        """Take in all lines since the last call, and return the steps that are now complete.
+        """Take in all lines since the last call, and return the steps that have become complete.
 
-        If all nodes ended well, every step counts as complete. If the trainer died, the last step counts only if every
-        rank has reported it.
+        If all nodes ended without an error, every step counts as complete. If the trainer died, the last step counts
+        only if every rank has reported it.
         """
         for line in lines:
             self._take(line)
@@ -303,8 +303,8 @@ _SHELL_SIGNALS = 128
 def trainer_verdict(spec: TrialSpec, reports: TrainerReports, end: AttemptEnd) -> Measurement | TrialFailure:
     """Return the measurement or the failure of a trainer's run, from its reports, its exit code and its output.
 
-    The death of one rank makes collectives fail on the others. So a communication failure is returned only if no other
-    cause is named, and torchrun's summary shows no rank that a signal ended.
+    The death of one rank makes collectives fail on the other ranks. Therefore the result is a communication failure
+    only if the output names no other cause, and torchrun's summary shows no rank that a signal ended.
     """
     if reports.measurement is not None:
         return reports.measurement
