@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def machine_cpu_s() -> tuple[float, float]:
-    """Return the CPU seconds since boot that were used, and all CPU seconds since boot, used or idle.
+    """Return two numbers of seconds since boot: the CPU time that was used, and all CPU time, used or idle.
 
-    The kernel already counts guest time in user and nice time.
+    The kernel already counts the time of guests in the user and nice times.
     """
     words = Path("/proc/stat").read_text().partition("\n")[0].split()
     user, nice, system, idle, iowait, *more = (int(word) / os.sysconf("SC_CLK_TCK") for word in words[1:9])
@@ -18,7 +18,10 @@ def machine_cpu_s() -> tuple[float, float]:
 
 
 def process_cpu_s(pid: int) -> float:
-    """Return the CPU seconds that a process and the children it has waited for used; 0 if the process is gone."""
+    """Return the CPU seconds that a process used, with those of its ended children; 0 if the process is gone.
+
+    A child counts once the process has waited for it.
+    """
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:

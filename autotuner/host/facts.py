@@ -143,9 +143,9 @@ def system_facts() -> dict[str, str]:
 
 
 def hardware_facts() -> dict[str, str]:
-    """Return a hash of the machine's name, and facts about its CPU and how it is set up; unknown ones are left out.
+    """Return a hash of the machine's name, and facts about its CPU and its settings; unknown facts are left out.
 
-    A trial reads the facts about accelerators from their driver.
+    Facts about accelerators are not included, because a trial reads them from the driver.
     """
     cpu = Path("/sys/devices/system/cpu")
     facts = {
@@ -167,13 +167,17 @@ def hardware_facts() -> dict[str, str]:
 def host_hash() -> str:
     """Return a hash of this machine's name, which identifies the machine in measurements without revealing the name.
 
-    The hash is keyed with the machine id. Without that, anybody with a list of names could find out which name it is.
+    The hash is keyed with the machine id. Without the key, anybody with a list of names could find the name of this
+    machine.
     """
     return hmac.new(_machine_id(), socket.gethostname().encode(), hashlib.sha256).hexdigest()[:12]
 
 
 def is_this_host(told: str) -> bool:
-    """Return True if the hash identifies this machine; hashes without a key, from before revision 0010, count too."""
+    """Return True if the hash identifies this machine.
+
+    Hashes from before revision 0010 have no key; they are recognised, too.
+    """
     return told in (host_hash(), hashlib.sha256(socket.gethostname().encode()).hexdigest()[:12])
 
 
@@ -184,7 +188,7 @@ def cpu_name() -> str:
 
 
 def settings_of_libraries(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables that are set and change how libraries work, or that the operator named.
+    """Return the environment variables that change how libraries work, and those that the operator chose to record.
 
     Variables whose value is a URL are left out.
     """
@@ -215,8 +219,8 @@ def driver_version(folder: Path = Path("/")) -> str:
 
     ``folder`` is the root of the file system to read.
 
-    Source: README of NVIDIA's Linux driver, chapter on the /proc file system. With the open modules the version comes
-    after the architecture.
+    Source: README of NVIDIA's Linux driver, chapter on the /proc file system. With the open kernel modules, the version
+    stands after the architecture.
     """
     if version := _text(folder / "sys/module/nvidia/version"):
         return version

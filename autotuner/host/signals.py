@@ -10,7 +10,7 @@ from types import FrameType
 
 @contextmanager
 def interruptible(stop: Callable[[], None]) -> Iterator[None]:
-    """Call ``stop`` when SIGINT (Ctrl-C) or SIGTERM arrives while the block runs."""
+    """Call ``stop`` if SIGINT (Ctrl-C) or SIGTERM arrives while the block runs."""
 
     def handle(number: int, frame: FrameType | None) -> None:
         del number, frame

@@ -81,7 +81,10 @@ def kernel_oom_kills() -> int:
 
 
 def end_descendants() -> None:
-    """End all processes that this one started: SIGTERM first, and SIGKILL after a few seconds, until none is left."""
+    """End all processes that this process started, until none is left.
+
+    They first get SIGTERM, and a few seconds later SIGKILL.
+    """
     deadline = time.monotonic() + _GRACE_S
     asked = False
     while left := descendants(os.getpid()):
@@ -136,7 +139,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def send(pid: int, number: int) -> None:
-    """Send a signal to a process. If the process is gone or belongs to somebody else, nothing happens."""
+    """Send signal ``number`` to a process. If the process is gone or belongs to another user, nothing happens."""
     try:
         os.kill(pid, number)
     except OSError:

@@ -36,8 +36,8 @@ it was out of memory and the layout never ran."""
 class ChallengeRuns:
     """The ended trials of a sweep that compares layouts (a challenge), grouped by their role in the comparison.
 
-    The incumbent is the layout in use. The challenger is the layout that may replace it. Turns are their repeated runs,
-    which alternate. Each group is ordered by trial number.
+    The incumbent is the layout in use. The challenger is the layout that may replace it. After the search, both run
+    again by turns; such a run is called a turn. Each group is ordered by trial number.
     """
 
     challenge: Challenge
@@ -83,7 +83,7 @@ class ChallengeRuns:
     def wants_incumbent(self) -> bool:
         """Return True if the incumbent should run again before the search begins.
 
-        The incumbent must be a layout that can run.
+        Call it only if the incumbent can run as a trial.
         """
         if self.turns or _gave_up(self.incumbent):
             return False
@@ -120,9 +120,9 @@ def _wants_more(runs: RunGroup | None, baseline: Sequence[RunGroup], test: Seque
 
 
 def incumbent_problems(request: SweepRequest) -> tuple[Reason, ...]:
-    """Return the rules that the challenge's incumbent breaks, so that it cannot run as a trial.
+    """Return the rules that the challenge's incumbent breaks; with a broken rule, the incumbent cannot run as a trial.
 
-    The result is empty without an incumbent.
+    The result is empty if the challenge has no incumbent, or if the sweep has no challenge.
     """
     if request.challenge is None or request.challenge.incumbent is None:
         return ()
@@ -151,7 +151,7 @@ def _environment(measured: Sequence[Measurement]) -> dict[str, str]:
 
 
 def first_measured(trials: Sequence[Trial]) -> Trial | None:
-    """Return the first measured trial that is not a repeat, which the later runs of its layout repeat.
+    """Return the first measured trial of a layout that is not itself a repeat; later runs of the layout repeat it.
 
     It is None if no trial was measured.
     """
@@ -194,9 +194,10 @@ def _gave_up(trials: Sequence[Trial]) -> bool:
 
 
 def findings(request: SweepRequest, trials: Iterable[Trial]) -> ChallengeFindings:
-    """Return what the trials of a sweep show about its challenge: how the incumbent, the baseline and the best compare.
+    """Return what the trials of a sweep show about its challenge.
 
-    For a sweep that still runs, these are the findings so far. Without a challenge, the findings are empty.
+    The findings say how the incumbent, the baseline and the best layout compare. If the sweep still runs, they are the
+    findings so far. If the sweep has no challenge, the findings are empty.
     """
     challenge = request.challenge
     if challenge is None:
@@ -259,10 +260,9 @@ search."""
 class Phases:
     """The phases of a challenge, which compares the layout in use (the incumbent) with the best that a search finds.
 
-    First the incumbent runs until it can be compared. Then layouts are searched.
-
-    Last, the best layout found and the incumbent run by turns. Runs that are compared never run at the same time as
-    other trials, however many trials may run at once.
+    In the first phase, the incumbent runs until it can be compared. In the second phase, the search tries layouts. In
+    the last phase, the best layout and the incumbent run by turns. A run that counts for the comparison never runs at
+    the same time as another trial, even if the sweep may run several trials at once.
     """
 
     def __init__(self, request: SweepRequest, challenge: Challenge) -> None:
@@ -273,7 +273,7 @@ class Phases:
     def leaders(self, trials: Sequence[Trial]) -> Sequence[Trial]:
         """Return the trial whose layout will challenge the incumbent if it passes its convergence gate.
 
-        The result is empty if no layout beats the incumbent.
+        The result has at most one trial. It is empty if no layout beats the incumbent.
         """
         leader = self._runs(trials).leader
         return [] if leader is None else [leader]
@@ -281,7 +281,8 @@ class Phases:
     def before_search(self, trials: Sequence[Trial], spending: Spending) -> Repeat | None:
         """Return the next run of the incumbent, or None once it has run often enough.
 
-        That is when it can be compared with its baseline, or when its share of the budget is used up.
+        The incumbent has run often enough if it can be compared with its baseline, or if its share of the budget is
+        used up.
         """
         runs, incumbent = self._runs(trials), self._challenge.incumbent
         if incumbent is None or not self._can_run_incumbent or not runs.wants_incumbent():
@@ -291,10 +292,10 @@ class Phases:
         return _repeat(incumbent, runs.incumbent)
 
     def end_of_search(self, trials: Sequence[Trial], spending: Spending) -> Finish | None:
-        """Return why the search ends for the sake of the comparison, or None.
+        """Return why the search ends so that the comparison can begin, or None if the search goes on.
 
-        Reasons that apply to every sweep are checked elsewhere. A search that has ended does not begin again, even if
-        the turns show that another trial would be worth its cost.
+        Other methods check the reasons that apply to every sweep. A search that has ended does not begin again, even if
+        a later turn shows that another trial would be worth its cost.
         """
         runs = self._runs(trials)
         if not self._challenge.searches or runs.turns:
@@ -321,9 +322,9 @@ class Phases:
 
 
 def next_rerun(reruns: Sequence[Rerun], trials: Mapping[int, Trial]) -> Repeat | None:
-    """Return the next run that a user asked for, or None if all have run.
+    """Return the next trial that a user asked to run again, or None if all of them have run again.
 
-    It repeats the first measured trial of its layout.
+    The new run repeats the first measured trial of its layout.
     """
     for wanted in reruns:
         layout = trials[wanted.number].layout
@@ -339,5 +340,8 @@ def _repeat(layout: Layout, runs: Sequence[Trial]) -> Repeat:
 
 
 def is_rerun(number: int, layout: Layout, reruns: Sequence[Rerun], trials: Mapping[int, Trial]) -> bool:
-    """Return True if the trial runs because a user asked to run it again. Such a trial is not ended early."""
+    """Return True if the trial runs only because a user asked to run its layout again.
+
+    Such a trial is not ended early.
+    """
     return any(number > wanted.number and trials[wanted.number].layout == layout for wanted in reruns)

@@ -44,7 +44,7 @@ _log = structlog.get_logger(__name__)
 
 
 def check_kind(store: Store, launchers: Mapping[str, EngineLauncher]) -> Kind:
-    """Return the kind of run that checks clusters.
+    """Return the kind of run that checks clusters, for a worker.
 
     ``launchers`` holds the launchers of the registered engines, by name.
     """

@@ -7,18 +7,24 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """A source of time, which tests replace by one that they control."""
+    """The interface of a source of time. Tests replace it by a clock that they control."""
 
     def now(self) -> float:
-        """Return epoch seconds, for people. They jump when the clock is set, and the clocks of two machines differ."""
+        """Return the time in epoch seconds, to show it to people.
+
+        The value jumps when somebody sets the clock, and the clocks of two machines differ.
+        """
         ...
 
     def monotonic(self) -> float:
-        """Return seconds that never decrease, for durations. They mean something only within this process."""
+        """Return seconds that never decrease, to measure durations.
+
+        Only differences within this process are meaningful.
+        """
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Return after about that many seconds."""
+        """Wait about ``seconds`` seconds."""
         ...
 
 

@@ -30,10 +30,11 @@ from autotuner.runs.instructions import RunGate
 
 
 def verdict_of(layout: Layout, trials: Iterable[Trial]) -> GateResult | None:
-    """Return the gate result that another trial's convergence gate gives for this layout, or None if no gate covers it.
+    """Return the gate result that holds for this layout because of another trial's gate; None if there is none.
 
-    A result holds for every layout that computes the same function. A failed result also holds for layouts whose ranks
-    exchange less, all else being equal: a loss that is already too high does not improve when ranks exchange less.
+    The result of a convergence gate holds for every layout that computes the same function. A failed result also holds
+    for layouts that differ only in that their ranks exchange less: a loss that is already too high does not improve
+    when ranks exchange less.
     """
     for trial in trials:
         found = trial.gate
@@ -48,7 +49,7 @@ def verdict_of(layout: Layout, trials: Iterable[Trial]) -> GateResult | None:
 
 
 def rejected_rows(layouts: LayoutColumns, trials: Iterable[Trial]) -> Integers:
-    """Return the row numbers of the layouts that need not be tried, because a failed convergence gate covers them."""
+    """Return the row numbers of the layouts that need not be tried, because a failed gate result holds for them."""
     failed = [
         trial.layout
         for trial in trials
@@ -88,7 +89,7 @@ class _RunningGate:
 
 
 class LossGates:
-    """The convergence gates of one sweep. Gates that run now are identified by the number of their trial."""
+    """The convergence gates of one sweep. A running gate is identified by the number of the trial that it examines."""
 
     def __init__(self, request: SweepRequest) -> None:
         self._is_enabled = request.loss_gate.enabled
@@ -100,11 +101,11 @@ class LossGates:
         return bool(self._running)
 
     def due(self, leaders: Iterable[Trial]) -> RunGate | None:
-        """Return the convergence gate that one of these leading trials needs next, or None.
+        """Return the next convergence gate that one of the leading trials needs, or None if no trial needs one now.
 
-        A trial needs a gate if its layout is not numerically equivalent and has no result yet. The layout in use needs
-        none unless it may not be ranked without one: it trains already. A trial whose layout computes the
-        same function as one that a running gate examines waits for that gate's result.
+        A trial needs a gate if its layout is not numerically equivalent and has no gate result yet. The layout in use
+        needs no gate, because it is already known to train, unless the sweep may rank it only with a gate result. If a
+        running gate examines a layout that computes the same function, the trial waits for the result of that gate.
         """
         looked_at = [function_key(gate.layout) for gate in self._running.values()]
         for trial in leaders:
@@ -113,7 +114,7 @@ class LossGates:
         return None
 
     def answered(self, trials: Iterable[Trial]) -> RunGate | None:
-        """Return a gate that need not run because the gate of an earlier trial already decides it, or None."""
+        """Return a gate that need not run because the result of an earlier trial's gate holds for it, or None."""
         known = list(trials)
         for trial in known:
             if trial.ran_measurement and self._is_open(trial) and (verdict := verdict_of(trial.layout, known)):
@@ -131,21 +132,24 @@ class LossGates:
         return trial.ran.equivalent_reference(self._precisions)
 
     def started(self, trial: Trial, now: float) -> None:
-        """Record that the gate of a trial runs. Its accelerator time counts from now."""
+        """Record that the gate of a trial has started. Its accelerator time counts from ``now``."""
         self._running[trial.number] = _RunningGate(layout=trial.layout, began_at=now)
 
     def waits(self, trial: Trial, now: float, *, is_waiting: bool) -> None:
-        """Record that a running gate waits for devices, or that it continues. Waiting time does not count."""
+        """Record that a running gate waits for devices, or that its wait is over. Waiting time does not count."""
         gate = self._running[trial.number]
         gate.waited_s += 0.0 if gate.waits_since is None else now - gate.waits_since
         gate.waits_since = now if is_waiting else None
 
     def placed(self, trial: Trial, job: EngineJob) -> None:
-        """Record the new state of an engine job of a running gate, which decides how much accelerator time counts."""
+        """Record the new state of an engine job of a running gate.
+
+        The state decides how much accelerator time counts.
+        """
         self._running[trial.number].jobs[job.name] = job
 
     def ended(self, trial: Trial) -> None:
-        """Record that the gate of a trial has ended. Its cost is in its result."""
+        """Record that the gate of a trial has ended. From now on, its result contains its accelerator time."""
         self._running.pop(trial.number)
 
     def jobs(self, trial: Trial) -> tuple[EngineJob, ...]:
@@ -168,11 +172,11 @@ number of batches, spread evenly over the data."""
 
 
 def gate_settings(settings: TrialSettings, gate: LossGate, candidate: Layout, vocab_size: int) -> TrialSettings:
-    """Return the settings with which a convergence gate trains: only steps, with no warm-up, repeats or profiles.
+    """Return the settings of the trainings of a convergence gate: only steps, without warm-up, repeats or profiles.
 
-    If ranks exchange less than their whole gradients, or clip their own gradients, each rank trains on a synthetic
-    language of its own. If all ranks had the same language, a rank that receives nothing from the others would learn as
-    much.
+    If ranks exchange less than their whole gradients, or clip their own gradients, each rank trains on its own
+    synthetic language. If all ranks trained on the same language, a rank that receives nothing from the others would
+    learn as much as they do, and the gate would not notice the missing exchange.
     """
     num_languages = 1  # one per data-parallel rank or group of ranks that may learn different weights
     if candidate.gradient_sync != GradientSync.FULL:
@@ -196,11 +200,11 @@ def run_gate(
 
     Args:
         launcher: Runs the trainings, one after the other.
-        candidate: Specification of the trial whose layout is gated, with the engine jobs of an earlier attempt at its
-            gate.
+        candidate: Specification of the trial whose layout the gate examines, with the engine jobs of an earlier
+            attempt.
         reference: The candidate's layout without the options that are not numerically equivalent.
-        gate: Numbers of steps and seeds, and the allowed difference of losses.
-        watcher: Is asked for a stop all the time. It gets a note per seed and the states of jobs, but no steps.
+        gate: The numbers of steps and seeds, and the allowed difference of the losses.
+        watcher: Can stop the gate at any time. It gets a note for each seed and the states of jobs, but no steps.
     """
     quiet = _NoSteps(watcher)
     trainings: dict[Layout, list[Training]] = {reference: [], candidate.layout: []}

@@ -35,12 +35,13 @@ _log = structlog.get_logger(__name__)
 
 
 def delay_s(attempts: int, luck: float, retry_after_s: float | None = None) -> float | None:
-    """Return the seconds until the next attempt at a delivery, or None if the delivery is given up.
+    """Return the seconds until the next attempt to deliver an announcement, or None if no further attempt is made.
 
     Args:
-        attempts: Number of times it was posted, 1 or more.
-        luck: Uniform in 0..1.
-        retry_after_s: What the receiver asked for. It is kept if it is longer, up to the longest delay.
+        attempts: Number of attempts so far, 1 or more.
+        luck: A random number in 0..1 that spreads the delays.
+        retry_after_s: Delay that the receiver asked for. It is used if it is longer than the usual delay, but not
+            beyond the longest delay.
     """
     if attempts >= MOST_ATTEMPTS:
         return None
@@ -51,7 +52,7 @@ def delay_s(attempts: int, luck: float, retry_after_s: float | None = None) -> f
 class DeliveryMachine:
     """The machine that posts an announcement, and decides from the answer whether to post it again later.
 
-    ``luck`` returns a random number in 0..1, by which the delays are spread.
+    ``luck`` returns a random number in 0..1. It spreads the delays, so that deliveries do not all repeat at once.
     """
 
     def __init__(self, run: Run, luck: Callable[[], float]) -> None:
@@ -61,7 +62,7 @@ class DeliveryMachine:
         self._answer: WebhookAnswer | None = None
 
     def next(self, now: float) -> Step:
-        """Return the action to post; after it, the end of the delivery or the time of the next attempt."""
+        """Return the next step: post the announcement; or, after an answer, end the delivery or wait and try again."""
         answer = self._answer
         if answer is None:
             self._progress = replace(self._progress, num_attempts=self._progress.num_attempts + 1)
@@ -85,10 +86,11 @@ class DeliveryMachine:
 def delivery_kind(
     post: Post, find_webhook: Callable[[str], Webhook], luck: Callable[[], float] = random.random
 ) -> Kind:
-    """Return the kind of run that posts announcements to webhooks.
+    """Return the kind of run that posts announcements (messages about outcomes) to webhooks, for a worker.
 
-    A receiver gets each announcement at least once. If a worker dies after the receiver's answer and before it is
-    stored, the next worker posts again, with the same ``webhook-id``. Each post takes ``POST_S`` seconds at most.
+    A receiver gets each announcement at least once. If a worker dies after it got the receiver's answer and before it
+    stored the answer, the next worker posts again, with the same ``webhook-id``. Each post takes ``POST_S`` seconds at
+    most.
     """
 
     def begin(hold: Hold) -> Work:

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 
 def gate_kind(store: Store) -> Kind:
-    """Return the kind of run that decides performance regression gates: whether a change is slower than its baseline.
+    """Return the kind of run that decides performance regression gates, for a worker.
 
-    No worker takes a gate before its sweep has ended.
+    Such a gate decides whether a change made training slower than its baseline. No worker takes a gate before the sweep
+    that measures for it has ended.
     """
 
     def begin(hold: Hold) -> Work:
@@ -58,8 +59,8 @@ def ask_gate(
     Args:
         store: The store.
         request: The request for the gate.
-        software: Versions of the software that would run, as far as they are known. Those of a registered trainer are
-            not.
+        software: Versions of the software that would run, as far as they are known. The versions that a registered
+            trainer uses are not known.
         now: Time of the request.
         caller: Owner of the gate.
 

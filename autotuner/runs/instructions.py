@@ -26,7 +26,7 @@ class Spending:
     accelerator_hours: float
 
     def and_then(self, more: Spending) -> Spending:
-        """Return this spending plus a later one."""
+        """Return this spending plus ``more``."""
         hours = self.accelerator_hours + more.accelerator_hours
         return Spending(elapsed_s=self.elapsed_s + more.elapsed_s, accelerator_hours=hours)
 
@@ -41,7 +41,7 @@ class Finish:
 
 
 def finish(reason: StopReason, detail: str, trials: Sequence[Trial]) -> Finish:
-    """Return the instruction to end a sweep for that reason. A sweep that measured nothing ends as failed."""
+    """Return the instruction to end a sweep for a reason. A sweep without a measured trial ends as failed."""
     if any(trial.ran_measurement for trial in trials):
         return Finish(state=RunState.COMPLETE, reason=reason, detail=f"{detail}{_noise(trials)}")
     deaths = [trial.failure.kind for trial in trials if trial.failure]
@@ -50,7 +50,7 @@ def finish(reason: StopReason, detail: str, trials: Sequence[Trial]) -> Finish:
 
 
 def spent(budget: Budget, spending: Spending, *, share: float = 1.0) -> tuple[StopReason, str] | None:
-    """Return which budget is used up, with an explanation, or None: the wall-clock time or the accelerator-hours.
+    """Return the budget that is used up, with an explanation: wall-clock time or accelerator-hours; None if neither is.
 
     With a ``share`` below 1, a budget counts as used up once that fraction of it is used.
     """
@@ -64,7 +64,7 @@ def spent(budget: Budget, spending: Spending, *, share: float = 1.0) -> tuple[St
 
 
 def nothing_runs(ended: Sequence[Trial]) -> tuple[StopReason, str] | None:
-    """Return a reason to stop if the last trials all failed for causes other than memory, or None."""
+    """Return a reason to stop the sweep if its last trials all failed for causes other than lack of memory, or None."""
     faults = 0
     for trial in ended:
         is_fault = trial.failure is not None and trial.failure.kind != FailureKind.OOM
@@ -75,10 +75,10 @@ def nothing_runs(ended: Sequence[Trial]) -> tuple[StopReason, str] | None:
 
 
 def no_improvement(request: SweepRequest, ended: Sequence[Trial]) -> tuple[StopReason, str] | None:
-    """Return a reason to stop if the budget's patience is used up, or None.
+    """Return a reason to stop the sweep if the patience of its budget is used up, or None.
 
     Patience is the number of trials in a row that do not beat the best earlier one by 1 %. For an objective with
-    several metrics (a front), a trial counts as no improvement if an earlier one is within 1 % of it, or better, in
+    several metrics (a Pareto front), a trial is no improvement if one earlier trial is within 1 % of it, or better, in
     every metric.
     """
     objective, patience = request.objective, request.budget.patience
@@ -113,9 +113,9 @@ with a job that still runs does not count."""
 
 
 def given_up(trial: Trial) -> TrialFailure | None:
-    """Return the failure with which a queued trial ends that was started too often, or None if it may start.
+    """Return the failure of a queued trial that has been started too often, or None if the trial may start.
 
-    A trial whose engine job goes on may always start, because its job is found again.
+    A trial whose engine job still runs may always start, because the worker finds that job again.
     """
     if trial.job_goes_on or trial.attempts < MAX_ATTEMPTS:
         return None
@@ -127,7 +127,7 @@ def given_up(trial: Trial) -> TrialFailure | None:
 
 
 def unless_lost_again(trial: Trial, outcome: Outcome) -> Outcome:
-    """Return the outcome of a trial, changed to a failure if the infrastructure failed in its last allowed attempt."""
+    """Return the outcome of a trial, or a failure if the infrastructure failed in the last allowed attempt."""
     if isinstance(outcome, Stopped) and outcome.reason == "infrastructure" and trial.attempts >= MAX_ATTEMPTS:
         return _lost(trial, outcome.detail)
     return outcome
@@ -139,7 +139,7 @@ def _lost(trial: Trial, detail: str) -> TrialFailure:
 
 
 def lost_in_words(num_attempts: int, detail: str, *, on_engine: bool) -> str:
-    """Describe that all attempts at a trial or a job were lost, and how the last one ended."""
+    """Describe that the infrastructure ended every attempt at a trial or a job, and how the last attempt ended."""
     last = f"; the last time: {detail}" if detail else ""
     what = "its nodes were lost or never became available" if on_engine else "its ranks were killed or found no memory"
     return f"{what} in {num_attempts} attempts{last}"
@@ -147,7 +147,7 @@ def lost_in_words(num_attempts: int, detail: str, *, on_engine: bool) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeat:
-    """An instruction to run a layout again, alone, so that its runs can be compared."""
+    """An instruction to run a layout again while no other trial runs, so that its runs can be compared."""
 
     layout: Layout
     repeats: int | None
@@ -166,7 +166,7 @@ class RunGate:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """An instruction to begin nothing new until something that runs has ended."""
+    """An instruction to start nothing new until a running trial or gate has ended."""
 
 
 Instruction = RunTrial | RunGate | Wait | Finish

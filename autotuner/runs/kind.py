@@ -12,7 +12,7 @@ from autotuner.runs.lease import Hold
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Do:
-    """A step that performs an action. Its outcome is given to ``Machine.tell``."""
+    """A step in which the worker performs an action. The worker passes the outcome to ``Machine.tell``."""
 
     action: Any
     progress: Any = None
@@ -25,15 +25,15 @@ class Do:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A step that begins nothing new until a running action has ended.
+    """A step in which the worker starts nothing new until a running action has ended.
 
-    If people want the run to stop, it stops then.
+    If people asked for a stop of the run, the run stops then.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Later:
-    """A step that gives the run back to the queue until a time, in epoch seconds."""
+    """A step in which the worker gives the run back to the queue until a time, in epoch seconds."""
 
     at: float
     detail: str
@@ -49,26 +49,26 @@ Step: TypeAlias = Do | Wait | Later | Finish
 class Machine(Protocol):
     """The logic that decides what one run does next.
 
-    It does no I/O, and is rebuilt from the stored run whenever a worker takes the run.
+    A machine does no I/O. A worker that takes the run builds the machine again from the stored run.
     """
 
     def next(self, now: float) -> Step:
-        """Return the next step, while actions that were begun earlier may still run."""
+        """Return the next step. Actions of earlier steps may still run."""
         ...
 
     def tell(self, outcome: Any) -> Any:
-        """Take in the outcome of an action, and return the progress to store; None stores nothing."""
+        """Take in the outcome of an action, and return the new progress of the run, or None to store nothing."""
         ...
 
 
 class OneAction:
-    """A machine with a single action, whose outcome is the end of the run."""
+    """A machine for a run with a single action. The outcome of the action ends the run."""
 
     def __init__(self, action: Step) -> None:
         self._next = action
 
     def next(self, now: float) -> Step:  # noqa: ARG002
-        """Return the action until ``tell`` is called, and the outcome that it was told from then on."""
+        """Return the action before ``tell`` is called, and afterwards the outcome that ``tell`` received."""
         return self._next
 
     def tell(self, outcome: Step) -> None:
@@ -93,13 +93,13 @@ class Work:
 
 
 def already_ended(end: Finish) -> Work:
-    """Return the work for a run whose end is already known when a worker claims it."""
+    """Return the work for a run whose result is already known when a worker claims it: the run only has to end."""
     return Work(machine=OneAction(end), perform=lambda _: None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A kind of durable run, as the composition root registers it with the workers."""
+    """A kind of durable run. The service registers it with the workers, which then take runs of this kind."""
 
     name: str
     begin: Callable[[Hold], Work]

@@ -30,13 +30,14 @@ _log = structlog.get_logger(__name__)
 
 
 class StopRequested(AutotunerError):
-    """Raised by an action that was ended because somebody wanted the run to stop."""
+    """Raised by an action that ends early because the run must stop."""
 
 
 class Hold:
-    """A worker's hold on one run that it has claimed. While ``kept`` is open, a thread renews the lease.
+    """A worker's claim on one run. Inside the context ``kept``, a thread renews the lease.
 
-    Methods that store something raise ``LeaseLost`` if another worker holds the run, unless they say otherwise.
+    Methods that write to the store raise ``LeaseLost`` if another worker holds the run, unless their text says
+    otherwise.
 
     Args:
         store: The store of runs.
@@ -45,7 +46,7 @@ class Hold:
         shutdown: Event that is set when the worker must stop.
 
     Attributes:
-        run: The run as it was last read, with what people want to happen to it.
+        run: The run as it was last read, including requests to stop or change it.
     """
 
     def __init__(self, store: RunStore, clock: Clock, run: Run, shutdown: threading.Event) -> None:
@@ -62,9 +63,9 @@ class Hold:
         self._writing = threading.RLock()  # lock of heartbeats; the answer to each may bring a new request
 
     def stop(self) -> Stop | None:
-        """Return why the running actions must end, or None if they may go on.
+        """Return the reason why the running actions must end, or None if they may go on.
 
-        This is cheap, because it reads no store.
+        It may be called often, because it does not read the store.
         """
         if self._is_lost:
             return Stop.LEASE_LOST
@@ -72,7 +73,7 @@ class Hold:
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
-        """End all running actions if the block raises an error, since nobody would receive their outcomes."""
+        """If the block raises an error, end all running actions, since nobody would receive their outcomes."""
         try:
             yield
         except BaseException:
@@ -96,12 +97,12 @@ class Hold:
     def is_set(self) -> bool:
         """Return True if the running actions must end.
 
-        With this method a hold can stand in for a ``threading.Event``.
+        Because of this method, functions that expect a ``threading.Event`` also accept a hold.
         """
         return self.stop() is not None
 
     def check(self) -> None:
-        """Return if the running action may go on.
+        """Return normally if the running action may go on, else raise an error.
 
         Raises:
             StopRequested: The action must end.
@@ -114,16 +115,16 @@ class Hold:
         return self._clock.now()
 
     def monotonic(self) -> float:
-        """Return seconds that never decrease, for durations."""
+        """Return seconds that never decrease, to measure durations."""
         return self._clock.monotonic()
 
     def report(self, progress: Any) -> None:
-        """Store the progress with the next heartbeat, within about a second."""
+        """Hand over the progress of the run; the next heartbeat, within about a second, stores it."""
         self._news = progress
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Renew the lease from a separate thread until the block ends, whatever the block does."""
+        """Renew the lease from a separate thread until the block ends, even if the block is busy."""
         done = threading.Event()
 
         def keep() -> None:
@@ -153,7 +154,7 @@ class Hold:
         write(self._lease)
 
     def try_to_write(self, write: Callable[[Lease], None]) -> None:
-        """Call ``write`` with the lease once. If the store is unavailable or the lease is lost, work goes on."""
+        """Call ``write`` with the lease once. If the store is unavailable or the lease is lost, no error is raised."""
         try:
             write(self._lease)
         except LeaseLost:
@@ -167,9 +168,10 @@ class Hold:
         self._until_stored(lambda: self._store.release(self._lease, now=now, due_at=due_at, detail=detail))
 
     def finish(self, end: Finish, *, seen: int | None = None) -> bool:
-        """End the run and return True, or return False if the run goes on.
+        """End the run and return True, or return False if the run must go on.
 
-        It goes on if people have changed the demand since the version ``seen``.
+        The run must go on if people have changed its demand (for example its budget) since version ``seen`` of the
+        demand.
         """
         now = self._clock.now()
         if self._news is not None:
@@ -200,16 +202,16 @@ class Hold:
                 self._clock.sleep(_RETRY_S)
 
     def renew_if_due(self) -> None:
-        """Renew the lease if a quarter of its length has passed since the last call that did so."""
+        """Renew the lease if a quarter of its length has passed since this method last renewed it."""
         now = self._clock.monotonic()
         if not self._is_lost and now - self._renewed_at >= self._lease.lease_s / RENEWALS_PER_LEASE:
             self._renewed_at = now
             self.renew()
 
     def renew(self) -> None:
-        """Renew the lease, store the reported progress, and read what people want.
+        """Renew the lease, store the reported progress, and read whether people asked to stop or change the run.
 
-        If the store is unavailable, work goes on.
+        If the store is unavailable, the running work continues.
         """
         with self._writing:
             progress, self._news = self._news, None
@@ -223,17 +225,18 @@ class Hold:
 
 
 class LeaseWatch:
-    """A record of how long the leases of other workers have not been renewed, as this worker has observed it.
+    """A record of how long this worker has seen other workers' leases without a renewal.
 
-    No two clocks are compared. A lease has lapsed once this worker has watched it for the lease's whole length without
-    a renewal. The time between two looks counts for at most a quarter of the lease, because a live worker renews within
-    that time. So a look after an hour of other work takes no run from anybody, and neither does the first look after an
-    outage of the store, during which nobody could renew.
+    Clocks of different machines are never compared. A lease has lapsed once this worker has watched it for the lease's
+    whole length without a renewal. The time between two looks counts for at most a quarter of the lease, because a live
+    worker renews within that time. So if this worker looks again after an hour of other work, or after an outage of the
+    store, it does not take over runs of workers that are alive.
 
     Args:
         clock: Source of the time.
-        owner: Name of this worker, if it looks only while it has no run. A lease in its own name has then lapsed at
-            once, because the worker lost that run while the store was away. None: leases in all names are watched.
+        owner: Name of this worker, if it looks only while it has no run. A lease in its own name then counts as lapsed
+            at once, because this worker lost that run during an outage of the store. None: all leases are watched in
+            the same way.
     """
 
     def __init__(self, clock: Clock, *, owner: str | None = None) -> None:
@@ -243,9 +246,9 @@ class LeaseWatch:
         self._silent_s: dict[Lease, float] = {}
 
     def lapsed(self, ask: Callable[[], Sequence[Lease]]) -> Sequence[Lease]:
-        """Return the leases that have lapsed, whose runs may be taken over.
+        """Return the leases that have lapsed. Their runs may be taken over.
 
-        ``ask`` returns the leases that are held now.
+        ``ask`` returns the leases that workers hold now.
         """
         passed_s = self._clock.monotonic() - self._heard_at  # a slow request may bring an outdated answer
         held = ask()
@@ -254,9 +257,9 @@ class LeaseWatch:
         return [lease for lease in held if lease.owner == self._owner or self._silent_s[lease] >= lease.lease_s]
 
     def refused(self) -> None:
-        """Start all observations again.
+        """Start all observations again, because the store refused a write.
 
-        If the store accepts no writes, no other worker could renew its lease either.
+        While the store accepts no writes, no other worker can renew its lease either.
         """
         self._silent_s = {}
 

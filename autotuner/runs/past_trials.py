@@ -45,7 +45,7 @@ class _Known:
 
 
 class Recollection:
-    """A thread-safe cache of the calibrations that the stored trials give, which is renewed when another trial ends."""
+    """A thread-safe cache of the calibrations by stored trials. It is computed again after another trial has ended."""
 
     def __init__(self, history: HistoryStore) -> None:
         self._history = history
@@ -54,11 +54,11 @@ class Recollection:
         self._sweep_jobs: dict[str, Job] = {}
 
     def calibrated(self, job: Job, trainer: str | None = None) -> Job:
-        """Return the job calibrated by stored trials on the same accelerator, in addition to its own calibration.
+        """Return the job with its calibration refined by stored trials on the same accelerator.
 
         Args:
-            job: The job to predict. A job on a simulated cluster is returned unchanged, since the cost model made its
-                trials.
+            job: The job to predict. A job on a simulated cluster is returned unchanged, because the cost model itself
+                made the step times of its trials.
             trainer: Name of the registered trainer that will run the job; None: the built-in decoder.
         """
         if job.cluster.engine == SIMULATED:
@@ -73,9 +73,9 @@ class Recollection:
             return calibrated_by_both(job, known.calibrations[plain, trainer])
 
     def informed(self, sweep: Sweep) -> Sweep:
-        """Return the sweep with its job calibrated, as the function ``informed`` does.
+        """Return the sweep with its job calibrated; see the function ``informed``.
 
-        The result is cached by sweep.
+        The result is cached for each sweep.
         """
         if sweep.id not in self._sweep_jobs:
             if len(self._sweep_jobs) >= _MOST:
@@ -92,9 +92,9 @@ class Recollection:
         return replace(sweep, request=replace(request, job=self.calibrated(request.job, _trainer_of(sweep))))
 
     def lessons(self, accelerator: str | None = None) -> Sequence[Lesson]:
-        """Return the calibrations that stored trials give for each platform, newest first.
+        """Return the calibration by stored trials for each platform, and its accuracy; newest first.
 
-        With None as the accelerator, those of all accelerators are returned.
+        ``accelerator`` limits the result to platforms with this accelerator; None: all accelerators.
         """
         names = self._history.accelerators() if accelerator is None else [accelerator]
         with self._mutex:
@@ -126,16 +126,17 @@ class Recollection:
 
 
 def informed(sweep: Sweep, history: HistoryStore) -> Sweep:
-    """Return the sweep with its job calibrated by earlier trials, and by the measured runs that came with the request.
+    """Return the sweep with its job calibrated by earlier trials and by the measured runs in the sweep's request.
 
-    The trials are those that had ended when the sweep was created, for the whole life of the sweep. The sweep is stored
-    without this calibration, so that two equal requests stay equal even if trials were measured between them.
+    Only trials that had ended when the sweep was created are used, so the calibration never changes during the sweep.
+    The stored sweep does not contain this calibration. Therefore two equal requests stay equal even if a trial was
+    measured between them.
     """
     return _informed_by(sweep, _learnt_before(sweep, history))
 
 
 def informed_with_trials(sweep: Sweep, history: HistoryStore) -> tuple[Sweep, tuple[PastTrial, ...]]:
-    """Return the sweep with its job calibrated (see ``informed``), and the past trials that its search uses."""
+    """Return the sweep with its job calibrated (see ``informed``), and the past trials from which its search learns."""
     learnt = _learnt_before(sweep, history)
     return _informed_by(sweep, learnt), learnt.relevant(sweep.request.trial_job, _trainer_of(sweep))
 

@@ -12,7 +12,10 @@ from autotuner.search.planning.request import PlanRequest
 
 
 def plan_kind(asides: Asides) -> Kind:
-    """Return the kind of run that computes plans, which compare clusters. ``asides`` computes their pieces."""
+    """Return the kind of run that computes plans, which compare clusters, for a worker.
+
+    ``asides`` computes the parts of a plan in separate processes.
+    """
 
     def begin(hold: Hold) -> Work:
         def hear(done: int, known: int) -> None:

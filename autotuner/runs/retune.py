@@ -22,10 +22,10 @@ _log = structlog.get_logger(__name__)
 
 
 def retune_kind(store: Store) -> Kind:
-    """Return the kind of run that concludes the runs of scheduled retunings.
+    """Return the kind of run that concludes a run of a scheduled retuning, for a worker.
 
-    It compares the measured layout in use with its baseline and with other layouts. No worker takes such a run before
-    its sweep has ended.
+    The run compares the measured layout in use with its baseline and with other layouts. No worker takes it before its
+    sweep has ended.
     """
 
     def begin(hold: Hold) -> Work:

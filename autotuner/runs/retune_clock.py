@@ -26,7 +26,7 @@ unchanged network differ by less."""
 
 
 def links_changed(then: Cluster, now: Cluster) -> bool:
-    """Return True if single links degraded or recovered, or if the bandwidth between nodes changed by over 25 %."""
+    """Return True if a link degraded or recovered, or if the bandwidth between nodes changed by more than 25 %."""
     ailments = [links_in_brief(one.link_health, between_nodes=one.num_nodes > 1) for one in (then, now)]
     before, after = (one.inter_node_link.bandwidth_bytes_per_s for one in (then, now))
     is_other = now.num_nodes > 1 and abs(after - before) > _LEAST_CHANGE * max(before, after)
@@ -42,9 +42,9 @@ Software = Callable[[], Mapping[str, str]]
 
 
 class RetuneScheduler:
-    """The scheduler that starts the runs of retunes (scheduled retunings). Several schedulers may share one store.
+    """The scheduler that starts the runs of scheduled retunings ("retunes"). Several schedulers may share one store.
 
-    Each start is one transaction, which only one of them completes.
+    Each start is one transaction. If several schedulers try it, only one of them succeeds.
 
     Args:
         store: The store of retunes.
@@ -61,7 +61,7 @@ class RetuneScheduler:
         self._answered: dict[str, Mapping[str, str]] = {}
 
     def step(self) -> None:
-        """Start every run that should start now: because it is due, or because software or links have changed."""
+        """Start every run that should start now: its due time has come, or software or links have changed."""
         self._start_due()
         self._start_for_new_software()
         self._start_for_new_links()
@@ -144,7 +144,7 @@ def _kept_apart(name: str) -> Iterator[None]:
 
 
 def software_changes(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[EnvironmentChange, ...]:
-    """Return the software that changed on this machine since a trial ran; empty if the trial ran on another machine."""
+    """Return the software whose version changed since a trial ran here; empty if the trial ran on another machine."""
     if then.get("host") != now.get("host"):
         return ()
     both = then.keys() & now.keys()

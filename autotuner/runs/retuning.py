@@ -36,13 +36,13 @@ def challenged_sweep(
     cluster: Cluster | None = None,
     is_new_phase: bool = False,
 ) -> SweepRequest:
-    """Return the request for the sweep that a run of a retune measures.
+    """Return the request for the sweep that measures for one run of a retune.
 
-    Each run has a seed of its own, so that runs explore different parts of the search space. The sweep predicts with
-    the present state of the links, and stores that state with its results.
+    Each run has its own seed, so that runs explore different parts of the search space. The sweep uses the present
+    state of the links for its predictions, and stores that state with its results.
 
     Args:
-        retune: The retune whose run it is.
+        retune: The retune to which the run belongs.
         incumbent: The layout in use; None if there is none.
         due_at: Due time of the run, in epoch seconds.
         cluster: The job's cluster with the present state of its links; None: the cluster of the template.
@@ -75,7 +75,7 @@ _NUM_RECENT = 50
 
 
 def the_cron(request: RetuneRequest) -> Cron:
-    """Return the times at which the retune is due, read from its cron expression.
+    """Return the cron schedule of a retune, which gives the times at which it is due.
 
     Raises:
         InvalidInput: The expression or the time zone is not legal.
@@ -86,7 +86,7 @@ def the_cron(request: RetuneRequest) -> Cron:
 def runs_here(request: RetuneRequest) -> bool:
     """Return True if the retune's trials run on this machine with the built-in decoder.
 
-    Only then they use the software of the service itself.
+    Only such trials use the same software as the service itself.
     """
     return request.template.trainer is None and request.template.runs_on.engine == LOCAL
 
@@ -98,7 +98,7 @@ def last_measured(store: Store, name: str) -> RetuneRun | None:
 
 
 class Retuning:
-    """Carries out what users request for scheduled retunings ("retunes"): adding, changing and running them."""
+    """Carries out users' requests about scheduled retunings ("retunes"): to add, change and run them."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -110,7 +110,7 @@ class Retuning:
 
         Raises:
             InvalidInput: The cron expression or the time zone is not legal, the incumbent cannot run as a trial, or the
-                retune should react to new software or new links and this service cannot detect them.
+                retune should react to new software or new links, which this service cannot detect.
             Conflict: Another retune has that name.
         """
         cron, now = the_cron(request), self._clock.now()
@@ -130,11 +130,11 @@ class Retuning:
         return self._store.retunes.save(request, now=now, next_due_at=next_due_at, created_by=caller.name)
 
     def pause(self, name: str) -> Retune:
-        """Pause a retune, so that no run starts by itself. A run in progress continues."""
+        """Pause a retune, so that none of its runs starts by itself. A run in progress continues."""
         return self._store.retunes.set_paused(name, True, next_due_at=None)
 
     def resume(self, name: str) -> Retune:
-        """Let a paused retune continue at its next due time. Runs that were due meanwhile are not made up for."""
+        """Let a paused retune continue at its next due time. Runs that were due during the pause do not take place."""
         retune = self._store.retunes.get(name)
         if not retune.is_paused:
             return retune
@@ -144,8 +144,8 @@ class Retuning:
     def adopt(self, name: str, layout: Layout | None = None) -> Retune:
         """Make another layout the incumbent of a retune: the given one, or the better layout that the last run found.
 
-        A given layout starts without a baseline, and the next run measures one. This also holds if the present
-        incumbent is given: its present speed is then accepted as the new baseline.
+        A given layout starts without a baseline, and the next run measures one. This is also true if the given layout
+        is the present incumbent: its present speed then becomes the new baseline.
 
         Raises:
             InvalidInput: The layout cannot run as a trial.
@@ -174,14 +174,14 @@ class Retuning:
 
     # ------------------------------------------------------------------ runs
     def run_now(self, name: str, caller: Caller = NOBODY_ASKED) -> RetuneRun:
-        """Start a run of a retune now. The next due time stays as it was.
+        """Start a run of a retune now. The next due time does not change.
 
-        The sweep of the run belongs to the creator of the retune, whoever asks. If an admin asks for another caller's
-        retune, that caller's quota does not limit the run.
+        The sweep of the run belongs to the creator of the retune, even if another caller starts the run. If an admin
+        starts a run of another caller's retune, the quota of that caller does not limit the run.
 
         Raises:
             Conflict: A run of the retune is not finished.
-            QuotaExceeded: The creator's quota has nothing left.
+            QuotaExceeded: The creator's quota is used up.
         """
         retune = self._store.retunes.get(name)
         quota = caller.quota if caller.name == retune.created_by else Quota()
@@ -198,7 +198,7 @@ class Retuning:
         ``quota`` limits the sweep; None: the quota of the retune's creator.
 
         Raises:
-            QuotaExceeded: The quota has nothing left.
+            QuotaExceeded: The quota is used up.
         """
         now, unchanged = self._clock.now(), retune.next_due_at
         due = DueRun(expected_due_at=unchanged, due_at=now, next_due_at=unchanged, trigger=trigger)
@@ -206,9 +206,9 @@ class Retuning:
         return self._start(retune, due, sweep, quota)
 
     def begin_due(self, retune: Retune, due: DueRun) -> RetuneRun | None:
-        """Start or skip the run that is due, and return it; return None if another process was first.
+        """Start or skip the run that is due, and return it; return None if another process has already done so.
 
-        If the quota of the retune's creator has nothing left, the run gets no sweep and ends at once.
+        If the quota of the retune's creator is used up, the run gets no sweep and ends at once.
         """
         sweep = None if due.skipped else self._sweep(retune, due.due_at)
         try:
@@ -221,9 +221,9 @@ class Retuning:
         return challenged_sweep(retune, self.incumbent(retune), due_at=due_at, cluster=today, is_new_phase=is_new_phase)
 
     def links_today(self, cluster: Cluster) -> Cluster | None:
-        """Return the cluster with the links of the stored cluster that has its name and size, or None if there is none.
+        """Return the cluster with the links of the stored cluster of the same name and size; None if there is none.
 
-        If the stored cluster was checked, the links are as the last check measured them.
+        If a check has measured the stored cluster, the links are as the latest check measured them.
         """
         try:
             stored = self._store.descriptions.get(Cluster, cluster.name)
@@ -250,7 +250,7 @@ class Retuning:
     def incumbent(self, retune: Retune) -> Layout | None:
         """Return the layout that the retune has in use.
 
-        If none is set, it is the fastest one that was measured for the job.
+        If no layout is set, it is the fastest layout that earlier trials measured for the job.
         """
         if retune.incumbent is not None:
             return retune.incumbent

@@ -35,7 +35,10 @@ _log = structlog.get_logger(__name__)
 
 
 def study_kind(store: OptimizerStudyStore, launcher: Launcher) -> Kind:
-    """Return the kind of run that searches the parameters of optimizers, by trials that ``launcher`` runs."""
+    """Return the kind of run that compares optimizers and their parameters, for a worker.
+
+    ``launcher`` runs its trials.
+    """
 
     def begin(hold: Hold) -> Work:
         request: OptimizerStudyRequest = hold.run.request

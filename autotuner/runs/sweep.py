@@ -55,17 +55,19 @@ def locked(method: Callable[Concatenate[SweepMachine, P], T]) -> Callable[Concat
 
 
 class SweepMachine:
-    """The logic of one sweep: it decides what to run next, and learns from how the trials end.
+    """The logic of one sweep: it decides which trial to run next, and learns from the outcomes of trials.
 
     Args:
         request: The request of the sweep.
         trials: All trials that are stored so far.
-        started_at: Epoch seconds of the sweep's first start, moved later by the time in which it was idle since.
-        past: Trials of earlier sweeps that the search knows; they stay the same for the sweep's whole life.
-        demand: What people want of the sweep now; None: what the request says.
+        started_at: Epoch seconds of the sweep's first start, plus the seconds during which the sweep was idle since
+            then.
+        past: Trials of earlier sweeps from which the search learns. They must not change during the sweep.
+        demand: The present budget and the trials that people asked to run again; None: those of the request.
 
     Attributes:
-        lock: Held during each call. Hold it to make several calls as one.
+        lock: The lock that each method holds. Hold it yourself to make several calls without a call of another thread
+            between them.
     """
 
     def __init__(
@@ -93,7 +95,7 @@ class SweepMachine:
     # ------------------------------------------------------------------ questions of the worker
     @locked
     def next(self, now: float) -> Step:
-        """Return the trial or convergence gate to begin now, or how the sweep ends. Others may still run."""
+        """Return the trial or convergence gate to start now, or how the sweep ends. Other trials may still run."""
         if self._stop is not None:
             left = self._left_behind(now)
             return Wait() if left is None else Do(action=left, ends_jobs=True)
@@ -109,14 +111,15 @@ class SweepMachine:
         return Do(action=step)
 
     def tell(self, outcome: None) -> None:
-        """Do nothing: a trial's own thread calls ``finished``, because its outcome changes the estimates of others.
+        """Do nothing, because the thread of each trial calls ``finished`` itself.
 
-        So the estimates of two trials that end at the same time are not mixed up.
+        The outcome of one trial changes the estimates of others. Separate calls keep the estimates of two trials that
+        end at the same time apart.
         """
 
     @locked
     def hear(self, run: Run) -> None:
-        """Take in what people want of the sweep now."""
+        """Take in the requests of people to stop, pause or change the sweep."""
         self._stop = run.wanted
         if run.num_changes > self._num_changes:
             self._num_changes = run.num_changes
@@ -133,7 +136,7 @@ class SweepMachine:
     # ------------------------------------------------------------------ the next trial
     @locked
     def decide(self, now: float) -> Instruction:
-        """Return what to begin now while other trials may still run, without regard to a cancel or a pause."""
+        """Return what to start now while other trials may still run. Requests to cancel or pause are not considered."""
         if answered := self._gates.answered(self._trials.values()):
             return answered
         if self._spent(now) is None and (gate := self._gates.due(self._leaders())):
@@ -172,7 +175,7 @@ class SweepMachine:
     def prospects(self) -> Prospects:
         """Return how much improvement further trials promise.
 
-        The sampler caches the answer until something new is known.
+        The sampler caches the answer until another trial ends.
         """
         proposal = self._study.propose()
         gain = 0.0 if proposal is None else proposal.expected_gain
@@ -248,8 +251,8 @@ class SweepMachine:
     def reference_flop_per_s(self) -> float | None:
         """Return the peak FLOP/s of one rank to which every MFU of the sweep refers; None before it is known.
 
-        For CPU cores no data sheet gives this peak. If it was not measured with the cluster, the first trial measures
-        it.
+        No data sheet gives this peak for CPU cores. If the description of the cluster has no measured peak, the first
+        trial measures it.
         """
         accelerator = self._request.job.cluster.accelerator
         if accelerator.peak_is_measured or accelerator.kind != "cpu":
@@ -261,7 +264,8 @@ class SweepMachine:
     def tells_noise(self, number: int) -> bool:
         """Return True if this trial, the first of the sweep, should run twice to measure the noise of equal runs.
 
-        In a sweep that compares layouts no trial does so, because its repeats show the noise.
+        In a sweep that compares layouts, no trial runs twice for this purpose, because the sweep repeats its trials
+        anyway.
         """
         if self._phases is not None:
             return False
@@ -282,15 +286,15 @@ class SweepMachine:
 
     @locked
     def placed(self, trial: Trial) -> None:
-        """Take in a trial that runs, waits or continues, or whose engine job has a new state.
+        """Take in the new state of a trial: it runs, it waits, it continues, or its engine job has a new state.
 
-        This decides what it costs.
+        The state decides how much accelerator time the trial uses.
         """
         self._trials[trial.number] = trial
 
     @locked
     def reported(self, number: int, step: StepReport) -> Stopped | None:
-        """Return why the running trial should end early after this step, because it is losing; None if it may go on."""
+        """Return why the running trial should end early after this step, since others are much better, or None."""
         layout = self._study.layout(number)
         if not step.is_measured or layout.is_emulated or self._is_compared(number):
             return None
@@ -310,22 +314,22 @@ class SweepMachine:
     def overspent(self, now: float) -> Stopped | None:
         """Return why a running trial must end because the time or the accelerator-hours are used up.
 
-        It is None while some are left.
+        It is None while there is some of both left.
         """
         over = self._spent(now)
         return None if over is None else Stopped(reason="budget", detail=over[1])
 
     @locked
     def finished(self, trial: Trial) -> None:
-        """Take in how a trial ended that ``decide`` ordered."""
+        """Take in the outcome of a trial that ``decide`` ordered."""
         self._trials[trial.number] = trial
         self._study.tell(trial)
 
     @locked
     def learnt_of_memory(self, trial: Trial) -> str:
-        """Describe what the search now expects of memory use, after a trial ran out of memory.
+        """Describe what the search now expects about memory use, after a trial ran out of memory.
 
-        The text is empty if the trial ended otherwise.
+        The text is empty if the trial did not run out of memory.
         """
         if trial.failure is None or trial.failure.kind is not FailureKind.OOM:
             return ""
@@ -335,9 +339,8 @@ class SweepMachine:
     def estimates(self, *ended: Trial) -> Mapping[str, TrialEstimate]:
         """Return the full-size estimates of all measured proxy trials, by trial id.
 
-        The result is empty if all trials run at full size.
-
-        ``ended`` are trials that ended just now.
+        The result is empty if all trials run at full size. ``ended`` are trials that have just ended and that the
+        machine does not know yet as ended.
         """
         trials = {**self._trials, **{trial.number: trial for trial in ended}}
         if self._candidates.small is None or not any(trial.ran_measurement for trial in trials.values()):
@@ -349,7 +352,7 @@ class SweepMachine:
 
     @locked
     def estimated(self, trials: Sequence[Trial]) -> None:
-        """Take in the trials whose full-size estimates were stored."""
+        """Take in the trials whose full-size estimates have been stored."""
         had_none = [trial.number for trial in trials if self._trials[trial.number].estimate is None]
         self._trials.update({trial.number: trial for trial in trials})
         if not set(had_none) <= set(self._study.running):
@@ -363,19 +366,19 @@ class SweepMachine:
 
     @locked
     def given_back(self, trial: Trial) -> None:
-        """Take in an interrupted trial. It is queued, and will be ordered again as if it had not begun."""
+        """Take in an interrupted trial, which is queued again. The machine will order it as if it had not begun."""
         self._trials[trial.number] = trial
         self._study.drop(trial.number)
         self._study.rebuild(self._trials)
 
     @locked
     def gate_started(self, trial: Trial, now: float) -> None:
-        """Record that the convergence gate of a trial runs. Its accelerator time counts from now."""
+        """Record that the convergence gate of a trial has started. Its accelerator time counts from ``now``."""
         self._gates.started(trial, now)
 
     @locked
     def gate_waits(self, trial: Trial, now: float, *, is_waiting: bool) -> None:
-        """Record that a running convergence gate waits for devices, or that it continues.
+        """Record that a running convergence gate waits for devices, or that its wait is over.
 
         Waiting time does not count.
         """
@@ -383,7 +386,10 @@ class SweepMachine:
 
     @locked
     def gate_placed(self, trial: Trial, job: EngineJob) -> None:
-        """Record the new state of an engine job of a running convergence gate, which decides how much time counts."""
+        """Record the new state of an engine job of a running convergence gate.
+
+        The state decides how much accelerator time counts.
+        """
         self._gates.placed(trial, job)
 
     @locked
@@ -398,7 +404,10 @@ class SweepMachine:
 
     @locked
     def gate_ended(self, trial: Trial) -> None:
-        """Take in the result of a trial's convergence gate. If the gate was stopped, the trial has no result."""
+        """Take in the trial after its convergence gate has ended.
+
+        If the gate was stopped, the trial has no gate result.
+        """
         self._gates.ended(trial)
         self._trials[trial.number] = trial
         if trial.gate is not None and (trial.gate.outcome is GateOutcome.FAILED or trial.layout.needs_passed_gate):

@@ -83,7 +83,7 @@ class Candidates:
     def sampler(self, request: SweepRequest, past: Sequence[PastTrial] = ()) -> LayoutSampler:
         """Return the sampler that proposes candidates one after the other.
 
-        It also knows ``past``, trials of earlier sweeps.
+        The sampler also learns from ``past``, trials of earlier sweeps.
         """
         return LayoutSampler(
             self.layouts,
@@ -98,9 +98,9 @@ class Candidates:
 
 
 def rows_beside_incumbent(request: SweepRequest, layouts: LayoutColumns) -> Integers:
-    """Return the row numbers of the layouts that differ from the challenge's incumbent in one option.
+    """Return the row numbers of the layouts that differ from the challenge's incumbent in exactly one option.
 
-    The result is empty without an incumbent.
+    The result is empty if the challenge has no incumbent.
     """
     if request.challenge is None or request.challenge.incumbent is None:
         return np.empty(0, dtype=np.int64)
@@ -127,12 +127,13 @@ faults. With a Pareto front, it has one value for each metric."""
 class LosingPruner(BasePruner):
     """A pruner that ends a trial if its best reported value stays below a fraction of the best finished trial's value.
 
-    The best report counts, not the last, so that one disturbed step ends no good trial. It is for studies that
-    maximise. Reports describe steps on healthy links, and are compared with the healthy steps of finished trials.
+    The pruner uses the best report and not the latest, so that one disturbed step does not end a good trial. It works
+    only for studies that maximise. Reports describe steps on healthy links, and are compared with the healthy steps of
+    finished trials.
 
     Args:
         fraction: Fraction of the best value; 0.0 never prunes.
-        min_reports: Number of reports to wait for.
+        min_reports: Number of reports before the pruner may end a trial.
     """
 
     def __init__(self, fraction: float, *, min_reports: int = 2) -> None:
@@ -151,15 +152,15 @@ class LosingPruner(BasePruner):
     def falls_behind(
         self, reports: Sequence[Sequence[float]], finished: Iterable[Sequence[float]], metrics: Sequence[Metric]
     ) -> bool:
-        """Return True if a trial of a study with several metrics (a front) should end now.
+        """Return True if a trial of a study with several metrics (a Pareto front) should end now.
 
-        It should end if a finished trial would be as good in every metric, even if the trial became faster than its
-        best report by the factor ``1 / fraction``.
+        The trial should end if a finished trial would still be at least as good in every metric after the best report
+        of this trial became better by the factor ``1 / fraction``.
 
         Args:
             reports: For each step of the trial, its values by metric.
-            finished: For each trial that ended well, its values by metric.
-            metrics: The metrics of the front.
+            finished: For each trial that was measured, its values by metric.
+            metrics: The metrics of the Pareto front.
         """
         if len(reports) < self._min_reports or not self._fraction:
             return False
@@ -169,9 +170,10 @@ class LosingPruner(BasePruner):
 
 
 class Worths:
-    """The part of the objective's value that does not depend on the step time, called the worth of a step.
+    """Computes the part of an objective's value that does not depend on the step time, the worth of a step.
 
-    A layout's value is the worth of its step divided by its step time.
+    The value of a layout is the worth of its step divided by its step time. For tokens per second, for example, the
+    worth is the number of tokens of a step.
     """
 
     def __init__(self, request: SweepRequest) -> None:
@@ -181,21 +183,24 @@ class Worths:
         self._modelled: dict[Layout, Footprint] = {}
 
     def reached(self, reached: Measurement | TrialEstimate) -> float:
-        """Return the worth of a step of a measured layout, from the resources that the measurement found it to use."""
+        """Return the worth of a step of a measured layout, computed from the resources in its measurement."""
         return self._objective.worth_per_step(self._job, reached.footprint)
 
     def predicted(self, layout: Layout) -> float:
-        """Return the worth of a step of an unmeasured layout, from the resources that it is predicted to use."""
+        """Return the worth of a step of an unmeasured layout, computed from its predicted use of resources."""
         return self._objective.worth_per_step(self._job, self.modelled(layout))
 
     def front(self, footprint: Footprint | None, step_time_s: float) -> tuple[float, ...]:
-        """Return a layout's value in each metric of the objective's Pareto front, from its step time in seconds."""
+        """Return a layout's value in each metric of the Pareto front, computed from its footprint and its step time.
+
+        ``footprint`` holds the resources that the layout uses besides time.
+        """
         return tuple(self._value(metric, footprint, step_time_s) for metric in self._objective.front)
 
     def modelled(self, layout: Layout) -> Footprint | None:
-        """Return the predicted footprint of a layout (what it uses besides time).
+        """Return the predicted footprint of a layout: the resources that it uses besides time.
 
-        It is None if the objective does not depend on it.
+        It is None if the objective does not depend on the footprint.
         """
         if not self._objective.reads_footprint:
             return None
@@ -212,13 +217,13 @@ class Worths:
 
 
 class SweepStudy:
-    """The Optuna study of a sweep: the trials that the sweep ordered, and what they showed, by trial number.
+    """The Optuna study of a sweep, with the trials that the sweep ordered and their outcomes, by trial number.
 
     Args:
         request: The request of the sweep.
         candidates: The layouts that may be tried.
         trials: All trials that are stored so far, by number.
-        past: Trials of earlier sweeps that the search knows.
+        past: Trials of earlier sweeps from which the search learns.
     """
 
     def __init__(
@@ -261,21 +266,24 @@ class SweepStudy:
 
     # ------------------------------------------------------------------ ordering
     def again(self) -> tuple[int, Layout]:
-        """Order the first interrupted trial again, and return its number and layout."""
+        """Order the first interrupted trial again, and return its number and its layout."""
         return self._order(self._interrupted.pop(min(self._interrupted)))
 
     def ask(self, layout: Layout | None = None) -> tuple[int, Layout]:
-        """Order a new trial of the layout, or of the best one to try next if it is None; return number and layout."""
+        """Order a new trial, and return its number and its layout.
+
+        If ``layout`` is None, the sampler chooses the most promising layout.
+        """
         if layout is not None:
             self._study.enqueue_trial(params_of(layout))
         return self._order(self._study.ask(self._sampler.distributions))
 
     def propose(self) -> Proposal | None:
-        """Return the proposal that ``ask`` would order next, or None if none is left. The sampler caches it."""
+        """Return the proposal that ``ask`` would order next, or None if no layout is left. The sampler caches it."""
         return self._sampler.propose(self._study.get_trials(deepcopy=False))
 
     def memory(self) -> MemoryBelief:
-        """Return what the sampler believes about the peak memory of the layouts that were not tried."""
+        """Return the sampler's belief about the peak memory of the layouts that were not tried."""
         return self._sampler.memory(self._study.get_trials(deepcopy=False))
 
     def proposed(self, proposal: Proposal) -> Layout:
@@ -285,7 +293,7 @@ class SweepStudy:
     def beside_incumbent(self) -> Proposal | None:
         """Return the most promising layout that differs from the incumbent in one option.
 
-        It is None if no such layout promises the gain that the budget asks for.
+        It is None if no such layout promises as much gain as the budget requires.
         """
         if not self._beside_incumbent.size:
             return None
@@ -307,7 +315,7 @@ class SweepStudy:
         return self._ordered[number]
 
     def loses(self, number: int, step: StepReport) -> bool:
-        """Return True if a running trial should end after this step because finished trials were much better."""
+        """Return True if a running trial should end after this step because it is much worse than finished trials."""
         if not self._request.objective.front:
             self._asked[number].report(self.value_of(self.layout(number), step), step.step)
             return self._asked[number].should_prune()
@@ -319,7 +327,7 @@ class SweepStudy:
         return self._pruner.falls_behind(reports, others, self._request.objective.front)
 
     def tell(self, trial: Trial) -> None:
-        """Take in how a running trial ended."""
+        """Take in the outcome of a running trial."""
         asked = self._asked.pop(trial.number)
         del self._ordered[trial.number]
         for key, attribute in self._attributes(trial).items():
@@ -328,17 +336,20 @@ class SweepStudy:
         self._study.tell(trial.number, self._values(trial), state=_optuna_state(trial))
 
     def drop(self, number: int) -> None:
-        """Forget that a trial was ordered. ``rebuild`` must be called before the study is asked again."""
+        """Remove a trial from the ordered trials. Call ``rebuild`` before ``ask`` or ``propose`` is called again."""
         del self._asked[number], self._ordered[number]
         self._reported.pop(number, None)
 
     # ------------------------------------------------------------------ rebuilding
     def rebuild(self, trials: Mapping[int, Trial]) -> None:
-        """Build the study anew from these trials. Trials that run go on."""
+        """Build the study again from these trials. Running trials continue."""
         self._study = self._rebuilt(trials)
 
     def change_budget(self, budget: Budget, trials: Mapping[int, Trial]) -> None:
-        """Build the study anew with this budget, whose limits say when a trial loses and when no gain is left."""
+        """Build the study again with another budget.
+
+        The limits of the budget decide when a trial ends early and when no gain is left.
+        """
         self._request = replace(self._request, budget=budget)
         self.rebuild(trials)
 
@@ -388,7 +399,10 @@ class SweepStudy:
         return [self._worths.reached(trial.reached) / step_time_s]
 
     def healthy_value(self, trial: Trial) -> float | None:
-        """Return the value of a trial's steps on nominal links, with which the steps of running trials are compared."""
+        """Return the value of a trial's steps on healthy links.
+
+        Steps of running trials are compared with this value.
+        """
         if trial.reached is None or not trial.is_valid:
             return None
         return self._worths.reached(trial.reached) / trial.reached.step_time_s
@@ -396,12 +410,15 @@ class SweepStudy:
     def value_of(self, layout: Layout, step: StepReport) -> float:
         """Return the value of one step of a running trial.
 
-        The step of a proxy trial is scaled to full size by prediction.
+        The value of a proxy trial's step is scaled to full size with the help of the cost model.
         """
         return self._worths.predicted(layout) / self._full_size_s(layout, step)
 
     def values_of(self, layout: Layout, step: StepReport) -> tuple[float, ...]:
-        """Return the values of one step of a running trial by each metric of the front, scaled as in ``value_of``."""
+        """Return the values of one step of a running trial in each metric of the Pareto front.
+
+        They are scaled as in ``value_of``.
+        """
         return self._worths.front(self._worths.modelled(layout), self._full_size_s(layout, step))
 
     def _full_size_s(self, layout: Layout, step: StepReport) -> float:

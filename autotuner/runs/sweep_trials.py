@@ -50,7 +50,7 @@ _log = structlog.get_logger(__name__)
 
 
 def sweep_kind(store: Store, launcher: Launcher) -> Kind:
-    """Return the kind of run that searches for the best layout, by trials that ``launcher`` runs."""
+    """Return the kind of run that searches for the best layout, for a worker. ``launcher`` runs its trials."""
 
     def begin(hold: Hold) -> Work:
         _log.info("sweep.claimed")
@@ -84,12 +84,12 @@ def _trials(store: Store, sweep_id: str) -> Sequence[Trial]:
 class TrialPerformer:
     """Performs the trials and convergence gates that the machine of one sweep orders, each on a thread of its own.
 
-    A launcher returns when its trial has ended. Every write names the lease. A write that must not be lost is repeated
-    until it succeeds.
+    A thread waits in the launcher until its trial has ended. Every write to the store checks the lease. A write that
+    must not be lost is repeated until it succeeds.
 
     Args:
         hold: The worker's hold on the sweep.
-        machine: The machine of the sweep, which is told how trials go.
+        machine: The machine of the sweep, which gets the states and outcomes of trials.
         store: The store that gets the results.
         launcher: Runs the trials.
         request: The request of the sweep, with its job calibrated by past trials.
@@ -105,7 +105,7 @@ class TrialPerformer:
         self._request = request
 
     def perform(self, action: RunTrial | RunGate) -> None:
-        """Run a trial or a convergence gate to its end, and store what it finds.
+        """Run a trial or a convergence gate to its end, and store its outcome.
 
         Raises:
             LeaseLost: Another worker has the sweep.
@@ -117,7 +117,7 @@ class TrialPerformer:
                 self._gate(action)
 
     def estimate_what_was_left(self) -> None:
-        """Store the full-size estimates that are missing because a worker died after its last proxy trial."""
+        """Store the full-size estimates that are missing because a worker died after the last proxy trial."""
         if self._machine.lacks_estimates:
             estimates = self._machine.estimates()
             self._machine.estimated(self._hold.write(lambda lease: self._set_estimates(estimates, lease)))
@@ -311,9 +311,10 @@ class TrialPerformer:
 
     # ------------------------------------------------------------------ questions of watchers
     def heard(self, trial: Trial, step: StepReport) -> Stopped | None:
-        """Store a step of a trial, unless the store is away, and return why the trial should end early, or None.
+        """Store a step of a trial, and return why the trial should end early, or None.
 
-        A lost step does no harm, since the measurement holds what counts.
+        If the store cannot be reached, the step is lost. This does no harm, since the measurement of the trial contains
+        everything that is needed.
         """
         self._unless_away(
             lambda lease: self._store.add_step(trial.id, step, lease=lease, now=self._now()),
@@ -324,7 +325,7 @@ class TrialPerformer:
         return self._machine.reported(trial.number, step)
 
     def link_event(self, trial: Trial, event: LinkEvent) -> None:
-        """Store something that a pipeline noticed about its links. If the store is away, the event is lost."""
+        """Store an event of a pipeline about its links. If the store cannot be reached, the event is lost."""
         self._unless_away(
             lambda lease: self._store.add_link_event(trial.id, event, lease=lease, now=self._now()),
             "lease.link_event_not_stored",
@@ -333,7 +334,7 @@ class TrialPerformer:
         )
 
     def noted(self, trial: Trial, note: str) -> None:
-        """Store a note for the people who wait for a trial. If the store is away, the note is lost."""
+        """Store a note for the people who wait for a trial. If the store cannot be reached, the note is lost."""
         self._unless_away(
             lambda lease: self._store.add_note(trial.id, note, lease=lease, now=self._now()),
             "lease.note_not_stored",
@@ -342,7 +343,10 @@ class TrialPerformer:
         )
 
     def run_ended(self, trial: Trial, run: FinishedRun) -> None:
-        """Store a finished run of a trial, unless the store is away, so that another worker need not repeat it."""
+        """Store a finished run of a trial, so that another worker need not repeat it.
+
+        If the store cannot be reached, the run is not stored.
+        """
         self._unless_away(
             lambda lease: self._store.add_run(trial.id, run, lease=lease),
             "lease.run_not_stored",
@@ -351,9 +355,9 @@ class TrialPerformer:
         )
 
     def waits(self, trial: Trial, reason: str | None) -> None:
-        """Store that a trial waits, and why; None means that it continues.
+        """Store that a trial waits, and why. If ``reason`` is None, store that the wait is over.
 
-        Time that it waits does not count as accelerator time.
+        Waiting time does not count as accelerator time.
         """
         self._machine.placed(
             self._hold.write(lambda lease: self._store.set_waiting(trial.id, reason, lease=lease, now=self._now()))
@@ -362,24 +366,33 @@ class TrialPerformer:
     def placed(self, trial: Trial, job: EngineJob) -> None:
         """Store the state of an engine job of a trial.
 
-        Accelerator time counts from when the job has its accelerators.
+        Accelerator time counts from the moment at which the job gets its accelerators.
         """
         self._machine.placed(
             self._hold.write(lambda lease: self._store.set_job(trial.id, job, lease=lease, now=self._now()))
         )
 
     def gate_waits(self, trial: Trial, reason: str | None) -> None:
-        """Record that a convergence gate waits, which costs nothing, and store a note why; None: it continues."""
+        """Record that a convergence gate waits, and store a note with the reason; None: the wait is over.
+
+        Waiting time does not count as accelerator time.
+        """
         if reason is not None:
             self.noted(trial, reason)
         self._machine.gate_waits(trial, self._now(), is_waiting=reason is not None)
 
     def gate_placed(self, trial: Trial, job: EngineJob) -> None:
-        """Record the state of an engine job of a trial's convergence gate. It does not become a job of the trial."""
+        """Record the state of an engine job of a trial's convergence gate.
+
+        The job is not listed as a job of the trial.
+        """
         self._machine.gate_placed(trial, job)
 
     def reason_to_end(self) -> Stopped | None:
-        """Return why all running trials must end, or None: the run must stop, or the budget is used up."""
+        """Return why all running trials must end, or None if they may go on.
+
+        They must end if the run must stop or if the budget is used up.
+        """
         self._hold.renew_if_due()
         if (stopped := self._hold.stopped()) is not None:
             return stopped

@@ -19,7 +19,7 @@ _provider: trace.TracerProvider | None = None
 
 @contextmanager
 def working_on(name: str, **ids: str) -> Iterator[trace.Span]:
-    """Run the block as one traced piece of work: its log lines and its span carry the given ids."""
+    """Run the block as one piece of work in logs and traces: its log lines and its span carry the given ids."""
     tracer = trace.get_tracer("autotuner", tracer_provider=_provider or trace.NoOpTracerProvider())
     attributes = {f"autotuner.{key}": value for key, value in ids.items()}
     with (
@@ -30,7 +30,7 @@ def working_on(name: str, **ids: str) -> Iterator[trace.Span]:
 
 
 def carried(work: Callable[[], Answer]) -> Callable[[], Answer]:
-    """Return the function bound to the current context, so that another thread keeps the trace and log ids."""
+    """Bind a function to the current context, so that it keeps the trace and the log ids in another thread."""
     return partial(copy_context().run, work)
 
 

@@ -38,12 +38,13 @@ class Worker:
 
     Args:
         store: The queue of runs.
-        kinds: The kinds of runs to take, by name. Several workers of a process share the store, each with its own
+        kinds: The kinds of runs to take, by name. Several workers of a process may share the store, each with other
             kinds.
         clock: Source of the time.
         owner: Name of the worker, which no other worker has.
-        lease_s: Seconds without a renewal after which another worker may take over its run.
-        shutdown: Event that ends the running actions, gives the run back, and makes the worker return.
+        lease_s: Seconds without a renewal of the lease after which another worker may take over the run.
+        shutdown: When this event is set, the worker ends the running actions, gives the run back to the queue and
+            returns.
     """
 
     def __init__(
@@ -183,15 +184,15 @@ class Presence:
         self._started_at = clock.now()
 
     def tell(self) -> None:
-        """Store a heartbeat: the worker is alive now."""
+        """Store a heartbeat, which says that the worker is alive now."""
         self._store.tell(
             KnownWorker(name=self._name, version=self._version, started_at=self._started_at, seen_at=self._clock.now())
         )
 
     def end(self) -> None:
-        """Delete the worker's heartbeat, because it has stopped.
+        """Delete the worker's heartbeat, because the worker has stopped.
 
-        If the store is away, it deletes the record itself in time.
+        If the store cannot be reached, the store deletes the heartbeat itself after a day.
         """
         try:
             self._store.forget(self._name)
@@ -203,9 +204,9 @@ def forever(step: Callable[[], object], *, poll_s: float, shutdown: threading.Ev
     """Call ``step`` again and again until ``shutdown`` is set.
 
     Args:
-        step: Returns a true value if it found something to do. If it did not, or if it raised an error, the next call
-            waits.
-        poll_s: Seconds to wait.
+        step: Returns a true value if it found something to do. If it returns a false value or raises an error, the loop
+            waits before the next call.
+        poll_s: Seconds of this wait.
         shutdown: Event that ends the loop, and the wait.
         name: Name of the loop in the log.
     """
