@@ -128,7 +128,7 @@ class LosingPruner(BasePruner):
     """A pruner that ends a trial if its best reported value stays below a fraction of the best finished trial's value.
 
     The pruner uses the best report and not the latest, so that one disturbed step does not end a good trial. It works
-    only for studies that maximise. Reports describe steps on healthy links, and are compared with the healthy steps of
+    only for studies that maximise. Reports describe steps on links without faults, and are compared with such steps of
     finished trials.
 
     Args:
@@ -399,9 +399,9 @@ class SweepStudy:
         return [self._worths.reached(trial.reached) / step_time_s]
 
     def healthy_value(self, trial: Trial) -> float | None:
-        """Return the value of a trial's steps on healthy links.
+        """Return the value of a trial's steps on links without faults.
 
-        Steps of running trials are compared with this value.
+        The steps of running trials are compared with this value.
         """
         if trial.reached is None or not trial.is_valid:
             return None
