@@ -92,10 +92,10 @@ def read_facts(file_name: str) -> Mapping[str, Mapping[str, Fact]]:
 
 
 def find_name(kind: str, name: str, known: Iterable[str]) -> str:
-    """Return a name in lower case, as the tables spell it, after a check that the catalog has it.
+    """Return a name in lower case, as the catalog's tables spell it, after a check that the catalog has the name.
 
     Args:
-        kind: Kind of thing that has the name, for the error message: ``link``.
+        kind: Kind of the named entry, for the error message: ``link``.
         name: Name in upper or lower case.
         known: All names that the catalog has.
 

@@ -94,8 +94,8 @@ def sourced_accelerator(name: str) -> SourcedAccelerator:
 def is_as_catalogued(accelerator: Accelerator) -> bool:
     """Return True if the accelerator is the catalog's own entry, and not a user's description with the same name.
 
-    The kind and the peaks in FLOP/s are compared with those of the catalog. A measured profile of a catalog GPU changes
-    other constants but keeps these, so the result stays True for it.
+    The function compares the kind and the peaks in FLOP/s with those of the catalog. A measured profile of a catalog
+    GPU changes only other constants, so that the result stays True.
     """
     facts = read_facts(_ACCELERATORS).get(accelerator.name)
     return facts is not None and all(getattr(accelerator, name) == facts[name].value for name in _KEPT_BY_A_PROFILE)
@@ -121,7 +121,7 @@ def _canonical(name: str) -> str:
 # ---------------------------------------------------------------- CPU cores and links
 @cache
 def core_times() -> CoreTimes:
-    """Return the measured extra times of a CPU core, such as dispatch and waiting (``CoreTimes``), from ``cores.toml``.
+    """Return the measured extra times of a CPU core, such as the launch of operations, from ``cores.toml``.
 
     The file names the machine on which they were measured.
     """

@@ -37,9 +37,9 @@ _Borrowed: TypeAlias = Iterator[tuple[str, str]]
 def kernels_for(accelerator: Accelerator) -> KernelLaws:
     """Return the performance laws (rates and overheads) of an accelerator's matrix products and attention kernels.
 
-    Peaks and bandwidth are the accelerator's own. The shares of the peak that kernels reach come from a profile of this
-    device if there is one, otherwise from the most similar measured device. For a catalog accelerator ``kernels.toml``
-    names that device; a device that a user describes takes the default of its kind.
+    Peaks and bandwidth are those of the accelerator itself. The shares of the peak that kernels reach come from a
+    profile of this device if there is one, otherwise from the most similar measured device. For a catalog accelerator
+    ``kernels.toml`` names the similar device. For a device that a user describes it is the default device of its kind.
     """
     device = _device(accelerator)
     shares = {measured.precision: measured.peak_share for measured in accelerator.measured_gemm}
@@ -173,9 +173,9 @@ def _measured(one_pass: FusedPass, share_of_all_pairs: float) -> FusedPass:
 def borrowed_facts(
     cluster: Cluster, precisions: Iterable[Precision], kernels: Iterable[AttentionKernel]
 ) -> tuple[str, ...]:
-    """Return the constants of a prediction that were measured on another device or network than the one it is about.
+    """Return the constants in a prediction that were measured on another device or network than the predicted one.
 
-    Each text names the constant and where it was measured: ``clock (assumed, as on H100)``.
+    Each text names the constant, and the device or network where it was measured: ``clock (assumed, as on H100)``.
 
     Args:
         cluster: The cluster of the prediction, with its device and links.

@@ -99,13 +99,14 @@ def cluster_described(document: object, name: str = "") -> Cluster:
 
 
 def whole_model(document: object, name: str = "") -> Any:
-    """Return a model's JSON description with all fields of its ``base`` or ``config.json`` filled in, not yet checked.
+    """Return a model's JSON description with all fields of its ``base`` or ``config.json`` filled in.
 
-    A description with neither is returned as it is, except that it gets the name.
+    The result is not yet checked. A description with neither ``base`` nor ``config.json`` is returned as it is, except
+    that it gets the name.
 
     Args:
         document: The parsed JSON.
-        name: Name of the model if the document does not give one; empty: none is added.
+        name: Name of the model if the document does not give one; empty: no name is added.
     """
     if not isinstance(document, Mapping):
         return document
@@ -119,14 +120,14 @@ def whole_model(document: object, name: str = "") -> Any:
 
 
 def whole_cluster(document: object, name: str = "") -> Any:
-    """Return a cluster's JSON description with all fields filled in that catalog names stand for, not yet checked.
+    """Return a cluster's JSON description in which all names from the catalog are replaced by full fields.
 
-    If the accelerator is given by name, missing fields get the usual nodes, links and price of that accelerator. A
-    description without names from the catalog is returned as it is.
+    The result is not yet checked. If the accelerator is given by name, missing fields get the usual nodes, links and
+    price of that accelerator. A description without names from the catalog is returned as it is.
 
     Args:
         document: The parsed JSON.
-        name: Name of the cluster if the document does not give one; empty: none is added.
+        name: Name of the cluster if the document does not give one; empty: no name is added.
     """
     if not isinstance(document, Mapping):
         return document
@@ -143,7 +144,7 @@ def whole_cluster(document: object, name: str = "") -> Any:
 
 
 def tariff_fields(tariff: object) -> Any:
-    """Return the JSON fields of a tariff, after the name of a region was replaced by that region's values.
+    """Return the JSON fields of a tariff, with the values of a region if the tariff names one.
 
     Args:
         tariff: Name of a region, an object with a ``base`` and changes, or an object with all fields.

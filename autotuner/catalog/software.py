@@ -26,7 +26,7 @@ formats."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """Measured runs of one kind of model, by one software stack on one accelerator, compared with predictions."""
+    """The measured runs of one software stack on one accelerator with one kind of model, compared with predictions."""
 
     stack: str
     """Name of the software stack in the catalog."""
@@ -48,7 +48,7 @@ class Compared:
 
 @value
 class StackProfile:
-    """The origin of a software stack's constants: versions, date, and the measured runs compared with them."""
+    """The origin of a software stack's constants: versions, date, and the measured runs for comparison."""
 
     name: str
     """Name of the software stack in the catalog."""
@@ -101,7 +101,10 @@ def model_kind(model: TransformerSpec) -> str:
 
 @cache
 def comparisons() -> Mapping[tuple[str, str, str], Compared]:
-    """Return every set of measured runs in ``compared.toml``, by stack name, accelerator name and kind of model."""
+    """Return the catalog's comparisons of measured runs with predictions, from ``compared.toml``.
+
+    The keys are the names of the stack and the accelerator, and the kind of model.
+    """
     entries = [
         from_plain(Compared, entry, f"compared.{i}") for i, entry in enumerate(read_tables(_COMPARED)["compared"])
     ]
@@ -109,10 +112,10 @@ def comparisons() -> Mapping[tuple[str, str, str], Compared]:
 
 
 def pooled_scatter(model: str) -> Mapping[str, float]:
-    """Return how much measured runs of one kind of model scatter around their predictions; empty if this is not known.
+    """Return how far measured runs of one kind of model lie from their predictions; empty if this is not known.
 
-    Each value is the standard deviation of log(measured / predicted). The keys are ``BITS_8`` and ``BITS_16``, the
-    widths of the numbers. All stacks and accelerators are pooled with equal weights.
+    Each value is the standard deviation of log(measured / predicted), over the runs of all stacks and accelerators with
+    equal weights. The keys are ``BITS_8`` and ``BITS_16``, the widths of the numbers in matrix products.
 
     Args:
         model: Kind of the model: ``DENSE`` or ``EXPERTS``.

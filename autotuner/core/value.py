@@ -255,9 +255,10 @@ def bounds_in(hint: Any) -> tuple[Bound, ...]:
 
 
 def broken(number: Any, bounds: tuple[Bound, ...]) -> tuple[str, object] | None:
-    """Return the first bound that a number breaks, as a rule in words and the nearest legal value; None: no bound.
+    """Return the first bound that a number breaks, as a rule in words with the nearest legal value.
 
-    The nearest legal value is None if there is none. NaN breaks every bound.
+    The result is None if the number breaks no bound. The nearest legal value is None if there is none. NaN breaks every
+    bound.
 
     Args:
         number: The number.

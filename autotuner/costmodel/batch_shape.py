@@ -27,7 +27,7 @@ small ones, because the slowest of thousands of ranks varies little from batch t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchShape(Generic[Number]):
-    """The tokens, padding and waiting of data-parallel ranks on an average batch, for one layout or for many."""
+    """The tokens, padding and load imbalance of data-parallel ranks with an average batch, for one layout or many."""
 
     tokens: Number
     """Tokens per sequence that the slowest rank computes, including padding."""
@@ -40,7 +40,7 @@ class BatchShape(Generic[Number]):
 
 
 def batch_shape(layout: Layout, workload: Workload, devices_per_node: int) -> BatchShape:
-    """Return the tokens, padding and waiting of ranks on an average batch of the workload, for one legal layout.
+    """Return the tokens, padding and load imbalance of ranks with an average batch of the workload.
 
     Ranks of a pipeline send hidden states of one fixed shape. A layout with a pipeline therefore pads all sequences to
     the longest length allowed.

@@ -22,9 +22,9 @@ from autotuner.core.option import Kind, OptionSpec
 
 
 class Where(IntEnum):
-    """The closest conditions under which a law (formula) of the cost model was compared with measured runs.
+    """The closest conditions, compared with a job's own, under which a formula was checked with measured runs.
 
-    The members go from the best known law to the least known law.
+    The members go from the best checked formulas to formulas that were never checked.
     """
 
     HERE = 0  # with this stack on this device
@@ -35,7 +35,7 @@ class Where(IntEnum):
 # ---------------------------------------------------------------- what a layout may have
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A property of a layout, such as context parallelism, whose law may have been compared with measured runs."""
+    """A property of a layout, such as context parallelism, whose formula may have been checked with measured runs."""
 
     word: str
     """Word of the property in a layout's name, without a number: ``cp``, ``flash_3``. The catalog counts measured runs
@@ -129,9 +129,9 @@ NameColumn: TypeAlias = npt.NDArray[np.object_]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Evidence:
-    """Finds how closely the laws that predict a job were compared with measured runs.
+    """Finds how closely the cost model's formulas for a job were compared with measured runs.
 
-    The comparisons are entries of the catalog. Each belongs to one software stack, one device and one kind of model.
+    The catalog has these comparisons. Each belongs to one software stack, one device and one kind of model.
     """
 
     stack: str
@@ -154,16 +154,16 @@ class Evidence:
 
     @cached_property
     def here(self) -> tuple[Compared, ...]:
-        """The comparisons with measured runs of this stack on this device.
+        """The catalog's comparisons with measured runs of this stack on this device.
 
-        These are the comparisons of this kind of model, or those of all other kinds if this kind has none.
+        If some of them are for this kind of model, only these are returned; otherwise those for all other kinds.
         """
         entries = [one for one in comparisons().values() if (one.stack, one.device) == (self.stack, self.device)]
         return tuple([one for one in entries if one.model == self.kind] or entries)
 
     @cached_property
     def base(self) -> Where:
-        """The closest comparison on this device, with this stack or another, for any model and any layout.
+        """The closest comparison on this device, with any software stack, model and layout.
 
         ``HERE``: this stack on this device. ``ELSEWHERE``: another stack on this device. ``NOWHERE``: no run on this
         device.
@@ -180,10 +180,11 @@ class Evidence:
         return Where.ELSEWHERE if any(one.model == self.kind for one in comparisons().values()) else Where.NOWHERE
 
     def of_option(self, word: str) -> Where:
-        """Return the closest comparison with a property of layouts or of the model's attention.
+        """Return the closest comparison for a property of layouts, or for a kind of the model's attention.
 
         Args:
-            word: Word of the property in a layout's name, such as ``cp``; or ``LATENT`` or ``LINEAR``.
+            word: Word of the property in a layout's name, such as ``cp``; or the kind of attention, ``LATENT`` or
+                ``LINEAR``.
         """
         if any(word in one.options for one in self.here):
             return Where.HERE
@@ -192,8 +193,8 @@ class Evidence:
     def scatter(self, bits: str) -> float | None:
         """Return the unexplained standard deviation of log(measured / predicted) among measured runs.
 
-        It comes from the comparison of this kind of model on this stack and device, otherwise from all comparisons of
-        this kind of model.
+        The value is that of this kind of model on this stack and device. Without such a comparison it is that of this
+        kind of model on all stacks and devices.
 
         Args:
             bits: Width of the numbers in matrix products: ``BITS_8`` or ``BITS_16``.
@@ -206,9 +207,9 @@ class Evidence:
 
     @cached_property
     def of_parts(self) -> Mapping[str, Where]:
-        """The closest comparison for each part of a step whose law depends on the kind of model, by the part's name.
+        """The closest comparison for each part of a step whose formula depends on the kind of model, by part name.
 
-        Parts that are not in it have ``base``.
+        For parts that are missing in this mapping, ``base`` is the closest comparison.
         """
         parts = dict.fromkeys(KIND_PARTS, self.of_kind)
         for name in self.attention:
@@ -218,7 +219,7 @@ class Evidence:
 
     @cached_property
     def less_known(self) -> tuple[tuple[Subject, Where], ...]:
-        """The properties of layouts that were compared less closely than this stack and device, or not at all.
+        """The properties of layouts that were compared less closely than ``base``, or not at all.
 
         Each property comes with its closest comparison.
         """
@@ -227,7 +228,7 @@ class Evidence:
 
     @cached_property
     def never(self) -> tuple[str, ...]:
-        """The names of all properties never compared with measured runs: first of the job, then of layouts."""
+        """The names of all properties that were never compared with measured runs: first the job's, then layouts'."""
         of_layouts = (subject.name for subject, where in self.less_known if where == Where.NOWHERE)
         return (*self.never_of_job, *of_layouts)
 
@@ -238,10 +239,11 @@ class Evidence:
         return (*found, *(name for name in self.attention if self.of_option(name) == Where.NOWHERE))
 
     def compared(self, x: LayoutColumns) -> tuple[Booleans, NameColumn]:
-        """Return a mask of the layouts whose laws were all compared here, and the uncompared properties of each layout.
+        """Return which layouts were fully compared here, and for each layout its properties that never were compared.
 
-        The mask is True if all laws of the layout were compared with runs of this stack on this device. The properties
-        are the names of those that were compared nowhere.
+        The first result is a mask. It is True if all formulas of the layout were compared with measured runs of this
+        stack on this device. The second result has a tuple of names for each layout: its properties that were compared
+        nowhere.
         """
         first = len(self.never_of_job)
         validated = np.full(len(x), max(self.base, *self.of_parts.values()) == Where.HERE)

@@ -137,10 +137,10 @@ a name of its own as key."""
 
 
 def family(*bases: Table, **fields: Any) -> Table:
-    """Return a table that describes how to read a family of models: field values, or functions that read them.
+    """Return a table that says how to read each field of a family of models: a value, or a function that reads it.
 
     Args:
-        *bases: Tables whose entries are added. Of two tables with the same field, the first one counts.
+        *bases: Tables whose entries are added. If two tables have an entry for a field, the first table counts.
         **fields: Entries that come first and replace those of the bases.
     """
     return fields | {field: entry for base in bases for field, entry in base.items() if field not in fields}
@@ -151,8 +151,8 @@ def read_fields(config: Config, table: Table) -> dict[str, Any]:
 
     Args:
         config: The configuration to read.
-        table: Values, or functions that read them, by field. They are read in their order. If two entries give the same
-            field, the first one counts.
+        table: For each field, a value or a function that reads one or more values. Entries are read in their order. If
+            two entries give the same field, the first entry counts.
     """
     values: dict[str, Any] = {}
     for field, entry in table.items():
@@ -191,7 +191,9 @@ integer, count, stated, flag = map(_reader, (Config.integer, Config.count, Confi
 
 
 def bias(key: str = "attention_bias", *, default: bool = False, kind: str = "all") -> Read:
-    """Return a function that reads which attention projections have a bias: ``kind`` if the key is true, else ``none``.
+    """Return a function that reads which attention projections have a bias.
+
+    The function returns ``kind`` if the key is true, otherwise ``none``.
 
     Args:
         key: Boolean key of the configuration.
@@ -218,8 +220,8 @@ def window(default: int | None = None, *, full_every: int | Read | None = None) 
     Args:
         default: Window in tokens if the key ``sliding_window`` is missing; None: no layer has a window. If the key is
             present and null, no layer has a window either.
-        full_every: Used if ``layer_types`` does not list the kind of each layer: every n-th layer has no window. None
-            or 0: all layers have one.
+        full_every: Number n if every n-th layer has no window. It is read only if the key ``layer_types`` does not list
+            the kind of each layer. None or 0: all layers have a window.
     """
 
     def read(config: Config) -> dict[str, int]:

@@ -55,15 +55,15 @@ class TopologyReading:
 
     @classmethod
     def of(cls, files: Sequence[Topology], cluster: Cluster | None) -> Self:
-        """Return the combined content of several topology files and, if a cluster is given, the cluster with it.
+        """Return the combined content of several topology files, and the given cluster with this content.
 
         Args:
             files: Contents of the files.
             cluster: Cluster that the files describe; None: the files are only read.
 
         Raises:
-            InvalidInput: Two files describe the same part (network or wiring), or the cluster's nodes do
-                not match the files.
+            InvalidInput: Two files describe the same part (network or wiring), or the cluster's nodes do not match the
+                files.
         """
         found = merged(files)
         return cls(

@@ -173,12 +173,12 @@ def _with_ports(cluster: Cluster, wiring: Wiring) -> Cluster:
 
 # ---------------------------------------------------------------- shared by readers of nodes
 def groups_of(pairs: Iterable[tuple[object, object]], accelerators: Iterable[int], *, least: int = 2) -> Groups:
-    """Return the groups of accelerators that are connected by pairs, directly or through other things.
+    """Return the groups of accelerators that pairs connect, directly or through other objects such as switches.
 
     The groups and their members are in the order of ``accelerators``.
 
     Args:
-        pairs: Pairs of connected things: accelerators, by their numbers, and anything that connects them.
+        pairs: Pairs of connected objects: accelerators, by their numbers, and any other objects.
         accelerators: The numbers of all accelerators.
         least: Smallest size of a group; smaller groups are left out.
     """
@@ -201,7 +201,7 @@ def sockets_of(pairs: Iterable[tuple[object, object]], accelerators: Iterable[in
     """Return the groups of accelerators that share a CPU socket; empty if all of them share one socket.
 
     Args:
-        pairs: Pairs of connected things: accelerators, by their numbers, and the sockets that they belong to.
+        pairs: Pairs of connected objects: accelerators, by their numbers, and the sockets that they belong to.
         accelerators: The numbers of all accelerators.
     """
     groups = groups_of(pairs, accelerators, least=1)
@@ -209,10 +209,10 @@ def sockets_of(pairs: Iterable[tuple[object, object]], accelerators: Iterable[in
 
 
 def nvlink_mesh(num_links: int, num_peers: int) -> tuple[int, tuple[str, ...]]:
-    """Return the number of peers of each accelerator in an NVLink mesh without a switch, and notes about it.
+    """Return the number of accelerators that NVLink joins to each one directly, without a switch, and a note about it.
 
     Returns:
-        The number of peers, and a note as the only item of a tuple; 0 and an empty tuple if the links form no mesh.
+        The number of peers, and a tuple with one note; 0 and an empty tuple if the links form no mesh.
 
     Args:
         num_links: Number of NVLinks between two accelerators.
@@ -230,14 +230,14 @@ def nvlink_mesh(num_links: int, num_peers: int) -> tuple[int, tuple[str, ...]]:
 def nearest_ports(
     paths: Mapping[str, Mapping[int, PortPath]], bandwidths_bytes_per_s: Mapping[str, float | None] | None = None
 ) -> tuple[Port, ...]:
-    """Return the network ports that are the nearest port, or one of the nearest, of at least one accelerator.
+    """Return the network ports that are a nearest port of at least one accelerator; an accelerator may have several.
 
-    Other ports, such as those of storage, are not used by the job's network. The result is in the order of the
-    accelerators that the ports are near to.
+    The job's network does not use other ports, such as those of storage. The result is in the order of the accelerators
+    that the ports are near to.
 
     Args:
-        paths: By the name of each port, the path from the port to each accelerator.
-        bandwidths_bytes_per_s: By the name of each port, its bandwidth in bytes per second; None: no port states one.
+        paths: For the name of each port, the path from the port to each accelerator.
+        bandwidths_bytes_per_s: For the name of each port, its bandwidth in bytes per second; None: no port states one.
     """
     accelerators = next(iter(paths.values()), {})
     nearest = {each: min(_PATHS.index(path[each]) for path in paths.values()) for each in accelerators}

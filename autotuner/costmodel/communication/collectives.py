@@ -39,7 +39,7 @@ from autotuner.costmodel.communication.group import Group, SlowLinks
 
 
 def without_starts(group: Group) -> Group:
-    """Return the group with start times of 0, for callers that count the starts of collectives elsewhere."""
+    """Return a copy of the group in which collectives start in no time. Callers add the start times elsewhere."""
     return replace(
         group, intra_node_link=_silent(group.intra_node_link), inter_node_link=_silent(group.inter_node_link)
     )
@@ -50,11 +50,11 @@ def _silent(link: Link) -> Link:
 
 
 def measured_s(kind: CollectiveKind, full_bytes: Floats, group: Group) -> Floats | None:
-    """Return the seconds of a collective from measurements of the group's link; None if this kind was not measured.
+    """Return the seconds of a collective by measurements of the group's link; None if this kind was not measured.
 
-    A measurement is a line: a start, plus seconds per byte. Groups on several nodes use the lines of the network, or
-    those of the link inside nodes if the network has none. Between and beyond the measured numbers of ranks, times
-    change in a straight line with the steps of a ring.
+    A measurement is a line: a start time, plus a time per byte. Groups on several nodes use the lines of the network,
+    or those of the link inside nodes if the network has none. Between two measured numbers of ranks, both times are
+    interpolated. Beyond the largest measured number, they grow with the number of steps of a ring.
     """
     within, across = (_lines(link, kind) for link in (group.intra_node_link, group.inter_node_link))
     if not within:
@@ -190,11 +190,11 @@ def reduce_scatter_s(full_bytes: Floats, group: Group) -> Floats:
 
 
 def all_reduce_s(full_bytes: Floats, group: Group) -> Floats:
-    """Return the seconds of an all-reduce, after which every rank holds the sum, with the faster of ring and tree.
+    """Return the seconds of an all-reduce by the faster one of ring and tree; then every rank holds the sum.
 
-    A ring is a reduce-scatter and an all-gather with one start. A tree takes fewer steps: inside a node the switches
-    themselves may add (NVLink SHARP), and between nodes its height grows with the logarithm of their number. If a
-    layout names an algorithm, a protocol or channels, these are used.
+    A ring is a reduce-scatter and an all-gather with one common start. A tree takes fewer steps: inside a node the
+    switches may compute the sum (NVLink SHARP), and between nodes the height of the tree grows with the logarithm of
+    the number of nodes. If a layout names an algorithm, a protocol or channels, these are used.
 
     Args:
         full_bytes: Bytes of the tensor on each rank, of shape (layouts,).
@@ -268,7 +268,7 @@ def two_trees_all_reduce_s(full_bytes: Floats, group: Group, is_dealt: Booleans)
     Args:
         full_bytes: Bytes of the tensor on each rank.
         group: Ranks of each layout, and their links.
-        is_dealt: True where ranks with neighbouring numbers lie on different nodes (cyclic placement).
+        is_dealt: True for cyclic placement, with which ranks of neighbouring numbers lie on different nodes.
     """
     latency_s, s_per_byte = group.two_trees_latency_s, group.two_trees_s_per_byte(is_dealt)
     return np.where(group.num_ranks > 1, _pipelined_s(full_bytes * s_per_byte, latency_s, group), 0.0)
@@ -277,13 +277,13 @@ def two_trees_all_reduce_s(full_bytes: Floats, group: Group, is_dealt: Booleans)
 def all_to_all_s(sent_bytes: Floats, group: Group, outside: Floats | float = 1.0) -> Floats:
     """Return the seconds of an all-to-all, in which each rank sends an equal share of ``sent_bytes`` to every rank.
 
-    It takes as many steps as a ring.
+    An all-to-all takes as many steps as a ring.
 
     Args:
         sent_bytes: Bytes of each rank, including its own share.
         group: Ranks of each layout, and their links.
-        outside: Share of the bytes for other nodes that really leaves the node. Below 1, bytes for several ranks of
-            another node are sent there once and passed on inside that node.
+        outside: Share of the bytes for other nodes that really leaves the node. It is below 1 if bytes for several
+            ranks of one node are sent to this node once, and passed on inside it.
     """
     timed_s = measured_s("all_to_all", sent_bytes, group)
     if timed_s is not None:
@@ -376,7 +376,7 @@ def data_all_reduce_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Flo
 def data_all_gather_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
     """Return the seconds of an all-gather among data-parallel ranks, on one or two levels as the layout says.
 
-    On two levels, the ranks gather between nodes first, and then inside each node.
+    On two levels, the shards are first gathered between nodes, and then inside each node.
 
     Args:
         full_bytes: Bytes of the whole tensor, of shape (layouts,).

@@ -35,7 +35,7 @@ port."""
 
 
 class Slowdowns(NamedTuple):
-    """The factors by which two axes of parallelism slow each other's traffic down, one row per layout."""
+    """The factors by which the traffic of two axes of parallelism slows each other down, one row per layout."""
 
     one: Floats
     other: Floats
@@ -44,12 +44,12 @@ class Slowdowns(NamedTuple):
 def fair_slowdowns(one: Iterable[LinkTime], other: Iterable[LinkTime]) -> Slowdowns:
     """Return the factors by which two axes slow each other down on the network links that they share.
 
-    They are 1 if the groups of either axis stay inside their nodes.
+    The factors are 1 if the groups of either axis stay inside their nodes.
 
     Args:
-        one: Seconds per byte that each link is busy with the traffic of one axis, in the order in which groups list
-            links.
-        other: The same for the traffic of the other axis.
+        one: For each link, the seconds per byte for which the traffic of the first axis keeps the link busy. The order
+            of links is that of ``Group.ring_links``.
+        other: The seconds per byte of the second axis, in the same order.
     """
     mine, theirs = _by_flow(one), _by_flow(other)
     both = mine + theirs
@@ -116,7 +116,7 @@ class MetTraffic:
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job, passes: PassTraffic) -> MetTraffic:
-        """Return the traffic of those tensor, context, expert and pipeline groups that communicate between nodes.
+        """Return the traffic between nodes of tensor, context, expert and pipeline groups during one pass.
 
         Args:
             x: Layouts, one per row.
@@ -132,14 +132,14 @@ class MetTraffic:
         return cls(axes=met)
 
     def added_s(self, wire_s: Floats, window_s: Floats) -> Floats:
-        """Return the seconds that shared links add to a pass and to the exposed part of its data-parallel collectives.
+        """Return the seconds that traffic on shared links adds to a pass and to its exposed data-parallel collectives.
 
-        Data-parallel collectives and the other traffic slow each other down while both last. The caller has counted the
-        collectives as hidden behind computation only. So nothing is added if the other traffic hides them as well.
+        The data-parallel collectives and the other traffic slow each other down while both run. The caller has assumed
+        that only computation hides the collectives. Since the other traffic also hides them, the result may be 0.
 
         Args:
             wire_s: Seconds of the data-parallel collectives if nothing shares their links.
-            window_s: Seconds of computation that hide them. With 0 nothing is added.
+            window_s: Seconds of computation that hide the collectives. With 0 nothing is added.
         """
         progress_s, stretch_s = window_s, np.zeros_like(wire_s)
         for met in self.axes:

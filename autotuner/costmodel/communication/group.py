@@ -35,7 +35,7 @@ Crosses: TypeAlias = Callable[[Spread, LinkHealth, Cluster], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowLinks:
-    """The delay and the slowdown of the slowest degraded link of each layout's groups, one row per layout."""
+    """The delay and the slowdown that degraded links cause in the groups of each layout, one row per layout."""
 
     delay_s: Floats
     """One-way delay of every message over the link."""
@@ -52,13 +52,18 @@ class SlowLinks:
         return cls(delay_s=np.zeros(size), slowdown=np.ones(size))
 
     def where(self, rows: Booleans) -> SlowLinks:
-        """Return the same values in the rows of the mask, and the values of nominal links in all other rows."""
+        """Return the same delay and slowdown in the rows of the mask, and the values of nominal links in other rows.
+
+        Args:
+            rows: True where the values stay.
+        """
         return SlowLinks(delay_s=np.where(rows, self.delay_s, 0.0), slowdown=np.where(rows, self.slowdown, 1.0))
 
     def over(self, rows: Booleans, health: LinkHealth, cluster: Cluster) -> SlowLinks:
-        """Return the values with one more degraded link.
+        """Return the delay and slowdown after one more degraded link was added.
 
-        A state of a whole class of links replaces the earlier slowdown.
+        The state of a single link only makes values worse. The state of a whole class of links replaces the earlier
+        slowdown.
 
         Args:
             rows: True where a group of the layout uses the link.
@@ -76,13 +81,13 @@ class SlowLinks:
 def slow_of(x: LayoutColumns, cluster: Cluster, crosses: Crosses, *spreads: Spread) -> SlowLinks | None:
     """Return the delay and slowdown of the slowest link of each layout's groups; None if no link is degraded.
 
-    The job waits for the slowest of all groups of an axis, so one slow group decides.
+    The job waits for all groups of an axis, so that the slowest group decides.
 
     Args:
         x: Layouts, one per row.
         cluster: Cluster with the states of its links.
-        crosses: Function that tells if groups use a link.
-        spreads: Places of the groups.
+        crosses: Function that returns whether groups use a link, such as ``ring_crosses``.
+        spreads: Sizes and strides of the groups.
     """
     if not cluster.link_health:
         return None
@@ -97,9 +102,9 @@ def slow_of(x: LayoutColumns, cluster: Cluster, crosses: Crosses, *spreads: Spre
 
 
 def classes_first(cluster: Cluster) -> list[LinkHealth]:
-    """Return the last known state of each link and of each class of links, with the classes first.
+    """Return the last known state of each class of links, and then the last known state of each single link.
 
-    States of single links follow, because they may differ from the state of their class.
+    The states of single links come later, because they may differ from the state of their class.
     """
     return sorted(latest(cluster.link_health), key=lambda health: health.ends is not None)
 
@@ -136,7 +141,7 @@ MULTICAST_S = 25e-6
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FlatRing:
-    """The ports and steps with which a ring leaves nodes if it visits ranks in the order of their numbers."""
+    """The network ports and steps of a ring that visits ranks in the order of their numbers, where it leaves a node."""
 
     ports: Floats
     """Number of network ports of a node that one ring can use alone."""
@@ -145,7 +150,7 @@ class FlatRing:
 
 
 class LinkTime(NamedTuple):
-    """The seconds for which a kind of link is busy per byte of some traffic; 0 if the traffic does not pass it."""
+    """The seconds per byte of some traffic for which a kind of link is busy; 0 if no traffic passes the link."""
 
     name: str
     s_per_byte: Floats
@@ -153,7 +158,7 @@ class LinkTime(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Group:
-    """Groups of ranks and the links between them, one row per layout."""
+    """The groups of ranks on one axis of parallelism, and the links between their ranks, with one row per layout."""
 
     num_ranks: Integers
     """Number of ranks of one group."""
@@ -201,9 +206,9 @@ class Group:
 
     @cached_property
     def between_nodes(self) -> Group:
-        """The groups with one rank of each node, for the upper level of a two-level collective.
+        """The groups of one rank from each node, for the upper level of a two-level collective.
 
-        There is one such group for each place in a node, and all of them work at the same time.
+        There is one such group for each position in a node, and all these groups work at the same time.
         """
         return replace(
             self,
@@ -223,9 +228,9 @@ class Group:
 
     @cached_property
     def ramp_s(self) -> Floats:
-        """The constant, in seconds, for how long a long message's chunks take to fill the group's slowest link.
+        """The constant, in seconds, of the time that the chunks of a long message need to fill the slowest link.
 
-        A message with a transfer time of t pays ``2 sqrt(ramp * t)`` in addition (see ``collectives``).
+        Filling the link adds ``2 sqrt(ramp * t)`` to a transfer that takes t seconds (see ``collectives``).
         """
         return np.where(self.crosses_nodes, self.inter_node_link.ramp_s * self._slowdown, self.intra_node_link.ramp_s)
 
@@ -237,9 +242,10 @@ class Group:
 
     @cached_property
     def ring_latency_s(self) -> Floats:
-        """The latency in seconds of one round of a ring: ``num_ranks - 1`` steps, one of which leaves each node.
+        """The latency in seconds of one round of a ring: ``num_ranks - 1`` steps, of which one leaves each node.
 
-        A link with extra delay adds it to every step, since each rank passes on what it got in the step before.
+        The extra delay of a slow link counts in every step, because each rank sends what it received in the step
+        before.
         """
         between = self.num_nodes - 1 if self.ring is None else self.ring.steps_between
         healthy_s: Floats = between * self._port_step_s + (self.num_ranks - 1 - between) * self._intra_step_s
@@ -248,9 +254,10 @@ class Group:
 
     @cached_property
     def tree_latency_s(self) -> Floats:
-        """The latency in seconds up and down a tree.
+        """The latency in seconds up and down a tree over all ranks.
 
-        Inside a node a tree passes the ranks in turn, or the switches that add. Between nodes its height counts.
+        Inside a node the tree goes from rank to rank, or over the switches if they can add. Between nodes each level of
+        the tree adds a step.
         """
         link = self.intra_node_link
         steps = self.ranks_per_node > 1 if link.multicast_efficiency else 2 * (self.ranks_per_node - 1)
@@ -262,18 +269,18 @@ class Group:
     # ------------------------------------------------------------ seconds per byte, in long messages
     @cached_property
     def send_s_per_byte(self) -> Floats:
-        """The seconds per byte to send from one rank to its neighbour, over the slowest link on the way."""
+        """The seconds per byte of a send from one rank to its neighbour, over the slowest link between them."""
         return _slowest(self.send_links())
 
     @cached_property
     def ring_s_per_byte(self) -> Floats:
-        """The seconds per byte of one round of a ring. Between nodes the ports of a node's ranks work in parallel."""
+        """The seconds per byte of one round of a ring. Between nodes, the ports of a node's ranks work in parallel."""
         return _slowest(self.ring_links()) / self.num_ranks
 
     def send_links(self) -> Iterator[LinkTime]:
-        """Yield the seconds per byte of a send for each link that it may pass.
+        """Yield for each link that a send may pass the seconds per byte for which the send keeps the link busy.
 
-        The links inside nodes come first, those of the network's core last.
+        The links inside nodes come first, the links of the network's core last.
         """
         inside = self._unshared_s_per_byte * self._parts(2) * self._slower_inside
         yield from self._inside_links(np.where(self.crosses_nodes, 0.0, inside))
@@ -282,9 +289,9 @@ class Group:
             yield LinkTime(load.name, load.send * self._good_port_s_per_byte)
 
     def ring_links(self) -> Iterator[LinkTime]:
-        """Yield the seconds that each link is busy in one round of a ring, per byte of one rank's shard.
+        """Yield for each link the seconds for which one round of a ring keeps it busy, per byte of one rank's shard.
 
-        The links inside nodes come first, those of the network's core last.
+        The links inside nodes come first, the links of the network's core last.
         """
         inside: Floats = _passed_shards(self.num_ranks) * self._intra_s_per_byte
         yield from self._inside_links(inside)
@@ -294,13 +301,12 @@ class Group:
             yield LinkTime(load.name, (self.num_ranks - 1) * load.ring * self._good_port_s_per_byte)
 
     def all_to_all_links(self, outside: Floats | float = 1.0) -> Iterator[LinkTime]:
-        """Yield the seconds that each link is busy in an all-to-all, per byte that one rank sends to one other rank.
+        """Yield for each link the seconds for which an all-to-all keeps it busy, per byte from one rank to another.
 
-        The links inside nodes come first, those of the network's core last.
+        The links inside nodes come first, the links of the network's core last.
 
         Args:
-            outside: Share of the bytes for other nodes that really leaves the node, as for
-                ``all_to_all_s_per_byte``.
+            outside: Share of the bytes for other nodes that really leaves the node, as for ``all_to_all_s_per_byte``.
         """
         beyond = self.num_ranks - self.ranks_per_node
         passed_on = beyond * np.where(np.asarray(outside) < 1, 1.0, self.relayed)
@@ -322,14 +328,15 @@ class Group:
 
     @cached_property
     def tree_s_per_byte(self) -> Floats:
-        """The seconds per byte up and down a tree. The slower of the links inside nodes and between nodes decides.
+        """The seconds per byte up and down a tree: inside nodes or between nodes, whichever takes longer.
 
-        Switches that add pass 1 + 1 / n of the bytes over each link: every rank's bytes once, and the shards of the
-        sum. A ring passes 2 (n - 1) / n. Between nodes the ranks of a node share the bytes that the node sends: all
-        bytes go up once and down once, half of them in each of two trees (Sanders, Speck, Traeff, "Two-tree algorithms
-        for full bandwidth broadcast, reduction and scan", 2009). If switches add, two nodes just swap their sums: 362
-        GB/s on 2 nodes of H100, where an all-gather has 185 (Ultra-Scale Playbook). 2 nodes of A100 show no such gain,
-        45 GB/s of all ports against 8 of one (Hetu-Galvatron).
+        If the switches of a node compute the sum, each link carries 1 + 1 / n times the bytes for n ranks: the bytes of
+        its rank once, and the rank's shards of the sum. In a ring each link carries 2 (n - 1) / n times the bytes.
+        Between nodes the ranks of a node share the bytes that the node sends. All bytes go up once and down once, half
+        of them in each of two trees (Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth broadcast,
+        reduction and scan", 2009). If switches compute sums, two nodes just exchange their sums: 362 GB/s on 2 nodes of
+        H100, where an all-gather has 185 (Ultra-Scale Playbook). 2 nodes of A100 show no such gain: 45 GB/s with all
+        ports, against 8 GB/s with one port (Hetu-Galvatron).
         """
         ranks, link = self.ranks_per_node, self.intra_node_link
         inside = 2 * _passed_shards(ranks) / ranks * self._intra_s_per_byte
@@ -349,18 +356,18 @@ class Group:
         Links inside nodes and between them work at the same time.
 
         Args:
-            outside: Share of the bytes for other nodes that really leaves the node. Below 1, bytes for several
-                ranks of another node are sent there once and passed on over the links inside that node. The links
-                inside nodes also carry bytes that leave through the port of another rail.
+            outside: Share of the bytes for other nodes that really leaves the node. It is below 1 if bytes for several
+                ranks of one node are sent to this node once, and passed on over the links inside it. The links inside
+                nodes also carry bytes that leave through the port of another rail.
         """
         return _slowest(self.all_to_all_links(outside)) / self.num_ranks
 
     # ------------------------------------------------------------ sums in the network's switches, and trees of our own
     @cached_property
     def switched_latency_s(self) -> Floats:
-        """The latency in seconds of a sum in the network's switches.
+        """The latency in seconds of a sum that the network's switches compute.
 
-        It goes along the ranks of a node, once into the network, and back.
+        The data goes along the ranks of a node, once into the network, and back.
         """
         inside = 2 * self.intra_node_link.latency_s * (self.ranks_per_node - 1).astype(np.float64)
         above_s = _sum(np.where(load.num_parts > 1, load.latency_s, 0.0) for load in self.network)
@@ -369,11 +376,11 @@ class Group:
 
     @cached_property
     def switched_s_per_byte(self) -> Floats:
-        """The seconds per byte of a sum in the network's switches.
+        """The seconds per byte of a sum that the network's switches compute.
 
-        Each rank sends its part of the bytes up once and gets that part of the sum. Above the lowest switches there is
-        one sum of many ranks, so that no tier carries more than the ports. NCCL assumes 0.9 of their bandwidth
-        (src/graph/tuning.cc, 2.8).
+        Each rank sends its part of the bytes to a switch once, and receives this part of the sum. The links above the
+        lowest switches carry one sum for many ranks, so that they are never slower than the ports. NCCL assumes that
+        sums reach 0.9 of the ports' bandwidth (src/graph/tuning.cc, 2.8).
         """
         ranks, link = self.ranks_per_node, self.intra_node_link
         inside: Floats = 2 * _passed_shards(ranks) / ranks * self._intra_s_per_byte
@@ -388,21 +395,21 @@ class Group:
     def two_trees_latency_s(self) -> Floats:
         """The latency in seconds up and down a binary tree over the ranks in the order of their numbers.
 
-        Every step counts as slow as one over the group's slowest link.
+        Each step counts as slow as a step over the group's slowest link.
         """
         latency_s: Floats = 2 * np.ceil(np.log2(self.num_ranks)) * self.step_s
         return latency_s
 
     def two_trees_s_per_byte(self, is_dealt: Booleans) -> Floats:
-        """Return the seconds per byte of an all-reduce over two trees, each with half of the bytes.
+        """Return the seconds per byte of an all-reduce over two trees, each of which carries half of the bytes.
 
-        An inner rank of one tree is a leaf of the other. A rank sends every byte twice. With r ranks on each of K nodes
-        the trees' edges take (3 - 2 / K) times the bytes out of a node with block placement, and 2 r (1 - 1 / K) times
-        with cyclic placement, or with one rank per node. This count is exact for powers of two, as in
-        ``autotuner.training.ring_and_tree``.
+        A rank with children in one tree is a leaf of the other tree, so that each rank sends every byte twice. With r
+        ranks on each of K nodes, the trees send (3 - 2 / K) times the bytes out of a node with block placement. With
+        cyclic placement, or with one rank per node, they send 2 r (1 - 1 / K) times the bytes. These counts are exact
+        for powers of two, as in ``autotuner.training.ring_and_tree``.
 
         Args:
-            is_dealt: True where rank i lies on node i modulo the number of nodes (cyclic placement).
+            is_dealt: True for cyclic placement: rank i lies on node i modulo the number of nodes.
         """
         ranks, nodes = self.ranks_per_node, self.num_nodes
         apart = 2 * ranks * (1 - 1 / nodes)

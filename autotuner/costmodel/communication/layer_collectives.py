@@ -34,10 +34,10 @@ from autotuner.costmodel.micro_batch import (
 
 
 def overlap_share(accelerator: Accelerator) -> float:
-    """Return the share of a computation's time in which a collective can make progress at the same time.
+    """Return the share of computing time in which a collective can make progress at the same time.
 
-    It is 1 on GPUs, whose copy engines and network cards work at the same time as the matrix units. It is 0 on a CPU,
-    where the core that computes also moves the bytes.
+    The share is 1 on GPUs, whose copy engines and network cards work at the same time as the matrix units. It is 0 on a
+    CPU, where the core that computes also moves the bytes.
     """
     return 0.0 if accelerator.kind == "cpu" else 1.0
 
@@ -45,15 +45,15 @@ def overlap_share(accelerator: Accelerator) -> float:
 def exposed_s(wire_s: Floats, window_s: Floats, num_parts: Floats) -> Floats:
     """Return the seconds that a collective adds to a computation, if both are cut into the same number of equal parts.
 
-    Exact for both usual pipelines, which mirror each other: a bucketed reduction, whose part i starts when part i of
-    the backward pass is done (arXiv 2006.15704, section 3.2), and a prefetched gather, whose part i + 1 runs during
-    part i of the computation (arXiv 2304.11277, section 3.3). No computation hides the last reduction and the first
-    gather. Each other part is exposed for as long as it takes longer than its part of the computation.
+    The result is exact for two usual ways to overlap. In a bucketed reduction, part i starts when part i of the
+    backward pass is done (arXiv 2006.15704, section 3.2). In a prefetched gather, part i + 1 runs during part i of the
+    computation (arXiv 2304.11277, section 3.3). No computation hides the last part of a reduction or the first part of
+    a gather. Each other part is exposed by the time for which it outlasts its part of the computation.
 
     Args:
         wire_s: Wire time of all parts together.
-        window_s: Computation of all parts together, undisturbed.
-        num_parts: 1 or more.
+        window_s: Time of the computation of all parts together, without collectives.
+        num_parts: Number of parts, 1 or more.
 
     Example:
         >>> exposed_s(np.array([1.0]), np.array([10.0]), np.array([4.0])).tolist()
@@ -63,13 +63,13 @@ def exposed_s(wire_s: Floats, window_s: Floats, num_parts: Floats) -> Floats:
 
 
 def layer_tensor_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
-    """Return the seconds of one pass's collectives among tensor ranks in one layer, before any overlap.
+    """Return the seconds that the collectives among tensor ranks take in one pass through a layer, before any overlap.
 
-    There is an all-reduce after attention and one after the MLP. With sequence parallelism each becomes a
+    There is an all-reduce after attention and one after the MLP. With sequence parallelism each of them becomes a
     reduce-scatter and an all-gather (arXiv 2205.05198, section 4.2.2). Values that are gathered for a product in 8 bits
-    may be rounded before. Ranks that hold whole experts, each with its own tokens, have nothing to sum. If they do not
-    divide hidden states (no sequence parallelism), they gather the results instead. Shared experts are split like a
-    dense block.
+    may be rounded before the gather. Tensor ranks that hold whole experts have nothing to sum, because each rank has
+    its own tokens. Without sequence parallelism these ranks gather the results of all tokens instead. Shared experts
+    are split like a dense block.
 
     Args:
         x: Layouts, one per row.
@@ -98,11 +98,11 @@ of 64 H100, save 36, 30 and 24 % of the time of their tensor collectives by thes
 
 
 def exposed_tensor_s(x: LayoutColumns, tensor_s: Floats, products_s: Floats, share: float) -> Floats:
-    """Return the seconds of a pass's tensor collectives that the neighbouring matrix products do not hide.
+    """Return the seconds of collectives among tensor ranks in one pass that neighbouring matrix products do not hide.
 
-    A collective that a product waits for is exposed, unless both are cut into as many parts as there are tensor ranks.
-    Then each part of the collective runs during the product of another part, so that only one part is exposed
-    ("Introducing Async Tensor Parallelism in PyTorch", 2024; user buffers of Transformer Engine).
+    A collective is exposed if a product waits for it. With async tensor parallelism, both are cut into as many parts as
+    there are tensor ranks. Then each part of the collective runs during another part of the product, so that only one
+    part is exposed ("Introducing Async Tensor Parallelism in PyTorch", 2024; user buffers of Transformer Engine).
 
     Args:
         x: Layouts.
@@ -119,7 +119,11 @@ def exposed_tensor_s(x: LayoutColumns, tensor_s: Floats, products_s: Floats, sha
 
 
 def end_of_model_s(x: LayoutColumns, job: Job) -> Floats:
-    """Return the seconds to sum the embedding's output, or the gradient at the model's end, over tensor ranks."""
+    """Return the seconds of an all-reduce of hidden states over tensor ranks at the beginning or the end of the model.
+
+    It sums the outputs of the embedding in the forward pass, or the gradients of the output projection's input in the
+    backward pass.
+    """
     return all_reduce_s(hidden_bytes(x, job), _group(x, job))
 
 
@@ -155,7 +159,7 @@ def exchange_times(x: LayoutColumns, job: Job, forward_s: Floats, backward_s: Fl
         x: Layouts.
         job: The job.
         forward_s: Seconds of the attention core's forward pass.
-        backward_s: Seconds of its backward pass.
+        backward_s: Seconds of the attention core's backward pass.
     """
     if not (x.context_parallel_degree > 1).any():  # in most tables no layout splits the sequence: return early
         return ExchangeTimes(forward_s=np.zeros(len(x)), backward_s=np.zeros(len(x)))
@@ -225,7 +229,7 @@ def _key_values(x: LayoutColumns, job: Job) -> Floats:
 def dispatch_s(x: LayoutColumns, job: Job) -> Floats:
     """Return the seconds to send tokens to the ranks of their experts and back, in one pass through a sparse layer.
 
-    It is the time on the wire, before any overlap; 0 if the model has no experts.
+    This is the time on the wire, before any overlap; 0 if the model has no experts.
     """
     experts = job.model.experts
     if experts is None or not (x.expert_parallel_degree * (1 + job.stack.splits_experts) > 1).any():

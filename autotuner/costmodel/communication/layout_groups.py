@@ -33,7 +33,7 @@ def placed(group: Group, stride: Integers, cluster: Cluster, layouts: LayoutColu
         group: Group with block placement, on nodes that are joined by one switch.
         stride: Difference between the numbers of neighbouring ranks of the group.
         cluster: Cluster with the nodes and the network.
-        layouts: Layouts of the groups; None: block placement, and nothing configured in NCCL.
+        layouts: Layouts of the groups; None: block placement, and NCCL's own choices.
     """
     stride = np.broadcast_to(stride, np.shape(group.num_ranks))
     dealt = np.zeros(np.shape(group.num_ranks), dtype=np.bool_)
@@ -120,14 +120,14 @@ def _flat_ring(places: Places, inside: Integers, cluster: Cluster) -> FlatRing:
 def group_of(num_ranks: Integers, stride: Integers, cluster: Cluster, layouts: LayoutColumns | None = None) -> Group:
     """Return the groups of ``num_ranks`` ranks whose numbers differ by ``stride``, with the links between them.
 
-    If a group lies across a border between nodes, the border cuts it at a different place in each such group. The group
-    with the fewest ranks on one side of a border limits the number of ports of all rings.
+    If node borders cut through groups, each group may be cut at a different place. The group with the fewest ranks on
+    one side of a border decides how many network ports all rings can use.
 
     Args:
-        num_ranks: Ranks of a group, of shape (layouts,).
-        stride: Distance between the numbers of its ranks, of shape (layouts,).
+        num_ranks: Number of ranks of each group, of shape (layouts,).
+        stride: Difference between the numbers of neighbouring ranks of a group, of shape (layouts,).
         cluster: Cluster with nodes, links and network.
-        layouts: Layouts that configure placement and NCCL; None: block placement, and nothing configured.
+        layouts: Layouts that configure rank placement and NCCL; None: block placement, and NCCL's own choices.
     """
     group = _in_blocks(num_ranks, stride, cluster, layouts)
     is_dealt = layouts is not None and bool(layouts.rank_placement.any())
@@ -207,8 +207,9 @@ def exchange_group(x: LayoutColumns, cluster: Cluster) -> Group:
 def expert_group(x: LayoutColumns, job: Job) -> Group:
     """Return the groups of expert ranks, which hold different experts of the same layer.
 
-    They consist of context ranks and shard ranks with the nearest numbers, and often of tensor ranks. Megatron-LM core
-    0.13, parallel_state.py: expert ranks are numbered tensor-expert-data-pipeline.
+    A group consists of the context ranks and shard ranks with the nearest numbers, and often also of tensor ranks.
+
+    Source: Megatron-LM core 0.13, parallel_state.py: expert ranks are numbered tensor-expert-data-pipeline.
     """
     spread = placement.expert_spread(_one(x), job)
     group = group_of(_column(spread.num_ranks), _column(spread.stride), job.cluster, x)
@@ -221,9 +222,9 @@ def expert_shard_group(x: LayoutColumns, job: Job) -> Group:
 
 
 def pipeline_group(x: LayoutColumns, cluster: Cluster) -> Group:
-    """Return the groups of pipeline ranks, with one rank for each place in the pipeline.
+    """Return the groups of pipeline ranks, with one rank for each position in the pipeline.
 
-    Degraded links between them are not included; ``Hops`` has them.
+    The groups do not include degraded links between pipeline ranks; ``Hops`` has them.
     """
     spread = placement.pipeline_spread(_one(x))
     return group_of(_column(spread.num_ranks), _column(spread.stride), cluster, x)

@@ -25,9 +25,9 @@ from autotuner.costmodel.communication.rank_placement import Places
 def unevenness(num_balls: Floats, num_bins: float) -> Floats:
     """Return the expected number of balls in the fullest bin, divided by the average number per bin.
 
-    Balls fall into bins at random, as connections fall on the uplinks of a switch. It is 1 for no balls or a single
-    bin. The numbers of balls in the bins count as Poisson distributed and independent, which differs by at most 3 %
-    from a simulation of 8 to 512 bins.
+    Balls fall into bins at random, as connections fall on the uplinks of a switch. The result is 1 for no balls or a
+    single bin. The function treats the numbers of balls in the bins as independent Poisson variables. This differs by
+    at most 3 % from a simulation of 8 to 512 bins.
 
     Example:
         >>> unevenness(np.array([1.0, 8.0]), 1).tolist()
@@ -85,22 +85,22 @@ class NetworkLoad:
     """Extra latency of a message over these links, compared with one that stays below them."""
 
     def joined(self, num_joined: Integers) -> NetworkLoad:
-        """Return the load if each rank stands for ``num_joined`` neighbouring ranks, whose ports share its bytes."""
+        """Return the load if ``num_joined`` neighbouring ranks send as one rank, and their ports share its bytes."""
         return replace(self, ring=self.ring / num_joined, ring_by_node=self.ring_by_node / num_joined)
 
     def of_one_in(self, num_ranks: Integers) -> NetworkLoad:
-        """Return the load of groups with one rank per node, if all ``num_ranks`` ranks of a node work at once."""
+        """Return the load of groups with one rank per node, if all ``num_ranks`` ranks of a node are in such groups."""
         by_node = self.ring_by_node * num_ranks
         return replace(self, ring=by_node, ring_by_node=by_node, ring_steps=np.maximum(self.num_parts - 1.0, 0.0))
 
 
 def network_loads(places: Places, cluster: Cluster, layouts: LayoutColumns | None) -> tuple[NetworkLoad, ...]:
-    """Return the load of each kind of link of the cluster's network, from the lowest links up.
+    """Return the load of each kind of link in the cluster's network; links near the nodes come first.
 
     Args:
         places: Places of the groups on nodes.
         cluster: Cluster with the network.
-        layouts: Layouts of the groups; None: nothing is configured in NCCL.
+        layouts: Layouts of the groups, which may configure NCCL; None: NCCL's own choices.
 
     Returns:
         An empty tuple if the cluster has no description of its network.
@@ -217,12 +217,14 @@ def _scattered_over_rails(
 
 
 def relayed_share(inside: Integers, places: Places, network: Network, layouts: LayoutColumns | None) -> Floats | float:
-    """Return the share of all-to-all bytes for other nodes that first go over NVLink to an accelerator on another rail.
+    """Return the share of all-to-all bytes for other nodes that first go over NVLink to an accelerator of another rail.
+
+    A rail is a separate switch for the ports at the same position of each node.
 
     Args:
         inside: Number of ranks of a group that share a node.
         places: Places of the groups on nodes.
-        network: Network with its rails (separate switches for the ports at the same place of each node).
+        network: Network with its rails.
         layouts: Layouts, which may turn this relay off (NCCL's PXN); None: it is on.
     """
     share = 1 - 1 / _rails_met(inside, places, network)

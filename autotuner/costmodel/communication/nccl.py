@@ -43,7 +43,7 @@ class Generation(IntEnum):
 class NcclAlgorithm(StrEnum):
     """NCCL's algorithms for collectives, with their names in ``NCCL_ALGO``.
 
-    PAT is left out, because only one GPU per node gathers with it.
+    The algorithm PAT is left out, because NCCL uses it only for groups with one GPU per node.
     """
 
     TREE = "tree"
@@ -153,7 +153,7 @@ only wide channels are doubled."""
 
 
 def generation_of(accelerator: Accelerator) -> Generation:
-    """Return the generation of an NVIDIA GPU, which follows from the number formats and scales that it supports."""
+    """Return NCCL's generation of an NVIDIA GPU, derived from the number formats and scales that the GPU supports."""
     if accelerator.applies_block_scales:
         return Generation.BLACKWELL
     if Fp8Recipe.BLOCKWISE in accelerator.fp8_recipes:
@@ -275,13 +275,13 @@ class Wires:
 
     @property
     def size_row(self) -> int:
-        """The index in a ``Triple`` for the number of nodes: 0 for one node, 1 for two, 2 for more."""
+        """The index for the number of nodes in a ``Triple``: 0 for one node, 1 for two nodes, 2 for more."""
         return min(self.num_nodes, 3) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """An algorithm with a protocol, with the latency and bandwidth that NCCL expects of it for one group."""
+    """A pair of algorithm and protocol, with the latency and bandwidth that NCCL expects of the pair for one group."""
 
     algorithm: NcclAlgorithm
     protocol: NcclProtocol
@@ -310,16 +310,16 @@ class Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """A range of sizes for which NCCL chooses the same algorithm and protocol. It ends where the next band begins."""
+    """A range of message sizes for which NCCL chooses one algorithm and protocol, up to the start of the next range."""
 
     from_bytes: int
     way: Way
 
 
 def chosen(collective: Collective, num_bytes: float, wires: Wires) -> Way:
-    """Return the algorithm and protocol that NCCL chooses for a collective of this size.
+    """Return the algorithm and protocol that NCCL chooses for a collective of ``num_bytes`` bytes.
 
-    If several are equally fast, NCCL takes the first in its own order.
+    If several pairs are equally fast, NCCL takes the first pair in its own order.
     """
     return min(ways(collective, wires), key=lambda way: way.seconds(num_bytes))
 

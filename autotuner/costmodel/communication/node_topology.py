@@ -40,7 +40,7 @@ _Resource: TypeAlias = tuple[str, int, int]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WiredNode:
-    """The slowdown and delay inside a node whose accelerators are not all joined by NVLink, one row per layout."""
+    """The slowdown and delay inside a node in which NVLink does not join all accelerators, one row per layout."""
 
     ring_slowdown: Floats
     """Time of a byte around a ring inside a node, divided by the time over the cluster's link inside nodes."""
@@ -53,7 +53,7 @@ class WiredNode:
 
 
 def wired_node(ranks_inside: Integers, stride: Integers, cluster: Cluster) -> WiredNode | None:
-    """Return the slowdown of collectives inside a node that has PCIe or sockets between accelerators.
+    """Return the slowdown of collectives inside a node whose accelerators communicate over PCIe or CPU sockets.
 
     Args:
         ranks_inside: Number of ranks of a group that share a node.

@@ -21,7 +21,7 @@ from autotuner.core.columns import Booleans, Floats, Integers
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Windows:
-    """Groups of ranks, and the job's ranks cut into parts of ``size`` consecutive ranks, one row per layout."""
+    """The ranks of a job in parts of ``size`` consecutive ranks, and groups of these ranks, one row per layout."""
 
     num_ranks: Integers
     """Number of ranks of one group."""
@@ -33,18 +33,18 @@ class Windows:
     """Number of ranks of the job. The last part may have fewer ranks than the others."""
 
     def rings_out(self) -> Floats:
-        """Return the number of rings that leave one part; the part with the most such rings counts."""
+        """Return the number of rings that leave one part, for the part that the most rings leave."""
         return self._fullest(_rings_out)
 
     def sends_out(self) -> Floats:
-        """Return the number of a part's ranks whose next rank in the group lies after the part's end.
+        """Return the number of ranks in a part whose next rank in their group has a number behind the part.
 
-        It is the number of the part with the most such ranks.
+        The result is the number for the part with the most such ranks.
         """
         return self._fullest(_sends_out)
 
     def shares_out(self) -> Floats:
-        """Return the all-to-all traffic that leaves the busiest part, in units of the bytes that one rank sends."""
+        """Return the all-to-all traffic that leaves the busiest part, divided by the bytes that one rank sends."""
         return self._fullest(_shares_out)
 
     def _fullest(self, count: Callable[[Integers, Integers, Integers, Integers], Floats]) -> Floats:
@@ -103,9 +103,9 @@ def _sent_from(num_ranks: Integers, stride: Integers, length: Integers) -> Integ
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Places:
-    """The places of groups on nodes: ranks of a group have evenly spaced numbers. One row per layout.
+    """The places of groups on nodes, one row per layout. The ranks of a group have evenly spaced numbers.
 
-    A *part* of the cluster is one node, or the nodes below one switch, which follow one another.
+    A *part* of the cluster is one node, or several consecutive nodes below one switch.
     """
 
     num_ranks: Integers
@@ -123,11 +123,11 @@ class Places:
 
     @property
     def span(self) -> Integers:
-        """The number of ranks in a block of ``stride`` groups. The next block starts that many ranks later."""
+        """The number of ranks in a block: ``stride`` groups whose rank numbers alternate. Blocks follow each other."""
         return self.num_ranks * self.stride
 
     def ranks_below(self, part_nodes: int) -> Integers:
-        """Return the smallest number of a group's ranks that lie in one part, among the parts that hold any of them.
+        """Return the smallest number of ranks that a group has in one part, without parts in which it has no ranks.
 
         Args:
             part_nodes: Number of nodes of a part.
@@ -151,14 +151,14 @@ class Places:
 
         Args:
             part_nodes: Number of nodes of a part, in which no row's group lies as a whole.
-            by_node: True to count rings that pass through the nodes one after the other, whatever ``sorts_ring`` says.
+            by_node: True to count rings that visit the nodes one after the other, even if ``sorts_ring`` is False.
         """
         blocks, below = self._ring_ranks_in_blocks(part_nodes), self.ranks_below(part_nodes).astype(np.float64)
         dealt = below if self.sorts_ring or by_node else self._ring_ranks_dealt(part_nodes, below)
         return np.where(self.is_cyclic, dealt, blocks)
 
     def ring_steps_out(self, part_nodes: int) -> Floats:
-        """Return the number of steps in one round of a ring that leave a part, without the last step.
+        """Return the number of steps in one round of a ring that leave a part; the round's last step is not counted.
 
         Args:
             part_nodes: Number of nodes of a part.
@@ -171,7 +171,9 @@ class Places:
         )
 
     def share_sent_out(self, part_nodes: int) -> Floats:
-        """Return the share of a part's ranks whose next rank in the group lies in another part.
+        """Return the share of ranks in a part that send to a rank outside the part, if each sends to the next rank.
+
+        The next rank is the neighbour in the group.
 
         Args:
             part_nodes: Number of nodes of a part.
@@ -182,7 +184,7 @@ class Places:
         return np.where(self.leave(part_nodes), shares, 0.0)
 
     def share_scattered_out(self, part_nodes: int) -> Floats:
-        """Return the share of all-to-all traffic from a part's ranks that goes to ranks outside the part.
+        """Return the share of the all-to-all bytes of ranks in a part that goes to ranks outside the part.
 
         Args:
             part_nodes: Number of nodes of a part.

@@ -47,7 +47,7 @@ class AttentionShape:
     def columns(self) -> list[Floats]:
         """Return the fields as a list of float arrays of one common shape, in the order of the fields.
 
-        ``value_dim`` comes last, with the width of a key where it is 0.
+        ``value_dim`` comes last. Where it is 0, the list has the width of a key instead.
         """
         values = np.where(np.asarray(self.value_dim) > 0, self.value_dim, self.head_dim)
         sizes = (self.batch, self.num_heads, self.num_kv_heads, self.head_dim, self.query_len, self.key_len, values)
@@ -55,11 +55,15 @@ class AttentionShape:
 
 
 def attention_s(shape: AttentionShape, kernel: Choices | int, law: AttentionLaw) -> tuple[Floats, Floats]:
-    """Return the seconds of the attention core's forward and backward pass, with the kernel of each row.
+    """Return the seconds of the attention core's forward pass, and those of its backward pass.
 
-    The attention core is everything between the projections. Times hold for the clocks of a short benchmark on an idle
-    device. The backward pass of a fused kernel includes its own recomputation of the scores. A kernel without constants
-    in ``law`` takes ``nan``.
+    The attention core is everything between the projections. Times hold for the clock of a short benchmark on an idle
+    device. The backward pass of a fused kernel includes its own recomputation of the scores.
+
+    Args:
+        shape: Shape of attention, as numbers or with one row per layout.
+        kernel: Attention kernel of each row.
+        law: Constants of the kernels. The times of a kernel without constants are ``nan``.
 
     Returns:
         Two arrays, broadcast over the shape and the kernels.

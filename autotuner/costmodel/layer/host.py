@@ -54,7 +54,7 @@ LAUNCHES_PER_COLLECTIVE = 3
 def launches_s(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool) -> Floats:
     """Return the seconds that the host needs to launch the kernels of a layer's forward pass.
 
-    The backward pass, which starts in C++, takes as long.
+    The launches of the backward pass, which start in C++, take as long.
 
     Args:
         x: Layouts, one per row.
@@ -85,9 +85,9 @@ def launches_s(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool) -
 
 
 def dispatch_wait_s(x: LayoutColumns, job: Job) -> Floats:
-    """Return the seconds of a forward pass in which the device idles because its host waits for token counts.
+    """Return the seconds of a forward pass in which the device is idle because its host waits for token counts.
 
-    The host reads how many tokens arrive for each expert before it launches the experts' kernels.
+    The host must read how many tokens arrive for each expert before it can launch the experts' kernels.
     """
     waits = job.stack.dispatch_waits and job.model.experts is not None and job.model.experts.capacity_factor is None
     launches = LAUNCHES_PER_DISPATCH_WAIT * waits * (job.cluster.accelerator.kind != "cpu")
@@ -97,11 +97,12 @@ def dispatch_wait_s(x: LayoutColumns, job: Job) -> Floats:
 def host_wait_s(job: Job, launching_s: Floats, device_s: Floats) -> Floats:
     """Return the seconds that a device waits for its host to launch kernels.
 
-    The host runs ahead of the device, so that the longer of the two decides. But it does not run ahead for a whole
-    step: it stops where it reads a result, and short kernels come between long ones. The power mean rounds the corner
-    about as vTrain's small models show it: passes of 25, 51 and 205 ms with 67 ms of launches took 67, 75 and 205 ms.
+    The host runs ahead of the device, so that the longer of both times decides. But the host does not run ahead for a
+    whole step: it stops where it reads a result, and short kernels come between long ones. A power mean of both times
+    describes this about as vTrain measured small models: passes of 25, 51 and 205 ms with 67 ms of launches took 67, 75
+    and 205 ms.
 
-    On a CPU the core that launches also computes, so the wait is all of ``launching_s``.
+    On a CPU the core that launches also computes, so that the wait is all of ``launching_s``.
 
     Args:
         job: The job.
@@ -114,25 +115,33 @@ def host_wait_s(job: Job, launching_s: Floats, device_s: Floats) -> Floats:
 
 
 def layer_host_s(x: LayoutColumns, core: CoreTimes) -> tuple[Floats, Floats]:
-    """Return the host's seconds in one layer's forward and backward pass on CPU cores, without recomputation."""
+    """Return the seconds of overhead, such as launches, in one layer's forward and backward pass on CPU cores.
+
+    Recomputation is not included.
+    """
     forward_s = core.layer.forward_s + _split_s(x, core, lambda split: split.layer.forward_s)
     backward_s = core.layer.backward_s + _split_s(x, core, lambda split: split.layer.backward_s)
     return forward_s, backward_s
 
 
 def ends_host_s(x: LayoutColumns, core: CoreTimes) -> tuple[Floats, Floats]:
-    """Return the host's forward and backward seconds for embedding, last norm, output and loss on CPU cores."""
+    """Return the seconds of overhead in embedding, last norm, output and loss on CPU cores.
+
+    The overhead is time besides arithmetic, such as launches. The results are for the forward pass and for the backward
+    pass.
+    """
     forward_s = core.ends.forward_s + _split_s(x, core, lambda split: split.ends.forward_s)
     backward_s = core.ends.backward_s + _split_s(x, core, lambda split: split.ends.backward_s)
     return forward_s, backward_s
 
 
 def recompute_host_s(x: LayoutColumns, core: CoreTimes) -> tuple[Floats, Floats]:
-    """Return the host's extra seconds in a layer that recomputes on CPU cores: in its forward and its backward pass.
+    """Return the extra seconds of overhead that recomputation of a layer causes on CPU cores, in each pass.
 
-    Those of the backward pass do not include the repeated kernels. Selective recomputation watches every operation, and
-    calls each again to see if its result was kept, as the results of collectives are. Full recomputation counts the
-    host's part of the repeated forward pass elsewhere, with the rest of that pass.
+    The results are for the forward pass and for the backward pass. With selective recomputation, PyTorch intercepts
+    every operation. In the backward pass it calls each operation again, and then either runs the operation or uses its
+    kept result. The result for the backward pass does not include the kernels that run again. With full recomputation,
+    the overhead of the repeated forward pass is not included either: the cost model adds it with the rest of that pass.
     """
     selective, full = x.recompute == Recompute.SELECTIVE, x.recompute == Recompute.FULL
     calling_s = core.layer.forward_s + _split_s(x, core, lambda split: split.dispatch_s)
@@ -141,9 +150,9 @@ def recompute_host_s(x: LayoutColumns, core: CoreTimes) -> tuple[Floats, Floats]
 
 
 def shard_host_s(num_ranks: Integers, core: CoreTimes) -> tuple[Floats, Floats]:
-    """Return the host's extra seconds of FSDP on CPU cores: to gather one layer, and to reduce its gradients.
+    """Return the extra seconds of FSDP overhead on CPU cores: to gather one layer, and to reduce its gradients.
 
-    They grow with the steps of a ring. Both are 0 if FSDP was not measured.
+    Both times grow with the number of steps of a ring. Both are 0 if FSDP was not measured.
     """
     if core.sharded is None:
         return np.zeros(len(num_ranks)), np.zeros(len(num_ranks))

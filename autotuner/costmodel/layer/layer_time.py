@@ -46,15 +46,16 @@ from autotuner.costmodel.sequences import keys_per_token, tokens_per_sequence, w
 def copies_s(
     x: LayoutColumns, job: Job, forward_s: Floats, backward_s: Floats, *, sparse: bool
 ) -> tuple[Floats, Floats]:
-    """Return the exposed seconds of copying a layer's activations to the host, and of copying them back.
+    """Return the exposed seconds to copy a layer's activations to the host, and those to copy them back.
 
-    The copies run at the same time as the layer's forward and backward pass. Only the time beyond the pass is exposed.
+    The copies run at the same time as the layer's forward and backward pass. Only the time that a copy takes longer
+    than the pass is exposed.
 
     Args:
         x: Layouts.
         job: The job.
         forward_s: Seconds of computation in the layer's forward pass.
-        backward_s: Seconds of computation in its backward pass.
+        backward_s: Seconds of computation in the layer's backward pass.
         sparse: True for a layer with experts.
     """
     if not x.offload_activations.any():

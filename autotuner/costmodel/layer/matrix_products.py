@@ -42,9 +42,9 @@ from autotuner.costmodel.sequences import with_dealing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """A matrix product: ``tokens`` rows times ``count`` matrices of shape (inputs, outputs).
+    """A matrix product: a matrix with ``tokens`` rows times each of ``count`` matrices of shape (inputs, outputs).
 
-    Each field is a number or a column with one row per layout.
+    Each field is a number, or a column with one row per layout.
     """
 
     tokens: Floats
@@ -55,7 +55,11 @@ class Product:
     """Number of equal kernels, one after the other; not a whole number if only some layers have the matrix."""
 
     def rows(self, rows: Booleans) -> Floats:
-        """Return the five fields for the rows of a mask, as an array of shape (5, rows), in the order of the fields."""
+        """Return the five fields for the rows of a mask, as an array of shape (5, rows), in the order of the fields.
+
+        Args:
+            rows: Mask that selects rows of the columns.
+        """
         sizes = np.empty((5, len(rows)))
         for number, size in enumerate((self.tokens, self.inputs, self.outputs, self.count, self.launches)):
             sizes[number] = size
@@ -63,9 +67,9 @@ class Product:
 
 
 def layer_products(x: LayoutColumns, job: Job, *, sparse: bool) -> Iterator[Product]:
-    """Yield the matrix products of a layer on one rank, without the one of the router.
+    """Yield the matrix products of a layer on one rank, except the product of the router.
 
-    The projections of a gate and of its input are one product, which is twice as wide.
+    The gate projection and the up projection of a feed-forward block are one product of twice the width.
 
     Args:
         x: Layouts, one per row.
@@ -154,7 +158,7 @@ Law = TypeVar("Law", GemmLaw, AttentionLaw)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProductTimes:
-    """Seconds of matrix products in the forward pass, for the gradients of inputs, and for those of weights."""
+    """Seconds of matrix products: for the forward pass, for gradients of inputs, and for gradients of weights."""
 
     forward_s: Floats
     input_gradient_s: Floats
@@ -173,7 +177,7 @@ class ProductTimes:
         )
 
     def take(self, index: Integers) -> ProductTimes:
-        """Return the times of the layouts with these numbers, in the order of ``index``."""
+        """Return the times of the layouts with these row numbers, in the order of ``index``."""
         return ProductTimes(
             forward_s=self.forward_s[index],
             input_gradient_s=self.input_gradient_s[index],
@@ -182,9 +186,14 @@ class ProductTimes:
 
 
 def layer_products_s(x: LayoutColumns, job: Job, *, sparse: bool) -> ProductTimes:
-    """Return the seconds of a layer's matrix products, without rounding their factors to low precision.
+    """Return the seconds of a layer's matrix products, without the time to round their inputs to low precision.
 
-    They are computed once for each combination of the options that their shapes depend on.
+    The products are computed once for each combination of the options that their shapes depend on.
+
+    Args:
+        x: Layouts, one per row.
+        job: The job.
+        sparse: True for a layer with experts.
     """
     few, which = x.distinct(*with_dealing(SHAPE_FIELDS, job))
     layer = _products_s(few, job, list(layer_products(few, job, sparse=sparse)))
@@ -202,7 +211,13 @@ def projection_s(x: LayoutColumns, job: Job) -> ProductTimes:
 
 
 def layer_matrix_s(x: LayoutColumns, job: Job, *, sparse: bool) -> ProductTimes:
-    """Return the seconds of a layer's matrix products, with those of rounding their factors to low precision."""
+    """Return the seconds of a layer's matrix products, with the time to round their inputs to low precision.
+
+    Args:
+        x: Layouts, one per row.
+        job: The job.
+        sparse: True for a layer with experts.
+    """
     products, casts = layer_products_s(x, job, sparse=sparse), casts_s(x, job, sparse=sparse)
     return ProductTimes(
         forward_s=products.forward_s + casts.forward_s,
@@ -253,9 +268,13 @@ def _rate_shares(recipes: Choices, law: GemmLaw) -> Floats:
 
 
 def by_precision(x: LayoutColumns, laws: Mapping[Precision, Law]) -> Iterator[tuple[Booleans, Law]]:
-    """Yield the law (the constants) of each precision, with a mask of the rows that have this precision.
+    """Yield each precision's law (its constants) with a mask of the rows that have this precision.
 
     Rows whose precision the hardware lacks appear in no mask.
+
+    Args:
+        x: Layouts, one per row.
+        laws: Law of each precision that the hardware has.
     """
     for precision, law in laws.items():
         rows: Booleans = x.precision == precision
@@ -274,8 +293,9 @@ Sizes = Floats | Integers | float
 def gemm_s(m: Sizes, n: Sizes, k: Sizes, law: GemmLaw, *, count: Sizes = 1) -> Floats:
     """Return the seconds of ``count`` independent matrix products (m, k) x (k, n), launched as one batched kernel.
 
-    Times hold for the clocks of a short benchmark on an idle device. The caller adds the factor for the clock that a
-    training step sustains. The rows whose alignment matters are those of length ``k`` and ``n``.
+    Times hold for the clock of a short benchmark on an idle device. The caller multiplies by the factor for the clock
+    that a training step sustains. The time depends on the alignment of matrix rows in memory, whose lengths are ``k``
+    and ``n``.
 
     Returns:
         Seconds, broadcast over the shapes.
@@ -288,9 +308,14 @@ def gemm_s(m: Sizes, n: Sizes, k: Sizes, law: GemmLaw, *, count: Sizes = 1) -> F
 
 
 def whole_vectors(size: Floats, law: GemmLaw) -> Floats:
-    """Return the nearest size that is a multiple of one vector load, at least one vector.
+    """Return the nearest size that is a multiple of one vector load, and at least one vector load.
 
-    It replaces the mean of many sizes, which may be no size that occurs. If alignment costs nothing, the size stays.
+    Use it for a mean of many sizes, because the mean may be a size that never occurs. If the law has no cost for
+    alignment, the size stays as it is.
+
+    Args:
+        size: Number of elements of a matrix row.
+        law: Constants of matrix products, with the bytes of an element.
     """
     vector = _VECTOR_BYTES / law.operand_bytes
     return np.maximum(np.rint(size / vector), 1.0) * vector if min(law.unaligned_shares) < 1 else size

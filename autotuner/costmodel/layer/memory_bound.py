@@ -33,7 +33,7 @@ A100."""
 
 
 def stream_rate(job: Job) -> float:
-    """Return the memory bandwidth that kernels reach if they only move memory, in bytes per second."""
+    """Return the memory bandwidth, in bytes per second, of kernels that only move memory."""
     return BANDWIDTH_EFFICIENCY * job.cluster.accelerator.memory_bandwidth_bytes_per_s
 
 
@@ -47,11 +47,16 @@ def _eager_s_per_byte(job: Job) -> float:
 
 
 def pointwise_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
-    """Return the forward seconds of norms, residual sums, rotations and activations in a layer.
+    """Return the seconds of norms, residual sums, rotary embeddings and activations in a layer's forward pass.
 
-    The backward pass takes twice as long. The stack says how many more bytes it moves than ``_pointwise_elements``
-    counts. If the layer is compiled, each of these operations is one kernel, because TorchInductor fuses elementary
-    operations (Ansel et al., ASPLOS 2024).
+    The backward pass takes twice as long. A software stack may move more bytes than ``_pointwise_elements`` counts; its
+    constants say how many. If the layer is compiled, each of these operations is one kernel, because TorchInductor
+    fuses elementary operations (Ansel et al., ASPLOS 2024).
+
+    Args:
+        x: Layouts, one per row.
+        job: The job.
+        sparse: True for a layer with experts.
     """
     elements = reduce(np.add, _pointwise_elements(x, job, sparse=sparse).values())
     moved_bytes = x.element_bytes * tokens_per_pass(x, job) * elements
@@ -61,7 +66,13 @@ def pointwise_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
 
 
 def pointwise_shares(x: LayoutColumns, job: Job, *, sparse: bool) -> Mapping[LayerPart, Floats]:
-    """Return the share that each part of a layer has in ``pointwise_s``, from 0 to 1."""
+    """Return the share, from 0 to 1, that each part of a layer has in the time ``pointwise_s``.
+
+    Args:
+        x: Layouts, one per row.
+        job: The job.
+        sparse: True for a layer with experts.
+    """
     parts = _pointwise_elements(x, job, sparse=sparse)
     total = reduce(np.add, parts.values())
     return {part: elements / total for part, elements in parts.items()}
@@ -136,8 +147,8 @@ def lookup_s(x: LayoutColumns, job: Job) -> Floats:
 def loss_s(x: LayoutColumns, job: Job) -> Floats:
     """Return the seconds of softmax and cross-entropy in both passes; half of them belong to the forward pass.
 
-    Logits are in fp32: written, read for the maximum and for the sum, then read and written for the gradient. A fused
-    loss reads them once less, and keeps all in 16 bits.
+    Logits are in fp32. They are written, read for the maximum, read for the sum, and read and written for the gradient.
+    A fused loss moves 16-bit logits three times instead of five.
     """
     logit_bytes = 3 * x.element_bytes if job.stack.fuses_loss else 5 * 4.0
     moved_bytes = logit_bytes * tokens_per_pass(x, job) * job.model.vocab_size / logits_split(x, job)
@@ -152,11 +163,11 @@ _SIGN_BYTES = (4 + 4) + (4 + 4) + (4 + 4 + 4)
 def optimizer_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
     """Return the seconds of the optimizer's step on the elements that a rank owns.
 
-    AdamW reads and writes the weight and two moments, and reads the gradient. In mixed precision the gradient is first
-    widened to fp32, and the weight is written a second time, in 16 bits. One kernel per operation
-    (``_multi_tensor_adam`` of torch/optim/adam.py) passes over the first moment 3 times, the second 5, the gradient 2,
-    the weight 4, and 6 times over a copy of its own, the roots of the second moment. Sign descent, which follows some
-    lossy exchanges, has no moments.
+    A fused AdamW kernel reads and writes the weight and two moments, and reads the gradient. In mixed precision the
+    gradient is first widened to fp32, and the weight is written a second time, in 16 bits. AdamW with one kernel per
+    operation (``_multi_tensor_adam`` of torch/optim/adam.py) moves the first moment 3 times, the second moment 5 times,
+    the gradient 2 times, the weight 4 times, and a temporary copy (the roots of the second moment) 6 times. Sign
+    descent, which follows some lossy exchanges, has no moments.
 
     If the layout moves a share of the optimizer to the host, the host steps its share at the same time, as Megatron's
     HybridDeviceOptimizer does.

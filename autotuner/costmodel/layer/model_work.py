@@ -34,8 +34,9 @@ Times = TypeVar("Times", Work, Passes)
 class ModelWork(Generic[Times]):
     """The time of one micro-batch in each part of the model: in detail (``Work``), or by pass (``Passes``).
 
-    Each row of a part's columns is one combination of ``LAYER_FIELDS`` that occurs. If the time of layers depends on
-    pipeline sends that cross nodes, all combinations come twice: first without such sends, then with them.
+    Each column of a part has one row for each combination of ``LAYER_FIELDS`` that occurs. If the time of layers
+    depends on pipeline sends that cross nodes, the column has every combination twice: first without such sends, then
+    with them.
     """
 
     job: Job
@@ -61,16 +62,16 @@ class ModelWork(Generic[Times]):
         return ModelWork(job=job, parts=parts, changes=changes, num_combinations=len(few), which=which)
 
     def rows(self, rows: slice) -> ModelWork[Times]:
-        """Return the work for only these rows of the table."""
+        """Return the work for only these rows of the table of layouts."""
         return replace(self, which=self.which[rows])
 
     def for_layouts(self, x: LayoutColumns, row_of: Integers | None = None) -> ModelWork[Times]:
         """Return the work for the given layouts, with one row for each of them.
 
         Args:
-            x: The table that the work was computed for, or a shorter one.
-            row_of: For each layout of the original table, its row in the shorter one. Layouts with the same row
-                must have the same work. None: ``x`` is the original table.
+            x: The table that the work was computed for, or a shorter table with only distinct rows.
+            row_of: For each layout of the original table, its row in the shorter table. Layouts with the same row must
+                have the same work. None: ``x`` is the original table.
         """
         which = self.which
         if row_of is not None:
@@ -82,7 +83,7 @@ class ModelWork(Generic[Times]):
         return replace(self, which=which, not_recomputed=model_layers_not_recomputed(x, self.job))
 
     def passes(self: ModelWork[Work]) -> ModelWork[Passes]:
-        """Return the seconds of forward, input-gradient and weight-gradient passes in place of the detailed work."""
+        """Return the same work as seconds of forward, input-gradient and weight-gradient passes, without details."""
         parts, changes = ({kind: work.passes() for kind, work in works.items()} for works in (self.parts, self.changes))
         return replace(cast("ModelWork[Passes]", self), parts=parts, changes=changes)
 
@@ -90,7 +91,7 @@ class ModelWork(Generic[Times]):
         """Return the time of one micro-batch on one pipeline rank of each layout.
 
         Args:
-            load: Layers and other parts of the model on that rank.
+            load: Layers and other parts of the model on this pipeline rank.
         """
         works = (taken(part, self.which) * load.counts[kind] for kind, part in self.parts.items())
         return self._changed(reduce(add, works), load.not_recomputed)

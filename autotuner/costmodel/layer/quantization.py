@@ -36,7 +36,7 @@ class CastTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CastBytes:
-    """Bytes that rounding reads and writes per element of a tensor, as numbers or columns."""
+    """Bytes that rounding reads and writes per element of each tensor, as numbers or columns."""
 
     input: Floats | float
     """Bytes moved to round a product's input in the forward pass."""
