@@ -29,6 +29,10 @@ class Asides(Protocol):
     The caller waits for the answer. The function, its arguments and its answer must be picklable.
     """
 
+    def prepare(self) -> None:
+        """Start whatever the first call needs, in the background, so that this call does not wait for it."""
+        ...
+
     def ask(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
         """Call a function that usually takes less than a second, and return its answer or raise its error.
 
@@ -63,6 +67,9 @@ class Inline:
     """Calls each function directly in the caller's own process, for commands that serve only one user."""
 
     standing = AsidesStanding()
+
+    def prepare(self) -> None:
+        """Do nothing, because calls need nothing."""
 
     def ask(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
         """Call the function directly and return its answer."""

@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
 from multiprocessing.connection import Connection
+from multiprocessing.forkserver import ensure_running
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar, cast
@@ -206,6 +207,10 @@ class AsidePool:
         self._mutex = threading.Lock()
         self._running: set[BaseProcess] = set()
         self._ended = 0
+
+    def prepare(self) -> None:
+        """Start the server that forks processes, if it does not run; it imports its modules in the background."""
+        ensure_running()
 
     @property
     def standing(self) -> AsidesStanding:
