@@ -70,7 +70,10 @@ class AccessStore(Part):
         return sorted(found, key=lambda token: token.name)  # not in SQL: PostgreSQL sorts text as its locale says
 
     def revoke_token(self, token_id: str, *, now: float) -> Token:
-        """Revoke a token and delete the browser sessions that were opened with it; a revoked token keeps its date."""
+        """Revoke a token, and delete the browser sessions that were opened with it.
+
+        If the token is revoked already, it keeps the date of its revocation.
+        """
         valid = (tokens.c.id == token_id) & tokens.c.revoked_at.is_(None)
         with writing(self._engine) as connection:
             connection.execute(update(tokens).where(valid).values(revoked_at=now))
@@ -104,7 +107,7 @@ class AccessStore(Part):
 
     # ------------------------------------------------------------------ accounts
     def usage(self, caller: str, *, now: float) -> Usage:
-        """Return how much of a quota the caller with that name uses now: its sweeps and their accelerator-hours.
+        """Return how much of a quota the caller with that name uses now: unfinished sweeps and accelerator-hours.
 
         The queries read columns only; they decode no trial.
         """
@@ -132,15 +135,15 @@ def _get_token(connection: Connection, token_id: str) -> Token:
 
 
 def select_audit(caller: str | None) -> AnySelect:
-    """Return the query for audit log entries, newest first: those of one caller, or of all callers if it is None."""
+    """Return the query for audit log entries, newest first: of one caller, or of all callers if ``caller`` is None."""
     chosen = _ENTRIES if caller is None else _ENTRIES.where(audit.c.caller == caller)
     return chosen.order_by(audit.c.at.desc(), audit.c.id.desc())
 
 
 def lock_caller(connection: Connection, caller: Caller) -> None:
-    """Lock the caller's quota until the transaction ends, so that two requests cannot both use what is left of it.
+    """Lock the caller's quota until the transaction ends, so that two requests cannot use the same rest of the quota.
 
-    Only PostgreSQL needs this lock: SQLite has one writer at a time.
+    Only PostgreSQL needs this lock, because SQLite allows only one writer at a time.
     """
     if caller.quota.is_limiting_sweeps and connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": caller.name})
@@ -149,14 +152,14 @@ def lock_caller(connection: Connection, caller: Caller) -> None:
 def allowed_hours(
     connection: Connection, caller: Caller, asked: float | None, now: float, *, is_new: bool = True
 ) -> float | None:
-    """Return how many accelerator-hours a caller's sweep may use; None means no limit. The caller's quota is locked.
+    """Return how many accelerator-hours a caller's sweep may use; None: no limit. Lock the caller's quota first.
 
-    ``asked`` is the number of hours that the request names; None: no limit. If the sweep is not new, it is unfinished
-    already, and ``asked`` is the number of additional hours.
+    ``asked`` is the number of hours that the request names; None: no limit. If ``is_new`` is False, the sweep exists
+    and is unfinished, and ``asked`` is the number of additional hours.
 
     Raises:
         InvalidInput: The sweep asks for more than the quota ever allows.
-        QuotaExceeded: The caller has too many unfinished sweeps, or does not have so many hours left.
+        QuotaExceeded: The caller has too many unfinished sweeps, or the quota has fewer hours left than ``asked``.
     """
     if not caller.quota.is_limiting_sweeps:
         return asked
@@ -183,10 +186,10 @@ def _promised(budget: float | None, spent: float) -> float | None:
 
 
 def select_used(caller: str, now: float) -> AnySelect:
-    """Return the query for the accelerator-hours that each trial of the caller used within a day, gates included.
+    """Return the query for the accelerator-hours that each trial of the caller used within a day, with its gates.
 
-    Each row has the time at which the trial ended. Rows are ordered by that time, oldest first; running trials are
-    last.
+    Each row also has the time at which the trial ended. Rows are ordered by that time, oldest first; running trials
+    come last.
     """
     since = now - DAY_S
     hours = func.coalesce(overviews.run_hours(now), 0.0) + func.coalesce(trials.c.gate_hours, 0.0)

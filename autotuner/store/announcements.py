@@ -30,7 +30,7 @@ class AnnouncementStore(Part):
     """The store of announcements (messages about outcomes), of webhooks, and of deliveries to them.
 
     An announcement is stored in the same transaction as the outcome that it reports. That transaction also queues one
-    delivery (a ``Run``) for each webhook that is subscribed to this kind of announcement at that moment.
+    delivery (a ``Run``) for each webhook that is subscribed to announcements of this kind at that moment.
     """
 
     def feed(self, *, page: Page = Page()) -> tuple[Sequence[Announcement], int]:
@@ -71,9 +71,9 @@ class AnnouncementStore(Part):
 
     # ------------------------------------------------------------------ deliveries
     def send_again(self, delivery_id: str, *, now: float) -> Delivery:
-        """Make a finished delivery pending again: due now, with its attempts counted from 0.
+        """Queue a finished delivery again: it is due now, and its attempts are counted from 0.
 
-        Raise ``Conflict`` if it is pending.
+        Raise ``Conflict`` if the delivery has not finished.
         """
         if not self._runs.get("delivery", delivery_id).state.is_finished:
             raise Conflict(f"delivery {delivery_id} is already pending; wait until it ends")
@@ -97,7 +97,7 @@ class AnnouncementStore(Part):
 def tell(connection: Connection, announcement: Announcement) -> None:
     """Store an announcement, and queue its delivery to each webhook that is subscribed to this kind of announcement.
 
-    Those webhooks cannot be removed before the transaction ends.
+    The subscribed webhooks cannot be removed before the transaction ends.
     """
     known = select(announcements.c.id).where(announcements.c.id == announcement.id)
     if connection.scalar(known) is not None:
@@ -118,12 +118,12 @@ def tell(connection: Connection, announcement: Announcement) -> None:
 
 
 def select_feed() -> AnySelect:
-    """Return the query for announcements, newest first, with the columns that ``Announcement`` takes."""
+    """Return the query for announcements, newest first, with the columns of ``Announcement``."""
     return select_values(announcements, Announcement).order_by(announcements.c.at.desc(), announcements.c.id.desc())
 
 
 def deliveries_of(announcement_ids: Collection[str]) -> ColumnElement[bool]:
-    """Return the SQL condition that a run is a delivery of one of the announcements with these ids."""
+    """Return the SQL condition on ``runs`` that a run is a delivery of one of the announcements with these ids."""
     return (runs.c.kind == "delivery") & runs.c.parent_id.in_(announcement_ids)
 
 

@@ -43,8 +43,8 @@ class _Place:
 class KeptTrials:
     """A thread-safe cache of the trials of sweeps.
 
-    A sweep's trials are read again only if an event says that they changed. It keeps at most about ``most`` trials, all
-    sweeps together, and drops first the sweeps that were not used for longest.
+    A sweep's trials are read again only if an event says that they changed. The cache keeps about ``most`` trials of
+    all sweeps together. If there are more, it drops the sweeps that were not used for the longest time.
     """
 
     def __init__(self, store: Store, most: int = _MOST_TRIALS) -> None:
@@ -54,7 +54,7 @@ class KeptTrials:
         self._places: OrderedDict[str, _Place] = OrderedDict()
 
     def of(self, sweep_id: str) -> SweepTrials:
-        """Return the trials of a sweep as they are stored now, read from the cache if they have not changed.
+        """Return the trials of a sweep as they are stored now. Trials that have not changed come from the cache.
 
         Raises:
             NotFound: The sweep is not stored.

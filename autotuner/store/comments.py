@@ -22,9 +22,9 @@ class CommentStore(Part):
     """The store of people's comments on sweeps and on their trials."""
 
     def add(self, sweep_id: str, asked: CommentCreate, *, now: float, caller: Caller = NOBODY_ASKED) -> Comment:
-        """Store a comment of the caller.
+        """Store the caller's comment on a sweep or on one of its trials.
 
-        Raise ``NotFound`` if the sweep, or the trial that it is about, is not stored.
+        Raise ``NotFound`` if the sweep or the trial is not stored.
         """
         said = {"id": new_id("cm"), "sweep_id": sweep_id, "created_by": caller.name, "created_at": now}
         comment = extended(Comment, asked, **said)
@@ -41,8 +41,8 @@ class CommentStore(Part):
     ) -> tuple[Sequence[Comment], int]:
         """Return one page of comments on a sweep, newest first, and the total number of comments that match.
 
-        Without ``trial_number`` these are the comments on the sweep itself and on all its trials; with it, only those
-        on that trial.
+        If ``trial_number`` is None, the result has the comments on the sweep itself and on all its trials; otherwise,
+        only the comments on that trial.
         """
         mine = select_values(comments, Comment).where(comments.c.sweep_id == sweep_id)
         if trial_number is not None:
@@ -53,7 +53,7 @@ class CommentStore(Part):
         return [Comment(**row._mapping) for row in rows], total
 
     def remove(self, comment_id: str, *, caller: Caller = NOBODY_ASKED) -> Comment:
-        """Delete a comment and return it; raise ``NotYours`` if the caller neither wrote it nor is an admin."""
+        """Delete a comment and return it; raise ``NotYours`` if the caller is neither its author nor an admin."""
         with writing(self._engine) as connection:
             comment = _get(connection, comment_id)
             caller.require_own("comment", comment_id, comment.created_by)

@@ -37,28 +37,28 @@ _BEYOND_BUDGETS = {
 
 
 class ControlStore(Part):
-    """Changes that people make to a sweep after it was created: another budget, or a trial that runs again.
+    """Stores the changes that people make to an existing sweep: another budget, or a trial that runs again.
 
-    Each method may be called again without harm. If the sweep compares runs for a scheduled retuning or a performance
-    regression gate, it raises ``Conflict``. A worker that holds the sweep hears of each change when it renews its
-    lease.
+    A second call of a method with the same arguments changes nothing more. Each method raises ``Conflict`` if the sweep
+    compares runs for a scheduled retuning or a performance regression gate. A worker that holds the sweep learns of a
+    change when it renews its lease.
     """
 
     def change_budget(
         self, sweep_id: str, limits: Mapping[str, Any], *, now: float, caller: Caller = NOBODY_ASKED
     ) -> Sweep:
-        """Replace the given limits of a sweep's budget; other limits stay. A finished sweep is queued to search on.
+        """Replace the given limits of a sweep's budget; other limits stay. A finished sweep continues its search.
 
-        If the sweep was finished, the trials that its end cut short are queued again, too. Writes the event
-        ``sweep.changed``, and ``sweep.queued`` if the sweep was finished. The idempotency key still matches the first
-        request.
+        If the sweep was finished, it is queued again, with the trials that its end cut short. The event
+        ``sweep.changed`` is written, and ``sweep.queued`` if the sweep was finished. The sweep's idempotency key still
+        belongs to the original request.
 
         If the caller owns the sweep, the additional use is checked against the caller's quota, as for a new sweep.
 
         Raises:
             InvalidInput: A limit is not legal, or it would end the finished sweep again at once.
             Conflict: The sweep ended for a reason that no budget changes.
-            QuotaExceeded: The caller's quota does not have so much left.
+            QuotaExceeded: The additional use exceeds the rest of the caller's quota.
         """
         with writing(self._engine) as connection:
             run, before = self._locked(connection, sweep_id)
@@ -70,15 +70,16 @@ class ControlStore(Part):
             return self._stored(connection, run, before, after, now)
 
     def rerun(self, trial_id: str, *, now: float, caller: Caller = NOBODY_ASKED) -> Sweep:
-        """Run a trial again, alone, after the running work has ended. A finished sweep is queued to do only that.
+        """Run a trial again, alone, after the running work has ended. A finished sweep is queued for this trial only.
 
-        The new trial is a repeat of the first measured trial with the same layout, and repeats have no rank of their
-        own. If none was measured, the new trial is the first and has a rank. While such a repeat waits or runs, another
-        call changes nothing. Writes the event ``sweep.changed``, and ``sweep.queued`` if the sweep was finished.
+        The new trial is a repeat of the first measured trial with the same layout. A repeat has no rank of its own. If
+        no trial with the layout was measured, the new trial is not a repeat and has a rank. While the new trial waits
+        or runs, another call changes nothing. The event ``sweep.changed`` is written, and ``sweep.queued`` if the sweep
+        was finished.
 
         Raises:
             Conflict: The trial has not ended, or the sweep has used all its time or accelerator-hours.
-            QuotaExceeded: The caller's quota does not have so much left.
+            QuotaExceeded: The additional use exceeds the rest of the caller's quota.
         """
         with reading(self._engine) as connection:
             sweep_id = get_trial(connection, trial_id).sweep_id
@@ -147,13 +148,13 @@ def _queue_what_was_cut_short(connection: Connection, sweep_id: str, now: float)
 
 # ---------------------------------------------------------------------- budgets
 def changed_budget(sweep: Sweep, limits: Mapping[str, Any], so_far: Progress) -> Sweep:
-    """Return the sweep with the given limits of its budget replaced; other limits stay.
+    """Return the sweep with the given limits of its budget replaced; other limits stay the same.
 
     A finished sweep becomes queued.
 
     Args:
         sweep: The sweep as it is stored.
-        limits: New values by the name of the field of ``Budget``.
+        limits: New values by the name of the budget's field.
         so_far: The time, accelerator-hours and trials that the sweep has used.
 
     Raises:
@@ -212,7 +213,7 @@ def _is_more_patient(before: Budget, now: Budget) -> bool:
 
 # ---------------------------------------------------------------------- trials again
 def with_rerun(sweep: Sweep, trial: Trial, num_ended: int, so_far: Progress) -> Sweep:
-    """Return the sweep with the trial added to those that run again. A finished sweep is queued to do only that.
+    """Return the sweep with a request to run the trial again. A finished sweep is queued for this trial only.
 
     If a repeat of the trial already waits or runs, the sweep is returned unchanged.
 

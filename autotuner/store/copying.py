@@ -30,14 +30,14 @@ installation."""
 
 
 def backup(url: str, path: Path) -> Copied:
-    """Write the database, as it is at one moment, into a new SQLite file.
+    """Copy the database, as it is at one moment, into a new SQLite file, and return the number of rows of each table.
 
     Other programs may use the database meanwhile. The file appears only when it is complete. Only its owner may read
-    it, since it holds the webhooks' secrets. Returns the number of rows copied from each table.
+    it, since it holds the webhooks' secrets.
 
     Raises:
         InvalidInput: The file exists, or its folder does not.
-        StoreUnavailable: The database cannot be reached, or is not at the newest schema.
+        StoreUnavailable: The database cannot be reached, or does not have the newest schema.
     """
     if path.exists():
         raise InvalidInput("file", str(path), "already exists; choose the name of a new file")
@@ -55,7 +55,7 @@ def backup(url: str, path: Path) -> Copied:
 
 
 def restore(path: Path, url: str) -> Copied:
-    """Fill an empty database with the contents of a backup, all or nothing, and return the number of rows by table.
+    """Copy a backup into an empty database in one transaction, and return the number of rows of each table.
 
     A backup that an older release wrote is migrated to the schema of this release first.
 

@@ -21,13 +21,14 @@ from autotuner.store.tables import descriptions, read_document, runs
 
 
 class DescriptionStore(Part):
-    """The store of named models, clusters and device profiles, and of checks of clusters."""
+    """The store of models, clusters and device profiles that have a name, and of checks of clusters."""
 
     def save(self, value: Described, *, created_by: str = "") -> None:
         """Store a model, a cluster or a device profile under its name.
 
-        If an equal model or cluster is stored, it keeps its creator; if a different one has the name, ``Conflict`` is
-        raised. A profile replaces an older one of its name, since only the latest measurement of a machine counts.
+        If an equal model or cluster is stored already, it keeps its creator. If a different one is stored under the
+        name, ``Conflict`` is raised. A profile replaces an older profile of the same name, since only the latest
+        measurement of a machine counts.
         """
         kind = KINDS[type(value)]
         check_name(f"{kind}.name", value.name)
@@ -42,9 +43,9 @@ class DescriptionStore(Part):
                 raise name_taken(kind, value.name) from None
 
     def get(self, cls: type[Described], name: str) -> Described:
-        """Return the model, cluster or profile (the type says which) of that name.
+        """Return the stored model, cluster or profile with that name; ``cls`` selects the type.
 
-        ``NotFound`` suggests a similar name.
+        If there is none, ``NotFound`` suggests a similar name.
         """
         query = select(descriptions.c.document).where(_is(cls, name))
         with reading(self._engine) as connection:
@@ -62,23 +63,23 @@ class DescriptionStore(Part):
         return Stored.by({value.name: maker for value, maker in found}, [value for value, _ in found])
 
     def names(self, cls: type[Described]) -> tuple[str, ...]:
-        """Return the sorted names of all stored models, clusters or profiles; ``cls`` says of which type."""
+        """Return the sorted names of all stored models, clusters or profiles; ``cls`` selects the type."""
         with reading(self._engine) as connection:
             return tuple(sorted(connection.scalars(_names(cls))))
 
     def owner(self, cls: type[Described], name: str) -> str:
-        """Return the name of the caller who stored the value of that type and name.
+        """Return the name of the caller who stored the model, cluster or profile ``name``; ``cls`` selects the type.
 
-        The text is empty if the caller was anonymous, or if nothing is stored under the name.
+        The result is empty if the caller was anonymous, or if nothing is stored under the name.
         """
         with reading(self._engine) as connection:
             return connection.scalar(select(descriptions.c.created_by).where(_is(cls, name))) or ""
 
     def remove(self, cls: type[Described], name: str) -> None:
-        """Delete the model, cluster or profile of that name. Sweeps keep their own copies of what they were given.
+        """Delete the stored model, cluster or profile ``name``; ``cls`` selects the type.
 
-        With a cluster, its checks and the profile that a check measured are deleted, too. If one of its checks is not
-        finished, ``Conflict`` is raised.
+        Sweeps are not affected, because each sweep stores its own copy. With a cluster, its checks and its measured
+        profile are deleted, too. If a check of the cluster is not finished, ``Conflict`` is raised.
         """
         with writing(self._engine) as connection:
             _locked(connection, cls, name)
@@ -91,9 +92,9 @@ class DescriptionStore(Part):
             connection.execute(delete(descriptions).where(_is(cls, name)))
 
     def create_check(self, name: str, request: CheckRequest, *, now: float, created_by: str = "") -> Run:
-        """Queue a check of the stored cluster of that name.
+        """Queue a check of the stored cluster ``name``.
 
-        Raise ``Conflict`` while an earlier check of it is not finished.
+        Raise ``Conflict`` while an earlier check of this cluster is not finished.
         """
         with writing(self._engine) as connection:
             cluster = read_document(Cluster, _locked(connection, Cluster, name))
@@ -148,7 +149,7 @@ _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"  # RFC 4648, lower case: safe in pa
 def new_id(prefix: str) -> str:
     """Return a new random id: the prefix, a hyphen and ten base-32 characters.
 
-    These are 50 random bits, so that two of a million ids are equal with odds of 1 in 2000.
+    The characters hold 50 random bits. Among a million ids, the probability of two equal ids is 1 in 2000.
     """
     return f"{prefix}-" + "".join(secrets.choice(_BASE32) for _ in range(10))
 
@@ -164,5 +165,5 @@ def check_name(field: str, name: str) -> None:
 
 
 def name_taken(kind: str, name: str) -> Conflict:
-    """Return the error to raise when a different value of that kind is already stored under the name."""
+    """Return the error that says that a different value of this kind is already stored under the name."""
     return Conflict(f"another {kind} is already stored as {name!r}; choose another name")

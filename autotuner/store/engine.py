@@ -53,13 +53,13 @@ def make_engine(url: str, *, answer_s: float | None = None) -> Engine:
     """Return the SQLAlchemy engine for the database of a URL. It does not connect to the database yet.
 
     Args:
-        url: ``sqlite:///relative/path.db``, ``sqlite:////absolute/path.db`` or ``postgresql://user@host/name``. The
-            folders of an SQLite path are made.
-        answer_s: How long PostgreSQL may take to answer; None: as long as it takes.
+        url: ``sqlite:///relative/path.db``, ``sqlite:////absolute/path.db`` or ``postgresql://user@host/name``. Missing
+            folders of an SQLite path are created.
+        answer_s: Longest time in seconds that PostgreSQL may take to answer; None: no limit.
 
     Raises:
-        InvalidInput: The URL does not name a database of these two kinds.
-        StoreUnavailable: The folders cannot be made.
+        InvalidInput: The URL names neither a SQLite nor a PostgreSQL database.
+        StoreUnavailable: The folders cannot be created.
     """
     address = _address(url)
     if address.get_backend_name() == "postgresql":
@@ -74,9 +74,9 @@ def make_engine(url: str, *, answer_s: float | None = None) -> Engine:
 
 
 def make_memory_engine() -> Engine:
-    """Return an engine for a new, empty SQLite database in this process's memory, which disappears with the engine.
+    """Return an engine for a new, empty SQLite database in memory, which is deleted together with the engine.
 
-    It has one connection, and one transaction uses it at a time, from any thread; other threads wait.
+    The database has one connection. Transactions of any thread use the connection one after the other.
     """
     engine = create_engine(
         "sqlite://",
@@ -91,9 +91,10 @@ def make_memory_engine() -> Engine:
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """Open a transaction that may write: it is committed at the end of the block, and rolled back after any error.
+    """Open a transaction that may write. It is committed at the end of the block, or rolled back after an error.
 
-    On SQLite it takes the write lock at once, so two writers queue instead of one failing halfway.
+    On SQLite, the transaction takes the write lock when it begins. Therefore a second writer waits, and does not fail
+    in the middle of its work.
 
     Raises:
         StoreUnavailable: The database cannot be reached or refuses to write.
@@ -196,7 +197,7 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def upsert(connection: Connection, table: Table, keys: Sequence[str], values: Mapping[str, Any]) -> None:
-    """Insert a row, or replace the row that has the same values in the ``keys`` columns."""
+    """Insert a row, or replace the row with the same values in the columns ``keys``."""
     insert_into = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     others = {name: value for name, value in values.items() if name not in keys}
     new = insert_into(table).values(values)
@@ -205,14 +206,14 @@ def upsert(connection: Connection, table: Table, keys: Sequence[str], values: Ma
 
 # ---------------------------------------------------------------------- a database that does not answer
 class Reach:
-    """A record, shared by the threads of a process, of whether a database answers.
+    """Remembers for all threads of a process whether the database answers.
 
-    While the database answers, all threads may use it. After it did not answer, only one thread at a time tries it
-    again, and all others get an error at once. If they tried it too, each would wait until its query times out, and
+    While the database answers, all threads may use it. After it has not answered, only one thread at a time tries
+    again, and all other threads get an error at once. If all threads tried again, each would wait for its timeout, and
     no thread would be left to answer other requests.
 
     Args:
-        silences: Types of errors that mean that the database did not answer.
+        silences: The types of errors which mean that the database did not answer.
     """
 
     def __init__(self, *silences: type[Exception]) -> None:
@@ -221,10 +222,10 @@ class Reach:
         self._asked_next_at: float | None = None
 
     def ask(self) -> None:
-        """Return if the calling thread may use the database now.
+        """Return normally if the calling thread may use the database now, else raise an error.
 
         Raises:
-            StoreUnavailable: The database did not answer a moment ago, and another thread tries it again.
+            StoreUnavailable: The database did not answer a moment ago, and another thread is trying again.
         """
         if self._asked_next_at is None:
             return
@@ -241,9 +242,10 @@ class Reach:
         self._asked_next_at = None
 
     def failed(self, error: BaseException | None) -> None:
-        """Record that a call failed. If the error means that nobody answered, refuse all threads for a moment.
+        """Record that a call failed.
 
-        An error with which the database refused a statement counts as an answer, and so does None.
+        If the error means that the database did not answer, refuse all threads for a moment. Any other error, and None,
+        count as an answer, because the database itself refused the statement.
         """
         with self._mutex:
             is_silent = isinstance(error, self._silences)
@@ -251,10 +253,10 @@ class Reach:
 
 
 def watch_file(engine: Engine, path: str) -> None:
-    """Make every transaction of the engine fail once the SQLite file at that path was deleted, moved or replaced.
+    """Make every transaction of the engine fail after the SQLite file at ``path`` was deleted, moved or replaced.
 
-    Without this, open connections would go on writing to a file that nobody can find any more, and new connections
-    would create an empty file in its place.
+    Otherwise, open connections would write to a file that no longer has a name, and new connections would create an
+    empty file at the path.
     """
     file = _SqliteFile(path)
     event.listen(engine, "do_connect", lambda *_: file.check())
@@ -309,7 +311,7 @@ def one_row(connection: Connection, query: AnySelect, kind: str, key: str, names
         connection: An open transaction.
         query: A query that finds one row or none.
         kind: The word for such a row in the error message, like ``sweep``.
-        key: The id or name that was looked for.
+        key: The id or name of the row, for the error message.
         names: A query for all known names, from which the error suggests the most similar one; None: no suggestion.
 
     Raises:
@@ -326,10 +328,10 @@ def one_row(connection: Connection, query: AnySelect, kind: str, key: str, names
 def window(
     connection: Connection, query: AnySelect, page: Page, *, counted: AnySelect | None = None
 ) -> tuple[Sequence[AnyRow], int]:
-    """Return the rows of one page of a query, and the number of rows that the query has in all.
+    """Return the rows of one page of a query, and the number of rows of the whole query.
 
-    ``counted`` is a cheaper query with as many rows, which is counted instead; None: the query itself is counted. Far
-    after the page the count stops (see ``select_total``).
+    ``counted`` is a cheaper query with the same number of rows, which is counted instead; None: ``query`` itself is
+    counted. The count stops at some distance after the page (see ``select_total``).
     """
     rows = connection.execute(query.limit(page.limit).offset(page.offset)).all()
     if len(rows) < page.limit and (rows or not page.offset):  # it is the last page

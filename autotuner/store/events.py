@@ -23,8 +23,8 @@ STEP = "trial.step"
 def write_event(connection: Connection, sweep_id: str, kind: str, data: dict[str, object], now: float) -> None:
     """Append an event to the events of a sweep.
 
-    The event's sequence number is one more than the last. This is safe, because the transaction has locked the sweep or
-    has created it.
+    The event gets the sequence number after the last one. No other transaction can take the same number, because this
+    transaction has locked or created the sweep.
     """
     last = select(func.coalesce(func.max(events.c.sequence), 0)).where(events.c.run_id == sweep_id)
     assert kind in EVENT_KINDS, kind
@@ -33,15 +33,18 @@ def write_event(connection: Connection, sweep_id: str, kind: str, data: dict[str
 
 
 def sweep_facts(state: RunState, reason: StopReason | None = None, detail: str = "") -> dict[str, object]:
-    """Return the data of an event about a sweep: its state and why it stopped. The worker that runs it is left out."""
+    """Return the data of an event about a sweep: its state and why it stopped.
+
+    The worker that runs it is not included.
+    """
     return {"state": state.value, "stop_reason": None if reason is None else reason.value, "stop_detail": detail}
 
 
 def trial_facts(trial: Trial) -> dict[str, object]:
     """Return the data of an event about a trial: its state, attempts, figures, and how it ended.
 
-    The figures of a proxy trial (a trial on fewer ranks or of a smaller model) are None: they do not describe its
-    layout.
+    The figures of a proxy trial (a trial on fewer ranks or of a smaller model) are None: the figures do not describe
+    the layout at full size.
     """
     measured, ran = trial.measurement, trial.ran_measurement
     return {
@@ -59,9 +62,9 @@ def trial_facts(trial: Trial) -> dict[str, object]:
 
 
 def forget_steps(connection: Connection, trial: Trial) -> None:
-    """Delete the step reports of a trial's attempt that does not count, and the events of these steps.
+    """Delete the step reports of a trial and their events, because the attempt that made them does not count.
 
-    The event about the end of the attempt is already the last one of the sweep, so no sequence number is used twice.
+    The sweep already has a later event about the end of the attempt. Therefore no sequence number is used twice.
     """
     connection.execute(delete(steps).where(steps.c.trial_id == trial.id))
     told = (events.c.run_id == trial.sweep_id) & (events.c.kind == STEP)
@@ -79,7 +82,7 @@ def read_events(connection: Connection, sweep_id: str, after: int, limit: int) -
 
 
 def select_events(sweep_id: str, after: int, limit: int) -> AnySelect:
-    """Return the query for a sweep's events with a sequence number above ``after``, as ``Event`` takes them."""
+    """Return the query for a sweep's events with a sequence number above ``after``, with the columns of ``Event``."""
     columns = (events.c.run_id.label("sweep_id"), events.c.sequence, events.c.at, events.c.kind, events.c.data)
     mine = (events.c.run_id == sweep_id) & (events.c.sequence > after)
     return select(*columns).where(mine).order_by(events.c.sequence).limit(limit)
@@ -108,6 +111,6 @@ def _reports(connection: Connection, told: Sequence[dict[str, Any]]) -> dict[tup
 
 
 def select_reports(trial_ids: Set[str], numbers: Sequence[int]) -> Select[str, int, StepReport]:
-    """Return the query for step reports of these trials, from the smallest to the largest of the given step numbers."""
+    """Return the query for step reports of these trials, from the smallest to the largest number in ``numbers``."""
     between = steps.c.step.between(min(numbers), max(numbers))
     return select(steps.c.trial_id, steps.c.step, steps.c.document).where(steps.c.trial_id.in_(trial_ids), between)

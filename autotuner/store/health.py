@@ -51,7 +51,7 @@ class Health(Part):
     """The figures that an operator watches: gauges, incidents that nobody has fixed yet, and the known workers."""
 
     def gauges(self, *, now: float) -> Gauges:
-        """Return all gauges as of one moment. The queries do not become slower as more sweeps end."""
+        """Return all gauges at the time ``now``. The queries do not become slower as more sweeps end."""
         num = func.count()
         by_state = select(sweeps.c.state, num).group_by(sweeps.c.state)
         of_open = select(trials.c.state, num).join_from(sweeps, trials, trials.c.sweep_id == sweeps.c.id)
@@ -136,9 +136,9 @@ class Health(Part):
 
 # ---------------------------------------------------------------------- retunes and clusters
 def select_last(kind: str) -> AnySelect:
-    """Return the query for runs of a kind that failed and are the newest finished run of their subject.
+    """Return the query for runs of a kind that failed and that are the newest finished run of their subject.
 
-    A subject is, for example, the retune or the cluster that the run belongs to. Cancelled runs do not count.
+    A subject is, for example, the retune or the cluster to which the run belongs. Cancelled runs do not count.
     """
     others = runs.alias("others")
     ended = others.c.state.in_((RunState.COMPLETE, RunState.FAILED))

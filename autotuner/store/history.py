@@ -36,20 +36,20 @@ class _Measured:
 
 
 class HistoryStore(Part):
-    """The trials of all sweeps that were measured or ran out of memory, from which later predictions learn.
+    """The past trials of all sweeps that were measured or ran out of memory. Later predictions are calibrated by them.
 
     Simulated trials are left out. Results are ordered by the age of the sweep, newest first, then by the number of the
-    trial, highest first. ``before`` leaves out trials that finished at that time or later.
+    trial, highest first. Trials that finished at the time ``before`` or later are left out.
     """
 
     def measured(
         self, accelerator: str, stack: str | None = None, *, before: float, after: float = 0.0, limit: int = 1000
     ) -> Sequence[PastTrial]:
-        """Return up to ``limit`` past trials on accelerators of that name, newest first.
+        """Return up to ``limit`` past trials on accelerators with the name ``accelerator``, newest first.
 
         Args:
             accelerator: Name of the accelerator.
-            stack: Only trials with this software stack; None: with any.
+            stack: Only trials with this software stack; None: with any stack.
             before: Only trials that finished before this time.
             after: Only trials that finished after this time; 0: at any time.
             limit: Greatest number of trials to return.
@@ -62,21 +62,21 @@ class HistoryStore(Part):
         return self._past(mine, before, limit)
 
     def of_job(self, job_key: str, *, before: float, limit: int = 1000) -> Sequence[PastTrial]:
-        """Return past trials of sweeps for exactly this job, with any search space and budget.
+        """Return past trials of sweeps with exactly this job; their search spaces and budgets may differ.
 
         ``core.sweep.job_key`` computes the key of a job.
         """
         return self._past([sweeps.c.job_key == job_key], before, limit)
 
     def accelerators(self) -> Sequence[str]:
-        """Return the names of all accelerators on which a trial ended that was not simulated, ordered by name."""
+        """Return the names of all accelerators on which a real trial (not a simulated one) has ended, in order."""
         with reading(self._engine) as connection:
             return list(connection.scalars(select_accelerators()))
 
     def newest_at(self) -> float | None:
         """Return the time at which the last trial of all sweeps finished, or None.
 
-        While it is the same, so is the history.
+        As long as this time stays the same, the history stays the same.
         """
         with reading(self._engine) as connection:
             return connection.scalar(select(func.max(trials.c.finished_at)))
@@ -90,9 +90,9 @@ class HistoryStore(Part):
 
 
 def select_accelerators() -> Select[str]:
-    """Return the query for the names of accelerators on which a trial ended that was not simulated.
+    """Return the query for the names of accelerators on which a real trial (not a simulated one) has ended.
 
-    It looks for one trial of each accelerator, however many sweeps there are.
+    Its cost does not depend on the number of sweeps, because it reads one trial of each accelerator.
     """
     names = select(sweeps.c.accelerator).distinct().subquery()
     ran = (sweeps.c.accelerator == names.c.accelerator) & (sweeps.c.engine != SIMULATED)
@@ -104,9 +104,10 @@ def select_accelerators() -> Select[str]:
 def select_history(mine: Sequence[ColumnElement[bool]], before: float) -> AnySelect:
     """Return the query for trials that were measured or ran out of memory, newest sweep first.
 
-    The rows come in the order of an index.
+    The database reads the rows in the order of an index, so it need not sort them.
 
-    ``mine`` holds conditions on ``sweeps`` and ``trials``; all must be true. Simulated trials are left out.
+    ``mine`` holds further conditions on ``sweeps`` and ``trials``; a trial must meet all of them. Simulated trials are
+    left out.
     """
     ended = or_(trials.c.state.in_((TrialState.COMPLETE, TrialState.PRUNED)), trials.c.failure_kind == FailureKind.OOM)
     past = (sweeps.c.created_at < before) & (trials.c.finished_at < before)

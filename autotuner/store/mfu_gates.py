@@ -28,7 +28,7 @@ _DECIDED = (MfuGateOutcome.PASSED, MfuGateOutcome.FAILED, MfuGateOutcome.NO_BASE
 
 
 class MfuGateStore(Part):
-    """The store of performance regression gates and of the baselines that they compare with."""
+    """The store of performance regression gates and of their baselines."""
 
     def create(
         self,
@@ -38,12 +38,12 @@ class MfuGateStore(Part):
         now: float,
         caller: Caller = NOBODY_ASKED,
     ) -> GateRun:
-        """Store a new performance regression gate: either with the sweep that measures for it, or with its result.
+        """Store a new performance regression gate, either with a sweep that measures for it or with its result.
 
         Args:
             asked: The request for the gate, with the baseline that the caller read.
-            by: The request for the sweep to queue; the gate waits until it ends. Or the result, reused from an earlier
-                gate.
+            by: Either the request for the sweep to queue, for whose end the gate then waits; or the result, taken over
+                from an earlier gate.
             now: Time of the request.
             caller: The caller. The sweep is checked against the caller's quota, as in ``Store.create_sweep``.
         """
@@ -59,9 +59,9 @@ class MfuGateStore(Part):
             return get_run(connection, GATE_ROWS, new.id)
 
     def find_reusable(self, content: str) -> GateRun | None:
-        """Return the last gate with the same content whose own sweep led to a decision, or None.
+        """Return the last gate with the same content that was decided by its own sweep, or None.
 
-        ``content`` is the hash of what the gate measures. The result of such a gate can be reused.
+        ``content`` is the hash of what the gate measures. The result of such a gate can be used again.
         """
         with reading(self._engine) as connection:
             gate_id = connection.scalar(select(runs.c.id).where(runs.c.unique_key == _unique(content)))
@@ -69,7 +69,7 @@ class MfuGateStore(Part):
 
     # ------------------------------------------------------------------ baselines
     def get_baseline(self, name: str, key: str) -> Baseline | None:
-        """Return the baseline stored under that name for the job with that key, or None if there is none."""
+        """Return the baseline of that name for the job with the key ``key``, or None if it is not stored."""
         mine = (baselines.c.name == name) & (baselines.c.key == key)
         with reading(self._engine) as connection:
             return connection.scalar(select(baselines.c.document).where(mine))
@@ -81,7 +81,7 @@ class MfuGateStore(Part):
         return sorted(found, key=lambda baseline: (baseline.name, -baseline.at, baseline.key))
 
     def remove_baseline(self, name: str, key: str) -> None:
-        """Delete the baseline of that name for the job with that key; raise ``NotFound`` if it is not stored."""
+        """Delete the baseline of that name for the job with the key ``key``; raise ``NotFound`` if it is not stored."""
         mine = (baselines.c.name == name) & (baselines.c.key == key)
         with writing(self._engine) as connection:
             if not connection.execute(delete(baselines).where(mine)).rowcount:

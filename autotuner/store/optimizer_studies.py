@@ -26,12 +26,12 @@ class OptimizerStudyStore(Part):
         idempotency_key: str | None = None,
         caller: Caller = NOBODY_ASKED,
     ) -> tuple[Run, bool]:
-        """Queue a new study and return it with True, or return a stored one with False.
+        """Queue a new study and return it with True, or return a stored study with False.
 
-        A stored study is returned if the same caller's idempotency key created it from an equal request.
+        A stored study is returned if the same caller created it with the same idempotency key and an equal request.
 
         Raises:
-            Conflict: The caller's key created a study of a different request.
+            Conflict: The caller used the key before with a different request.
         """
         key = key_of_caller("study", caller, idempotency_key)
         new = NewRun(id=new_id("os"), kind="study", request=request, created_by=caller.name, unique_key=key)

@@ -18,10 +18,10 @@ _Degree: TypeAlias = Annotated[int | None, Interval(ge=1, le=2**31 - 1)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A part of a list: skip ``offset`` entries, then return at most ``limit``.
+    """The part of a list to return: skip ``offset`` entries, then return at most ``limit``.
 
-    A list also returns the number of all entries that match. If more than ``COUNTED_BEHIND`` entries follow the page,
-    the count stops after that many.
+    The method that returns the list also returns the number of all entries that match. If more than ``COUNTED_BEHIND``
+    entries follow the page, the count stops after that many.
     """
 
     limit: int = 50

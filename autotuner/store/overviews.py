@@ -80,8 +80,9 @@ def list_overviews(
 def select_progress(sweep_ids: Sequence[str], now: float) -> AnySelect:
     """Return the query that counts the trials of each sweep, and sums their accelerator-hours, by the trials' state.
 
-    ``num_repeats`` counts those that repeat another trial. ``hours`` are accelerator-hours of trials until ``now``;
-    ``gate_hours`` are those of their convergence gates. The query reads only an index.
+    In a row, ``num_repeats`` is the number of trials that repeat another trial, ``hours`` are the accelerator-hours of
+    trials until ``now``, and ``gate_hours`` are the accelerator-hours of their convergence gates. The query reads only
+    an index.
     """
     return (
         select(
@@ -105,7 +106,7 @@ def run_hours(now: float) -> ColumnElement[float | None]:
 
 
 def hours_spent(connection: Connection, sweep_ids: Sequence[str], now: float) -> dict[str, float]:
-    """Return the accelerator-hours that each sweep's trials and convergence gates used until ``now``, by id."""
+    """Return the accelerator-hours that the trials and convergence gates of each sweep used until ``now``, by sweep id."""
     hours = dict.fromkeys(sweep_ids, 0.0)
     for row in connection.execute(select_progress(sweep_ids, now)):
         hours[row.sweep_id] += row.hours + row.gate_hours
@@ -162,7 +163,7 @@ def _waiting(state: RunState, until: float | None, now: float, *, has_worker: bo
 
 # ---------------------------------------------------------------------- lists
 def passing(where: SweepFilter) -> list[ColumnElement[bool]]:
-    """Return the SQL conditions on ``sweeps`` that a sweep meets if it matches the filter."""
+    """Return the SQL conditions on ``sweeps`` for the sweeps that match the filter."""
     conditions = [_says(word) for word in where.text.split()[:_MOST_WORDS]]
     if where.state is not None:
         conditions.append(sweeps.c.state == where.state)
@@ -179,7 +180,7 @@ def _says(word: str) -> ColumnElement[bool]:
 
 
 def in_order(query: AnySelect, order: SweepOrder) -> AnySelect:
-    """Return the query with its rows ordered as asked. The query must join ``BEST``, the best trial of each sweep."""
+    """Return the query with its rows in the given order. The query must join ``BEST``, the best trial of each sweep."""
     newest = (sweeps.c.created_at.desc(), sweeps.c.id.desc())
     if order.column is SweepColumn.CREATED:
         return query.order_by(*(newest if order.is_descending else (sweeps.c.created_at, sweeps.c.id)))
@@ -219,9 +220,9 @@ _COLUMNS: Mapping[SweepColumn, ColumnElement[Any]] = {
 
 
 def select_best_so_far(sweep_ids: list[str]) -> AnySelect:
-    """Return the query for the trials of each sweep that were better than all ranked trials with a lower number.
+    """Return the query for the trials of each sweep that were better than every ranked trial with a lower number.
 
-    A row has the trial's sweep, number and value of the objective. Rows are ordered by sweep and number.
+    A row has the sweep of the trial, its number and its value of the objective. Rows are ordered by sweep and number.
     """
     before = func.max(measurements.c.value).over(
         partition_by=measurements.c.sweep_id, order_by=trials.c.number, rows=(None, -1)

@@ -32,7 +32,7 @@ _POLL_S = 0.1
 
 
 class NoAnswer(psycopg.OperationalError):
-    """Raised when the PostgreSQL server does not answer within the time allowed for any statement."""
+    """Raised when the PostgreSQL server does not answer within the time that is allowed for every statement."""
 
 
 def make_postgresql_engine(address: URL, answer_s: float | None) -> Engine:
@@ -40,8 +40,8 @@ def make_postgresql_engine(address: URL, answer_s: float | None) -> Engine:
 
     Args:
         address: URL of the database.
-        answer_s: Seconds to wait for an answer; None: no limit. The server itself ends statements and waits for locks
-            somewhat earlier. A server that is frozen or cut off is given up after this time.
+        answer_s: Seconds to wait for an answer; None: no limit. The server itself ends a statement, or a wait for a
+            lock, somewhat earlier. So the client reaches this limit only if the server is frozen or cut off.
     """
     engine = create_engine(
         address.set(drivername="postgresql+psycopg"),

@@ -22,7 +22,7 @@ _BATCH = 1000  # rows per transaction, so that others do not wait long
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thinned:
-    """The numbers of records that retention has removed, by kind.
+    """The numbers of records that were removed because they were too old, by kind.
 
     ``num_sweeps`` counts sweeps that lost their steps.
     """
@@ -40,7 +40,7 @@ class Thinned:
 
 
 class Retention(Part):
-    """Removal of records that are older than their retention period. Every method except ``run`` is one transaction."""
+    """Removes records that are older than their retention period. Every method except ``run`` is one transaction."""
 
     def run(self, ages: Ages, *, now: float) -> Thinned:
         """Remove all records that are older than their retention period, and return how many were removed."""
@@ -50,7 +50,7 @@ class Retention(Part):
         return done
 
     def step(self, ages: Ages, *, now: float) -> Thinned | None:
-        """Remove some of the old records in one short transaction; return None if no old records are left."""
+        """Remove some of the old records in one short transaction. Return None if there were none."""
         if ages.steps is not None and (done := self.thin_sweep(before=now - ages.steps * DAY_S, now=now)):
             return done
         for days, prune, counted in (
@@ -65,19 +65,19 @@ class Retention(Part):
     def thin_sweep(self, *, before: float, now: float) -> Thinned | None:
         """Remove the details of one sweep that ended at ``before`` or earlier; return None if no such sweep is left.
 
-        The sweep is the one that ended first and whose details have not been removed since then. Removed are the steps
-        and timelines of its measured trials, and the events about steps, notes and jobs of all its trials. Everything
-        that later sweeps learn from stays: other measurements, how the trials and the sweep began and ended, and the
-        steps of trials that were ended early.
+        It is the sweep that ended first, among the sweeps that still have their details. The details are the steps and
+        timelines of its measured trials, and the events about steps, notes and jobs of all its trials. Everything from
+        which later sweeps learn stays: the other results of measurements, the beginning and the end of the trials and
+        the sweep, and the steps of trials that were ended early.
         """
         with writing(self._engine) as connection:
             sweep_id = connection.scalar(select_thinnable(before).with_for_update(skip_locked=True))
             return None if sweep_id is None else _thin(connection, sweep_id, now)
 
     def prune_announcements(self, *, before: float) -> int:
-        """Remove some announcements from before that time, with their deliveries.
+        """Remove some announcements that are older than ``before``, with their deliveries.
 
-        Return how many, 0 if no more are left. An announcement with a pending delivery stays.
+        Return their number; 0 if no more are left. An announcement whose delivery is not finished stays.
         """
         pending = exists().where(runs.c.parent_id == announcements.c.id, runs.c.finished_at.is_(None))
         old = select(announcements.c.id).where(announcements.c.at < before, ~pending).order_by(announcements.c.at)
@@ -87,12 +87,12 @@ class Retention(Part):
             return connection.execute(delete(announcements).where(announcements.c.id.in_(ids))).rowcount
 
     def prune_plans(self, *, before: float) -> int:
-        """Remove some plans that were first asked for before that time; return how many, 0 if no more are left."""
+        """Remove some plans that were first requested before ``before``. Return their number; 0 if no more are left."""
         with writing(self._engine) as connection:
             return _prune(connection, runs, (runs.c.kind == "plan") & (runs.c.created_at < before))
 
     def prune_audit(self, *, before: float) -> int:
-        """Remove some audit log entries from before that time; return how many, 0 if no more are left."""
+        """Remove some audit log entries that are older than ``before``. Return their number; 0 if no more are left."""
         with writing(self._engine) as connection:
             return _prune(connection, audit, audit.c.at < before)
 
@@ -104,7 +104,7 @@ def _prune(connection: Connection, table: Table, is_old: ColumnElement[bool]) ->
 
 
 def select_thinnable(before: float) -> Select[str]:
-    """Return the query for the id of the sweep that ended first, by ``before``, and still has its details."""
+    """Return the query for the id of the sweep that ended first, among those with details that ended by ``before``."""
     is_new = or_(sweeps.c.thinned_at.is_(None), sweeps.c.thinned_at < sweeps.c.finished_at)
     ended = sweeps.c.finished_at <= before
     return select(sweeps.c.id).where(ended, is_new).order_by(sweeps.c.finished_at).limit(1)

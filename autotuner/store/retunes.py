@@ -46,10 +46,10 @@ _NAMES = select(retunes.c.name)
 
 
 class RetuneStore(Part):
-    """The store of scheduled retunings ("retunes": jobs that are tuned again at due times) and of their runs.
+    """The store of scheduled retunings ("retunes": jobs that are tuned again at regular times) and of their runs.
 
-    ``start_run`` does all of its work or nothing. If several processes try to start the same run, one of them does. A
-    run is durable: it waits for its sweep, and the worker that then takes it stores how it ends.
+    ``start_run`` does all of its work or nothing. If several processes try to start the same run, one of them succeeds.
+    A run waits for its sweep. After the sweep has ended, a worker takes the run and stores its result.
     """
 
     # ------------------------------------------------------------------ retunes
@@ -83,17 +83,20 @@ class RetuneStore(Part):
             return _with_last_run(connection, _get(connection, name))
 
     def list(self) -> Sequence[Retune]:
-        """Return all retunes, ordered by name, except those that another release wrote and this one cannot read."""
+        """Return all retunes, ordered by name.
+
+        A retune of another release that this release cannot read is left out.
+        """
         with reading(self._engine) as connection:
             found = [_with_last_run(connection, one) for one in _readable(connection.execute(_RETUNES).all())]
         return sorted(found, key=lambda retune: retune.name)  # not in SQL: PostgreSQL sorts text as its locale says
 
     def set_paused(self, name: str, paused: bool, *, next_due_at: float | None) -> Retune:
-        """Pause a retune, which clears its due time, or let it continue with its next run at ``next_due_at``."""
+        """Pause a retune, or let it continue with its next run at ``next_due_at``. A paused retune has no due time."""
         return self._change(name, is_paused=paused, next_due_at=None if paused else next_due_at)
 
     def set_incumbent(self, name: str, layout: Layout, baseline: Sequence[RunGroup]) -> Retune:
-        """Store the layout that is in use from now on, and ``baseline``, the runs that were measured with it."""
+        """Store ``layout`` as the layout in use from now on, and ``baseline``, the runs that measured it."""
         return self._change(name, incumbent=layout, baseline=tuple(baseline))
 
     def remove(self, name: str) -> None:
@@ -127,14 +130,14 @@ class RetuneStore(Part):
     ) -> RetuneRun | None:
         """Store a new run of a retune, queue its sweep, and store the retune's next due time, in one transaction.
 
-        Returns None and changes nothing if the situation is not as the caller expected: the retune is gone or has
+        Returns None and changes nothing if something has changed since the caller looked: the retune is gone or has
         another due time, a run for that due time exists, or ``due.skipped`` is wrong. A run must be skipped if and only
         if another run of the retune is unfinished.
 
         Args:
             name: Name of the retune.
-            due: When the run was due, and when the next one is. A run that somebody starts by hand is due now, and
-                leaves the next due time as it was.
+            due: The time at which the run was due, and the time at which the next run is due. A run that somebody
+                starts by hand is due now, and does not change the next due time.
             now: Time at which the run starts.
             sweep: Request for the sweep that measures. None: the run is skipped, or it cannot start and ends at once.
             caller: Owner of the sweep, which is checked against the caller's quota, as in ``Store.create_sweep``.

@@ -62,15 +62,15 @@ def _no_pause(run: Run) -> None:
 
 
 def with_result(could_not_run: Any) -> Callable[[Any, Finish], Finish]:
-    """Return a function for ``Rows.ended`` that gives ``could_not_run`` as the result to runs that end without one."""
+    """Return a function for ``Rows.ended`` that gives the result ``could_not_run`` to runs that end without one."""
     return lambda _, end: end if end.result is not None else replace(end, result=could_not_run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows(Generic[R]):
-    """The description of one kind of run for the store: the types of its documents, and its rows in other tables.
+    """Tells the store how to handle one kind of run: the types of its documents, and its rows in other tables.
 
-    Every function is called inside the transaction that changes the run, whose row is locked.
+    The store calls each function inside the transaction that changes the run. The row of the run is then locked.
     """
 
     run: type[R]
@@ -121,9 +121,9 @@ class Where(TypedDict, total=False):
 class RunStore:
     """The store of durable runs of all kinds: sweeps, checks, studies, plans, gates, retune runs and deliveries.
 
-    A method raises ``NotFound`` if no run of the kind has the id. A method that a worker calls with its lease raises
-    ``LeaseLost`` if another worker has claimed the run since, or if the run has ended or is gone. The store knows only
-    the kinds for which it has ``rows``.
+    A method raises ``NotFound`` if no run of the kind has the id. A method with a ``lease`` raises ``LeaseLost`` if
+    another worker has claimed the run since then, or if the run has ended or was deleted. The store knows only the
+    kinds for which it has ``rows``.
     """
 
     def __init__(self, engine: Engine, rows: Mapping[str, Rows[Any]] = ROWS) -> None:
@@ -132,10 +132,10 @@ class RunStore:
 
     # ------------------------------------------------------------------ callers
     def add(self, new: NewRun, *, now: float) -> tuple[Run, bool]:
-        """Queue a new run and return it with True, or return the stored run of the same id or unique key with False.
+        """Queue a new run and return it with True, or return the stored run with the same id or unique key with False.
 
         Raises:
-            Conflict: The unique key was used before for a different request.
+            Conflict: The unique key belongs to a run with a different request.
         """
         try:
             with writing(self._engine) as connection:
@@ -159,7 +159,7 @@ class RunStore:
     def get(self, kind: type[Run] | str, run_id: str) -> Run:
         """Return a run as it is stored now.
 
-        Raise ``Unreadable`` if another release wrote it and this one cannot read it.
+        Raise ``Unreadable`` if another release wrote the run and this release cannot read it.
         """
         with reading(self._engine) as connection:
             return self._get(connection, _name(kind), run_id)
@@ -167,7 +167,7 @@ class RunStore:
     def identify(self, run_id: str) -> Identity:
         """Return the kind, subject, creator and state of a run.
 
-        This also works for a run that another release wrote.
+        This also works for a run that another release wrote and this release cannot read.
         """
         columns = (runs.c.kind, runs.c.subject, runs.c.created_by, runs.c.state)
         mine = select(*columns).where(runs.c.id == run_id, runs.c.kind.in_(self._listed()))
@@ -202,9 +202,9 @@ class RunStore:
                 yield self._read(row)
 
     def reopen(self, kind: str, run_id: str, progress: Any, *, now: float) -> Run:
-        """Queue a finished run again, like a failed plan or a delivery that was given up.
+        """Queue a finished run again, such as a failed plan or a failed delivery.
 
-        Raise ``Conflict`` if it is not finished.
+        Raise ``Conflict`` if the run is not finished.
         """
         with writing(self._engine) as connection:
             run = self.lock(connection, kind, run_id)
@@ -214,11 +214,11 @@ class RunStore:
             return self._get(connection, kind, run_id)
 
     def cancel(self, kind: str, run_id: str, detail: str, *, now: float) -> Run:
-        """End a run at once if no worker and no job is busy with it.
+        """End a run at once if no worker and no job is busy with it; otherwise ask its worker to end it.
 
-        Otherwise ask for its end, which a worker carries out. A finished run stays as it is. If the run waits for
-        another run, that one is cancelled, and its end decides how this one ends. ``detail`` is the explanation that is
-        stored if the run ends at once.
+        A finished run stays unchanged. If the run waits for another run, such as its sweep, the other run is cancelled,
+        and the end of the other run decides how this run ends. ``detail`` is the explanation that is stored if the run
+        ends at once.
         """
         with writing(self._engine) as connection:
             awaited = connection.execute(_select_awaited(run_id)).one_or_none()
@@ -247,7 +247,7 @@ class RunStore:
         """Pause a run at once if no worker and no job is busy with it. Otherwise ask its worker to pause it.
 
         Raises:
-            Conflict: The run is finished or about to be, or must not be paused.
+            Conflict: The run is finished or being cancelled, or a run of this kind cannot be paused.
         """
         with writing(self._engine) as connection:
             run = self.lock(connection, kind, run_id)
@@ -265,9 +265,9 @@ class RunStore:
             return self._get(connection, kind, run_id)
 
     def resume(self, kind: str, run_id: str, *, now: float) -> Run:
-        """Queue a paused run again, or withdraw a request to pause that no worker has carried out.
+        """Queue a paused run again, or withdraw a request to pause that no worker has carried out yet.
 
-        Raise ``Conflict`` if it ended.
+        Raise ``Conflict`` if the run has ended.
         """
         with writing(self._engine) as connection:
             run = self.lock(connection, kind, run_id)
@@ -281,7 +281,7 @@ class RunStore:
             return self._get(connection, kind, run_id)
 
     def fail_unreadable(self, kind: str, run_id: str, problem: InvalidInput, *, now: float) -> None:
-        """End a run, as failed, that this release cannot read. A run that has already ended stays as it is."""
+        """End, as failed, a run that this release cannot read. A run that has already ended stays unchanged."""
         with writing(self._engine) as connection:
             self._fail_unreadable(connection, kind, run_id, problem, now)
 
@@ -297,7 +297,7 @@ class RunStore:
 
     # ------------------------------------------------------------------ workers
     def leases(self, kinds: Collection[str]) -> Sequence[Lease]:
-        """Return all leases that workers hold on runs of these kinds, also leases that have expired."""
+        """Return all leases that workers hold on runs of these kinds, including expired leases."""
         columns = (runs.c.id, runs.c.owner, runs.c.claim, runs.c.renewals, runs.c.lease_s)
         held = select(*columns).where(runs.c.owner.is_not(None), runs.c.kind.in_(kinds))
         with reading(self._engine) as connection:
@@ -308,9 +308,10 @@ class RunStore:
     ) -> Run | None:
         """Give the worker ``owner`` the run that has been due longest, or None if none is due.
 
-        Each run goes to only one worker. The worker may also take over a run whose lease is in ``lapsed``: these are
-        leases that it has watched and that were not renewed in time. It takes over no run whose lease was renewed
-        after all, and none if this call had to wait long for the database, since other workers could not renew then.
+        Only one worker gets a run. The worker may also take over a run whose lease is in ``lapsed``, the leases that
+        the worker has seen without a renewal for too long. It takes over no run whose lease was renewed in the
+        meantime. If this call had to wait long for the database, it takes over no run at all, since other workers could
+        not renew their leases during that wait.
         """
         oldest = select_due(kinds, now, lapsed)
         with reading(self._engine) as connection:  # workers look often, so this must not lock
@@ -338,9 +339,9 @@ class RunStore:
             return None
 
     def renew(self, lease: Lease, progress: Any = None, *, now: float) -> Wish:
-        """Renew a worker's lease, and return what people want to happen to the run.
+        """Renew a worker's lease, and return the run's demand: whether people asked to stop, pause or change it.
 
-        ``progress`` is stored with the run; None leaves the stored progress.
+        ``progress`` is stored with the run; None keeps the stored progress.
         """
         with self.holding(lease) as connection:
             known = {} if progress is None else {"progress": _text(progress)}
@@ -349,10 +350,10 @@ class RunStore:
             return Wish(**connection.execute(wish).one()._mapping)
 
     def release(self, lease: Lease, *, now: float, due_at: float | None = None, detail: str | None = None) -> None:
-        """Give up the lease of an unfinished run, so that a worker takes it up again at once or at ``due_at``.
+        """Give up the lease of an unfinished run. A worker can claim the run again at once, or from ``due_at`` on.
 
-        If people asked for a pause, the run is paused. While an engine runs a job of it, a worker has to end that job
-        before the run is paused. ``detail`` replaces the run's stored explanation; None keeps it.
+        If people asked for a pause, the run is paused. If an engine still runs a job of the run, a worker first has to
+        end that job. ``detail`` replaces the run's stored explanation; None keeps it.
         """
         with self.holding(lease) as connection:
             said: dict[str, Any] = {} if detail is None else {"detail": detail}
@@ -364,10 +365,10 @@ class RunStore:
                     self._pause(connection, run, now)
 
     def finish(self, lease: Lease, end: Finish, *, now: float, seen: int | None = None) -> bool:
-        """End a run as ``end`` says and return True.
+        """End a run as ``end`` says and return True, or return False if its demand has changed.
 
-        ``seen`` is the version of the demand that the worker knows; None: any. If people have changed the demand since
-        that version, the run does not end, and the method returns False.
+        ``seen`` is the version of the demand (what people want to happen to the run) that the worker knows; None: the
+        version does not matter. If people have changed the demand since that version, the run does not end.
         """
         with self.holding(lease) as connection:
             run = self._read(connection.execute(_RUNS.where(runs.c.id == lease.run_id)).one())
@@ -380,7 +381,7 @@ class RunStore:
     def holding(self, lease: Lease) -> Iterator[Connection]:
         """Open a transaction in which a worker may write data of its run.
 
-        It first checks that the worker holds the lease.
+        It fails unless the worker holds the lease.
         """
         with writing(self._engine) as connection:
             hold(connection, lease)
@@ -388,28 +389,28 @@ class RunStore:
 
     # ------------------------------------------------------------------ inside a transaction of this or another store
     def lock(self, connection: Connection, kind: str, run_id: str) -> Run:
-        """Return a run and lock it: nobody else can change it until the transaction ends."""
+        """Return a run and lock it. Nobody else can change the run until the transaction ends."""
         return self._get(connection, kind, run_id, is_locking=True)
 
     def add_ended(
         self, connection: Connection, new: NewRun, end: Finish, now: float, *, ended_at: float | None = None
     ) -> None:
-        """Store a run whose end is already known, as if it had been queued at ``now`` and ended at ``ended_at``.
+        """Store a run whose result is already known, as if it had been queued at ``now`` and had ended at ``ended_at``.
 
-        If ``ended_at`` is None, it ended at ``now``.
+        If ``ended_at`` is None, it is ``now``.
         """
         insert_run(connection, new, now)
         _write_end(connection, new.id, end, now if ended_at is None else ended_at, self._rows[new.kind])
 
     def change(self, connection: Connection, run: Run, demand: Any) -> None:
-        """Change the demand of a locked run.
+        """Change the demand of a locked run: what people want to happen to it, such as another budget.
 
-        Its worker is told, and cannot finish the run before it knows the new demand.
+        The worker of the run gets the new demand when it renews its lease, and cannot finish the run before.
         """
         _update(connection, run.id, demand=_text(demand), num_changes=run.num_changes + 1)
 
     def queue_again(self, connection: Connection, run: Run, now: float, **values: Any) -> None:
-        """Queue a locked run that has finished, and set the given columns of its row."""
+        """Queue a locked run that has finished, and set the given columns of the run's row."""
         anew: dict[str, Any] = {"finished_at": None, "wanted": None, "problem": None, "result": None, **values}
         anew["idle_since"] = None if run.started_at is None else run.finished_at
         self._set_state(connection, run, RunState.QUEUED, now, num_reopened=run.num_reopened + 1, **anew)
@@ -451,7 +452,7 @@ class RunStore:
 
 
 class Part:
-    """Base class of the parts of the store. Every method is one transaction, as in ``Store``."""
+    """Base class of the stores in ``Store``, such as ``RetuneStore``. Every method is one transaction."""
 
     def __init__(self, engine: Engine, run_store: RunStore) -> None:
         self._engine = engine
@@ -477,11 +478,11 @@ def _name(kind: type[Run] | str) -> str:
 
 
 def get_run(connection: Connection, known: Rows[R], run_id: str, *, is_locking: bool = False) -> R:
-    """Return the run of a kind and id. With ``is_locking`` nobody else can change it until the transaction ends.
+    """Return the run with a kind and an id. With ``is_locking``, nobody else can change it until the transaction ends.
 
     Raises:
         NotFound: No run of the kind has that id.
-        Unreadable: Another release wrote it.
+        Unreadable: Another release wrote the run, and this release cannot read it.
     """
     kind = _name(known.run)
     query = _RUNS.where(runs.c.id == run_id, runs.c.kind == kind)
@@ -490,10 +491,10 @@ def get_run(connection: Connection, known: Rows[R], run_id: str, *, is_locking: 
 
 
 def read_run(known: Rows[R], row: AnyRow) -> R:
-    """Return the run that a row of ``runs`` stores.
+    """Return the run in a row of ``runs``.
 
     Raises:
-        Unreadable: Another release wrote it.
+        Unreadable: Another release wrote the run, and this release cannot read it.
     """
     documents = {name: read_document(cls, text) for name, cls in _documents(known.run) if (text := row._mapping[name])}  # type: ignore[arg-type]  # a class is hashable
     return known.run(**{name: row._mapping[name] for name in _PLAIN}, **documents, lease=read_lease(row))
@@ -508,10 +509,10 @@ def _documents(cls: type[Run]) -> Sequence[tuple[str, type[Any]]]:
 
 
 def hold(connection: Connection, lease: Lease) -> None:
-    """Lock the run of a lease, so that its worker may write, after checking that the worker still holds the lease.
+    """Lock the run of a lease so that its worker may write, and check that the worker still holds the lease.
 
     Raises:
-        LeaseLost: Another worker has claimed the run, or it has ended or is gone.
+        LeaseLost: Another worker has claimed the run, or the run has ended or was deleted.
     """
     holder = select(runs.c.owner, runs.c.claim).where(runs.c.id == lease.run_id).with_for_update()
     if connection.execute(holder).one_or_none() != (lease.owner, lease.claim):
@@ -519,7 +520,7 @@ def hold(connection: Connection, lease: Lease) -> None:
 
 
 def insert_run(connection: Connection, new: NewRun, now: float) -> None:
-    """Insert a new run in the state queued. It is due at ``now`` unless it names another time."""
+    """Insert a new run as queued. It is due at ``now`` unless the new run itself names another time."""
     documents = {name: _text(getattr(new, name)) for name in ("request", "progress", "demand")}
     due_at = now if new.due_at is None else new.due_at
     begins = {"state": RunState.QUEUED, "created_at": now, "due_at": due_at, "idle_s": 0.0, "detail": ""}
@@ -536,17 +537,17 @@ def read_lease(row: AnyRow) -> Lease | None:
 
 
 def another_request(noun: str, run_id: str) -> Conflict:
-    """Return the error to raise when an idempotency key was used before with a different request."""
+    """Return the error that says that an idempotency key was used before with a different request."""
     return Conflict(
         f"this idempotency key already made {noun} {run_id} from a different request; send a new key with a new request"
     )
 
 
 def key_of_caller(kind: str, caller: Caller, key: str | None) -> str | None:
-    """Return the idempotency key in the form in which it is stored, or None if the key is None.
+    """Return the form in which the idempotency key of a caller is stored, or None if the key is None.
 
-    It includes the kind of the run and the caller's name, so that equal keys of two callers differ. The separator is a
-    line break, which no key in an HTTP header can contain.
+    The stored form includes the kind of the run and the caller's name, so that equal keys of two callers differ. The
+    separator is a line break, which no key in an HTTP header can contain.
     """
     own = f"{caller.name}\n{key}" if caller.name else key
     return None if key is None else f"{kind} {own}"
@@ -558,9 +559,10 @@ def select_runs(
     parent_id: str | None = None,
     states: Collection[RunState] = (),
 ) -> AnySelect:
-    """Return the query for runs of these kinds, newest first; None and an empty ``states`` exclude nothing.
+    """Return the query for runs of these kinds, newest first.
 
-    For one kind, the rows come in the order of an index.
+    A filter that is None or empty excludes nothing. For one kind, the database reads the rows in the order of an index,
+    so it need not sort them.
     """
     query = _RUNS.where(runs.c.kind.in_(kinds))
     query = query if subject is None else query.where(runs.c.subject == subject)
@@ -570,9 +572,9 @@ def select_runs(
 
 
 def select_due(kinds: Collection[str], now: float, lapsed: Collection[Lease] = ()) -> AnySelect:
-    """Return the query for the id of the run that has been due longest and that no worker holds.
+    """Return the query for the id of the run that has been due longest, among the runs that no worker holds.
 
-    A run that is held by one of the ``lapsed`` leases counts as free.
+    A run whose lease is in ``lapsed`` counts as free.
     """
     is_free = or_(runs.c.owner.is_(None), *map(_is_still, lapsed))
     is_due = runs.c.kind.in_(kinds) & runs.c.state.in_(OPEN) & runs.c.awaits.is_(None) & (runs.c.due_at <= now)

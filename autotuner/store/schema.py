@@ -29,13 +29,13 @@ _MIGRATION_LOCK = 0x6175746F  # "auto" in ASCII; any number works that no other 
 
 
 def migrate(url: str) -> None:
-    """Migrate the database to the schema revision that this program needs, all or nothing. Concurrent calls wait.
+    """Migrate the database in one transaction to the schema revision that this program needs. Concurrent calls wait.
 
-    The database of a newer program stays as it is.
+    A database with a newer revision stays unchanged.
 
     Raises:
         InvalidInput: The URL names no SQLite or PostgreSQL database.
-        StoreUnavailable: The database cannot be reached or written, or nothing leads from its revision to this one.
+        StoreUnavailable: The database cannot be reached or written, or this program has no migration from its revision.
     """
     engine = make_engine(url)
     try:
@@ -52,9 +52,9 @@ def migrate(url: str) -> None:
 
 
 def migrate_if_embedded(url: str) -> None:
-    """Migrate a SQLite file to the newest schema.
+    """Migrate a SQLite file to the newest schema, so that users of one file need no separate command.
 
-    Other databases are left alone: ``autotuner migrate`` migrates them.
+    Other databases stay unchanged; ``autotuner migrate`` migrates them.
     """
     if url.startswith("sqlite"):
         migrate(url)
@@ -94,10 +94,7 @@ def current_revision(connection: Connection) -> str | None:
 
 
 def write_again(connection: Connection, revision: str) -> None:
-    """Write the stored schema revision once more.
-
-    This shows whether the database can be written, and changes nothing.
-    """
+    """Write the stored schema revision again, to show that the database can be written. This changes nothing."""
     versions = table(VERSION_TABLE, column("version_num"))
     connection.execute(update(versions).values(version_num=revision))
 
@@ -120,10 +117,10 @@ def is_known(revision: str) -> bool:
 
 
 def why_unfit(revision: str | None) -> str | None:
-    """Return the reason why this program cannot use a database of that revision and what to do, or None if it can.
+    """Return why this program cannot use a database with that revision, and what to do about it; None if it can.
 
-    A database with a newer revision can be used, because newer revisions only add things that this program does not
-    need. None as the revision means that the database was never migrated.
+    A newer revision does no harm, because newer revisions only add things that this program does not need. None as
+    ``revision`` means that the database was never migrated.
     """
     head = head_revision()
     if revision is not None and revision >= head:
@@ -139,14 +136,14 @@ def why_unfit(revision: str | None) -> str | None:
 
 
 def write_revision(url: str, message: str, scripts: Path | None = None) -> Path:
-    """Draft the next migration script from the differences between a migrated database and ``tables``; return its path.
+    """Draft the next migration script from the differences between a database and ``tables``; return its path.
 
     This is for developers, who then check the draft.
 
     Args:
-        url: URL of a database at the newest revision, which is compared and not changed.
-        message: What the revision does, in a few words; they become part of the file name.
-        scripts: A folder like ``migrations``; None: that folder itself.
+        url: URL of a database with the newest revision. It is only compared, and not changed.
+        message: A few words that say what the revision does. They become part of the file name.
+        scripts: The folder of the migration scripts; None: ``migrations``.
     """
     engine = make_engine(url)
     try:
@@ -161,7 +158,7 @@ def write_revision(url: str, message: str, scripts: Path | None = None) -> Path:
 
 
 def alembic_config(connection: Connection, scripts: Path | None = None) -> Config:
-    """Return the Alembic configuration for one connection, which the caller commits and closes.
+    """Return the Alembic configuration for one connection. The caller commits and closes the connection.
 
     ``scripts`` is the folder of the migration scripts; None: the installed ``migrations``.
     """

@@ -28,9 +28,9 @@ page."""
 
 
 def open_store(url: str, *, answer_s: float = _ANSWER_S) -> Store:
-    """Return the store in the database of a URL. It does not connect before the first call.
+    """Return the store in the database with that URL. It connects to the database at the first call of a method.
 
-    ``make_engine`` describes the URL, ``answer_s`` and the errors.
+    The arguments and the errors are those of ``make_engine``.
     """
     return Store(make_engine(url, answer_s=answer_s))
 
@@ -78,10 +78,11 @@ class Store(SweepStore, TrialStore):
         self.access = AccessStore(engine, self.runs)
 
     def check(self) -> str:
-        """Return the database's schema revision, which is that of this program or a newer one, after a test write.
+        """Check that the database can be used and written, and return its schema revision.
 
         Raises:
-            StoreUnavailable: The database does not answer, is not migrated or takes no write: its disk is full, say.
+            StoreUnavailable: The database does not answer, is not migrated, or cannot be written, for example because
+                its disk is full.
         """
         with writing(self._engine) as connection:
             revision = current_revision(connection)

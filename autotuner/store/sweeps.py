@@ -51,8 +51,8 @@ _EVENTS = {RunState.PAUSED: "sweep.paused", RunState.QUEUED: "sweep.queued"}
 class SweepStore(Part):
     """The store of sweeps.
 
-    A write to a sweep first locks the row of its run (on SQLite: the database). Therefore writes to one sweep happen
-    one after another, and the sequence numbers of its events have the order in which the events become visible.
+    A write to a sweep first locks the row of the sweep's run (on SQLite: the database). Therefore writes to one sweep
+    happen one after another, and its events become visible in the order of their sequence numbers.
     """
 
     def create_sweep(
@@ -63,15 +63,15 @@ class SweepStore(Part):
         idempotency_key: str | None = None,
         caller: Caller = NOBODY_ASKED,
     ) -> tuple[Sweep, bool]:
-        """Queue a new sweep of the caller and return it with True, or return the one that this key created with False.
+        """Queue a new sweep of the caller and return it with True, or return the sweep of an earlier call with False.
 
-        The same idempotency key of the same caller with an equal request returns the stored sweep, even if its budget
-        has changed since; with a different request it raises ``Conflict``. Two concurrent calls with one key create one
-        sweep. Writes the event ``sweep.created``.
+        If the same caller used the idempotency key before with an equal request, the stored sweep is returned, even if
+        its budget has changed since then. If the earlier request was different, ``Conflict`` is raised. Two concurrent
+        calls with one key create one sweep. A new sweep writes the event ``sweep.created``.
 
-        A new sweep is checked against the caller's quota, also if many are created at once. If nothing is left of the
-        quota, ``QuotaExceeded`` is raised. If the quota limits accelerator-hours, the sweep gets at most those that are
-        left.
+        A new sweep is checked against the caller's quota, even if many sweeps are created at the same time. If the
+        quota is used up, ``QuotaExceeded`` is raised. If the quota limits accelerator-hours, the sweep gets at most the
+        hours that are left.
         """
         key = key_of_caller("sweep", caller, idempotency_key)
         try:
@@ -102,7 +102,7 @@ class SweepStore(Part):
     def list_overviews(
         self, *, now: float, where: SweepFilter = ALL_SWEEPS, order: SweepOrder = NEWEST_FIRST, page: Page = Page()
     ) -> tuple[Sequence[SweepOverview], int]:
-        """Return one page of overviews of the sweeps that match the filter, in that order, and how many sweeps match.
+        """Return one page of overviews of the sweeps that match the filter, and the number of sweeps that match.
 
         The number of queries does not depend on the number of sweeps.
         """
@@ -115,10 +115,10 @@ class SweepStore(Part):
             return connection.scalars(overviews.select_owners()).all()
 
     def request_cancel(self, sweep_id: str, *, now: float) -> Sweep:
-        """Ask for the end of a sweep. If a worker holds the sweep, that worker ends it; otherwise it ends at once.
+        """Ask for the end of a sweep: its worker ends it, or it ends at once if no worker holds it.
 
-        If no worker holds the sweep but an engine still runs jobs of it, the next worker that claims it ends the jobs
-        and the sweep. A finished sweep stays as it is.
+        If no worker holds the sweep but an engine still runs its jobs, the next worker that claims the sweep ends the
+        jobs and the sweep. A finished sweep stays unchanged.
         """
         try:
             self._runs.cancel("sweep", sweep_id, "cancelled while no worker held it", now=now)
@@ -179,12 +179,12 @@ def queue_sweep(
 ) -> Sweep:
     """Store and return a new, queued sweep of the caller, after a check against the caller's quota.
 
-    ``parent_id`` is the id of the retune run or the gate that the sweep belongs to, which then announces the outcome;
-    None: the sweep announces its own end.
+    ``parent_id`` is the id of the retune run or the gate to which the sweep belongs. The outcome is then announced by
+    the parent. None: the sweep announces its own end.
 
     Raises:
         InvalidInput: The sweep asks for more accelerator-hours than the caller's quota ever allows.
-        QuotaExceeded: The sweep asks for more than is left of the quota.
+        QuotaExceeded: The sweep asks for more than the rest of the quota.
     """
     access.lock_caller(connection, caller)
     held = _held(connection, request, caller, now)
@@ -309,7 +309,10 @@ def _ended(run: SweepRun, end: Finish) -> Finish:
 
 
 def require_no_challenge(sweep: Sweep | SweepRun, why: str) -> None:
-    """Raise ``Conflict``, with the reason ``why``, if the sweep compares runs for a retuning or a performance gate."""
+    """Raise ``Conflict`` if the sweep compares runs for a retuning or a performance regression gate.
+
+    ``why`` is the reason in the message of the error.
+    """
     if sweep.request.challenge is not None:
         raise Conflict(f"sweep {sweep.id} belongs to a retune or a performance regression gate: {why}")
 

@@ -66,14 +66,14 @@ def read_document(cls: type[Value], text: str) -> Value:
     """Return the value of type ``cls`` that a stored JSON text describes.
 
     Raises:
-        Unreadable: Another release wrote it, or it is damaged.
+        Unreadable: Another release wrote the text, or the text is damaged.
     """
     with _stored(cls, text):
         return codec.loads(cls, text)
 
 
 class Document(TypeDecorator[Value], Generic[Value]):
-    """A column type that stores a value of the core as the JSON text of ``codec``, with its schema version."""
+    """A column type that stores a value of the core as JSON text with its schema version, as ``codec`` writes it."""
 
     impl = Text
     cache_ok = True
@@ -90,7 +90,7 @@ class Document(TypeDecorator[Value], Generic[Value]):
 
 
 class KnownFields(Document[Value]):
-    """A ``Document`` column that ignores unknown fields, so that lists show rows of newer releases."""
+    """A ``Document`` column that ignores unknown fields, so that lists can show rows that a newer release wrote."""
 
     cache_ok = True
 
@@ -124,9 +124,9 @@ class Documents(TypeDecorator[tuple[Value, ...]], Generic[Value]):
 
 
 class Plain(TypeDecorator[str]):
-    """A column type for text that every database can store: a NUL or half of a surrogate pair is escaped.
+    """A column type for text with any characters. It escapes a NUL or half of a surrogate pair, which databases refuse.
 
-    Therefore a caller's key with such a character causes no error, but finds nothing.
+    Therefore a search for a key with such a character finds nothing, and raises no error.
     """
 
     impl = String
@@ -137,14 +137,17 @@ class Plain(TypeDecorator[str]):
 
 
 def word(cls: type[StrEnum]) -> Enum:
-    """Return the column type that stores the enum's values as plain text, so that a new member needs no migration."""
+    """Return the column type that stores the members of an enum as plain text.
+
+    A new member of the enum then needs no migration.
+    """
     return Enum(cls, native_enum=False, length=32, values_callable=lambda members: [member.value for member in members])
 
 
 def columns_of(cls: type[Any], *, key: str = "", without: Collection[str] = ()) -> Iterator[Column[Any]]:
     """Return the columns of a table that has one column for each field of the dataclass ``cls``.
 
-    ``key`` names the field that is the primary key (empty: none); fields in ``without`` get no column.
+    ``key`` names the field that is the primary key; empty: no field is. Fields in ``without`` get no column.
     """
     for name, hint in get_type_hints(cls).items():
         if name in without:

@@ -22,9 +22,9 @@ from autotuner.core.trial import (
 
 
 def start(trial: Trial, *, now: float) -> Trial:
-    """Return the trial as running, with one attempt more unless an engine still runs a job of it.
+    """Return the queued trial as running. It has one attempt more, unless an engine still runs a job of the trial.
 
-    Raises ``Conflict`` unless the trial was queued.
+    Raises ``Conflict`` if the trial is not queued.
     """
     state = trial.state.to(TrialState.RUNNING)
     return replace(trial, state=state, attempts=trial.attempts + _num_begun(trial), started_at=now)
@@ -36,15 +36,15 @@ def _num_begun(trial: Trial) -> int:
 
 
 def check_running(trial_id: str, state: TrialState) -> None:
-    """Raise ``Conflict`` unless the trial was started and has not ended: only then it can get steps and jobs."""
+    """Raise ``Conflict`` unless the trial has started and has not ended. Only such a trial can get steps and jobs."""
     if state not in (TrialState.RUNNING, TrialState.WAITING):
         raise Conflict(f"trial {trial_id} is {state.value}, but steps and jobs can be stored only for a running trial")
 
 
 def finish(trial: Trial, outcome: Outcome, *, now: float) -> Trial:
-    """Return the trial with the outcome of its attempt: ended, or queued again after an interruption.
+    """Return the trial with the outcome of its attempt. It has ended, or is queued again after an interruption.
 
-    Raises ``Conflict`` if ``TrialState`` does not allow the change.
+    Raises ``Conflict`` if the trial cannot change to the new state.
     """
     match outcome:
         case Measurement():
@@ -67,7 +67,7 @@ def finish(trial: Trial, outcome: Outcome, *, now: float) -> Trial:
 def add_gate(trial: Trial, result: GateResult) -> Trial:
     """Return the trial with the result of its convergence gate.
 
-    Raise ``Conflict`` unless it is complete and has no result yet.
+    Raise ``Conflict`` unless the trial is complete and has no gate result yet.
     """
     if trial.state is not TrialState.COMPLETE:
         raise Conflict(f"trial {trial.id} is {trial.state.value}, but a convergence gate is only for complete trials")
@@ -77,7 +77,10 @@ def add_gate(trial: Trial, result: GateResult) -> Trial:
 
 
 def set_estimate(trial: Trial, estimate: TrialEstimate) -> Trial:
-    """Return the trial with the full-size estimate of its layout; ``Conflict`` unless it is a measured proxy trial."""
+    """Return the trial with the full-size estimate of its layout.
+
+    Raise ``Conflict`` unless the trial is a measured proxy trial.
+    """
     if trial.ran_measurement is None or trial.scaled is None:
         raise Conflict(
             f"trial {trial.id} is {trial.state.value}, but estimates are only for proxy trials that were measured"
@@ -86,9 +89,9 @@ def set_estimate(trial: Trial, estimate: TrialEstimate) -> Trial:
 
 
 def set_job(trial: Trial, job: EngineJob) -> Trial:
-    """Return the running trial with the current state of one of its engine jobs, replacing the known state of that job.
+    """Return the running trial with the current state of one of its engine jobs, in place of the job's earlier state.
 
-    A job with a new name is added after the others. While the job is in an engine's queue, the trial waits.
+    If the trial has no job of that name, the job is added. While the job is in an engine's queue, the trial waits.
     """
     check_running(trial.id, trial.state)
     waiting = _in_queue(job)
@@ -105,10 +108,10 @@ def _in_queue(job: EngineJob) -> Waiting | None:
 
 
 def wait(trial: Trial, reason: str | None, *, now: float) -> Trial:
-    """Return the started trial as waiting for the given reason; with None, as continuing its work.
+    """Return the started trial as waiting, with the reason; if ``reason`` is None, return it as running again.
 
-    When it continues, ``started_at`` moves later by the time that it waited for devices of this machine, so that
-    ``started_at`` and ``finished_at`` enclose only work.
+    When the wait is over, ``started_at`` moves later by the time of the wait for devices of this machine. Then the time
+    from ``started_at`` to ``finished_at`` contains only work.
     """
     check_running(trial.id, trial.state)
     if reason is not None:
@@ -127,29 +130,32 @@ def _work_began_at(trial: Trial, now: float) -> float | None:
 
 
 def add_run(trial: Trial, run: FinishedRun) -> Trial:
-    """Return the started trial with one more finished run; it replaces a run of the same number."""
+    """Return the started trial with one more finished run. The run replaces an earlier run with the same number."""
     check_running(trial.id, trial.state)
     others = tuple(known for known in trial.runs if known.number != run.number)
     return replace(trial, runs=(*others, run))
 
 
 def take_over(trial: Trial) -> Trial:
-    """Return a started trial whose worker died, queued again. If it was only waiting, the attempt is not counted."""
+    """Return a started trial, whose worker died, as queued again.
+
+    If the trial only waited, the attempt does not count.
+    """
     num_begun = _num_begun(trial) if trial.state is TrialState.WAITING else 0
     return replace(interrupt(trial), attempts=max(0, trial.attempts - num_begun))
 
 
 def interrupt(trial: Trial) -> Trial:
-    """Return the trial queued again, as if this attempt had not begun. The attempt still counts.
+    """Return the trial as queued again, as if this attempt had not begun.
 
-    Finished runs are kept.
+    The attempt counts, and finished runs are kept.
     """
     steps = trial.steps if trial.runs else ()  # steps belong to the first run
     return replace(trial, state=trial.state.to(TrialState.QUEUED), started_at=None, steps=steps, waiting=None)
 
 
 def again(trial: Trial) -> Trial:
-    """Return a trial that its sweep's end cut short, queued again with no attempts, so that its layout is tried."""
+    """Return a cancelled trial as queued again, without attempts, because its sweep continues after its end."""
     queued = replace(trial, state=trial.state.to(TrialState.QUEUED), steps=(), stopped=None)
     return replace(queued, started_at=None, finished_at=None, attempts=0)
 

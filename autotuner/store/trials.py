@@ -52,17 +52,17 @@ class TrialStore(Part):
     """The store of the trials and events of sweeps.
 
     The methods with which a worker writes (``add_trial`` to ``set_estimates``) take the lease of the sweep's run. They
-    raise ``LeaseLost`` if the run has been claimed since, so that a worker that was thought dead cannot disturb its
-    successor.
+    raise ``LeaseLost`` if another worker has claimed the run since then. So a slow worker whose run was taken over
+    cannot disturb its successor.
     """
 
     # ------------------------------------------------------------------ writing, for workers
     def add_trial(self, order: RunTrial, *, lease: Lease) -> Trial:
-        """Store a new, queued trial as the search orders it.
+        """Store the trial that the search orders, as queued.
 
-        Raise ``Conflict`` if the sweep has a trial of that ``number``. What the search expected when it chose the
-        layout is stored with the sweep, and in part with the trial. If the search did not choose the layout, the sweep
-        keeps its stored expectations.
+        Raise ``Conflict`` if the sweep already has a trial with the number of the order. The improvement that the
+        search expects from the layout is stored with the trial and, with further expectations, with the sweep. If the
+        search did not choose the layout, the sweep keeps its stored expectations.
         """
         prospects = order.prospects
         trial = Trial(
@@ -88,7 +88,7 @@ class TrialStore(Part):
         return trial
 
     def start_trial(self, trial_id: str, *, lease: Lease, now: float) -> Trial:
-        """Set a queued trial to running, with one attempt more unless an engine still runs a job of it.
+        """Store that a queued trial runs. It has one attempt more, unless an engine still runs a job of the trial.
 
         Writes the event ``trial.started``.
         """
@@ -112,8 +112,9 @@ class TrialStore(Part):
     def finish_trial(self, trial_id: str, outcome: Outcome, *, lease: Lease, now: float) -> Trial:
         """Store how the trial's attempt ended: complete, failed, pruned or cancelled.
 
-        Any other stop queues the trial again. A stop for ``shutdown`` does not count as an attempt, unless a job of the
-        trial goes on. Writes the event ``trial.finished``, or ``trial.interrupted`` if the trial is queued again.
+        After any other end, the trial is queued again. An attempt that ended because of ``shutdown`` does not count,
+        unless a job of the trial still runs. Writes the event ``trial.finished``, or ``trial.interrupted`` if the trial
+        is queued again.
         """
         with self._holding(lease, trial_id) as connection:
             trial = trial_changes.finish(get_trial(connection, trial_id), outcome, now=now)
@@ -123,11 +124,11 @@ class TrialStore(Part):
             return save_trial(connection, trial, kind, now)
 
     def add_link_event(self, trial_id: str, event: LinkEvent, *, lease: Lease, now: float) -> None:
-        """Write the event ``trial.link_event``: what a running trial's pipeline noticed about links or ranks."""
+        """Write the event ``trial.link_event``, which says what a pipeline found out about its links or ranks."""
         self._tell(trial_id, "trial.link_event", codec.to_plain(event), lease, now)
 
     def add_note(self, trial_id: str, note: str, *, lease: Lease, now: float) -> None:
-        """Write the event ``trial.note``: a message about a running trial for the people who wait for it."""
+        """Write the event ``trial.note``, a message about a running trial for the people who wait for it."""
         self._tell(trial_id, "trial.note", {"note": note}, lease, now)
 
     def _tell(self, trial_id: str, kind: str, facts: Mapping[str, object], lease: Lease, now: float) -> None:
@@ -136,10 +137,10 @@ class TrialStore(Part):
             write_event(connection, lease.run_id, kind, {"trial_id": trial_id, "number": number, **facts}, now)
 
     def set_job(self, trial_id: str, job: EngineJob, *, lease: Lease, now: float) -> Trial:
-        """Store the current state of an engine job of a running trial, replacing the known state of that job.
+        """Store the current state of an engine job of a running trial, in place of the job's earlier state.
 
-        A job with a new name is added after the others. The trial waits while the job is in the engine's queue.
-        Interruptions keep a trial's jobs. Writes the event ``trial.job``.
+        If the trial has no job of that name, the job is added. The trial waits while the job is in the engine's queue.
+        A trial keeps its jobs when it is interrupted. Writes the event ``trial.job``.
         """
         with self._holding(lease, trial_id) as connection:
             trial = trial_changes.set_job(get_trial(connection, trial_id), job)
@@ -149,10 +150,10 @@ class TrialStore(Part):
             return trial
 
     def set_waiting(self, trial_id: str, reason: str | None, *, lease: Lease, now: float) -> Trial:
-        """Store that a started trial waits for devices, and why. None: it has them, unless a job of it is in a queue.
+        """Store that a started trial waits for devices, and why; if ``reason`` is None, store that the wait is over.
 
-        The time that it waits does not count as accelerator time. Writes the event ``trial.waiting`` or
-        ``trial.resumed``.
+        If a job of the trial is in an engine's queue, the trial waits even if ``reason`` is None. Waiting time does not
+        count as accelerator time. Writes the event ``trial.waiting`` or ``trial.resumed``.
         """
         with self._holding(lease, trial_id) as connection:
             trial = trial_changes.wait(get_trial(connection, trial_id), reason, now=now)
@@ -162,14 +163,17 @@ class TrialStore(Part):
             return trial
 
     def add_run(self, trial_id: str, run: FinishedRun, *, lease: Lease) -> None:
-        """Store a finished run of a started trial. Interruptions keep it; the end of the trial deletes it."""
+        """Store a finished run of a started trial.
+
+        An interrupted trial keeps it; when the trial ends, it is deleted.
+        """
         with self._holding(lease, trial_id) as connection:
             update_trial(connection, trial_changes.add_run(get_trial(connection, trial_id), run))
 
     def add_gate(self, trial_id: str, result: GateResult, *, lease: Lease, now: float) -> Trial:
         """Store the result of the convergence gate of a complete trial. If the gate failed, the trial loses its rank.
 
-        Writes the event ``trial.gated``. A second result for one trial raises ``Conflict``.
+        Writes the event ``trial.gated``. If the trial already has a gate result, ``Conflict`` is raised.
         """
         with self._holding(lease, trial_id) as connection:
             trial = trial_changes.add_gate(get_trial(connection, trial_id), result)
@@ -185,9 +189,9 @@ class TrialStore(Part):
     ) -> Sequence[Trial]:
         """Store full-size estimates of proxy trials, given by trial id.
 
-        They replace earlier ones and decide the trials' ranks. Returns the changed trials in the order of
-        ``estimates``. Writes the event ``sweep.estimated`` once. Raises ``Conflict`` for a trial that is not a measured
-        proxy trial (a trial on fewer ranks than its job has).
+        They replace earlier estimates, and the trials are ranked by them. Returns the changed trials in the order of
+        ``estimates``. Writes one event ``sweep.estimated``. Raises ``Conflict`` if a trial is not a measured proxy
+        trial (a trial on fewer ranks than its job has).
         """
         with writing(self._engine) as connection:
             hold(connection, lease)
@@ -240,7 +244,7 @@ class TrialStore(Part):
         return [_trial(**row._mapping) for row in rows], total
 
     def all_trials(self, sweep_id: str) -> Iterator[Trial]:
-        """Yield every trial of a sweep, ordered by number, without steps. They are read in batches."""
+        """Yield every trial of a sweep, ordered by number, without its steps. Trials are read in batches."""
         total, offset = 1, 0
         while offset < total:
             found, total = self.list_trials(sweep_id, page=Page(limit=_BATCH, offset=offset))
@@ -250,10 +254,10 @@ class TrialStore(Part):
     def ranking(
         self, sweep_id: str | None = None, *, where: TrialFilter = TrialFilter(), page: Page = Page()
     ) -> tuple[Sequence[Trial], int]:
-        """Return one page of the trials that have a rank, best first, and the number of those that match the filter.
+        """Return one page of the trials that have a rank, best first, and the number of ranked trials that match.
 
-        Trials of one sweep are ordered by the value of its objective, those of all sweeps (``sweep_id`` None) by MFU;
-        equal ones by id. The query uses an index.
+        Trials of one sweep are ordered by the value of the sweep's objective. If ``sweep_id`` is None, the trials of
+        all sweeps are ordered by MFU. Trials with equal values are ordered by id. The query uses an index.
         """
         with reading(self._engine) as connection:
             if sweep_id is not None:
@@ -263,7 +267,7 @@ class TrialStore(Part):
         return [_trial(**row._mapping) for row in rows], total
 
     def ranked_times(self, sweep_id: str) -> Sequence[RankedTime]:
-        """Return the step times and values by which every ranked trial of a sweep is ordered, best first.
+        """Return the step time of every ranked trial of a sweep, and the number that decides its rank, best first.
 
         No trial is decoded.
         """
@@ -278,7 +282,10 @@ class TrialStore(Part):
             return [RankedTime(**row._mapping, repeated_s=tuple(repeated.get(row.trial_id, ()))) for row in rows]
 
     def trials_version(self, sweep_id: str) -> TrialsVersion:
-        """Return a version that changes whenever the result of ``list_trials`` would, for use by caches."""
+        """Return a version of a sweep's trials for use by caches.
+
+        It changes whenever the result of ``list_trials`` changes.
+        """
         with reading(self._engine) as connection:
             check_sweep(connection, sweep_id)
             last_event = connection.scalar(events.last_other_event(sweep_id)) or 0
@@ -288,7 +295,7 @@ class TrialStore(Part):
     def events(self, run_id: str, *, after: int = 0, limit: int = 500) -> Sequence[Event]:
         """Return up to ``limit`` events of a run with a sequence number above ``after``, in order.
 
-        Only sweeps have events.
+        Only runs of sweeps have events.
         """
         with reading(self._engine) as connection:
             one_row(connection, select(runs.c.id).where(runs.c.id == run_id), "run", run_id)
@@ -326,13 +333,13 @@ def _trial(*, measurement: Measurement | None, **values: Any) -> Trial:
 
 
 def get_trials(connection: Connection, sweep_id: str, *states: TrialState) -> list[Trial]:
-    """Return the sweep's trials that are in one of these states, ordered by number, without steps."""
+    """Return the trials of a sweep that are in one of these states, ordered by number, without their steps."""
     mine = TRIALS.where(trials.c.sweep_id == sweep_id, trials.c.state.in_(states))
     return [_trial(**row._mapping) for row in connection.execute(mine.order_by(trials.c.number))]
 
 
 def has_jobs(connection: Connection, sweep_id: str) -> bool:
-    """Return True if an engine may still run a job of a trial of the sweep that has not ended."""
+    """Return True if an engine may still run a job of an unfinished trial of the sweep."""
     return any(trial.job_goes_on for trial in get_trials(connection, sweep_id, *_UNFINISHED))
 
 
@@ -342,7 +349,7 @@ def count_trials(sweep_id: str) -> Select[int]:
 
 
 def passing(where: TrialFilter) -> list[ColumnElement[bool]]:
-    """Return the SQL conditions on ``trials`` that a trial meets if it matches the filter."""
+    """Return the SQL conditions on ``trials`` for the trials that match the filter."""
     return [
         trials.c[field.name] == value for field in fields(where) if (value := getattr(where, field.name)) is not None
     ]
@@ -359,7 +366,7 @@ def ranking(sweep_id: str | None, where: TrialFilter) -> AnySelect:
 
 
 def ranked_ids(sweep_id: str | None, where: TrialFilter) -> AnySelect:
-    """Return the query for the ids of the trials in ``ranking``. Without a filter it reads only an index."""
+    """Return the query for the ids of the trials in ``ranking``. Without a filter, it reads only an index."""
     query = select(measurements.c.trial_id).select_from(measurements)
     if filtered := passing(where):
         query = query.join(trials, trials.c.id == measurements.c.trial_id).where(*filtered)
@@ -369,7 +376,7 @@ def ranked_ids(sweep_id: str | None, where: TrialFilter) -> AnySelect:
 def ranked_times(sweep_id: str, *, with_worths: bool) -> AnySelect:
     """Return the query for ``RankedTime`` rows of a sweep's ranked trials without repeats, best first.
 
-    With ``with_worths`` each row also has the value of the objective multiplied by the step time.
+    With ``with_worths``, each row also has the product of the objective's value and the step time.
     """
     names = (field.name for field in fields(RankedTime) if field.name in measurements.c)
     worth = (measurements.c.value * measurements.c.step_time_s).label("worth_per_step")
@@ -378,7 +385,7 @@ def ranked_times(sweep_id: str, *, with_worths: bool) -> AnySelect:
 
 
 def repeated_times(sweep_id: str) -> Select[int | None, float]:
-    """Return the query for the step times of repeats, each with the number of the trial that it repeats."""
+    """Return the query for the step times of repeated trials, each with the number of the trial that it repeats."""
     return (
         select(trials.c.repeats, measurements.c.step_time_s)
         .join_from(trials, measurements, measurements.c.trial_id == trials.c.id)
@@ -398,14 +405,14 @@ def _best_first(query: AnySelect, sweep_id: str | None) -> AnySelect:
 
 # ---------------------------------------------------------------------- on a connection: writing
 def insert_trial(connection: Connection, trial: Trial) -> None:
-    """Insert the row of a new trial, with the columns by which queries filter."""
+    """Insert the row of a new trial. Its columns include those that queries use as filters."""
     degrees = {field.name: getattr(trial.layout, field.name) for field in fields(TrialFilter) if field.name != "state"}
     values = {column.name: getattr(trial, column.name) for column in _COLUMNS} | degrees | _summed(trial)
     connection.execute(insert(trials).values(values | {"world_size": trial.ran.world_size}))
 
 
 def update_trial(connection: Connection, trial: Trial) -> None:
-    """Write the current values of a trial to the columns that may change."""
+    """Write the current values of a trial to those columns that may change."""
     changed = {name: getattr(trial, name) for name in _CHANGING} | _summed(trial)
     connection.execute(update(trials).where(trials.c.id == trial.id).values(changed))
 
@@ -460,7 +467,7 @@ def _rank(trial: Trial, reached: Measurement | TrialEstimate, objective: Objecti
 
 
 def save_trial(connection: Connection, trial: Trial, event_kind: str, now: float) -> Trial:
-    """Write the changes of a trial and an event of that kind, and return the trial.
+    """Write the changes of a trial, and an event of the kind ``event_kind``. Return the trial.
 
     If the trial is queued again and has no finished run, its steps are deleted.
     """
@@ -474,7 +481,7 @@ def save_trial(connection: Connection, trial: Trial, event_kind: str, now: float
 def end_trials(connection: Connection, sweep_id: str, stopped: Stopped, now: float) -> None:
     """Cancel all unfinished trials of a finished sweep.
 
-    If one cannot be read, only the columns of their rows are set.
+    If this release cannot read one of the trials, only the columns of the rows are set.
     """
     try:
         for trial in get_trials(connection, sweep_id, *_UNFINISHED):
