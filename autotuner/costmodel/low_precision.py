@@ -34,24 +34,25 @@ def is_bf16_on_cores(x: LayoutColumns, job: Job) -> Booleans:
 def is_narrow(x: LayoutColumns) -> Booleans:
     """Return a mask over the layouts: True where matrix products multiply values of 8 bits or fewer.
 
-    A layout that only emulates low precision rounds its values, but keeps and multiplies them in 16 bits: False.
+    It is False for a layout that only emulates low precision: its values are rounded, but stored and multiplied in 16
+    bits.
     """
     return is_one_of(x.precision, (Precision.FP8, Precision.NVFP4))
 
 
 def narrow_bytes(x: LayoutColumns) -> Floats:
-    """Return the bytes of one value that is rounded to low precision, with its share of the scale factor.
+    """Return the bytes of one value that is rounded to low precision, including its share of the scale factor.
 
-    It is 1 byte for every precision except NVFP4.
+    The result is 1 byte for every precision except NVFP4.
     """
     return np.where(x.precision == Precision.NVFP4, NVFP4_BYTES, 1.0)
 
 
 def lays_out_twice(job: Job) -> bool:
-    """Return True if tensor cores need some 8-bit matrices in two memory layouts, because they read only one direction.
+    """Return True if the accelerator's tensor cores need some 8-bit matrices in two memory layouts.
 
-    They read 8-bit factors along the summed dimension only. Ada and Hopper do so, Blackwell does not (user guide of
-    Transformer Engine 2.15, current scaling).
+    Tensor cores of Ada and Hopper read 8-bit matrices only along the dimension that the product sums over. Blackwell
+    reads them along both dimensions (user guide of Transformer Engine 2.15, current scaling).
     """
     accelerator = job.cluster.accelerator
     return accelerator.kind == "cuda" and not accelerator.applies_block_scales
@@ -66,10 +67,10 @@ def matrix_share(job: Job) -> float:
 
 
 def saved_share(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes that are kept of a matrix product's input, as a ratio to the input's bytes in 16 bits.
+    """Return the bytes that are kept of a matrix product's input, divided by the input's bytes in 16 bits.
 
-    The input is kept to compute the gradient of the weight. Transformer Engine keeps the rounded copy that the backward
-    pass needs. torchao keeps the input itself and rounds it again (``Linear`` of Transformer Engine 2.8,
+    The input is kept to compute the gradient of the weight. Transformer Engine keeps a rounded copy of the input for
+    the backward pass. torchao keeps the input itself and rounds it again (``Linear`` of Transformer Engine 2.8,
     ``Float8Linear`` of torchao 0.13).
     """
     keeps_narrow = is_narrow(x) & (job.stack.fp8_implementation == "transformer_engine")
@@ -77,10 +78,10 @@ def saved_share(x: LayoutColumns, job: Job) -> Floats:
 
 
 def sent_share(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes of hidden states or gradients that tensor ranks gather, as a ratio to their bytes in 16 bits.
+    """Return the bytes of activations or gradients that tensor ranks gather, divided by their bytes in 16 bits.
 
-    A stack may round them before it sends them. With a scale per block, a gradient is gathered once along each of its
-    two directions.
+    A software stack may round these values before it sends them. With a scale per block, a gradient is gathered twice:
+    once with blocks along each of its two dimensions.
     """
     rounded = is_narrow(x) & job.stack.gathers_fp8_activations & (x.fp8_recipe != Fp8Recipe.ROWWISE)
     by_block = is_one_of(x.fp8_recipe, BLOCK_RECIPES) | (x.precision == Precision.NVFP4)
@@ -90,8 +91,9 @@ def sent_share(x: LayoutColumns, job: Job) -> Floats:
 def gathers_parameters(x: LayoutColumns, job: Job) -> Booleans:
     """Return a mask over the layouts: True where data-parallel ranks gather weights in 8 bits.
 
-    Such weights need one scale per tensor that all ranks know. Megatron-LM gathers mxfp8 weights in 16 bits into the
-    gradients' buffer and rounds them there (``reuse_grad_buf_for_mxfp8_param_ag``, core 0.14).
+    Weights can be gathered in 8 bits only if each tensor has one scale, which all ranks know. Megatron-LM gathers mxfp8
+    weights in 16 bits into the buffer of the gradients and rounds them there (``reuse_grad_buf_for_mxfp8_param_ag``,
+    core 0.14).
     """
     rounded: Booleans = (
         (x.precision == Precision.FP8) & job.stack.gathers_fp8_parameters & is_one_of(x.fp8_recipe, TENSOR_RECIPES)
@@ -102,7 +104,7 @@ def gathers_parameters(x: LayoutColumns, job: Job) -> Booleans:
 def gathered_share(x: LayoutColumns, job: Job) -> Floats | float:
     """Return the bytes of weights that data-parallel ranks gather, divided by the bytes of the same weights in 16 bits.
 
-    It is 1.0 if the stack gathers all weights in 16 bits.
+    The result is 1.0 if the software stack gathers all weights in 16 bits.
     """
     if not job.stack.gathers_fp8_parameters:
         return 1.0
@@ -110,11 +112,11 @@ def gathered_share(x: LayoutColumns, job: Job) -> Floats | float:
 
 
 def weight_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes of one element of a layer's weight on a rank with the whole weight, including rounded copies.
+    """Return the bytes of one element of a layer's weights on a rank that holds the whole weight, with rounded copies.
 
     Transformer Engine keeps rounded copies from the first micro-batch of a step to the last (``is_first_microbatch``),
-    in two memory layouts if the products need both. If data-parallel ranks gather rounded weights, there is no 16-bit
-    weight (``fp8_param_gather`` of Megatron-LM). torchao rounds for each product and keeps no copy.
+    in two memory layouts if the products need both. If data-parallel ranks gather rounded weights, no 16-bit weight is
+    kept (``fp8_param_gather`` of Megatron-LM). torchao rounds for each product and keeps no copy.
     """
     by_tensor = is_one_of(x.fp8_recipe, TENSOR_RECIPES) & (x.precision == Precision.FP8)
     copies = np.where(by_tensor, 1.0 + lays_out_twice(job), 2.0) * narrow_bytes(x)

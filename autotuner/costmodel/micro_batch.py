@@ -21,7 +21,7 @@ def width_split(x: LayoutColumns, job: Job) -> Integers:
 
 
 def local_experts(x: LayoutColumns, experts: MixtureOfExperts) -> Floats:
-    """Return the number of experts per layer on one rank. An expert that tensor ranks split counts on each of them."""
+    """Return the number of experts per layer on one rank; an expert that tensor ranks split counts on each of them."""
     held: Floats = experts.num_experts / x.expert_parallel_degree
     return held
 
@@ -29,8 +29,8 @@ def local_experts(x: LayoutColumns, experts: MixtureOfExperts) -> Floats:
 def own_tokens(x: LayoutColumns, job: Job) -> Floats:
     """Return the number of tokens of a micro-batch that one rank routes to experts.
 
-    Tensor ranks divide the tokens among them if they divide hidden states (sequence parallelism). Expert ranks that
-    hold whole experts are tensor ranks, too, and always divide the tokens.
+    With sequence parallelism, tensor ranks divide the tokens among them. Tensor ranks that hold whole experts (and so
+    are expert ranks, too) always divide the tokens.
     """
     shared = np.maximum(hidden_split(x), x.tensor_parallel_degree // width_split(x, job))
     tokens: Floats = tokens_per_pass(x, job) / shared
@@ -40,8 +40,8 @@ def own_tokens(x: LayoutColumns, job: Job) -> Floats:
 def own_copies(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Floats:
     """Return the number of token copies that one rank sends to experts in a micro-batch.
 
-    A token is copied once for each of its experts. The load factor of the fullest rank is included, because that rank
-    receives as many copies.
+    A token is copied once for each of its experts. The number counts the load of the fullest rank (``load_factor``),
+    because the dispatch lasts until that rank has its copies.
     """
     copies: Floats = own_tokens(x, job) * experts.experts_per_token * load_factor(x, job, experts)
     return copies
@@ -59,11 +59,12 @@ def rows_per_expert(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Fl
 
 
 def load_factor(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Floats:
-    """Return the rows that the experts of the fullest rank multiply, as a ratio to those of an average rank.
+    """Return the number of rows that the experts of the fullest rank multiply, divided by that of an average rank.
 
-    Every collective of a sparse layer waits for the fullest rank. The more experts a rank holds, the closer its load is
-    to the average: the excess falls as for a sum of independent loads. A rank that holds all experts has the average
-    load. A capacity limits the load. If experts are padded up to their capacity, the load is the capacity.
+    Every collective of a layer with experts waits for the fullest rank. The more experts a rank holds, the closer its
+    load is to the average: the excess falls as for a sum of independent loads. A rank that holds all experts has the
+    average load. A capacity factor limits the load. If experts are padded up to their capacity, the load is always the
+    capacity factor.
     """
     if experts.capacity_factor is not None and experts.pads_to_capacity:
         return np.full(len(x), experts.capacity_factor)
@@ -73,9 +74,10 @@ def load_factor(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Floats
 
 
 def tokens_per_pass(x: LayoutColumns, job: Job) -> Floats:
-    """Return the number of tokens of one micro-batch on one rank. Context ranks divide them, tensor ranks do not.
+    """Return the number of tokens of one micro-batch on one rank. Context ranks divide the tokens, tensor ranks do not.
 
-    If sequences have different lengths, it uses the average sequence of the slowest rank, which the step waits for.
+    If sequences have different lengths, the number counts the average sequence of the slowest rank, because the step
+    waits for that rank.
     """
     return x.micro_batch_size * (tokens_per_sequence(x, job) / x.context_parallel_degree)
 

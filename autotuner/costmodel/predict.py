@@ -37,7 +37,7 @@ PredictionColumns: TypeAlias = Prediction[Floats, Integers, Booleans]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TotalColumns:
-    """MFU and peak memory of many layouts, which decide how the layouts rank; row i belongs to layout i."""
+    """MFU and peak memory of many layouts, by which the layouts are ranked; row i belongs to layout i."""
 
     mfu: Floats
     peak_bytes: Floats

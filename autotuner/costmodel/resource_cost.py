@@ -57,7 +57,7 @@ from autotuner.costmodel.step.sends import sent_bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficColumns:
-    """The bytes of a step that leave a node, summed over all nodes, by kind of parallelism; one row per layout."""
+    """The bytes that leave a node in one step, summed over all nodes, by kind of parallelism; one row per layout."""
 
     data_bytes: Floats
     """Bytes of gradients that are summed, and of parameters that are gathered."""
@@ -297,7 +297,13 @@ class FootprintColumns:
 
 
 def predicted_footprints(x: LayoutColumns, job: Job, predictions: PredictionColumns) -> FootprintColumns:
-    """Return the resource cost (power, price, CO2, complexity) of every layout, computed from its prediction."""
+    """Return the resource cost (power, price, CO2, complexity) of every layout, computed from its prediction.
+
+    Args:
+        x: Layouts, one per row.
+        job: Job of the layouts.
+        predictions: Predictions of the layouts for the job, which say how busy the accelerators are.
+    """
     step_s, robust_s = predictions.step_time.total_s, predictions.robust_step_s
     drawn_w = _accelerators_w(job.cluster, _busy_share(predictions.step_time))
     return _footprints(x, job, drawn_w, step_s, None if robust_s is None else step_s / robust_s)
@@ -315,9 +321,9 @@ def footprint_of(
     Args:
         layout: A legal layout.
         job: Job of the layout.
-        prediction: Prediction of the layout for the job, which tells how busy the accelerators are.
-        reached: Result of a trial, whose step time and robustness replace the predicted ones. None: nothing ran.
-        power_w: Measured mean draw of one accelerator; None: modelled.
+        prediction: Prediction of the layout for the job, which says how busy the accelerators are.
+        reached: Result of a trial. Its step time and robustness replace the predicted values. None: no trial ran.
+        power_w: Measured mean power of one accelerator in watts; None: the cost model computes it.
     """
     cluster = job.cluster
     parts = {f.name: np.array([getattr(prediction.step_time, f.name)]) for f in fields(StepTime)}
@@ -331,9 +337,9 @@ def footprint_of(
 
 
 def worth_per_step(objective: Objective, job: Job, footprints: FootprintColumns | None, num_rows: int) -> Floats:
-    """Return the value of one step of each layout for the objective.
+    """Return the number that gives each layout's objective value when it is divided by the layout's step time.
 
-    The value divided by the step time in seconds is the layout's value, by which layouts are ranked.
+    Layouts are ranked by their objective value.
 
     Args:
         objective: Objective that layouts are compared by.

@@ -27,14 +27,14 @@ which all ranks agree (PipeMorph, arXiv 2504.19232, plans again with one iterati
 
 
 def predict_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> PredictionColumns:
-    """Return the prediction of every layout. A fault trace adds the mean step time and MFU over its steps.
+    """Return the prediction of every layout; with a fault trace also the mean step time and MFU over its steps.
 
-    Predictions run once for each distinct state of the links. A trace has only a few of them.
+    The cost model runs once for each distinct state of the links. A trace has only a few states.
 
     Args:
         x: Legal layouts, one per row.
         job: Model, cluster, workload and software.
-        trace: Faults of links; None: no robust columns.
+        trace: Faults of links; None: the prediction has no columns about faults.
     """
     predicted = predict(x, job)
     if trace is None:
@@ -46,9 +46,9 @@ def predict_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> Predi
 
 
 def totals_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> TotalColumns:
-    """Return MFU and peak memory of every layout. With a fault trace, MFU is that of the mean step time in the trace.
+    """Return MFU and peak memory of every layout. With a fault trace, MFU belongs to the mean step time in the trace.
 
-    The peak memory is always that of nominal links.
+    The peak memory is always that on nominal links.
     """
     totals = predict_totals(x, job)
     if trace is None:
@@ -59,7 +59,7 @@ def totals_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> TotalC
 
 
 def predicted_under(layout: Layout, job: Job, trace: FaultTrace | None) -> Prediction:
-    """Return the prediction of one legal layout. A fault trace adds the mean step time and MFU over its steps."""
+    """Return the prediction of one legal layout; with a fault trace also the mean step time and MFU over its steps."""
     prediction: Prediction = row(predict_under(LayoutColumns.from_layouts([layout]), job, trace), 0)
     return prediction
 
@@ -127,15 +127,15 @@ def _unplanned_s(x: LayoutColumns, job: Job, planned_s: Floats) -> Floats:
 
 
 def steps_by_bandwidth(x: LayoutColumns, job: Job, ends_bytes_per_s: tuple[float, float]) -> Callable[[float], Floats]:
-    """Return a function from the bandwidth of an accelerator's port, in bytes per second, to every layout's step time.
+    """Return a function from the bandwidth of accelerators' ports to the step time of every layout.
 
-    The step times are in seconds. If only data-parallel communication crosses the network between nodes, the rest of
-    the step is computed only once.
+    The bandwidth is in bytes per second, the step times are in seconds. If only data-parallel communication crosses the
+    network between nodes, the rest of the step is computed only once.
 
     Args:
         x: Legal layouts.
-        job: The job. Degraded links keep their proportion.
-        ends_bytes_per_s: Lowest and highest bandwidth that the function will be called with.
+        job: The job. The bandwidth of degraded links changes in the same proportion.
+        ends_bytes_per_s: Lowest and highest bandwidth with which the function will be called.
     """
 
     def whole(bytes_per_s: float) -> StepTime[Floats]:

@@ -30,9 +30,9 @@ _DEALING_FIELDS = (
 
 
 def batch_shapes(x: LayoutColumns, job: Job) -> BatchShape[Floats]:
-    """Return the tokens, padding and waiting of ranks on an average batch (``BatchShape``), for every legal layout.
+    """Return the tokens, padding and load imbalance of ranks with an average batch, for every legal layout.
 
-    They are computed once for each combination of the options that they depend on.
+    They are computed once for each combination of the options that they depend on. ``BatchShape`` describes them.
     """
     few, which = x.distinct(*_DEALING_FIELDS)
     rows = zip(*(getattr(few, name).tolist() for name in _DEALING_FIELDS), strict=True)
@@ -42,20 +42,23 @@ def batch_shapes(x: LayoutColumns, job: Job) -> BatchShape[Floats]:
 
 
 def with_dealing(names: tuple[str, ...], job: Job) -> tuple[str, ...]:
-    """Return the given column names, plus the options that decide which rank gets which sequences.
+    """Return the given names of columns, plus the options that assign sequences to ranks.
 
-    The options are added only if the workload's sequences have different lengths.
+    These options are added only if the workload's sequences have different lengths. Otherwise they have no effect.
     """
     return names if job.workload.lengths is None else tuple(dict.fromkeys((*names, *_DEALING_FIELDS)))
 
 
 def tokens_per_sequence(x: LayoutColumns, job: Job) -> Floats | float:
-    """Return the number of tokens per sequence that the slowest rank computes, including padding."""
+    """Return the number of tokens per sequence that the slowest rank computes, including padding tokens."""
     return float(job.workload.seq_len) if job.workload.lengths is None else batch_shapes(x, job).tokens
 
 
 def keys_per_token(x: LayoutColumns, job: Job) -> Floats:
-    """Return the number of keys in a token's sequence, including those that a mask or a window hides from the token."""
+    """Return the mean length of the sequence that a token attends to, which decides the time of attention.
+
+    Tokens that a mask or a window hides are included.
+    """
     if job.workload.lengths is None:
         return np.full(len(x), float(job.workload.seq_len))
     return batch_shapes(x, job).keys

@@ -34,7 +34,10 @@ class PartKind(Enum):
 
     @property
     def is_layer(self) -> bool:
-        """True for a kind of layer. Layers recompute, offload and belong to a stage by their number."""
+        """True for a kind of layer, with or without experts; False for the input and output of the model.
+
+        Only layers can be recomputed or offloaded, and are assigned to stages by their number.
+        """
         return self in LAYERS
 
 
@@ -45,7 +48,7 @@ Counts: TypeAlias = Mapping[PartKind, Integers]
 
 
 def is_folded(x: LayoutColumns) -> Booleans:
-    """Return a mask over the layouts: True where the first rank also holds the last stage, because stages form a V."""
+    """Return a mask over the layouts: True where stages form a V, so that the first rank also holds the last stage."""
     folded: Booleans = is_one_of(x.pipeline_schedule, V_SCHEDULES)
     return folded
 
@@ -53,14 +56,14 @@ def is_folded(x: LayoutColumns) -> Booleans:
 def first_layer(x: LayoutColumns, job: Job, stage: Integers) -> Integers:
     """Return the number of a stage's first layer, as ``core.stages.stage_layers`` assigns layers to stages.
 
-    A stack that balances stages counts the output projection as an equivalent number of layers, unless the layout
-    itself says how many fewer layers the first and last stages have.
+    A software stack may balance stages. It then counts the output projection as an equivalent number of layers, unless
+    the layout itself states how many fewer layers the first and last stages have.
 
     Args:
         x: Layouts, one per row.
         job: The job.
-        stage: Number of the stage in each layout, from 0. With the number of stages, the result is the number of
-            layers.
+        stage: Number of the stage in each layout, from 0. If it is the number of stages, the result is the number of
+            layers of the model.
     """
     first, last = x.first_stage_less_layers, x.last_stage_less_layers
     given_away = first + last
@@ -92,15 +95,15 @@ def _layers(dense: Integers, sparse: Integers) -> Counts:
 
 
 def layers_not_recomputed(x: LayoutColumns, job: Job, rank: Integers) -> Counts:
-    """Return the number of layers of a pipeline rank that do not recompute although the layout does.
+    """Return the number of layers of a pipeline rank that are not recomputed in a layout with recomputation.
 
-    A layout with ``recompute_every = n`` recomputes every n-th layer of a stage. The others are counted here.
+    A layout with ``recompute_every = n`` recomputes every n-th layer of a stage. This function counts the other layers.
     """
     return _summed(_not_recomputed(x, job, stage) for stage in _stages(x, rank))
 
 
 def model_layers_not_recomputed(x: LayoutColumns, job: Job) -> Counts:
-    """Return the number of layers of the whole model that do not recompute although the layout does."""
+    """Return the number of layers of the whole model that are not recomputed in a layout with recomputation."""
     if not (x.recompute_every > 1).any():
         return dict.fromkeys(LAYERS, np.zeros(len(x), dtype=np.int64))
     return _summed(_not_recomputed(x, job, np.full(len(x), s)) for s in range(int(x.num_stages.max(initial=1))))
@@ -174,7 +177,7 @@ def _summed(stages: Iterable[Counts]) -> Counts:
 class RankLoad:
     """The number of layers and other model parts that one pipeline rank of each layout holds.
 
-    ``stage_layers`` tells which layers these are.
+    ``stage_layers`` returns the numbers of these layers.
     """
 
     rank: Integers
@@ -255,7 +258,7 @@ def fullest_candidates(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
 
 
 def stage_load(x: LayoutColumns, job: Job, stage: Integers, rank: Integers) -> RankLoad:
-    """Return the layers and other model parts of one stage of each layout, as if its rank held no other stage.
+    """Return the layers and other model parts of one stage of each layout, without other stages of the same rank.
 
     Args:
         x: Layouts, one per row.

@@ -15,7 +15,7 @@ Table = TypeVar("Table")
 
 
 def zipped(change: Callable[..., Any], *tables: Table) -> Table:
-    """Return a table whose columns are ``change``, applied to the same column of every given table.
+    """Return a table that is computed column by column: ``change`` is called with the same column of every given table.
 
     Values that are not columns come from the first table.
     """
@@ -36,7 +36,7 @@ def taken(table: Table, rows: npt.NDArray[np.integer[Any]]) -> Table:
 
 
 def row(table: Any, index: int) -> Any:  # a generic class over its numbers has no type that says what changes
-    """Return one row of a table: an object of the same type, with single numbers in place of columns."""
+    """Return one row of a table: an object of the same type, with a single number in place of each column."""
     return zipped(lambda column: column.item(index), table)
 
 

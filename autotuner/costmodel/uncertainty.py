@@ -28,7 +28,10 @@ Z80 = 1.2816
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeError:
-    """Standard deviations of log(measured / predicted) of step times, by source of error, for all layouts of a job."""
+    """Standard deviations of log(measured / predicted) of step times, by source of error, for all layouts of a job.
+
+    A search uses them before its first trial.
+    """
 
     parts: Mapping[str, float]
     """Standard deviation of the efficiency of each part of ``StepTime``, by field name, for all layouts of a job."""
@@ -57,14 +60,14 @@ class LayoutErrors:
     whole step. None: no layouts."""
 
     def moved_by(self, shares: Floats) -> Floats:
-        """Return how much the log of each step time changes with the log of each factor that the covariance describes.
+        """Return by how much the log of each step time changes if the log of each calibrated factor changes by one.
 
         Args:
             shares: Share of each part in each step, of shape (layouts, parts), as from ``part_shares``.
 
         Returns:
-            Array of shape (layouts, parts + 2). The last two columns are for the factor of bf16 on cores and that
-            of the whole step.
+            Array of shape (layouts, parts + 2), in the order of ``covariance``. The last two columns are for the factor
+            of bf16 on CPU cores, and for the factor of the whole step.
         """
         rows = np.zeros(len(shares)) if self.bf16_on_cores is None else self.bf16_on_cores * (shares @ _IN_BF16)
         return np.column_stack([shares, rows, np.ones(len(shares))])
@@ -123,7 +126,7 @@ MEMORY_DEVIATION = 0.08
 
 
 def time_error(job: Job) -> TimeError:
-    """Return the standard deviations of a job's prediction errors that a search assumes before its first trial."""
+    """Return the standard deviations of prediction errors that a search assumes for a job before its first trial."""
     base = Evidence.of(job).base
     factor = SEARCHED if base == Where.HERE else TRUST[base]
     unknown = _UNKNOWN_DEVICE if base == Where.NOWHERE else 1.0
@@ -151,9 +154,10 @@ def interval_error(x: LayoutColumns, job: Job) -> LayoutErrors:
 
 
 def part_deviations(job: Job) -> Mapping[str, float]:
-    """Return the standard deviation of the log of each part's factor, before any run on the job's cluster.
+    """Return the uncertainty of each part of a step before any run on the job's cluster.
 
-    It holds for layouts whose options were all compared with measured runs for this job.
+    Each value is the standard deviation of the log of the part's factor (measured time / predicted time). It holds for
+    layouts whose options were all compared with measured runs for this job.
     """
     evidence = Evidence.of(job)
     trust = dict.fromkeys(PARTS, TRUST[evidence.base])
@@ -209,10 +213,10 @@ def _scatter(evidence: Evidence, bits: str) -> float:
 
 
 def cluster_deviation(job: Job) -> float:
-    """Return the standard deviation of the log of the cluster's factor, which applies to all its step times.
+    """Return the uncertainty of the cluster's factor, by which all step times on the cluster are multiplied.
 
-    Without calibration, it is the deviation among clusters of one kind. With calibration, it is the uncertainty that is
-    left after the measured runs on this cluster.
+    The value is the standard deviation of the factor's log. Without calibration, it is the deviation among clusters of
+    one kind. With calibration, it is the deviation that remains after the measured runs on this cluster.
     """
     if job.calibration is not None:
         return job.calibration.deviation
@@ -222,8 +226,12 @@ def cluster_deviation(job: Job) -> float:
 def part_shares(step_time: StepTime[Floats], error: TimeError | LayoutErrors) -> Floats:
     """Return the share of each part in each predicted step time, as an array of shape (layouts, parts).
 
-    The parts are in the order of ``error.parts``. To first order, log(step time) changes by the share times the change
-    of the log of the part's factor.
+    The parts are in the order of ``error.parts``. If the log of a part's factor changes a little, the log of the step
+    time changes by the part's share of this.
+
+    Args:
+        step_time: Predicted step times, by part.
+        error: Deviations, whose parts give the order.
     """
     total_s = step_time.total_s
     return np.stack([getattr(step_time, name) / total_s for name in error.parts], axis=1)
@@ -237,7 +245,7 @@ def relative_error(x: LayoutColumns, step_time: StepTime[Floats], job: Job) -> F
 
     Args:
         x: Layouts, one per row.
-        step_time: Their predicted step times, by part.
+        step_time: Predicted step times of these layouts, by part.
         job: Model, cluster, workload and software.
     """
     half_width: Floats = np.exp(Z80 * np.sqrt(log_variance(step_time, interval_error(x, job)))) - 1

@@ -49,13 +49,14 @@ def one_f_one_b(num_ranks: int, num_micro_batches: int) -> Schedule:
 def interleaved_1f1b(num_ranks: int, stages_per_rank: int, num_micro_batches: int) -> Schedule:
     """Return the interleaved 1F1B schedule of Megatron-LM (arXiv 2104.04473, section 2.3).
 
-    With p ranks, rank r holds stages r, r + p, r + 2 p and so on. Micro-batches go in rounds of p through one stage of
-    a rank, then through its next stage. With v stages per rank, rank r runs ``2 (p - r - 1) + (v - 1) p`` forwards
-    before it alternates forwards and backwards. With one stage per rank it is plain 1F1B, which runs ``p - r - 1``
-    forwards first.
+    With p ranks, rank r holds stages r, r + p, r + 2 p and so on. Micro-batches are processed in rounds of p: a rank
+    runs all p of them through one stage, then through its next stage. With v stages per rank, rank r runs ``2 (p - r -
+    1) + (v - 1) p`` forwards before it alternates forwards and backwards. With one stage per rank it is plain 1F1B,
+    which runs ``p - r - 1`` forwards first.
 
     Raises:
-        InvalidInput: With several stages per rank, micro-batches that are not whole rounds.
+        InvalidInput: There are several stages per rank, and the number of micro-batches is not a multiple of the number
+            of ranks.
 
     Example:
         >>> print(interleaved_1f1b(2, stages_per_rank=2, num_micro_batches=2))
@@ -79,7 +80,8 @@ def interleaved_1f1b(num_ranks: int, stages_per_rank: int, num_micro_batches: in
 def rounds(rank: int, p: int, v: int, m: int, kind: Kind) -> list[Action]:
     """Return all passes of one kind that a rank runs, in rounds of p micro-batches.
 
-    A round visits all stages of the rank: forward passes from the first stage, backward passes from the last.
+    A round goes through all stages of the rank. Forward passes begin with the first stage, backward passes with the
+    last.
 
     Args:
         rank: Pipeline rank, from 0.
@@ -120,8 +122,8 @@ def zb_h1(num_ranks: int, num_micro_batches: int) -> Schedule:
 def zb_h2(num_ranks: int, num_micro_batches: int) -> Schedule:
     """Return the ZB-H2 schedule, which runs more forwards first than ZB-H1 and defers weight gradients twice as long.
 
-    With p ranks, rank r runs ``2 (p - r) - 1`` forwards before its first backward, and computes weight gradients 2 r
-    micro-batches later. Each rank keeps ``2 p - 1`` micro-batches.
+    With p ranks, rank r runs ``2 (p - r) - 1`` forwards before its first backward, and computes each weight gradient 2
+    r micro-batches later than plain 1F1B. Each rank keeps the activations of ``2 p - 1`` micro-batches.
 
     Source: arXiv 2401.10241, section 2.3 and figure 3.
     """
@@ -146,9 +148,9 @@ def _deferring(num_ranks: int, num_micro_batches: int, step: int) -> Schedule:
 def zbv(num_ranks: int, num_micro_batches: int) -> Schedule:
     """Return the ZB-V schedule: with p ranks, rank r holds stages r and ``2 p - 1 - r``, so that stages form a V.
 
-    A micro-batch goes down through all ranks, turns round on the last rank and comes back. Every rank keeps at most 2 p
-    passes of half the usual size. With fewer than ``2 p - 1`` micro-batches, it is the order for ``2 p - 1``
-    micro-batches without the missing ones.
+    A micro-batch goes down through all ranks, turns round on the last rank and comes back. Every rank keeps the
+    activations of at most 2 p passes, each of which has half the usual size. With fewer than ``2 p - 1`` micro-batches,
+    the result is the order for ``2 p - 1`` micro-batches, without the passes of the missing micro-batches.
 
     Source: arXiv 2401.10241, section 6, figure 8; the order of ``ScheduleZBVZeroBubble`` in PyTorch.
 
@@ -204,10 +206,11 @@ def zb_interleaved(num_ranks: int, stages_per_rank: int, num_micro_batches: int)
     """Return the ZB-H1 schedule with several stages per rank: with p ranks, rank r holds stages r, r + p and so on.
 
     With v stages per rank, rank r first runs ``p - r - 1 + (v - 1) p`` forwards. In each turn after that it runs a
-    forward, an input gradient, and the weight gradient of r turns earlier. Every rank keeps ``p v`` passes of a stage.
+    forward, an input gradient, and the weight gradient that belongs to the turn r turns earlier. Every rank keeps the
+    activations of ``p v`` passes through a stage.
 
     Raises:
-        InvalidInput: Micro-batches that are not whole rounds of the ranks.
+        InvalidInput: The number of micro-batches is not a multiple of the number of ranks.
 
     Source: ``ScheduleInterleavedZeroBubble`` in PyTorch, after arXiv 2401.10241.
     """
@@ -236,10 +239,10 @@ def _deferring_in_rounds(rank: int, p: int, v: int, m: int) -> Iterator[Action]:
 def dualpipev(num_ranks: int, num_micro_batches: int) -> Schedule:
     """Return the DualPipeV schedule: stages in a V, and forwards paired with backwards of the other direction.
 
-    The two passes of a pair overlap in DualPipe. In this list they are two actions, one after the other.
+    In DualPipe, the two passes of a pair overlap. In the returned schedule they are two actions, one after the other.
 
     Raises:
-        InvalidInput: Fewer micro-batches than stages.
+        InvalidInput: There are fewer micro-batches than stages.
 
     Source: ``ScheduleDualPipeV`` in PyTorch, after arXiv 2412.19437 and deepseek-ai/DualPipe.
     """

@@ -35,13 +35,13 @@ def warm_up(times: PassTimes, extra_slack: int = 0) -> tuple[int, ...]:
     """Return the number of forwards that each stage runs before its first backward, so that delays of links are hidden.
 
     The last stage runs 1. Each earlier stage runs ``2 + ceil(c / F)`` more than the next one, plus ``extra_slack``:
-    ``c`` is the delay of the link between them, and ``F`` is the forward time of the earlier stage. Without delays it
-    is the warm-up of ZB-H2. Each micro-batch of slack (forwards that a stage is ahead of the next) beyond the first
-    hides a delay of about one forward (``absorbed_delay_s``).
+    ``c`` is the delay of the link between them, and ``F`` is the forward time of the earlier stage. Without delays the
+    result is the warm-up of ZB-H2. Slack is the number of forwards that a stage is ahead of the next stage. Each unit
+    of slack beyond the first hides a delay of about one forward (``absorbed_delay_s``).
 
     Args:
-        times: One stage per rank.
-        extra_slack: Micro-batches of slack per link, in addition to those for its delay. They help if delays vary.
+        times: Times of passes and delays of links, with one stage per rank.
+        extra_slack: Slack per link, in addition to the slack for the link's delay. It helps if delays vary.
 
     Source: the greedy planner of arXiv 2504.19232.
     """
@@ -56,9 +56,13 @@ def warm_up(times: PassTimes, extra_slack: int = 0) -> tuple[int, ...]:
 
 
 def even_warm_up(num_stages: int, most_on_first: int) -> tuple[int, ...]:
-    """Return warm-ups (forwards before the first backward) that fall evenly from ``most_on_first`` to 1.
+    """Return warm-ups (forwards before the first backward) of all stages, which fall evenly to 1 on the last stage.
 
-    The last stage has 1. If the difference does not divide evenly, the first links get one more.
+    If the difference does not divide evenly, the first links get one more.
+
+    Args:
+        num_stages: Number of stages.
+        most_on_first: Warm-up of the first stage.
 
     Source: ``get_init_warmup_fwds`` of the code of arXiv 2504.19232.
     """
@@ -73,22 +77,22 @@ def within(warm_up_counts: Sequence[int], most_in_flight: Sequence[int]) -> tupl
     The limit of a stage also applies to all later stages, because warm-ups must not grow from stage to stage.
 
     Args:
-        warm_up_counts: Forwards before the first backward, by stage.
+        warm_up_counts: Wanted number of forwards before the first backward, by stage.
         most_in_flight: Micro-batches that each stage may keep.
     """
     return tuple(accumulate(map(min, warm_up_counts, most_in_flight), min))
 
 
 def absorbed_delay_s(slack: int, forward_s: float, input_s: float) -> float:
-    """Return the longest delay of a link that lengthens a step by no more than the delay itself.
+    """Return the longest link delay that lengthens a step by no more than this delay itself.
 
-    It assumes that weight gradients can be deferred. If a delay is longer, its excess is paid again, twice per round of
-    the first stage's warm-up.
+    The slack hides all other occurrences of such a delay in a step. If a delay is longer, its excess is added twice for
+    every round of the first stage's warm-up. The formula assumes that weight gradients can be deferred.
 
     Args:
-        slack: Forwards that the sending stage runs ahead of the receiving one, as ``warm_up`` counts them.
-        forward_s: F of both stages.
-        input_s: I of both stages.
+        slack: Number of forwards that the sending stage runs ahead of the receiving stage, as ``warm_up`` counts them.
+        forward_s: Seconds of a forward pass of either stage.
+        input_s: Seconds of an input gradient of either stage.
 
     Source: derived for two stages, and equal to the simulator there (tests/published/test_schedules.py).
     """
@@ -98,14 +102,15 @@ def absorbed_delay_s(slack: int, forward_s: float, input_s: float) -> float:
 
 
 def adaptive(times: PassTimes, num_micro_batches: int, warm_up_counts: Sequence[int]) -> Schedule:
-    """Return the schedule in which each stage, after its warm-up, runs a pass that is ready: I before F before W.
+    """Return the schedule in which each stage, after its warm-up, runs any pass that is ready: I before F before W.
 
-    A stage that has run its warm-up waits for its first backward. The given times and delays determine the order. Use
-    ``simulate`` to find how long the same order takes with other times.
+    F is a forward pass, I an input gradient, and W a weight gradient. A stage that has run its warm-up waits for its
+    first I. The given times and delays determine the order. Use ``simulate`` to find how long the same order takes with
+    other times.
 
     Args:
-        times: One stage per rank.
-        num_micro_batches: 1 or more.
+        times: Times of passes and delays of links, with one stage per rank.
+        num_micro_batches: Micro-batches of a step, 1 or more.
         warm_up_counts: Forwards before the first backward, by stage, such as ``warm_up(times)``.
 
     Source: greedy planner of arXiv 2504.19232.
@@ -130,17 +135,18 @@ _F, _I, _W = Kind.FORWARD.value, Kind.INPUT.value, Kind.WEIGHT.value
 def greedy_orders(
     times: PassTimes, num_micro_batches: int, warm_up_counts: Sequence[int], most_in_flight: Sequence[int]
 ) -> tuple[str, ...]:
-    """Return the passes of each stage as a word of letters, in the order of a greedy rule: I before F before W.
+    """Return the passes of each stage as a text such as ``FFIFIWIW``, in a greedy order: I before F before W.
 
-    After its warm-up a stage runs a pass that is ready, but it waits for its first I. A stage that keeps as many
-    micro-batches as it may starts no further F, so that it runs its W earlier.
+    F is a forward pass, I an input gradient, and W a weight gradient. After its warm-up a stage waits for its first I,
+    and then runs any pass that is ready. A stage that keeps as many micro-batches as it may starts no further F, so
+    that it runs its W earlier.
 
     Args:
         times: Times of one stage per rank.
-        num_micro_batches: 1 or more.
-        warm_up_counts: Forwards before the first I, by stage; not fewer than on the next, nor more than may be
-            kept.
-        most_in_flight: Micro-batches that each stage may keep from F to W, 1 or more.
+        num_micro_batches: Micro-batches of a step, 1 or more.
+        warm_up_counts: Forwards before the first I, by stage: not fewer than on the next stage, and not more than the
+            stage may keep.
+        most_in_flight: Number of micro-batches that each stage may keep from F to W, 1 or more.
 
     Source: greedy planner of arXiv 2504.19232.
     """
@@ -220,10 +226,14 @@ class _Stage:
 
 
 def makespan_s(orders: Sequence[str], times: PassTimes) -> float:
-    """Return the seconds from the first start to the last end of these orders, if sends overlap with computation.
+    """Return the seconds from the first start to the last end of the given orders, if sends overlap with computation.
 
-    ``simulate`` gives the same time for ``schedule_of(orders)``. Stages must not wait for each other in a circle; the
-    results of ``greedy_orders`` never do.
+    ``simulate`` gives the same time for ``schedule_of(orders)``. Stages must not wait for each other in a circle. They
+    never do so in the results of ``greedy_orders``.
+
+    Args:
+        orders: Passes of each stage, as a text of the letters F, I and W.
+        times: Times of passes and delays of links, with one stage per rank.
     """
     last, size = len(orders) - 1, len(orders[0])
     forward_s: list[list[float]] = [[] for _ in orders]  # ends, by micro-batch
@@ -259,7 +269,11 @@ def makespan_s(orders: Sequence[str], times: PassTimes) -> float:
 
 
 def schedule_of(orders: Sequence[str]) -> Schedule:
-    """Return the schedule with one stage per rank whose stages run these words of passes, such as ``FFIFIWIW``."""
+    """Return the schedule with one stage per rank in which each stage runs its text of passes, such as ``FFIFIWIW``.
+
+    Args:
+        orders: Passes of each stage, as a text of the letters F, I and W.
+    """
     return Schedule(ranks=tuple(tuple(_actions(stage, order)) for stage, order in enumerate(orders)))
 
 
@@ -302,20 +316,21 @@ def plan(
 ) -> Plan:
     """Return the fastest order found for a pipeline whose stages and links have these times.
 
-    The order is never slower than the zero-bubble schedules that ignore delays (ZB-H1, ZB-H2), where these fit into
-    memory. No stage keeps more micro-batches than the first stage needs to run ahead of all delays
-    (``warm_up(times)[0]``). Keeping more would make steps shorter by only a few tenths of a percent.
+    The order is never slower than the zero-bubble schedules that ignore delays (ZB-H1, ZB-H2), if these fit into
+    memory. No stage keeps more micro-batches than the first stage needs to hide all delays (``warm_up(times)[0]``).
+    With more micro-batches, steps would be shorter by only a few tenths of a percent.
 
     Args:
         times: Passes of one stage per rank, and the delays of the links between them.
-        num_micro_batches: 1 or more.
-        extra_slack: Micro-batches per link that the stage before it runs ahead, in addition to those for its delay.
+        num_micro_batches: Micro-batches of a step, 1 or more.
+        extra_slack: Forwards per link that the sending stage runs ahead, in addition to those that hide the link's
+            delay.
         most_in_flight: Micro-batches that each stage has memory for, from F until W has released them, as
-            ``Schedule.peak_in_flight`` counts. If that is fewer than the delays require, stages run ahead only as far
-            as memory allows, and weight gradients are computed earlier. None: memory does not limit them.
+            ``Schedule.peak_in_flight`` counts. If memory allows fewer micro-batches than the delays require, stages run
+            ahead less, and compute weight gradients earlier. None: memory does not limit the number.
 
     Raises:
-        InvalidInput: Fewer than one micro-batch in flight, or a number of values that is not that of the stages.
+        InvalidInput: A number of micro-batches is below 1, or ``most_in_flight`` does not have one value per stage.
 
     Source: greedy planner of arXiv 2504.19232, and its choice among simulated delays.
 
@@ -428,8 +443,10 @@ def named_schedule(
         stages_per_rank: Stages of each rank; 1 for the adaptive schedule.
         num_micro_batches: Micro-batches of a step.
         times: Times that the adaptive schedule is planned for; None: equal passes, and links without delay.
-        extra_slack: Slack beyond that of the plan, as for ``plan``.
-        most_in_flight: Number of micro-batches that each stage has memory for, as for ``plan``.
+        extra_slack: Forwards per link that the sending stage runs ahead, in addition to those that hide the delay. Only
+            the adaptive schedule reads it.
+        most_in_flight: Number of micro-batches that each stage has memory for; None: no limit. Only the adaptive
+            schedule reads it.
 
     Raises:
         InvalidInput: The schedule does not run with this number of micro-batches.

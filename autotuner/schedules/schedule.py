@@ -40,7 +40,8 @@ class Action(NamedTuple):
         """Return the action that prints as ``text``: ``0F1`` is stage 0, forward, micro-batch 1.
 
         Raises:
-            InvalidInput: The text is not a stage number, one of the letters F, B, I and W, and a micro-batch number.
+            InvalidInput: The text does not consist of a stage number, one of the letters F, B, I and W, and a
+                micro-batch number.
         """
         match = re.fullmatch(r"(\d+)([FBIW])(\d+)", text)
         if match is None:
@@ -52,9 +53,9 @@ class Action(NamedTuple):
 class Schedule:
     """The actions of every pipeline rank, in the order in which it runs them.
 
-    A schedule is valid from construction: every stage lives on one rank, and there every micro-batch goes forward once
-    and then back once, whole (B) or in two parts (I, later W). ``simulate`` and ``flow_of`` find ranks that wait for
-    one another in a circle.
+    The constructor checks that every stage is on one rank, and that every micro-batch has one forward pass (F) through
+    each stage, and later one backward pass: whole (B), or in two parts (I, later W). It does not check for ranks that
+    wait for one another in a circle; ``simulate`` and ``flow_of`` do.
     """
 
     ranks: tuple[tuple[Action, ...], ...]
@@ -88,11 +89,11 @@ class Schedule:
     def peak_in_flight(self, released_by: Kind = Kind.WEIGHT) -> tuple[int, ...]:
         """Return for each rank the highest number of forward passes whose activations it keeps at the same time.
 
-        A pass is that of one micro-batch through one stage.
+        Each forward pass takes one micro-batch through one stage.
 
         Args:
-            released_by: With ``WEIGHT`` a pass counts until all its activations are released. With ``INPUT`` it
-                counts only until its input gradient; activations kept for the weight gradient do not count.
+            released_by: With ``WEIGHT``, a pass counts until all its activations are released. With ``INPUT``, a pass
+                counts only until its input gradient; activations that are kept for the weight gradient do not count.
         """
         return tuple(_peak(actions, (Kind.BACKWARD, released_by)) for actions in self.ranks)
 
@@ -141,7 +142,7 @@ def _peak(actions: tuple[Action, ...], releasing: tuple[Kind, ...]) -> int:
 
 
 class Step(NamedTuple):
-    """One action of a schedule, with the numbers of its rank, of the action it waits for, and of its channel."""
+    """One action of a schedule, with its number, its rank, the action that it waits for, and its channel for sends."""
 
     number: int
     """Number of the action. Actions are counted rank by rank."""
@@ -159,7 +160,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """The actions of a schedule, in an order in which each follows the actions that it waits for."""
+    """The actions of a schedule in an order in which they can run: each comes after the actions that it waits for."""
 
     actions: tuple[Action, ...]
     """Actions by number."""
@@ -171,7 +172,7 @@ class Flow:
 
 @lru_cache(maxsize=64)
 def flow_of(schedule: Schedule) -> Flow:
-    """Return the actions of a schedule, in an order in which each follows the actions that it waits for.
+    """Return the actions of a schedule in an order in which they can run: each comes after those that it waits for.
 
     Raises:
         InvalidInput: Ranks of the schedule wait for one another in a circle.

@@ -54,12 +54,13 @@ BLOCKING_IN_TURN = Transport(blocks=True, shares_link=True)
 def delegated(num_delegates: int, *, overhead_s: float = 0.0, copy_s: float = 0.0) -> Transport:
     """Return the transport in which other processes (delegates) send and receive for a rank.
 
-    They keep up with a stage that sends every ``t`` seconds if ``num_delegates >= (delay + overhead_s) / t``.
+    If a stage sends every ``t`` seconds, enough delegates are ``num_delegates >= (delay + overhead_s) / t``.
 
     Args:
         num_delegates: Delegates per neighbour and direction.
         overhead_s: Seconds that a delegate is busy with a transfer, in addition to the delay of the link.
-        copy_s: Seconds that sender and receiver each compute nothing because they copy the data.
+        copy_s: Seconds for which the sending rank, and later the receiving rank, computes nothing because it copies the
+            data.
     """
     return Transport(num_delegates=num_delegates, overhead_s=overhead_s, copy_s=copy_s)
 
@@ -90,7 +91,7 @@ class PassTimes:
 
     @classmethod
     def equal(cls, num_stages: int, forward_s: float, input_s: float, weight_s: float, *, send_s: float = 0.0) -> Self:
-        """Return times that are the same for all stages and for all links."""
+        """Return times in which all stages have equal passes and all links have the delay ``send_s``."""
         return cls(
             forward_s=(forward_s,) * num_stages,
             input_s=(input_s,) * num_stages,
@@ -99,7 +100,7 @@ class PassTimes:
         )
 
     def action_s(self, action: Action) -> float:
-        """Return the seconds that the stage of this action computes for it."""
+        """Return the seconds that the action's stage needs to compute this action."""
         match action.kind:
             case Kind.FORWARD:
                 return self.forward_s[action.stage]
@@ -129,14 +130,15 @@ class Timeline:
 
 
 def simulate(schedule: Schedule, times: PassTimes, transport: Transport = BESIDE_COMPUTE) -> Timeline:
-    """Return the start and end of every action, if each rank runs its actions in order, each as early as it can.
+    """Return the start and end of every action, if each rank runs its actions in order and as early as possible.
 
-    A forward waits for the forward of the stage before. A backward waits for the backward of the stage after and for
-    its own forward. A result from another rank arrives later by the delay of the link.
+    A forward pass waits for the same micro-batch's forward pass on the stage before. A backward pass waits for the
+    backward pass on the stage after, and for the forward pass on its own stage. A result from another rank arrives
+    later by the delay of the link.
 
     Args:
         schedule: Schedule to run.
-        times: Times of as many stages as the schedule has.
+        times: Times of passes and links, for as many stages as the schedule has.
         transport: Resources that sends occupy in addition to the link.
 
     Raises:
@@ -231,7 +233,7 @@ def run_on_shared_links(
     """Return the start and end of every action, by the action's number, if each link carries one transfer at a time.
 
     Args:
-        flow: Flow to run.
+        flow: Actions of the schedule, in an order in which they can run.
         seconds: Seconds of every action, by number.
         send_s: Delay of every link; a link without delay carries any number of transfers.
         blocks: True if the sending rank waits until its data has arrived, including the wait for its turn.

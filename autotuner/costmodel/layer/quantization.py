@@ -164,10 +164,10 @@ def _columns(x: LayoutColumns, job: Job) -> CastBytes:
 def casts_s(x: LayoutColumns, job: Job, *, sparse: bool) -> CastTimes:
     """Return the seconds that a layer spends on rounding to low precision in one micro-batch; 0.0 without rounding.
 
-    Every tensor rank has the whole inputs of both blocks and the whole gradients of both outputs (h elements each). If
-    they are gathered in rounded form, a rank rounds only its own part. The attention's output and the feed-forward
-    block's inner activations are split over the tensor ranks. So are the gradients of queries, keys, values and inner
-    products.
+    Every tensor rank needs the whole inputs of attention and feed-forward block, and the whole gradients of their
+    outputs (h elements per token each). If tensor ranks gather these in rounded form, each rank rounds only its own
+    part. The output of the attention core, the inner activations of the feed-forward block, and the gradients of
+    queries, keys, values and inner products are split over the tensor ranks.
 
     Args:
         x: Layouts, one per row.
@@ -199,9 +199,9 @@ def casts_s(x: LayoutColumns, job: Job, *, sparse: bool) -> CastTimes:
 
 
 def weight_casts_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
-    """Return the seconds per step to round the weights of a rank, if its software rounds them once per step.
+    """Return the seconds per step to round the weights of a rank; 0 if its software does not round once per step.
 
-    Weights that are gathered in rounded form only need a second memory layout.
+    Weights that are gathered in rounded form are not rounded again: they only need a second memory layout.
 
     Args:
         x: Layouts, one per row.
@@ -218,9 +218,9 @@ def weight_casts_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
 
 
 def cast_kernels(x: LayoutColumns, job: Job) -> Floats:
-    """Return the number of kernels per pass that round tensors in a dense layer.
+    """Return the number of kernels per pass that round tensors in a dense layer; 0 for layouts without rounding.
 
-    Two inputs and two gradients have kernels of their own.
+    Two of the layer's inputs and two of its gradients are rounded by kernels of their own.
     """
     rounds = is_one_of(x.precision, NARROW_PRECISIONS)
     eager = 8.0 * 6  # six operations for each of eight tensors

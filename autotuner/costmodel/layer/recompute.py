@@ -77,15 +77,16 @@ def recompute_s(
 ) -> Floats:
     """Return the seconds that a layer's backward pass spends on recomputation.
 
-    The share of matrix products that are repeated counts by FLOP. The share of other operations counts by moved bytes.
+    Which share of the matrix products' time is repeated follows from their FLOP. For other operations it follows from
+    the bytes that they move.
 
     Args:
         x: Layouts.
         job: The job.
         forward_s: Seconds of the layer's whole forward pass.
-        products_s: Seconds of its matrix products in that pass.
-        attention_s: Seconds of its attention core in that pass.
-        pointwise_s: Seconds of the operations between them in that pass.
+        products_s: Seconds of the layer's matrix products in its forward pass.
+        attention_s: Seconds of the layer's attention core in its forward pass.
+        pointwise_s: Seconds of all other operations of the layer, such as norms, in its forward pass.
         sparse: True for a layer with experts.
     """
     full, selective = x.recompute == Recompute.FULL, x.recompute == Recompute.SELECTIVE
@@ -114,10 +115,10 @@ def repeats_routing(x: LayoutColumns, job: Job) -> Booleans:
 
 
 def collectives_again(x: LayoutColumns, job: Job) -> Floats:
-    """Return the share of a forward pass's tensor collectives that the backward pass repeats, from 0 to 1.
+    """Return the share of collectives among tensor ranks in a forward pass that the backward pass repeats, 0..1.
 
-    Each block reduces its result. With sequence parallelism it also gathers its input, which takes as long as half of
-    an all-reduce.
+    Attention and the feed-forward block each reduce their result. With sequence parallelism they also gather their
+    input. A gather and a reduction then each take as long as half of an all-reduce.
     """
     repeats = recomputed(job.stack.selective_recompute).repeats
     gathers = (_P.ATTENTION_GATHER in repeats) + (_P.MLP_GATHER in repeats)

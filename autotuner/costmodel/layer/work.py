@@ -32,9 +32,9 @@ class Passes(Additive):
         return self.forward_s + self.input_s + self.weight_s
 
     def with_sends(self, send_s: Floats) -> Passes:
-        """Return the passes with a send of ``send_s`` seconds added after each forward and each input gradient.
+        """Return the passes with ``send_s`` seconds added to each forward pass and to each input gradient.
 
-        The send blocks the rank, so that its time is part of the pass.
+        The added time is that of a send after the pass, which blocks the rank.
         """
         return Passes(forward_s=self.forward_s + send_s, input_s=self.input_s + send_s, weight_s=self.weight_s)
 
@@ -43,7 +43,8 @@ class Passes(Additive):
 class Work(Additive):
     """Seconds that one micro-batch keeps a rank busy in some part of the model, forward and backward together.
 
-    The first nine fields sum to the total. The other fields are parts of this time by pass.
+    The first nine fields sum to the total. The last three fields state parts of the total: before the loss, deferred
+    weight gradients, and after the loss.
     """
 
     matrix_s: Floats

@@ -37,11 +37,12 @@ from autotuner.costmodel.stages import PartKind, RankLoad, num_micro_batches
 def with_rounded_inputs(
     parts: Mapping[LayerPart, Floats], x: LayoutColumns, job: Job, *, sparse: bool
 ) -> dict[LayerPart, Floats]:
-    """Return the bytes of each part of a layer, if inputs of products are kept in low precision.
+    """Return the bytes of each part of a layer if inputs of matrix products are kept in low precision.
 
-    A product's input is kept to compute the gradient of the weight. The inputs of both blocks and the input of the
-    feed-forward block's last product are kept rounded and no longer in 16 bits. The output of the attention core, which
-    its own backward pass reads, is kept in both forms. Inputs of gates and norms feed no product and stay as they are.
+    The input of a product is kept to compute the gradient of the product's weight. Three inputs are kept rounded
+    instead of in 16 bits: the input of attention, the input of the feed-forward block, and the input of this block's
+    last product. The output of the attention core is kept in both forms, because the core's own backward pass reads it
+    in 16 bits. Inputs of gates and norms are kept in 16 bits, because no product reads them.
 
     Args:
         parts: Bytes of each part of the layer in 16 bits.
@@ -91,13 +92,13 @@ part, and the product of both (``_math_backward`` of trials/distributed/block_at
 
 
 def with_fp32_attention(parts: Mapping[LayerPart, Floats], x: LayoutColumns, job: Job) -> dict[LayerPart, Floats]:
-    """Return the bytes that a backward pass finds of each part of a layer, with separate fp32 kernels for attention.
+    """Return the bytes of each part of a layer that are kept for the backward pass, with attention computed in fp32.
 
-    Only layouts whose attention kernel consists of such separate kernels (products, softmax) change. All others keep
-    the same bytes, except for a second copy of the attention output that context ranks may need.
+    Only layouts whose attention consists of separate kernels (products, softmax) compute it in fp32. All other layouts
+    keep the same bytes, except for a second copy of the attention output that context ranks may need.
 
     Args:
-        parts: Bytes of each part of the layer.
+        parts: Bytes of each part of the layer without fp32 attention.
         x: Layouts, one per row.
         job: The job.
     """
@@ -116,9 +117,9 @@ def with_fp32_attention(parts: Mapping[LayerPart, Floats], x: LayoutColumns, job
 
 
 def core_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the temporary bytes of the backward pass of attention with separate fp32 kernels; 0 for other kernels.
+    """Return the temporary bytes of the backward pass of attention, if separate fp32 kernels compute it; otherwise 0.
 
-    They include the gradient of the residual stream.
+    The bytes include the gradient of the residual stream.
     """
     tokens, blocks, tensor = tokens_per_pass(x, job), _in_blocks(x), x.tensor_parallel_degree
     keys = np.where(blocks, float(job.workload.seq_len) / x.context_parallel_degree, float(job.workload.seq_len))
@@ -169,10 +170,16 @@ class LayerBytes:
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job, *, sparse: bool) -> LayerBytes:
-        """Return the bytes of activations of a layer with experts (``sparse``), or of one without.
+        """Return the bytes of activations of one layer, with or without experts.
 
-        A layer that recomputes in full keeps its input and rebuilds the rest. With selective recomputation, the stack's
-        policy (``RecomputePolicy``) says which parts it drops and keeps. It rebuilds the parts that it dropped.
+        With full recomputation, a layer keeps its input and computes the rest again. With selective recomputation, the
+        policy of the software stack (``RecomputePolicy``) says which parts the layer keeps. It computes the dropped
+        parts again.
+
+        Args:
+            x: Layouts, one per row.
+            job: The job.
+            sparse: True for a layer with experts.
         """
         plain, layer_input = _plain_parts(x, job, sparse=sparse), hidden_bytes(x, job) / hidden_split(x)
         parts = with_rounded_inputs(plain, x, job, sparse=sparse)
@@ -365,7 +372,7 @@ def kept_bytes(x: LayoutColumns, job: Job, load: RankLoad, layers: Mapping[PartK
         x: Layouts.
         job: The job.
         load: Layers of the rank.
-        layers: Bytes that a layer of each kind keeps.
+        layers: For each kind of layer, the bytes of activations of one layer.
     """
     kept, moved = np.zeros(len(x)), np.zeros(len(x))
     rebuilt, one_layer, attending = np.zeros(len(x)), np.zeros(len(x)), np.zeros(len(x))
@@ -447,12 +454,13 @@ class LogitsBytes:
 
 
 def logits_bytes(x: LayoutColumns, job: Job) -> LogitsBytes:
-    """Return the bytes of logits, of their log-softmax in fp32, and of the gradients before and after it.
+    """Return the bytes of logits, of their log-softmax in fp32, and of the gradients with respect to both.
 
-    They are the tensors of PyTorch's cross-entropy at its peak, in the backward pass, split over the tensor ranks. The
-    gradients are those of one micro-batch. The other tensors are saved for each micro-batch that has not had its
-    backward pass: all of them under GPipe, one in the other schedules, whose last stage runs each backward right after
-    the forward. A pipeline also keeps the logits, because it holds the results of its stages. Otherwise they are freed.
+    These are the tensors of PyTorch's cross-entropy at its memory peak, in the backward pass. They are split over the
+    tensor ranks. The gradients belong to one micro-batch. The other tensors are saved for each micro-batch whose
+    backward pass has not run yet. Under GPipe these are all micro-batches. In other schedules it is one micro-batch,
+    because the last stage runs each backward pass right after the forward pass. A pipeline also keeps the logits,
+    because it holds the results of its stages. Without a pipeline the logits are freed.
     """
     stack, in_pipeline = job.stack, x.pipeline_parallel_degree > 1
     elements = tokens_per_pass(x, job) * job.model.vocab_size / logits_split(x, job)

@@ -37,7 +37,7 @@ includes the bytes by which the optimizer's step exceeds that peak."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankMemory:
-    """The memory of a pipeline rank at several moments of a step, before data-parallel ranks share its weights."""
+    """The memory of a pipeline rank at several moments of a step, before data-parallel ranks split its weights."""
 
     rank: Integers
     """Number of the pipeline rank, from 0."""
@@ -76,10 +76,10 @@ def memory(x: LayoutColumns, job: Job) -> MemoryColumns:
 
 
 def rank_memories(x: LayoutColumns, job: Job, loads: Sequence[RankLoad]) -> list[RankMemory]:
-    """Return the memory of each given pipeline rank, before data-parallel ranks share its weights.
+    """Return the memory of each given pipeline rank, before its weights are split over data-parallel ranks.
 
-    It depends only on the options in ``RANK_STEP_FIELDS``. If sequences have different lengths, the longest one counts,
-    because some step has a micro-batch of it.
+    The result depends only on the options in ``RANK_STEP_FIELDS``. If sequences have different lengths, all of them
+    count as long as the longest one, because some step has a micro-batch of the longest sequences.
 
     Args:
         x: Layouts, one per row.
@@ -104,7 +104,7 @@ def rank_memories(x: LayoutColumns, job: Job, loads: Sequence[RankLoad]) -> list
 
 
 def fullest_rank(x: LayoutColumns, job: Job, ranks: Sequence[RankMemory]) -> MemoryColumns:
-    """Return the peak memory of each layout in bytes, by part, for the given rank with the highest peak."""
+    """Return the peak memory of each layout in bytes, by part, on the rank with the highest peak of the given ranks."""
     sharding = Sharding.of(x, job)
     fullest, *others = (_on_rank(x, job, sharding, rank) for rank in ranks)
     highest_bytes = fullest.total_bytes
@@ -116,7 +116,7 @@ def fullest_rank(x: LayoutColumns, job: Job, ranks: Sequence[RankMemory]) -> Mem
 
 
 def peak_bytes(x: LayoutColumns, job: Job, ranks: Sequence[RankMemory]) -> Floats:
-    """Return the highest peak memory of the given ranks in each layout, in bytes, as one sum without its parts."""
+    """Return the highest peak memory among the given ranks of each layout, in bytes, without its parts."""
     sharding = Sharding.of(x, job)
     return reduce(np.maximum, (_on_rank(x, job, sharding, rank).total_bytes for rank in ranks))
 

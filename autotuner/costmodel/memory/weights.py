@@ -33,10 +33,10 @@ _WORKING_BYTES: Mapping[GradientSync, float] = {
 
 
 def state_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes per element of a rank's optimizer states and lossy-exchange states, without the master weight.
+    """Return the bytes per element of optimizer states and lossy-exchange states, without the master weight.
 
-    These are AdamW's two moments. A lossy exchange has an fp32 momentum in addition to them or in their place. DiLoCo
-    has the anchor, the weights that its changes are counted from.
+    AdamW has two moments. A lossy exchange has an fp32 momentum, in addition to the moments or in their place. DiLoCo
+    has an anchor: the weights after the last exchange, from which it computes the change.
     """
     moments_bytes = np.full(len(x), 2 * (4.0 if job.workload.optimizer_state_precision == "fp32" else 2.0))
     if not x.gradient_sync.any():
@@ -48,7 +48,7 @@ def state_bytes(x: LayoutColumns, job: Job) -> Floats:
 def exchanging_bytes(x: LayoutColumns, owned: Floats) -> Floats:
     """Return the temporary bytes of a lossy gradient exchange on a rank; 0 if all gradients are summed.
 
-    They are matrices and the data gathered from other replicas.
+    They hold matrices of the exchange, and the data that the rank gathered from other replicas.
 
     Args:
         x: The layouts.
@@ -117,7 +117,7 @@ def owned_elements(x: LayoutColumns, job: Job, held: Weights) -> Floats:
     Args:
         x: Layouts, one per row.
         job: The job.
-        held: Weights of the rank before data-parallel ranks share them.
+        held: Weights of the rank before they are split over data-parallel ranks.
     """
     dense_ranks, expert_ranks = _shard_ranks(x, job)
     owned: Floats = held.dense / dense_ranks + held.expert / expert_ranks
@@ -140,10 +140,11 @@ def gradient_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 
 def summed_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes per element of a gradient that a rank sums over its micro-batches.
+    """Return the bytes per element of a gradient while a rank sums it over its micro-batches.
 
-    The trial job widens gradients to fp32 only on their way to an fp32 reduction. An exception are whole gradients that
-    FSDP sums before (``unsharded_accumulated_grad`` of torch/distributed/fsdp, torch 2.13).
+    The trial job widens gradients to fp32 only when it copies them for an fp32 reduction. The exception is FSDP in a
+    pipeline: it sums whole gradients in the format of the reduction (``unsharded_accumulated_grad`` of
+    torch/distributed/fsdp, torch 2.13).
     """
     on_the_way = job.stack.fills_buckets & (not job.stack.sums_gradients_in_fp32) & ~_sums_whole(x)
     return np.where(on_the_way, x.element_bytes, gradient_bytes(x, job))
@@ -184,7 +185,7 @@ def _keeps_buckets(x: LayoutColumns) -> Booleans:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """The number of elements in a rank's weights, before data-parallel ranks share them."""
+    """The number of elements in a rank's weights, before they are split over data-parallel ranks."""
 
     dense: Floats
     """Number of weights on the rank that are split over tensor ranks and stages only."""
@@ -224,7 +225,7 @@ def weights(x: LayoutColumns, job: Job, load: RankLoad) -> Weights:
 
 
 def expert_split(x: LayoutColumns, job: Job) -> Integers:
-    """Return the number of parts that a layer's experts are split into, over expert ranks and over tensor ranks."""
+    """Return the number of parts into which the experts of a layer are split, by expert ranks and by tensor ranks."""
     return x.expert_parallel_degree * width_split(x, job)
 
 

@@ -21,22 +21,23 @@ from autotuner.costmodel.table import taken
 def rank_bubble_s(
     x: LayoutColumns, num_micro_batches: Integers, rank: Integers, own: Passes, others: Passes, send_s: Floats
 ) -> Floats:
-    """Return the seconds of a step in which one pipeline rank waits for the others and for sends.
+    """Return the seconds of a step in which one pipeline rank waits for other ranks and for sends.
 
-    A step lasts as long as the rank with the largest sum of micro-batches and waiting. If all ranks have equally many
-    layers, only the first and the last rank can be that one.
+    A step lasts as long as the rank with the largest sum of computation and waiting. If all ranks have equally many
+    layers, this rank is the first or the last one.
 
-    If sends overlap with computation, their cost is the result minus the result for a ``send_s`` of 0. If they block it
-    (Megatron-LM without overlap), pass a ``send_s`` of 0 and add the time of each send to the forward or the input
-    gradient before it. With v stages per rank these are v of either per micro-batch, but one less for the first rank's
-    backward and for the last rank's forward.
+    If sends run during computation, the cost of sends is the result minus the result with a ``send_s`` of 0. If sends
+    block computation (Megatron-LM without overlap), pass a ``send_s`` of 0, and add the time of each send to the
+    forward pass or the input gradient before it. With v stages per rank, each micro-batch has v sends after forward
+    passes and v sends after input gradients. The first rank has one send less after its input gradients, and the last
+    rank one less after its forward passes.
 
     Args:
         x: Layouts.
         num_micro_batches: Micro-batches in a step of each layout.
         rank: Number of one pipeline rank of each layout, from 0.
         own: Passes of the stages of that rank.
-        others: Passes of the stages of all other ranks, summed; they count as equal among themselves.
+        others: Sum of the passes of the stages of all other ranks, which count as equal among themselves.
         send_s: One-way delay between neighbouring stages.
     """
     bubble_s = np.zeros(len(x))

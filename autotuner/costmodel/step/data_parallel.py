@@ -38,21 +38,24 @@ one tensor for each matrix."""
 def data_communication_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floats:
     """Return the seconds per step that a rank waits for data-parallel collectives, without their hidden part.
 
-    Weights and gradients travel in the precision in which they are stored.
+    Weights and gradients travel in the precision in which they are stored. The collectives depend on the sharding:
 
-    * nothing sharded: all-reduces during the last micro-batch's backward;
-    * optimizer sharded (ZeRO-1): one reduce-scatter during the last backward, one all-gather of the new parameters;
-    * gradients sharded (ZeRO-2): a reduce-scatter during every micro-batch's backward, then the same all-gather;
-    * parameters sharded: for every micro-batch, they are gathered during the forward (and again during the backward,
-      if resharded), and gradients are scattered during the backward. In a pipeline gradients are scattered once a step,
-      and parameters that a backward gathered stay for the next forward (``stage.py`` of torch.distributed.pipelining,
-      2.13): parameters are gathered once a step, or once for every micro-batch if resharded.
+    * Nothing is sharded: gradients are all-reduced during the backward pass of the last micro-batch.
+    * The optimizer is sharded (ZeRO-1): gradients are reduce-scattered during the last backward pass, and new
+      parameters are all-gathered once.
+    * Gradients are sharded (ZeRO-2): gradients are reduce-scattered during the backward pass of every micro-batch, and
+      new parameters are all-gathered once.
+    * Parameters are sharded: for every micro-batch, parameters are gathered during the forward pass (and again during
+      the backward pass, if the layout reshards them), and gradients are scattered during the backward pass.
+    * Parameters are sharded in a pipeline: gradients are scattered once a step. Parameters are gathered for every
+      micro-batch if the layout reshards them. Otherwise they are gathered once a step, because parameters that a
+      backward pass gathered stay for the next forward pass (``stage.py`` of torch.distributed.pipelining, 2.13).
 
-    Replicas of shards all-reduce the scattered gradients, as often as they are scattered. The gradients of experts on
-    expert ranks travel among the fewer ranks that hold the same experts. Replicas with a lossy exchange reduce nothing
-    during the backward pass: they exchange once a step, after it. Gradients that are clipped before the reduction wait
-    for the last gradient, because clipping needs the norm of all, unless each bucket is clipped by itself. On a
-    described network, all of these collectives share links with the traffic of the other axes.
+    If shards have replicas, these all-reduce the scattered gradients, as often as gradients are scattered. The
+    gradients of experts travel only among the ranks that hold the same experts. Replicas with a lossy exchange reduce
+    nothing during the backward pass: they exchange once a step, after it. Clipping before the reduction needs the norm
+    of all gradients, so that the reduction waits for the last gradient, unless each bucket is clipped by itself. If the
+    cluster's network is described, all these collectives share links with the traffic of other axes.
     """
     collectives, parts = _num_collectives_and_parts(x, job, window)
     gather_s, reduce_s = _gather_and_reduce_s(x, job, window.held, collectives)
@@ -96,8 +99,8 @@ def _under(wire_s: Floats, window_s: Floats, parts: Floats, met: MetTraffic | No
 def early_share(x: LayoutColumns, job: Job, window: RankWindow) -> Floats:
     """Return the share of the gradients' bytes whose reduction may start before the last backward pass ends, 0..1.
 
-    These are all parts of the gradients but the last one. It is 0 if a norm or a lossy exchange waits for all
-    gradients, or if only one rank has them.
+    Every part of the gradients except the last one may start early. The share is 0 if a norm or a lossy exchange needs
+    all gradients first, or if there is only one data-parallel rank.
     """
     _, parts = _num_collectives_and_parts(x, job, window)
     replicas = x.data_parallel_degree * x.context_parallel_degree

@@ -88,7 +88,8 @@ _TRAFFIC: Mapping[GradientSync, _Traffic] = {
 def lossy_exchange_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
     """Return the seconds that a lossy gradient exchange adds to an average step; 0 if all gradients are summed.
 
-    Nothing hides these seconds. An exchange that takes place every few steps counts with its share per step.
+    No computation hides these seconds. If an exchange takes place every few steps, its time is divided by the number of
+    these steps.
 
     Args:
         x: The layouts.
@@ -110,7 +111,7 @@ def exchange_wire_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
 def exchange_kernels_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
     """Return the seconds of the kernels before and after the communication of one lossy exchange.
 
-    They move memory, and DeMo also multiplies by the cosine basis.
+    The kernels move memory. Those of DeMo also multiply by the matrices of a cosine transform.
     """
     element, sent, received = (
         np.array([getattr(_TRAFFIC[sync], name) for sync in GradientSync])[x.gradient_sync]

@@ -22,7 +22,7 @@ less."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """Plans of the adaptive schedule for layouts with equally many ranks, as columns of shape (layouts, ranks).
+    """Plans of the adaptive schedule, as columns of shape (layouts, ranks), for layouts with equally many ranks.
 
     Each rank holds one stage.
     """
@@ -42,12 +42,13 @@ class Planned:
 
     @classmethod
     def of(cls, passes: StagePasses, hops: Hops, extra_slack: Integers, num_micro_batches: Integers) -> Planned:
-        """Return the plans for these passes of stages and these sends between neighbouring ranks.
+        """Return the plans for the given times of passes and of sends between neighbouring ranks.
 
         Args:
             passes: Seconds of one micro-batch's passes in each stage.
             hops: Times of the sends between neighbouring ranks.
-            extra_slack: Forwards per link that a stage runs ahead, in addition to those for the link's delay.
+            extra_slack: Forward passes per link that a stage runs ahead, in addition to those that hide the link's
+                delay.
             num_micro_batches: Micro-batches in a step of each layout.
         """
         num_ranks = passes.forward_s.shape[1]
@@ -66,18 +67,20 @@ class Planned:
         )
 
     def step_s(self, num_micro_batches: Integers, carried_s: Floats) -> Floats:
-        """Return the seconds of a step: the longest of the chains of passes that some rank must go through.
+        """Return the seconds of a step: the longest of several chains of passes that some rank must run in order.
+
+        F is a forward pass, I an input gradient, and W a weight gradient. The chains are:
 
         * A rank starts when the first micro-batch has arrived, and then computes without a pause.
-        * Or the rank's first I comes back late, and until then it may run only as many F as its warm-up has.
-        * Or the last I goes back from the rank through the ranks before it. By then these have run all
-          of their W but one.
-        * Or delegates (processes that send) are each busy for a whole transfer, and carry only as many at a time as
-          there are delegates.
+        * A rank waits for its first I. Before that it may run only as many F as its warm-up has.
+        * The last I goes back from a rank through all ranks before it. Until it reaches the first rank, that rank has
+          run all of its W but one.
+        * Each delegate (a process that sends) is busy for a whole transfer, so that only as many transfers run at a
+          time as there are delegates.
 
         Args:
             num_micro_batches: Number of micro-batches in a step of each layout.
-            carried_s: Least seconds between transfers over each hop; 0 if none waits for another.
+            carried_s: Least seconds between transfers over each hop; 0 if no transfer waits for another.
         """
         m = num_micro_batches[:, None].astype(np.float64)
         starts_s = _sums_before(self.forward_s[:, :-1] + self.flies_s)

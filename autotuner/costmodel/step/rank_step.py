@@ -102,7 +102,7 @@ def _on(
 
 
 def send_between_stages_s(x: LayoutColumns, job: Job) -> Floats:
-    """Return the seconds to send the hidden states of one micro-batch from one stage to the next."""
+    """Return the seconds to send the hidden states of one micro-batch from one stage to the next stage."""
     wait_s = job.stack.send_wait_s * (x.pipeline_parallel_degree > 1)
     return send_s(hidden_bytes(x, job) / hidden_split(x), pipeline_group(x, job.cluster)) + wait_s
 
@@ -114,7 +114,7 @@ _BEFORE_DATA = _NAMES[: _NAMES.index("data_communication_s")]
 def before_data_s(step_time: StepTime[Floats]) -> Floats:
     """Return the sum of the parts of a step that come before ``data_communication_s`` in ``StepTime``.
 
-    They do not depend on how data-parallel ranks share the weights.
+    These parts do not depend on how data-parallel ranks split the weights.
     """
     parts: list[Floats] = [getattr(step_time, name) for name in _BEFORE_DATA]
     return reduce(np.add, parts)  # in order, as ``StepTime.total_s`` adds
@@ -151,7 +151,7 @@ class RankWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStep:
-    """The parts of a step of the slowest pipeline rank, without optimizer and data-parallel collectives."""
+    """The step of the slowest pipeline rank, by part, without the optimizer and data-parallel collectives."""
 
     step_time: StepTime[Floats]
     """Time of each part of the step; optimizer and data-parallel communication are zero."""
@@ -199,9 +199,12 @@ class RankStep:
         return cls(step_time=step_time, window=window, planned_in_flight=slowest.planned_in_flight)
 
     def keeping(self, loads: Sequence[RankLoad]) -> tuple[RankLoad, ...]:
-        """Return the loads with the number of micro-batches in flight that the adaptive schedule's plan needs.
+        """Return the loads with the number of micro-batches in flight that a plan of the adaptive schedule needs.
 
         Loads of layouts with other schedules stay as they are.
+
+        Args:
+            loads: Layers and other model parts of one pipeline rank of each layout.
         """
         planned = self.planned_in_flight
         if planned is None:

@@ -70,7 +70,7 @@ class Hops:
 
     @classmethod
     def healthy(cls, x: LayoutColumns, job: Job) -> Hops:
-        """Return the times of sends on nominal links, for the same layouts if ranks send without delegates."""
+        """Return the times of sends on nominal links, by the ranks themselves (without delegates)."""
         seconds = _between_stages_s(x, job)
         each_s = np.repeat(seconds[:, None], int(x.pipeline_parallel_degree.max()), axis=1)
         nothing = np.zeros_like(each_s)
@@ -83,7 +83,12 @@ class Hops:
         )
 
     def take(self, rows: Integers, num_hops: int) -> Hops:
-        """Return the first ``num_hops`` hops of the layouts with these row numbers."""
+        """Return the first ``num_hops`` hops of the layouts in the given rows.
+
+        Args:
+            rows: Row numbers of the layouts.
+            num_hops: Number of hops to return.
+        """
         return Hops(
             blocks_s=self.blocks_s[rows, :num_hops],
             flies_s=self.flies_s[rows, :num_hops],
@@ -174,7 +179,7 @@ class DelegatedTransfer:
 def delegated_transfer(sent_bytes: Floats, job: Job) -> DelegatedTransfer:
     """Return the time of a transfer of ``sent_bytes`` bytes by a delegate.
 
-    The formulas were not compared with measurements, and each prediction that uses them says so.
+    The formulas were not compared with measurements. Each prediction that uses them says so.
     """
     kind = job.cluster.accelerator.kind
     return DelegatedTransfer(
@@ -195,7 +200,7 @@ class StagePasses:
     def of(
         cls, x: LayoutColumns, job: Job, passes: ModelWork[Passes], rows: Integers, rank_of: Integers
     ) -> StagePasses:
-        """Return the passes of some layouts of a table, all with the same number of stages and ranks.
+        """Return the passes of some layouts of a table. These layouts must have equally many stages and ranks.
 
         Args:
             x: All layouts of the table.

@@ -44,7 +44,7 @@ one further round is simulated after the first, with an error of 4 % at most."""
 def simulated_numbers(p: int, v: int, num_micro_batches: int) -> tuple[int, ...]:
     """Return the numbers of micro-batches to simulate: the full number, or two smaller ones to extrapolate from.
 
-    After a few rounds each further round takes as long as the one before, so that the difference of two short
+    After a few rounds, each further round takes as long as the round before. Therefore the difference of two short
     simulations gives the time of each further micro-batch.
 
     Args:
@@ -64,8 +64,8 @@ def simulated_s(
 ) -> tuple[Floats, Floats]:
     """Return the seconds of a simulated step, and the seconds that each further micro-batch adds.
 
-    All layouts have the same schedule and numbers of ranks and delegates. The simulated step has the largest of
-    ``simulated_numbers`` micro-batches. If these are all, the second result is 0.
+    All layouts have the same schedule and the same numbers of ranks and delegates. The simulated step has the largest
+    number of micro-batches in ``simulated_numbers``. If this is the number in a real step, the second result is 0.
 
     Args:
         name: Pipeline schedule.
@@ -173,10 +173,7 @@ _AT_ONCE = 1 << 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTimes:
-    """Seconds that unequal links add to a step, and seconds of steps with the adaptive (planned) schedule.
-
-    There is one row per layout.
-    """
+    """Seconds that unequal links add to a step, and seconds of steps with the adaptive schedule, one row per layout."""
 
     added_s: Floats
     """Seconds that unequal links add to a step, for layouts without a plan."""
@@ -189,7 +186,7 @@ class LinkTimes:
 
 
 def link_times(x: LayoutColumns, job: Job, passes: ModelWork[Passes]) -> LinkTimes | None:
-    """Return the extra times of unequal links and the times of adaptive schedules; None if no layout has either.
+    """Return the time that unequal links add, and the time of adaptive schedules; None if no layout has either.
 
     Args:
         x: Layouts, one per row.
