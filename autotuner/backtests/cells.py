@@ -46,7 +46,7 @@ class UnusableRow(Exception):
 
 
 def text(row: Row, *names: str) -> str:
-    """Return the first of the named cells that is not empty, without surrounding spaces; empty if all are empty."""
+    """Return the first of the named cells that is not empty, without spaces around it; ``""`` if all are empty."""
     return next((cell for name in names if (cell := (row.get(name) or "").strip())), "")
 
 
@@ -78,10 +78,10 @@ def maybe_count(row: Row, *names: str, lowest: int = 1) -> int | None:
 
 
 def count(row: Row, *names: str) -> int:
-    """Return the whole number in the first of the named cells that is not blank; at least one of them must have one.
+    """Return the whole number in the first of the named cells that is not blank. A blank row is an error.
 
     Raises:
-        UnusableRow: All cells are blank, or the cell does not hold a whole number of at least 1.
+        UnusableRow: All named cells are blank, or the cell does not hold a whole number of at least 1.
     """
     value = maybe_count(row, *names)
     if value is None:
@@ -93,7 +93,7 @@ def positive(row: Row, name: str) -> float:
     """Return the number in a cell, which must be above zero.
 
     Raises:
-        UnusableRow: The cell does not hold such a number.
+        UnusableRow: The cell does not hold a number above zero.
     """
     value = _number(name, text(row, name))
     if value <= 0:
@@ -105,7 +105,7 @@ def maybe_positive(row: Row, name: str) -> float | None:
     """Return the number in a cell, which must be above zero; None if the cell is blank.
 
     Raises:
-        UnusableRow: The cell holds something else.
+        UnusableRow: The cell is not blank and does not hold a number above zero.
     """
     return None if text(row, name).lower() in _BLANK else positive(row, name)
 
@@ -134,7 +134,7 @@ def _first(patterns: Iterable[tuple[str, _T]], text: str) -> _T | None:
 
 # ---------------------------------------------------------------- sharding
 class Sharding(NamedTuple):
-    """The shard level of the data-parallel ranks (ZeRO 0 to 3), and the number of ranks that share one copy."""
+    """The shard level of the data-parallel ranks (ZeRO 0 to 3), and the number of ranks that shard one model copy."""
 
     level: ShardLevel
     in_node: bool = False
@@ -168,7 +168,7 @@ version."""
 
 
 def shard_level(text: str) -> Sharding:
-    """Return the shard level that a cell names, and the number of ranks that share one copy if it tells that.
+    """Return the shard level that a cell names and, if the cell gives it, the number of ranks that shard together.
 
     Raises:
         UnusableRow: The words of the cell are unknown.
@@ -207,9 +207,9 @@ _SCHEDULES = {
 
 
 def is_interleaved(text: str) -> bool:
-    """Return True if the word names an interleaved schedule, which needs several stages per rank.
+    """Return True if a cell names an interleaved schedule, which needs several stages per rank.
 
-    The word alone does not tell how many stages.
+    The cell does not give the number of stages.
     """
     return _scheduled(text) == PipelineSchedule.INTERLEAVED_1F1B
 
@@ -248,7 +248,7 @@ def _scheduled(text: str) -> PipelineSchedule | None:
 
 # ---------------------------------------------------------------- activations
 class Recomputation(NamedTuple):
-    """The activations that a run computes again in the backward pass."""
+    """The recomputation of a run: the activations that its backward pass computes again."""
 
     level: Recompute
     every: int = 1
@@ -309,12 +309,12 @@ _OFFLOAD = re.compile(r"[ +,&]*(?:with |and |cpu |activation )*\boff-?load(?:ing
 
 
 def offloads(text: str) -> bool:
-    """Return True if the cell on recomputation says that activations are kept in the memory of the host."""
+    """Return True if a cell on recomputation says that activations are moved to the memory of the host."""
     return bool(_OFFLOAD.search(text.lower()))
 
 
 def recompute(text: str) -> Recomputation:
-    """Return the recomputation that a cell names. Words on offloading are skipped here; ``offloads`` reads them.
+    """Return the recomputation that a cell names. Words about offloading are ignored; ``offloads`` reads them.
 
     Raises:
         UnusableRow: The words of the cell are unknown.
@@ -369,7 +369,7 @@ def attention_kernel(text: str, flash: str = "flash") -> AttentionKernel | None:
 
     Args:
         text: The word in the cell.
-        flash: Label of the FlashAttention version that is meant if the cell names no version.
+        flash: Label of the FlashAttention version to return if the cell says only ``flash``.
 
     Raises:
         UnusableRow: The word is unknown.
@@ -392,9 +392,9 @@ def attention_kernel(text: str, flash: str = "flash") -> AttentionKernel | None:
 def kernel_on(
     kernel: AttentionKernel | None, offered: Collection[AttentionKernel], precision: Precision
 ) -> AttentionKernel:
-    """Return the attention kernel that runs on an accelerator: the given one, or the first fallback that it offers.
+    """Return the attention kernel that a run uses on an accelerator: the wanted kernel, or else the first fallback.
 
-    Frameworks fall back in the same order.
+    The fallbacks are tried in the same order as in the frameworks.
 
     Args:
         kernel: The wanted kernel; None: the one that Transformer Engine chooses.
@@ -450,7 +450,7 @@ def fp8_recipe(text: str, usual: str = "tensorwise") -> Fp8Recipe:
 
     Args:
         text: The words of the cell.
-        usual: Label of the recipe that is meant if the cell names none.
+        usual: Label of the recipe to return if the cell names none.
     """
     found = _first(_RECIPES, text.lower())
     return Fp8Recipe.from_label(usual) if found is None else found
@@ -465,11 +465,11 @@ _EXCHANGES = (
 
 
 def context_exchange(text: str, usual: str = "ring") -> ContextExchange:
-    """Return the way in which context-parallel ranks exchange keys and values, as a cell names it.
+    """Return the method that a cell names for the exchange of keys and values between context-parallel ranks.
 
     Args:
         text: The words of the cell.
-        usual: Label of the way that is meant if the cell names none.
+        usual: Label of the exchange to return if the cell names none.
     """
     found = _first(_EXCHANGES, text.lower())
     return ContextExchange.from_label(usual) if found is None else found

@@ -21,7 +21,7 @@ from autotuner.core.job import Calibration
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """The recomputation that some software chooses by default for certain models, devices and precisions."""
+    """The recomputation that a training software uses by default for certain models, devices and precisions."""
 
     models: tuple[str, ...]
     """Catalog names of the models that the recipe is for."""
@@ -37,7 +37,10 @@ class Recipe:
     def is_for(self, model: str, device: str, row: Row) -> bool:
         """Return True if the recipe applies to a run of this model on this device.
 
-        The row tells the precision and the sharding of the run, which a recipe may demand as well.
+        Args:
+            model: Catalog name of the model.
+            device: Catalog name of the accelerator.
+            row: Row of the run. Its precision and its sharding must match the recipe too.
         """
         on_device = not self.devices or device.startswith(self.devices)
         in_format = re.search(self.precision, text(row, "precision").lower())
@@ -47,9 +50,9 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A description of where rows come from: it tells what their blank cells mean.
+    """A description of the publication or the software that rows of a table come from.
 
-    The defaults are for a source that nobody has described.
+    It gives the values that blank cells of these rows stand for. The defaults are for rows from an unknown source.
     """
 
     match: tuple[str, ...] = ()
@@ -102,17 +105,25 @@ class Source:
     attention counted as half (``causal``), or including recomputation (``hardware``)."""
 
     def recompute_of(self, model: str, device: str, row: Row) -> str:
-        """Return the recomputation of a run whose cell is blank, in the words of such a cell."""
+        """Return the recomputation that this source implies for a run whose recomputation cell is blank.
+
+        The result is text, in the words that the cell would have.
+
+        Args:
+            model: Catalog name of the model.
+            device: Catalog name of the accelerator.
+            row: Row of the run.
+        """
         fitting = (one.recompute for one in self.recipes if one.is_for(model, device, row))
         return next(fitting, self.recompute)
 
 
 def source_of(row: Row) -> Source:
-    """Return the description of the publication that a row was taken from.
+    """Return the description of the publication from which a row was taken.
 
-    The row's ``source`` cell begins with the key of the description. A value that the description lacks is the default
-    of the training software that the description names, otherwise of the software that the row names, otherwise a
-    typical default.
+    A description applies to rows whose ``source`` cell begins with its key. If the description has no value for a
+    field, the value comes from the training software that the description names, else from the software that the row
+    names, else from typical defaults.
     """
     named = _software_named(row)
     of_source = (one for one in descriptions()["source"] if text(row, "source").startswith(tuple(one["match"])))
@@ -165,17 +176,16 @@ _UNDATED_FP16 = "2022-06"
 
 @cache
 def descriptions() -> Mapping[str, Any]:
-    """Return the contents of ``sources.toml``.
+    """Return the contents of ``sources.toml``: descriptions of training software and of publications.
 
-    It has ``software`` by name, in the order in which names are recognised, and a list of every ``source``.
+    ``software`` has descriptions by name, in the order in which names are recognised. ``source`` is a list of
+    publications.
     """
     return tomllib.loads(files("autotuner.backtests").joinpath("sources.toml").read_text(encoding="utf-8"))
 
 
 def calibration_of(row: Row, accelerator: str) -> Calibration | None:
-    """Return the correction of speed that was fitted to the row's cluster.
-
-    None if no run of the row's source and device was fitted.
+    """Return the speed calibration fitted to runs with the row's source and accelerator; None if there is none.
 
     The constants are in ``clusters.toml``, which ``research/fit_stacks.py`` writes.
     """
@@ -195,12 +205,12 @@ def _clusters() -> Mapping[str, Mapping[str, Calibration]]:
 
 
 def cluster_of(row: Row, source: Source) -> Cluster:
-    """Return the cluster of a row.
+    """Return the cluster on which the run of a row took place.
 
-    Unless the row or its source says otherwise, the accelerator has its usual nodes and network.
+    If neither the row nor its source says otherwise, the accelerator has its usual nodes and network.
 
     Raises:
-        UnusableRow: The accelerator is unknown, or the row does not tell how many there are.
+        UnusableRow: The accelerator is unknown, or the row does not give the number of accelerators.
         NotFound: The catalog has no network of the given name.
     """
     accelerator, ranks = _accelerator(text(row, "gpu")), count(row, "num_gpus")

@@ -48,7 +48,7 @@ class _Stages(NamedTuple):
 
 
 def layout_of(row: Row, source: Source, cluster: Cluster, model: TransformerSpec) -> Layout:
-    """Return the layout of a row; it may be illegal, which the caller must check.
+    """Return the layout of the run in a row. The layout may be illegal; the caller must check it.
 
     Raises:
         UnusableRow: A word is unknown, or the degrees contradict the number of accelerators.
@@ -93,7 +93,10 @@ def layout_of(row: Row, source: Source, cluster: Cluster, model: TransformerSpec
 
 
 def stack_of(row: Row, source: Source, cluster: Cluster, model: TransformerSpec) -> Stack:
-    """Return the software of a row, changed by what the row or its recipe says of selective recomputation and experts.
+    """Return the software stack of the run in a row.
+
+    The row or its recipe may change two properties of the stack: what selective recomputation recomputes, and whether
+    experts are split.
 
     Raises:
         UnusableRow: The words on recomputation are unknown.
@@ -250,12 +253,14 @@ def _context_exchange(row: Row, source: Source, degrees: _Degrees) -> ContextExc
 
 
 def global_batch_size(row: Row, layout: Layout) -> int:
-    """Return the number of sequences per step.
+    """Return the number of sequences per step of the run in a row.
 
-    The row states it, or it is counted from the micro-batches, or each data-parallel rank gets one micro-batch.
+    If the row does not state it, it is computed from the number of micro-batches. If the row does not state this number
+    either, each data-parallel rank has one micro-batch.
 
     Raises:
-        UnusableRow: The row tells neither, and it has a pipeline, whose number of micro-batches cannot be guessed.
+        UnusableRow: The row states neither number, and the layout has several pipeline ranks, so that the number of
+            micro-batches cannot be guessed.
     """
     stated = maybe_count(row, "global_batch", "global_batch_size")
     if stated is not None:

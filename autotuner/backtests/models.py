@@ -27,10 +27,11 @@ tenth of the parameters."""
 
 
 def model_of(row: Row, vocab: int | None) -> TransformerSpec:
-    """Return the model of a row, with as many layers as the row says.
+    """Return the model of the run in a row, with as many layers as the row says.
 
-    A model that the catalog knows by name is taken from there, unless the row states other widths. Otherwise the shapes
-    in the row count, and its parameter count tells whether the feed-forward block is gated and the embeddings are tied.
+    If the catalog has a model of this name, the result is the catalog's model, unless the row states other widths.
+    Otherwise the shapes come from the row. The parameter count in the row then shows whether the feed-forward block is
+    gated and whether the embeddings are tied.
 
     Args:
         row: The row.
@@ -49,9 +50,9 @@ def model_of(row: Row, vocab: int | None) -> TransformerSpec:
 def with_capacity(model: TransformerSpec, row: Row, usual: float | None) -> TransformerSpec:
     """Return the model with the expert capacity that the row states in its column or notes, or else ``usual``.
 
-    The capacity limits the tokens that an expert accepts. If tokens are dropped, experts with fewer tokens are padded
-    to the same number, as benchmarks do. A drop without a number means capacity factor 1 (``MegatronTokenDropCallback``
-    of NeMo 2.1).
+    The capacity limits the number of tokens that an expert accepts. If a run drops tokens, experts with fewer tokens
+    are padded to the capacity, as benchmarks do. If the row says that tokens are dropped but gives no number, the
+    capacity factor is 1 (``MegatronTokenDropCallback`` of NeMo 2.1).
     """
     if model.experts is None:
         return model

@@ -35,9 +35,9 @@ Proposer: TypeAlias = "Callable[[Replay, int], Iterator[int]]"
 
 
 def ours(replay: Replay, seed: int) -> Iterator[int]:
-    """Yield the layouts, by index, that the sampler of a sweep proposes in a replay (a simulated search).
+    """Yield the indices of the layouts that the product's own sampler proposes in a replay (a simulated search).
 
-    It ends early when the sampler considers it unlikely that another layout fits in memory.
+    The proposals end when the sampler considers it unlikely that another layout fits in memory.
     """
     sampler = LayoutSampler(replay.layouts, replay.predictions, job=replay.job, seed=seed, past=replay.past)
 
@@ -58,9 +58,10 @@ def ours(replay: Replay, seed: int) -> Iterator[int]:
 
 
 def tpe(replay: Replay, seed: int) -> Iterator[int]:
-    """Yield the layouts, by index, that Optuna's ``TPESampler`` proposes with its default settings in a replay.
+    """Yield the indices of the layouts that Optuna's ``TPESampler`` with default settings proposes in a replay.
 
-    A layout that ran out of memory counts as pruned, and TPE ranks pruned layouts below all that completed.
+    A replay is a simulated search. A layout that ran out of memory counts as pruned, and TPE ranks pruned layouts below
+    all completed ones.
     """
 
     def ended(layout: int) -> Ended:
@@ -72,17 +73,18 @@ def tpe(replay: Replay, seed: int) -> Iterator[int]:
 
 
 def moved_proposals(replay: Replay, study: optuna.Study, ended: Callable[[int], Ended], seed: int) -> Iterator[int]:
-    """Yield the proposals of a sampler of Optuna, with one categorical parameter per field that varies.
+    """Yield the indices of the layouts that an Optuna sampler proposes in a replay (a simulated search).
 
-    Most combinations of values are not layouts of the table. Each proposal is therefore replaced by the untried layout
-    that differs from it in the fewest fields, at random among equals, and the sampler gets the result of that layout.
-    This is an advantage over practice, where illegal or repeated proposals cost trials.
+    The sampler has one categorical parameter for each layout field that varies. Most combinations of values are not
+    layouts of the table. Therefore each proposal is replaced by the untried layout that differs from it in the fewest
+    fields (a random one of several), and the sampler gets the result of that layout. This is an advantage over real
+    searches, where illegal or repeated proposals cost trials.
 
     Args:
-        replay: The layouts and their measured times. The sampler is first told about the known ones.
+        replay: The layouts and their measured times. The sampler gets the results of the known layouts first.
         study: An Optuna study with the sampler.
-        ended: Returns the state and the values of the trial of a layout.
-        seed: Decides among layouts that differ in equally many fields.
+        ended: Function that returns the state and the values of the trial of a layout.
+        seed: Seed for the choice among layouts that differ in equally many fields.
     """
     varying = np.flatnonzero(np.ptp(replay.codes, axis=0))
     codes, names = replay.codes[:, varying], np.array(tuple(OPTIONS))[varying].tolist()
@@ -113,7 +115,7 @@ def moved_proposals(replay: Replay, study: optuna.Study, ended: Callable[[int], 
 
 
 def chance(replay: Replay, seed: int) -> Iterator[int]:
-    """Yield every layout, by index, that may be proposed in a replay (a simulated search), once and in random order."""
+    """Yield the indices of all layouts of a replay (a simulated search) that may be proposed, in random order."""
     yield from np.random.default_rng(seed).permutation(replay.open).tolist()
 
 
@@ -127,9 +129,9 @@ _NEAR_BEST = 1.02
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Replay:
-    """A simulated search over a sheet (the runs of one job): its layouts, predictions and measured times.
+    """A simulated search over a sheet (the measured runs of one job): its layouts, predictions and measured times.
 
-    A layout that was run several times has the median step time of the runs that ended.
+    If a layout was run several times, its step time is the median of the runs that ended with a step time.
     """
 
     job: Job
@@ -148,7 +150,7 @@ class Replay:
 
     @classmethod
     def of(cls, sheet: Sheet) -> Replay:
-        """Return the replay of a sheet in which no layout is known at the start."""
+        """Return the replay of a sheet. No result is known at the start of the search."""
         every = np.stack([np.asarray(getattr(sheet.layouts, name), dtype=np.int64) for name in OPTIONS], axis=1)
         codes, first, layout_of_row = np.unique(every, axis=0, return_index=True, return_inverse=True)
         layouts = sheet.layouts.take(first)
@@ -165,9 +167,10 @@ class Replay:
         )
 
     def knowing(self, num_layouts: int, seed: int) -> Replay:
-        """Return this replay with ``num_layouts`` of its layouts already tried; the seed decides which ones.
+        """Return this replay with the results of ``num_layouts`` of its layouts known at the start of the search.
 
-        Their measured times are known to the sampler from the start, and they may not be proposed.
+        The sampler knows the measured times of these layouts and may not propose them. The seed decides which layouts
+        they are.
         """
         drawn = np.random.default_rng(seed).permutation(len(self))
         return replace(self, known=drawn[:num_layouts])
@@ -177,17 +180,20 @@ class Replay:
 
     @property
     def open(self) -> Integers:
-        """Indices of the layouts that may be proposed, since they are not known from the start."""
+        """Indices of the layouts that a sampler may propose, because their results are not known at the start."""
         return np.setdiff1d(np.arange(len(self)), self.known)
 
     @property
     def judged_rows(self) -> Booleans:
-        """A mask over the rows of the sheet: True if the layout of the row is not known from the start."""
+        """A mask over the rows of the sheet: True if the result of the row's layout is not known at the start."""
         return ~np.isin(self.layout_of_row, self.known)
 
     @property
     def best(self) -> int:
-        """Index of the fastest layout that may be proposed. At least one of them must have a step time."""
+        """Index of the fastest layout that a sampler may propose.
+
+        At least one layout that may be proposed must have a step time.
+        """
         return int(self.open[np.nanargmin(self.step_time_s[self.open])])
 
     def ran_out(self, layout: int) -> bool:
@@ -195,11 +201,11 @@ class Replay:
         return bool(np.isnan(self.step_time_s[layout]))
 
     def is_near_best(self, layout: int) -> bool:
-        """Return True if the layout's step time is so close to the best that a search which tried it may stop."""
+        """Return True if the layout's step time is so close to the best one that a search may stop after it."""
         return bool(self.step_time_s[layout] <= _NEAR_BEST * self.step_time_s[self.best])
 
     def walk(self, proposals: Iterable[int]) -> list[int]:
-        """Return the proposals up to the first one that is near the best; all proposals if none of them is."""
+        """Return the proposals up to the first one that is near the best layout; all proposals if none is near it."""
         tried = []
         for layout in proposals:
             tried.append(layout)

@@ -25,7 +25,7 @@ from autotuner.search.sampler.priors import (
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Return the mean of all values that are not None; None if there are none.
+    """Return the mean of all values that are not None; None if there are no such values.
 
     For truth values, the mean is the share that is True.
     """
@@ -34,9 +34,11 @@ def mean(values: Iterable[float | None]) -> float | None:
 
 
 def quantile(values: Iterable[float | None], fraction: float) -> float | None:
-    """Return the quantile of all values that are not None, interpolated; None if there are none.
+    """Return a quantile of all values that are not None, interpolated; None if there are no such values.
 
-    ``fraction`` of the values do not exceed the quantile.
+    Args:
+        values: The values.
+        fraction: Fraction of the values that lie at or below the quantile, 0..1.
     """
     known = _known(values)
     return float(np.quantile(known, fraction)) if known.size else None
@@ -47,9 +49,9 @@ def _known(values: Iterable[float | None]) -> Floats:
 
 
 def spearman(left: Floats, right: Floats) -> float | None:
-    """Return Spearman's rank correlation of two arrays, -1..1; equal values share their mean rank.
+    """Return Spearman's rank correlation of two arrays, -1..1. Equal values share their mean rank.
 
-    None if either array has fewer than two different values.
+    The result is None if either array has fewer than two different values.
     """
     if min(np.unique(left).size, np.unique(right).size) < 2:
         return None
@@ -64,7 +66,7 @@ def _ranks(values: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Calibrated:
-    """The predictions of each layout of a replay after the model has learnt from the known runs."""
+    """The predictions for all layouts of a replay (a simulated search), after learning from the known runs."""
 
     step_time_s: Floats
     relative_error: Floats
@@ -74,7 +76,7 @@ class Calibrated:
 
 
 def corrected(replay: Replay) -> Calibrated:
-    """Return the predictions of a replay (a simulated search), corrected by its known layouts.
+    """Return the predictions for all layouts of a replay (a simulated search), corrected by its known results.
 
     The sampler of a sweep corrects its predictions in the same way.
     """
@@ -103,7 +105,7 @@ _NONE = np.empty(0)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rows:
-    """Runs that are compared with their predictions, as arrays with one element per run."""
+    """Measured runs and their predictions, as arrays with one element per run."""
 
     measured_s: Floats
     """Measured step times; NaN if the run ran out of memory."""
@@ -115,7 +117,7 @@ class Rows:
 
     @classmethod
     def joined(cls, parts: Sequence[Rows]) -> Rows:
-        """Return the rows of all parts in one object; it is empty if there are no parts."""
+        """Return an object with the runs of all given objects; it is empty if none is given."""
         none = cls(measured_s=_NONE, predicted_s=_NONE, relative_error=_NONE, fits=_NONE.astype(bool))
         names = cls.__dataclass_fields__
         return cls(**{name: np.concatenate([getattr(part, name) for part in (none, *parts)]) for name in names})
@@ -130,13 +132,13 @@ class Rows:
 
     @property
     def absolute_errors(self) -> Floats:
-        """The error |predicted / measured - 1| of every run that ended with a step time."""
+        """The relative error |predicted / measured - 1| of every run that ended with a step time."""
         errors: Floats = np.abs(self.predicted_s[self.ran] / self.measured_s[self.ran] - 1)
         return errors
 
     @property
     def covered(self) -> Booleans:
-        """A mask over the runs that ended with a step time: True if that time is in the predicted 80 % interval."""
+        """A mask over the runs that ended with a step time: True if it lies in the predicted 80 % interval."""
         ratio = self.measured_s[self.ran] / self.predicted_s[self.ran]
         reach = 1 + self.relative_error[self.ran]
         inside: Booleans = (ratio >= 1 / reach) & (ratio <= reach)
@@ -168,7 +170,7 @@ class Search:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Judgement:
-    """The comparison of predictions and measurements for one sheet (the runs of one job)."""
+    """The comparison of predictions with measurements for one sheet (the measured runs of one job)."""
 
     name: str
     num_rows: int
@@ -182,15 +184,16 @@ class Judgement:
 
 
 def judge(sheet: Sheet, *, num_seeds: int, num_given: int, others: Sequence[Sheet] = ()) -> Judgement:
-    """Predict and search a sheet (the measured runs of one job), after the model has learnt from ``num_given`` runs.
+    """Compare predictions and simulated searches with the measured runs of one job (a sheet).
 
-    If runs are shown, five different draws of them are judged, and the seeds are shared out among the draws.
+    The model first learns from ``num_given`` runs. If this number is not 0, the comparison is repeated for five random
+    choices of these runs, and each choice gets a part of the seeds.
 
     Args:
         sheet: The measured runs of one job.
         num_seeds: Number of simulated searches by each sampler.
-        num_given: Number of measured runs on the same cluster from which the model learns first. They are layouts of
-            this sheet if it is large enough, or else runs of ``others``.
+        num_given: Number of measured runs on the same cluster from which the model learns first. They are runs of this
+            sheet if it is large enough, or else runs of ``others``.
         others: Sheets of the same source and kind of cluster.
     """
     draws = replays(sheet, others, num_given)
@@ -247,9 +250,9 @@ class TrialCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """Figures of one sheet, or of all sheets together.
+    """The accuracy figures of one sheet (the measured runs of one job), or of all sheets together.
 
-    Shares and errors are fractions; None: the figure has no meaning.
+    Shares and errors are fractions. A figure that cannot be computed is None.
     """
 
     name: str
@@ -288,7 +291,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacktestReport:
-    """The figures of every sheet, and of all sheets together."""
+    """The accuracy figures of every sheet (the measured runs of one job), and of all sheets together."""
 
     all: Score
     sheets: tuple[Score, ...]
@@ -296,18 +299,18 @@ class BacktestReport:
     """One row that was left out for each reason, in words."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures as plain values for JSON: fractions, and null for a figure that has no meaning."""
+        """Return the figures as plain values for JSON: shares as fractions, and null for figures without a value."""
         return asdict(self)
 
 
 def backtest(table: Table, *, num_seeds: int = 20, num_given: int = 0) -> BacktestReport:
-    """Predict and search every sheet (the runs of one job) of a table.
+    """Compare predictions and simulated searches with the measured runs in a table, job by job.
 
     Args:
         table: Measured runs.
-        num_seeds: Number of simulated searches per sheet and sampler.
-        num_given: Number of measured runs on each sheet's cluster from which the model learns first. They are layouts
-            of the sheet, which are then not judged; for a small sheet, they are runs of other sheets.
+        num_seeds: Number of simulated searches for each job and sampler.
+        num_given: Number of measured runs on each job's cluster from which the model learns first. They are runs of the
+            job itself, which are then left out of the comparison. For a job with few runs, they are runs of other jobs.
     """
     judgements = []
     for sheet in table.sheets:
@@ -396,7 +399,7 @@ NUM_DRAWS = 5
 def kind_of_cluster(sheet: Sheet) -> tuple[object, ...]:
     """Return a key that is equal for sheets (measured runs of one job) from one source and the same kind of cluster.
 
-    It has the source, the accelerator, the links, the oversubscription and the software.
+    The key consists of the source, the accelerator, the links, the oversubscription and the software.
     """
     cluster = sheet.job.cluster
     links = cluster.intra_node_link, cluster.inter_node_link, cluster.oversubscription
@@ -404,11 +407,17 @@ def kind_of_cluster(sheet: Sheet) -> tuple[object, ...]:
 
 
 def replays(sheet: Sheet, others: Sequence[Sheet], num_shown: int) -> list[Replay]:
-    """Return simulated searches of a sheet (the measured runs of one job), after the model has learnt from other runs.
+    """Return simulated searches over a sheet (the measured runs of one job) that know some other results at the start.
 
-    There are five, each with ``num_shown`` measured runs drawn anew; or a single one if ``num_shown`` is 0. The runs
-    are layouts of the sheet itself if it keeps enough others to be ranked, or if ``others`` has no runs. Otherwise they
-    are runs of ``others``, which teach how fast the cluster is, and the sheet keeps all of its own rows.
+    There are five searches. Each knows ``num_shown`` measured runs, drawn anew. If ``num_shown`` is 0, there is a
+    single search. The known runs come from the sheet itself if enough other layouts remain in it to be ranked, or if
+    ``others`` has no measured runs. Otherwise the known runs come from ``others``. They then teach only the speed of
+    the cluster, and all rows of the sheet remain.
+
+    Args:
+        sheet: The measured runs of one job.
+        others: Sheets of the same source and kind of cluster.
+        num_shown: Number of known runs.
     """
     if not num_shown:
         return [Replay.of(sheet)]

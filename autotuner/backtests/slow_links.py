@@ -33,7 +33,7 @@ _MOST_PASSES = 20_000
 
 
 class Method(StrEnum):
-    """A way to run a pipeline under slow links: its schedule, and the process that sends between stages."""
+    """A method to run a pipeline over slow links: its schedule, and which process sends between stages."""
 
     ONE_F_ONE_B = "1f1b"
     ZERO_BUBBLE = "zb"
@@ -57,7 +57,7 @@ _METHODS = {
 
 
 class Pipeline(NamedTuple):
-    """The facts that are equal for all rows that share one calibration."""
+    """The testbed, the model and the sizes of a pipeline. Rows with equal values share one calibration."""
 
     testbed: str
     model: str
@@ -73,7 +73,7 @@ class Pipeline(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Iteration:
-    """A measured training iteration under slow links, which can be compared with its prediction."""
+    """A measured training iteration with or without slow links, to be compared with its prediction."""
 
     pipeline: Pipeline
     """Pipeline that was measured."""
@@ -166,7 +166,7 @@ def _delays_s(row: Row, num_links: int) -> list[float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationTable:
-    """The iterations of a table in the order of their rows, and the number of rows left out by reason."""
+    """The measured iterations of a table in the order of its rows, and how many rows were left out, by reason."""
 
     iterations: tuple[Iteration, ...]
     left_out: Mapping[str, int] = field(default_factory=dict)
@@ -176,7 +176,7 @@ class IterationTable:
 
 
 def read_iteration_table(path: Path) -> IterationTable | None:
-    """Return the iterations in a CSV file; None if the file lacks the columns of such a table.
+    """Return the measured iterations in a CSV file; None if the file lacks the columns for slow links.
 
     Raises:
         InvalidInput: The file cannot be read.
@@ -215,10 +215,11 @@ research.fit_links --delegates``), but four figures are weak evidence. The remai
 
 
 def pass_seconds(iterations: Iterable[Iteration]) -> Mapping[Pipeline, float]:
-    """Return the seconds of one pass (a forward, or half a backward) in each pipeline.
+    """Return the seconds of one pass (a forward pass, or half a backward pass) for each pipeline.
 
-    They are fitted to the iterations without slow links. All methods but 1F1B run the same schedule then, the fixed
-    zero-bubble one, and the median of their times counts. A pipeline that ran only 1F1B is fitted to that.
+    The seconds are fitted to the iterations without slow links. Without slow links, all methods except 1F1B run the
+    same fixed zero-bubble schedule. The fit uses the median time of these methods. If a pipeline was measured only with
+    1F1B, the fit uses the 1F1B times.
     """
     healthy: dict[Pipeline, dict[bool, list[float]]] = defaultdict(lambda: {True: [], False: []})
     for one in iterations:
@@ -242,7 +243,7 @@ def predicted_s(iteration: Iteration, pass_s: Mapping[Pipeline, float]) -> float
         pass_s: Seconds of one pass of each pipeline, as ``pass_seconds`` returns them.
 
     Raises:
-        UnusableRow: No iteration of its model without slow links is known.
+        UnusableRow: The table has no iteration of this pipeline without slow links, so that the pass time is unknown.
     """
     seconds = _known_pass_s(iteration.pipeline, pass_s)
     num_ranks = iteration.pipeline.num_ranks
@@ -317,7 +318,7 @@ class Judged:
         return self.predicted_s / self.iteration.measured_s - 1
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the row as plain values for JSON."""
+        """Return the iteration and its error as plain values for JSON."""
         return {
             "pipeline": str(self.iteration.pipeline),
             "method": self.iteration.method.value,
@@ -330,7 +331,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """Errors over some rows, as fractions; None if there are no rows."""
+    """The errors of predicted iterations over some rows, as fractions; None if there are no rows."""
 
     name: str
     rows_used: int
@@ -355,7 +356,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowLinkReport:
-    """Errors of the predicted iterations under slow links: in all, by method, by model, and row by row."""
+    """The errors of predicted iterations under slow links: for all rows, by method, by model, and row by row."""
 
     all: Score
     """Score over all judged rows."""
@@ -387,9 +388,9 @@ class SlowLinkReport:
 
 
 def judge_iterations(table: IterationTable) -> SlowLinkReport:
-    """Predict every iteration of a table and compare it with its measured time.
+    """Predict every iteration of a table and compare the prediction with the measured time.
 
-    The times of a pass are first fitted to the iterations without slow links.
+    First, the pass time of each pipeline is fitted to its iterations without slow links.
     """
     pass_s = pass_seconds(table.iterations)
     left_out, examples = Counter(table.left_out), dict(table.examples)

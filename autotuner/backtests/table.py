@@ -71,11 +71,11 @@ class Run:
 
 
 def read_row(row: Row) -> Run:
-    """Return the run that a row describes.
+    """Return the measured run that a row describes.
 
     Raises:
         UnusableRow: A value is missing, values contradict each other, or the row cannot be expressed as a legal layout.
-            Or the run was not a training run, or ended otherwise than with a step time or out of memory.
+            Or the row is not a training run that ended with a step time or out of memory.
     """
     _refuse_other_runs(row)
     source = source_of(row)
@@ -172,7 +172,7 @@ class Sheet:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Table:
-    """The sheets of a table (one for each job), in the order of their first rows."""
+    """The measured runs of a table, in one sheet per job. The sheets have the order of their first rows."""
 
     sheets: tuple[Sheet, ...]
     left_out: Mapping[str, int]
@@ -182,7 +182,7 @@ class Table:
 
 
 def read_table(path: Path) -> Table:
-    """Return the measured runs in a CSV file, by job. Rows that cannot be compared are counted by reason.
+    """Return the measured runs in a CSV file, by job. Unusable rows are left out and counted by reason.
 
     Raises:
         InvalidInput: The file cannot be read, or lacks a column that every row needs.

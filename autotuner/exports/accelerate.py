@@ -58,7 +58,7 @@ from autotuner.exports.texts import json_document, split_document, split_yaml, y
 
 
 class Backend(Enum):
-    """A backend of Hugging Face's accelerate: the library that runs the data-parallel training it starts."""
+    """The library that accelerate (by Hugging Face) uses to run data-parallel training: DDP, FSDP or DeepSpeed."""
 
     DDP = "MULTI_GPU"
     FSDP = "FSDP"
@@ -72,7 +72,7 @@ _BETWEEN = (ShardLevel.OPTIMIZER, ShardLevel.GRADIENTS)
 def exchanges_heads(x: Layout) -> bool:
     """Return True if the context-parallel ranks swap parts of the sequence for attention heads (DeepSpeed's Ulysses).
 
-    Works on one layout, and element by element on columns of layouts.
+    The function accepts one layout, or a table of layouts, for which it returns one value per layout.
     """
     return (x.context_parallel_degree > 1) & (x.context_exchange == ContextExchange.ALL_TO_ALL)
 
@@ -117,7 +117,7 @@ SIZES: tuple[Key, ...] = (
 def says_sizes(layout: Layout) -> bool:
     """Return True if the configuration must name the size of each parallel axis.
 
-    It must do so if accelerate cannot derive the sizes from the number of processes alone.
+    The sizes are necessary if accelerate cannot compute them from the number of processes alone.
     """
     several = layout.tensor_parallel_degree > 1 or layout.context_parallel_degree > 1
     return several or (backend_of(layout) == Backend.FSDP and layout.data_parallel_replicate_degree > 1)
@@ -127,17 +127,17 @@ def says_sizes(layout: Layout) -> bool:
 def on_torch_ranks(
     layout: Layout, num_ranks: int | None, steps: object, notes: Notes, *, said: Collection[str]
 ) -> Imported:
-    """Complete a layout that PyTorch's wrappers run: set its data-parallel degrees and, if known, its batch.
+    """Complete an imported layout that runs on FSDP or DDP: set its data-parallel degrees and, if known, its batch.
 
-    The batch is part of the result only if the configuration or the caller tells the number of ranks.
+    The result has a batch size only if the configuration or the caller gives the number of ranks.
 
     Args:
-        layout: The layout so far. Its data-parallel degrees count only if ``said`` names them.
+        layout: The layout so far. Its data-parallel degrees are ignored unless ``said`` names them.
         num_ranks: The number of ranks of the whole job; None: unknown.
-        steps: The number of passes whose gradients are summed before an optimizer step, as the configuration has it.
+        steps: Gradient accumulation steps, as the configuration has them.
         notes: Receives notes of the defaults of accelerate that were assumed, and of a shard level that was changed
             because a single rank cannot shard.
-        said: Names of ``SIZES`` that the configuration sets.
+        said: The sizes of parallel axes that the configuration sets, as names from ``SIZES``.
 
     Raises:
         InvalidInput: The number of ranks is not divisible by the degrees, or contradicts them.
@@ -455,7 +455,7 @@ def _config(job: Job, layout: Layout) -> dict[str, object]:
 
 
 def ds_config_of_accelerate(job: Job, layout: Layout) -> str:
-    """Return the text of the ``ds_config.json`` for a job in which accelerate starts DeepSpeed."""
+    """Return the text of ``ds_config.json`` for a job that accelerate starts with DeepSpeed."""
     config = ds_config(job, layout)
     for name in ("sequence_parallel_size", "data_parallel_size"):
         config.pop(name, None)  # accelerate lays these ranks itself

@@ -18,7 +18,7 @@ _OFF = ("false", "0", "no", "off", "none", "null", "")
 
 
 def canonical(name: str) -> str:
-    """Return the name of a flag without leading dashes and with underscores for the dashes inside."""
+    """Return the name of a flag without its leading dashes and with underscores in place of the other dashes."""
     return name.lstrip("-").replace("-", "_")
 
 
@@ -26,9 +26,9 @@ def canonical(name: str) -> str:
 class Flags:
     """Settings by name: the flags of a command line, or the values of a document.
 
-    Each reading method marks the names as asked for, so that the rest can be reported as unread. A method that takes
-    several names uses the first of them that has a value, and returns None if none has. It raises ``InvalidInput`` if
-    the value has the wrong type, or refers to a variable that nothing in the text sets.
+    Each reading method records the names that it looks up, so that ``unread`` can report all other settings. A method
+    that takes several names uses the first name that has a value, and returns None if none of them has. It raises
+    ``InvalidInput`` if the value has the wrong type, or refers to a variable that nothing in the text sets.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Flags:
         return Flags({**self.values, **other.values})
 
     def text(self, *names: str) -> str | None:
-        """Return the value of a setting as a text; of several words, the first."""
+        """Return the value of a setting as a text. If the value has several words, return the first word."""
         name, value = self._first(names)
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)  # selective_ac_option = 2
@@ -57,7 +57,10 @@ class Flags:
         return value
 
     def words(self, name: str) -> tuple[str, ...] | None:
-        """Return all words of a setting; a plain text is split at its commas. None if the setting is missing."""
+        """Return all words of a setting; None if the setting is missing.
+
+        If the value is one text, it is split at its commas.
+        """
         self.asked.add(canonical(name))
         value = self.values.get(canonical(name))
         if isinstance(value, str):
@@ -67,7 +70,7 @@ class Flags:
         return None if value is None else tuple(value)
 
     def rows(self, name: str) -> tuple[tuple[str, ...], ...]:
-        """Return a setting that is a list of lists of texts; empty if the setting is missing."""
+        """Return the value of a setting that is a list of lists of texts; empty if the setting is missing."""
         value = self._first((name,))[1]
         if value in (None, "None", ""):
             return ()
@@ -121,11 +124,11 @@ def _are_texts(value: object) -> bool:
 
 
 def whole_number(name: str, text: str) -> int:
-    """Return the whole number that a text holds, in any usual notation: ``4e8`` and ``1_000`` are whole numbers.
+    """Return the number in a text if it is a whole number, in any usual notation, such as ``4e8`` or ``1_000``.
 
     Args:
-        name: The setting that has the value, for error messages.
-        text: The value.
+        name: Name of the setting, for error messages.
+        text: The text of the setting's value.
 
     Raises:
         InvalidInput: The text is not a whole number, or refers to a variable that nothing sets.
@@ -155,7 +158,7 @@ def _finite(name: str, text: str, rule: str = "must be a number") -> float:
 def flags_of(words: Iterable[str]) -> Flags:
     """Return the flags in the words of a command.
 
-    Forms: ``--name value``, ``--name=value``, ``--name value value``, ``--switch``.
+    These forms are read: ``--name value``, ``--name=value``, ``--name value value``, ``--switch``.
     """
     values: dict[str, tuple[str, ...]] = {}
     name = ""
@@ -195,7 +198,7 @@ class Launched:
 
     @property
     def num_ranks(self) -> int | None:
-        """The number of ranks that the launcher starts on all nodes together; None if the text does not tell it."""
+        """The number of ranks that the launcher starts on all nodes together; None if the command does not give it."""
         found = self.launcher | self.arguments
         nodes = _of_variables(self.variables, "SLURM_NNODES", "SLURM_JOB_NUM_NODES")
         for each, of_nodes in _RANKS:
@@ -228,12 +231,15 @@ _OF_THE_SHELL = ("PWD", "OLDPWD", "HOME", "USER", "HOSTNAME", "SHELL", "PATH", "
 
 
 def launched(text: str, document: str = "") -> Launched:
-    """Return the training command in a text; of several commands, the one that surely runs and has the most flags.
+    """Return the training command in a text.
+
+    If the text has several commands, the result is a command that is certain to run (it depends on no unknown
+    condition). If there are several such commands, the result is the one with the most flags.
 
     Args:
-        document: A configuration file that the script writes, and that was cut out of the text before. The variables
-            that it uses count as used.
         text: A shell script, a command line, arguments alone, or ``/proc/PID/cmdline`` with its NULs.
+        document: A configuration file that the script writes, and that was removed from ``text``. Its variables do not
+            count as unused.
 
     Raises:
         InvalidInput: The text has no flag at all, or is too large to be read.
@@ -290,9 +296,10 @@ def _of_command(command: Command, script: Script) -> Launched:
 
 
 def unfollowed(command: Command, script: Script) -> Iterator[str]:
-    """Yield what the reader could not follow in a script, as sentences without full stops.
+    """Yield the parts of a script that the reader could not understand, as sentences without full stops.
 
-    Examples are variables that nothing sets, values that only a run can tell, and parts under an unknown condition.
+    Examples are variables that nothing sets, values that are only known when the script runs, and commands under an
+    unknown condition.
     """
     yield from script.notes
     names = [f"${name}" for name in script.unset if name not in _OF_THE_SHELL]
@@ -399,12 +406,12 @@ _REASONS: tuple[tuple[str, str], ...] = (
 def unread(
     flags: Flags, handled: frozenset[str] = frozenset(), spelled: Mapping[str, str] | None = None
 ) -> Iterator[Note]:
-    """Yield a note for every flag that no reader asked for.
+    """Yield a note for each flag that no reader has looked up.
 
     Args:
-        flags: All flags, with the names that readers have asked for so far.
+        flags: All flags, with the names that readers have looked up so far.
         handled: Names that were read in another way, and get no note.
-        spelled: The text of a setting in its file, by name, for settings that are not flags.
+        spelled: For settings from a file instead of flags: the text of each setting as the file has it, by name.
     """
     for name, values in flags.values.items():
         if name in flags.asked or name in handled:

@@ -19,20 +19,25 @@ from autotuner.core.rules.rule import Limit, Rule, held, named
 
 
 def keeps(field: str, message: str, when: Callable[[Layout, Job], bool] = lambda x, j: True) -> Limit:
-    """Return a limit: the field must have its default value in every layout and job for which ``when`` is true.
+    """Return a rule without a name which says that a field must have its default value.
 
-    It serves fields for which a trainer offers only one choice.
+    It is meant for a field in which a trainer offers no choice.
+
+    Args:
+        field: Name of the field of the layout.
+        message: Reason for the rule, for error messages.
+        when: Function that returns True for the layouts and jobs to which the rule applies.
     """
     return held(field, OPTIONS[field].default, message, when)
 
 
 def decided_in_code(fields: Iterable[str], layout: Layout, whose: str) -> str:
-    """Return a sentence that lists the fields that are not written because someone's code decides them.
+    """Return a sentence that lists fields which the export leaves out, because the user's or trainer's code sets them.
 
     Args:
         fields: Names of the fields.
-        layout: Its values are named in the sentence.
-        whose: The code's owner, such as "the script"; it begins the sentence.
+        layout: The layout. The sentence gives its values of these fields.
+        whose: Owner of the code, such as "the script"; the sentence begins with it.
     """
     values = [f"{name} ({_word(name, layout)})" for name in OPTIONS if name in frozenset(fields)]
     return f"{whose} decides {', '.join(values)}"
@@ -65,11 +70,12 @@ _WHY = {
 def exchanges_and_batches(trainer: str, stack: str = "") -> tuple[Rule, ...]:
     """Return rules for a trainer that has its own way to exchange gradients, clip them, batch data and number ranks.
 
-    The rules keep the fields of a layout that only our own trials can vary at their defaults.
+    The product's own trials can vary some fields of a layout that no other trainer can. The rules require the default
+    values of these fields.
 
     Args:
-        trainer: The trainer's name. It begins the names of the rules and is part of their sentences.
-        stack: The trainer's name in the catalog of software. Options that exist only in other software keep their
+        trainer: Name of the trainer. The names of the rules begin with it, and the messages of the rules contain it.
+        stack: Name of the trainer in the catalog of software. Options that exist only in other software must have their
             defaults.
     """
     limits = {field: keeps(field, why.format(trainer)) for field, why in _WHY.items()}
@@ -85,11 +91,11 @@ LAUNCHED = frozenset({"stage_rotation"})
 
 
 def sends_and_places(trainer: str, *, has_orders: bool = False) -> tuple[Rule, ...]:
-    """Return rules for a trainer whose pipeline ranks send data themselves and whose launcher numbers the nodes.
+    """Return rules for a trainer whose pipeline ranks send their own messages and whose launcher numbers the nodes.
 
     Args:
-        trainer: The trainer's name. It begins the names of the rules and is part of their sentences.
-        has_orders: True if the trainer offers several orders of its parallel axes.
+        trainer: Name of the trainer. The names of the rules begin with it, and the messages of the rules contain it.
+        has_orders: True if the trainer can number ranks in several orders of the parallel axes.
     """
     sends = f"pipeline ranks of {trainer} send and receive themselves, because it has no delegates"
     places = "stages can be rotated only by the order of nodes in a hostfile, but here several stages share a node"
@@ -105,7 +111,10 @@ def sends_and_places(trainer: str, *, has_orders: bool = False) -> tuple[Rule, .
 
 
 def rotation_sentence(job: Job, layout: Layout) -> tuple[str, ...]:
-    """Return a sentence, without a full stop, on the order of nodes that rotates the stages; empty without rotation."""
+    """Return a sentence, without a full stop, on the node order that the layout's stage rotation needs.
+
+    The result is empty if the layout does not rotate its stages.
+    """
     if not layout.stage_rotation:
         return ()
     nodes = layout.world_size // layout.pipeline_parallel_degree // job.cluster.accelerators_per_node

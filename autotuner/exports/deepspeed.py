@@ -51,7 +51,7 @@ def _splits_whole_model(x: Layout) -> bool:
 def gradient_element_bytes(x: Layout) -> int:
     """Return the bytes of one gradient element while it is reduced: 2, or 4 in fp32.
 
-    Works on one layout, and element by element on columns of layouts.
+    The function accepts one layout, or a table of layouts, for which it returns one value per layout.
     """
     return 2 + 2 * (x.precision == Precision.FP32)
 
@@ -363,7 +363,7 @@ def ds_config(job: Job, layout: Layout) -> dict[str, object]:
 
 
 def zero_defaults(layout: Layout) -> Iterator[str]:
-    """Yield sentences, without full stops, on defaults of DeepSpeed's ZeRO that a layout has no field for."""
+    """Yield sentences, without full stops, on defaults of DeepSpeed's ZeRO that no field of a layout can change."""
     if layout.shard_level == ShardLevel.NONE:
         yield f"ZeRO stage 0 reduces {BUCKET_ELEMENTS:,} elements at once, after the last micro-batch"
     elif layout.shard_level == ShardLevel.OPTIMIZER:
@@ -407,7 +407,7 @@ NEAREST_TO_FP16 = "a layout has no fp16; bf16, which needs the same memory and t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """The settings that a command which starts DeepSpeed gives on its command line."""
+    """The settings on the command line of a command that starts DeepSpeed."""
 
     config: Mapping[str, object] = field(default_factory=dict)
     """Values by their path in ``ds_config.json``."""
@@ -457,12 +457,12 @@ def script_of_command(command: Launched) -> Script:
 
 
 def as_trainer_says(script: Script, layout: Layout, notes: Notes) -> Layout:
-    """Return the layout, changed by a script's arguments for the Trainer of Hugging Face's ``transformers``.
+    """Return a layout, changed by the arguments that a script gives to the Trainer of Hugging Face's ``transformers``.
 
     Args:
         script: The script's settings.
-        layout: The layout before.
-        notes: Receives notes of an optimizer that is not ours, and of flags that were not read.
+        layout: The layout before the change.
+        notes: Receives notes of an optimizer that layouts do not support, and of flags that were not read.
     """
     notes.extend(script.unread)
     if script.optimizer not in ("", "adamw_torch", "adamw_torch_fused"):
@@ -481,10 +481,10 @@ def read(text: str, num_ranks: int | None) -> Imported:
 
     Args:
         text: The text of the file or script.
-        num_ranks: The number of ranks of the whole job; None: as the script tells it, if it does.
+        num_ranks: The number of ranks of the whole job; None: read it from the script, if the script has it.
 
     Raises:
-        InvalidInput: The text is neither, or a setting makes no sense.
+        InvalidInput: The text is none of these, or a setting has an invalid value.
     """
     rest, document = split_document(text)
     command = launched(rest, document) if "--" in rest else Launched()
@@ -522,11 +522,11 @@ def understood(config: Mapping[str, object], num_ranks: int | None) -> Imported:
 
     Args:
         config: Values by dotted path, such as ``zero_optimization.stage``.
-        num_ranks: The number of ranks of the whole job; None: unknown. If the settings do not tell it either, it is
-            None in the result.
+        num_ranks: The number of ranks of the whole job; None: unknown. If the settings do not contain it either, the
+            number is None in the result.
 
     Raises:
-        InvalidInput: A value makes no sense, or the number of ranks does not fit the degrees.
+        InvalidInput: A value is not valid, or the number of ranks does not fit the degrees.
     """
     config = {re.sub(r"^bfloat16\.", "bf16.", path): raw for path, raw in config.items()}  # runtime/precision_config.py
     given = {path: raw for path, raw in config.items() if raw != "auto"}
@@ -572,7 +572,7 @@ def _with_defaults(x: Layout, given: Mapping[str, object], notes: Notes) -> Layo
 
 
 def attending(x: Layout, notes: Notes) -> Layout:
-    """Return the layout with an attention kernel that exists in its precision, and note the change.
+    """Return the layout with an attention kernel that supports the layout's precision, and add a note of the change.
 
     Flash attention computes in 16 bits, so an fp32 layout gets the math kernel.
     """
@@ -644,7 +644,7 @@ def _with_batch(
 def on_data_ranks(x: Layout, num_ranks: int) -> Layout:
     """Return the layout with ``num_ranks`` data-parallel ranks.
 
-    The ranks shard among them if the layout has a shard level; otherwise they are replicas.
+    If the layout has a shard level, all these ranks form one shard group. Otherwise all of them are replicas.
     """
     shards, replicas = (num_ranks, 1) if x.shard_level != ShardLevel.NONE else (1, num_ranks)
     return replace(x, data_parallel_shard_degree=shards, data_parallel_replicate_degree=replicas)

@@ -67,7 +67,8 @@ def export(job: Job, layout: Layout, name: str) -> Export:
         name: The name of the format.
 
     Raises:
-        InvalidInput: No format has that name; or the format starts our own trial, which would refuse the layout.
+        InvalidInput: No format has that name; or the format starts the product's own trial, which cannot run the
+            layout.
     """
     target = target_of(name)
     if not target.format.is_of_a_trainer:
@@ -79,10 +80,10 @@ def export(job: Job, layout: Layout, name: str) -> Export:
 
 
 def refusals(job: Job, layout: Layout, wanted: ExportFormat) -> tuple[Reason, ...]:
-    """Return every reason for which a script in the format would stop before its first training step.
+    """Return all reasons why a script in this format would stop before its first training step.
 
-    Only scripts that start our own trial can have such reasons. Other trainers get the settings that they know, and the
-    export lists the rest.
+    Only a script that starts the product's own trial can have such reasons. An export for another trainer contains the
+    settings that the trainer knows, and lists all others in its notes.
     """
     return () if wanted.is_of_a_trainer else reasons(layout, job, FORMATS[wanted].rules)
 
@@ -93,10 +94,10 @@ def read(text: str, name: str | None = None, num_ranks: int | None = None) -> Im
     Args:
         text: Arguments, a script that holds them, a configuration file, or the arguments as a trainer printed them.
         name: The name of the format; None: recognise it from the text.
-        num_ranks: The number of ranks of the whole job; None: unknown. Most configurations do not tell it.
+        num_ranks: The number of ranks of the whole job; None: unknown. Most configurations do not contain it.
 
     Raises:
-        InvalidInput: No format is recognised, the named format cannot be read, or a setting makes no sense.
+        InvalidInput: No format is recognised, the named format cannot be read, or a setting has an invalid value.
     """
     try:
         target = recognise(text) if name is None else target_of(name)
@@ -111,9 +112,10 @@ def read(text: str, name: str | None = None, num_ranks: int | None = None) -> Im
 
 
 def read_with_model(text: str, name: str | None = None, num_ranks: int | None = None) -> Imported:
-    """Return the layout in a trainer's configuration (see ``read``), with its model replaced by the catalog's equal.
+    """Return the layout in a trainer's configuration (see ``read``), with the model from the catalog if there is one.
 
-    If the configuration only names its model, the model of that name in the catalog is taken, and a note says so.
+    A model with shapes is replaced by the catalog's model with the same shapes. If the configuration has only the name
+    of the model, the result has the catalog's model of that name, and a note says so.
     """
     found = read(text, name, num_ranks)
     if found.model is not None:
@@ -127,7 +129,7 @@ def read_with_model(text: str, name: str | None = None, num_ranks: int | None = 
 
 
 def recognise(text: str) -> Target:
-    """Return the target (a trainer's writer, reader and rules) that can read a text of this kind.
+    """Return the target (a trainer's writer, reader and rules) that can read a text, recognised from the text itself.
 
     Raises:
         InvalidInput: No target recognises the text.

@@ -132,16 +132,17 @@ _OPERATORS: Mapping[str, Callable[[int, int], int]] = {
 def whole_number(text: str) -> int | None:
     """Return the decimal whole number in a text; None for any other text.
 
-    A number with a leading zero gives None, since the shell would read it as octal.
+    For a number with a leading zero the result is None, because the shell would read it as octal.
     """
     plain = text.strip()
     return int(plain) if re.fullmatch(r"-?(0|[1-9]\d{0,17})", plain) else None
 
 
 def binary(left: int, sign: str, right: int) -> int | None:
-    """Return the result of a binary operator of shell arithmetic.
+    """Return the result of a binary operator of shell arithmetic, such as ``7 % 2``; None if there is no result.
 
-    None if bash stops with an error, if the result exceeds 64 bits, or if this reader does not support the operator.
+    There is no result if bash stops with an error, if the number exceeds 64 bits, or if this reader does not support
+    the operator.
     """
     stops = (sign in "/%" and right == 0) or (sign in ("**", "<<", ">>") and not 0 <= right < 63)
     if sign not in _OPERATORS or stops:
@@ -169,7 +170,7 @@ Elements = list[str]
 
 
 def unknown(written: str) -> str:
-    """Return a text inside marks which say that only a run of the script can tell its value."""
+    """Mark a text as a value that is only known when the script runs: return the text between two marks."""
     return f"\0{plain(written)}\0"
 
 
@@ -179,24 +180,28 @@ def _maybe(text: str) -> str:
 
 
 def is_known(text: str) -> bool:
-    """Return True if a text has no marks, that is, if all of its parts are known without a run of the script."""
+    """Return True if a text has no marks, which means that all of its parts are known before the script runs."""
     return "\0" not in text and "\1" not in text
 
 
 def plain(text: str) -> str:
-    """Return a text for people: without its marks, and without the parts that may be missing when the script runs."""
+    """Return a text without the marks for unknown values, so that people can read it.
+
+    Parts that may be missing when the script runs are removed.
+    """
     return _MAYBE.sub("", text).replace("\0", "")
 
 
 def merged(name: str, values: Sequence[Elements | None]) -> Elements | None:
-    """Return the value of a variable after a condition that only a run decides.
+    """Return the value of a variable after an ``if`` or ``case`` whose condition is only known when the script runs.
 
     Args:
         name: The variable's name.
-        values: Its value after each branch; None: the branch leaves it unset.
+        values: The variable's value after each branch; None: the branch leaves the variable unset.
 
     Returns:
-        The common value if all branches agree. Else the part that all share, with marks for the parts that differ.
+        The value itself if it is the same after all branches. Otherwise the part that all values share, with marks in
+        place of the parts that differ.
     """
     first = values[0]
     if all(value == first for value in values):
@@ -272,7 +277,7 @@ class _Words:
 
 @dataclass(slots=True)
 class Scope:
-    """The variables of a shell script at the point that the reader has reached, and methods that expand its words."""
+    """The variables of a shell script at one point of the script, and methods that expand words with them."""
 
     values: dict[str, Elements] = field(default_factory=dict)
     """Elements of each variable. A plain variable has one element."""
@@ -297,8 +302,9 @@ class Scope:
         Args:
             name: The variable's name.
             elements: Its new elements; a plain variable has at most one.
-            append: Add to the old value, as ``+=`` does: elements to an array, text to a plain variable.
-            array: The value is an array. False: a text, which replaces the first element if the variable is an array.
+            append: True: add to the old value as ``+=`` does, elements to an array and text to a plain variable.
+            array: True: the value is an array. False: the value is a text. If the variable is an array already, the
+                text replaces its first element.
         """
         old = self.values.get(name, [])
         if array:
@@ -314,7 +320,10 @@ class Scope:
         return self.source[node["Pos"]["Offset"] : node["End"]["Offset"]].decode("utf-8", "replace")
 
     def unknown(self, node: Node) -> str:
-        """Return the text of a node, marked as a value that only a run of the script can tell, and remember it."""
+        """Return the text of a node, marked as a value that is only known when the script runs.
+
+        The text is added to the list of unknown values, which the import reports.
+        """
         written = self.written(node)
         self.unknowns[written] = None
         return unknown(written)
@@ -332,18 +341,19 @@ class Scope:
         """Return a word as one text after expansion, without splitting it, as in an assignment.
 
         Args:
-            word: The word; None is an empty text.
-            unset_is_empty: Variables that are not set are empty; otherwise they are marked as unknown.
-            quoted: Expand as inside double quotes, which is how a here-document is read.
+            word: The word; None: the result is an empty text.
+            unset_is_empty: True: variables that are not set are empty. False: they are marked as unknown.
+            quoted: True: expand the word as if it were in double quotes, as the shell does in a here-document.
         """
         words = _Words(splits=False)
         self._parts(word["Parts"] if word else [], words, _How(quoted=quoted, unset_is_empty=unset_is_empty))
         return " ".join(words.all())
 
     def pattern(self, word: Node) -> str | None:
-        """Return a shell pattern in the form of Python's ``fnmatch``.
+        """Return a shell pattern in the form of Python's ``fnmatch``; None if this is not possible.
 
-        None if only a run of the script can tell the pattern, or if this reader does not support one of its features.
+        It is not possible if the pattern is only known when the script runs, or if this reader does not support one of
+        its features.
         """
         made = ""
         for part in word["Parts"]:
@@ -514,9 +524,9 @@ class Scope:
 
     # ---------------------------------------------------------------- arithmetic
     def arithmetic(self, node: Node) -> int | None:
-        """Evaluate an arithmetic expression and carry out its assignments.
+        """Evaluate an arithmetic expression, and set the variables that the expression assigns.
 
-        None if only a run of the script can tell the value.
+        The result is None if the value is only known when the script runs.
         """
         match node["Type"]:
             case "Word":

@@ -26,7 +26,7 @@ _YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0", "none", "")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """A setting in a trainer's configuration that holds one field of a layout, with how to write and read it."""
+    """A setting of a trainer that holds one field of a layout, with functions that write and read the setting."""
 
     path: str
     field: str
@@ -52,12 +52,13 @@ def number(
     flags: tuple[str, ...] = (),
     default: object = None,
 ) -> Key:
-    """Return a key (a setting that holds one field) for a whole number.
+    """Return a key (a setting that holds one field of a layout) for a field that is a whole number.
 
     Args:
         path: The dotted name of the setting in the configuration.
         field: The name of the field of the layout.
-        when: Tells for a layout whether the setting is written; None: it is written if it differs from its default.
+        when: A function that returns True for layouts for which the setting is written; None: the setting is written if
+            it differs from its default.
         flags: See ``Key``.
         default: See ``Key``.
     """
@@ -81,14 +82,14 @@ def words(
     flags: tuple[str, ...] = (),
     default: object = None,
 ) -> Key:
-    """Return a key (a setting that holds one field) for a field whose values have words or switches in the trainer.
+    """Return a key (a setting that holds one field of a layout) for a field whose values are words or switches.
 
     Args:
         path: The dotted name of the setting in the configuration.
         field: The name of the field of the layout.
-        values: Values of the field by the trainer's word. Words are all strings, all numbers or all switches; strings
-            are read in any case. If several words mean the same value, the first one is written.
-        when: Tells for a layout whether the setting is written.
+        values: The value of the field for each word of the trainer. Words are all strings, all numbers or all switches.
+            Strings may be in upper or lower case. If several words have the same value, the first one is written.
+        when: A function that returns True for layouts for which the setting is written.
         flags: See ``Key``.
         default: See ``Key``.
     """
@@ -109,7 +110,14 @@ def words(
 def switch(
     path: str, field: str, when: Callable[[Layout], bool] = lambda layout: True, default: bool | None = None
 ) -> Key:
-    """Return a key (a setting that holds one field) for a field that is on or off in the layout and in the trainer."""
+    """Return a key (a setting that holds one field of a layout) for a field that is either on or off.
+
+    Args:
+        path: The dotted name of the setting in the configuration.
+        field: The name of the field of the layout.
+        when: A function that returns True for layouts for which the setting is written.
+        default: See ``Key``.
+    """
     return words(path, field, {True: True, False: False}, when=when, default=default)
 
 
@@ -123,21 +131,25 @@ def _read_word(path: str, raw: object, values: Mapping[Any, object]) -> object:
 
 
 def write_table(keys: Iterable[Key], layout: Layout) -> dict[str, object]:
-    """Return the values that the keys write for the layout, by path. Keys that write nothing are left out."""
+    """Return the values that these keys write for a layout, by the path of the setting.
+
+    A key that writes nothing for this layout is left out.
+    """
     values = {key.path: key.write(layout) for key in keys}
     return {path: value for path, value in values.items() if value is not None}
 
 
 def read_table(keys: Iterable[Key], config: Mapping[str, object], layout: Layout) -> Layout:
-    """Return the layout, in which every field that the configuration sets has its value from there.
+    """Return a layout in which every field that the configuration sets has the value from the configuration.
 
     Args:
-        keys: The settings to read, in this order; a later key sees the fields that earlier ones have set.
-        config: Values by path.
-        layout: Gives the fields that the configuration does not set.
+        keys: The settings to read, in this order. The reader of a setting sees the fields that earlier settings have
+            set.
+        config: Values of the configuration, by path.
+        layout: The layout from which all other fields are taken.
 
     Raises:
-        InvalidInput: A value makes no sense.
+        InvalidInput: A value is not valid.
     """
     for key in keys:
         if key.path in config:
@@ -147,7 +159,7 @@ def read_table(keys: Iterable[Key], config: Mapping[str, object], layout: Layout
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Reading(Notes):
-    """Settings that are read one by one, with notes of their outcome. A setting that is missing gets its default."""
+    """Settings that are read one by one, with notes of how each was treated. A missing setting gets its default."""
 
     settings: Flags
     """Settings by the trainer's names."""
@@ -162,8 +174,8 @@ class Reading(Notes):
         """Return a setting that is a whole number; ``default`` if the setting is missing.
 
         Raises:
-            InvalidInput: The value is not a whole number, is below ``least`` (None: below 1 and below the default), or
-                exceeds ``most``.
+            InvalidInput: The value is not a whole number, is below ``least``, or exceeds ``most``. If ``least`` is
+                None, the smaller of 1 and ``default`` takes its place.
         """
         value = self.settings.integer(name)
         if value is None:
@@ -188,14 +200,14 @@ class Reading(Notes):
         """Return the value that a trainer's word stands for.
 
         Args:
-            name: The setting's name, for error messages.
-            word: The setting's word in lower case, as ``Reading.word`` returns it.
+            name: Name of the setting, for error messages.
+            word: The word of the configuration in lower case, as ``Reading.word`` returns it.
             values: The value of each word.
-            others: Further words that are legal, to be listed in the error message.
+            others: Further legal words to list in the error message.
             nearest: The word to suggest in the error message.
 
         Raises:
-            InvalidInput: ``values`` does not have the word.
+            InvalidInput: ``values`` does not contain the word.
         """
         if word not in values:
             raise InvalidInput(name, word, f"must be one of {', '.join(values)}{others}", nearest)
@@ -226,7 +238,7 @@ def nested(leaves: Mapping[str, object]) -> dict[str, Any]:
 
 
 def read_integer(path: str, raw: object, at_least: int = 0) -> int:
-    """Return the whole number in a setting, which may also be written as ``5e8`` or in quotes.
+    """Return the whole number in a setting. The number may also be written as ``5e8`` or in quotes.
 
     Raises:
         InvalidInput: The value is not a whole number from ``at_least`` to 2^53.

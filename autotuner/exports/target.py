@@ -25,7 +25,7 @@ _STACKS: Mapping[ExportFormat, str] = {
 
 
 def stack_of(name: ExportFormat) -> str:
-    """Return the name of the software in the catalog that is nearest to the trainer of the format."""
+    """Return the name of the catalog's software stack that is most similar to the trainer of an export format."""
     return _STACKS.get(name, "torch")
 
 
@@ -39,7 +39,7 @@ class ExportedFile:
 
 @value
 class Export:
-    """A layout as a trainer's configuration: arguments, files and environment variables."""
+    """A layout written as a trainer's configuration: arguments, files and environment variables."""
 
     format: ExportFormat
     layout: Layout
@@ -62,7 +62,7 @@ class Export:
     @property
     @derived
     def label(self) -> str:
-        """The layout as one short text."""
+        """Short text of the layout, such as ``tp2 pp4 1f1b mb1``."""
         return str(self.layout)
 
     @property
@@ -111,10 +111,10 @@ class Note:
 
 
 class Notes(list[Note]):
-    """The notes that a reader collects while it reads a configuration: one for each setting with an unusual outcome."""
+    """The notes that a reader collects while it reads a configuration, with one note per setting at most."""
 
     def add(self, kind: NoteKind, setting: str, detail: str) -> None:
-        """Add a note on the outcome of one setting."""
+        """Add a note on how one setting was treated."""
         self.append(Note(kind=kind, setting=setting, detail=detail))
 
     def assumed(self, setting: str, detail: str) -> None:
@@ -122,7 +122,7 @@ class Notes(list[Note]):
         self.add(NoteKind.ASSUMED, setting, detail)
 
     def changed(self, setting: str, detail: str) -> None:
-        """Add a note on a value that was changed because a layout cannot have it."""
+        """Add a note on a value that was changed because a layout cannot express it."""
         self.add(NoteKind.CHANGED, setting, detail)
 
     def ignored(self, setting: str, detail: str) -> None:
@@ -158,13 +158,13 @@ class Imported:
     @property
     @derived
     def label(self) -> str:
-        """The layout as one short text, which every command accepts."""
+        """Short text of the layout, such as ``tp2 pp4 1f1b mb1``, which every command accepts."""
         return str(self.layout)
 
     @property
     @derived
     def stack(self) -> str:
-        """The name of the software in the catalog that is nearest to the trainer."""
+        """The name of the catalog's software stack that is most similar to the trainer of the configuration."""
         return stack_of(self.format)
 
     @property
@@ -176,7 +176,7 @@ class Imported:
 
 @value
 class FormatLimit:
-    """A rule of a format: a trainer cannot express every value of one field."""
+    """A limit of an export format: values of one field that the trainer's configuration cannot express."""
 
     rule: str
     """Name of the rule. An export lists the rules that its layout breaks, and says what would run instead."""
@@ -202,7 +202,7 @@ class Format:
     @property
     @derived
     def stack(self) -> str:
-        """The name of the software in the catalog for which a layout in this format is predicted by default."""
+        """The name of the software stack in the catalog that is used to predict layouts in this format."""
         return stack_of(self.format)
 
 

@@ -51,10 +51,11 @@ def json_document(text: str) -> dict[str, Any]:
 
 
 def yaml_document(text: str) -> dict[str, Any]:
-    """Return the YAML mapping in a text; its values are plain data and its anchors are refused.
+    """Return the YAML mapping in a text as plain data.
 
     Raises:
-        InvalidInput: The text is not such a mapping, is too long or nested too deep, or has anchors.
+        InvalidInput: The text is not a mapping, is too long or nested too deep, or has anchors, which are not
+            supported.
     """
     if len(text) > _LONGEST_YAML:
         raise InvalidInput("config", text[:60], f"must have at most {_LONGEST_YAML:,} characters of YAML")
@@ -70,10 +71,10 @@ def yaml_document(text: str) -> dict[str, Any]:
 
 
 def split_document(text: str) -> tuple[str, str]:
-    """Split a text into the part around its first JSON object, and that object; the object must begin a line.
+    """Split a text into its first JSON object and the rest; the object must begin at the start of a line.
 
     Returns:
-        The text without the object, then the object. The second is empty if the text has no object.
+        The text without the object, then the object as a text. The object is an empty text if there is none.
     """
     start = re.search(r"^[ \t]*\{", _short(text), re.MULTILINE)
     if start is None:
@@ -87,7 +88,7 @@ def split_document(text: str) -> tuple[str, str]:
 
 
 def split_yaml(text: str) -> tuple[str, str]:
-    """Split a text into its YAML lines and its other lines, which are a command."""
+    """Split a text into its YAML lines and all other lines, which belong to a command."""
     lines = _short(text).splitlines(keepends=True)
     return (
         "".join(line for line in lines if _YAML_LINE.match(line)),
@@ -98,13 +99,14 @@ def split_yaml(text: str) -> tuple[str, str]:
 def split_commands(
     text: str, begins: re.Pattern[str], *, scripts: re.Pattern[str] = _NEVER, documents: re.Pattern[str] = _NEVER
 ) -> tuple[str, str]:
-    """Split a text into a document and the commands in it.
+    """Split a text into a document and the commands around it.
 
     Args:
         text: A document (such as TOML or Python) with commands before, between or after its parts.
-        begins: Matches the first line of a command. Lines that a backslash continues belong to it.
-        scripts: Matches a line that begins a script; all lines up to the next document are commands.
-        documents: Matches a line that begins a document and so ends a script.
+        begins: Pattern of the first line of a command. If a backslash ends a line, the next line belongs to the
+            command.
+        scripts: Pattern of a line that begins a script. All lines from there to the next document are commands.
+        documents: Pattern of a line that begins a document and so ends a script.
 
     Returns:
         The document, then the commands.
@@ -157,7 +159,10 @@ UNKNOWN = _Unknown()
 
 @dataclass(slots=True, eq=False)
 class Made:
-    """A placeholder for the result of a call that was not run: its name, arguments, and the fields set on it."""
+    """A placeholder for the object that a function call would return: the call's name, arguments, and set fields.
+
+    The reader does not run the call.
+    """
 
     name: str = ""
     """Dotted name of the function or class that is called; empty for an object that only has attributes set."""
@@ -165,13 +170,13 @@ class Made:
     fields: dict[str, object] = field(default_factory=dict)
 
     def part(self, name: str) -> object:
-        """Return a field of the object; create a missing field as an empty object, so that fields can be set on it."""
+        """Return a field of the placeholder. A missing field is created as an empty placeholder."""
         return self.fields.setdefault(name, Made())
 
 
 @dataclass(slots=True, eq=False)
 class Module:
-    """The functions of a Python module and its imports, parsed but never run."""
+    """The functions and imports of a Python module, which is parsed but never run."""
 
     functions: Mapping[str, ast.FunctionDef]
     imports: Mapping[str, str]
@@ -182,7 +187,7 @@ class Module:
     _num_calls: int = 0
 
     def result(self, name: str) -> object:
-        """Return the value that a function of the module returns, found without running Python.
+        """Return the value that a function of the module returns, found without running the module.
 
         Raises:
             InvalidInput: The module has no function of that name, or its functions call each other without end.
@@ -273,7 +278,7 @@ def parse(text: str) -> ast.Module:
 
 
 def require_short(text: str) -> None:
-    """Raise ``InvalidInput`` if a text is longer than any configuration."""
+    """Raise ``InvalidInput`` if a text is longer than a configuration can be."""
     if len(text) > _LONGEST_MODULE:
         raise InvalidInput(
             "config", text[:60], f"has {len(text):,} characters, but at most {_LONGEST_MODULE:,} can be read"
@@ -324,7 +329,7 @@ Words = tuple[str, ...]
 
 
 def assignments(function: ast.FunctionDef) -> Iterator[tuple[str, Words]]:
-    """Yield the names and default values of a function's arguments, then those that its statements assign."""
+    """Yield the default values of a function's arguments, then the values that its statements assign, by name."""
     arguments = [*function.args.posonlyargs, *function.args.args]
     defaults = list(zip(reversed(arguments), reversed(function.args.defaults), strict=False))
     defaults += [(name, x) for name, x in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if x]
@@ -334,9 +339,9 @@ def assignments(function: ast.FunctionDef) -> Iterator[tuple[str, Words]]:
 
 
 def assigned(body: Iterable[ast.stmt], names: Mapping[str, Words]) -> Iterator[tuple[str, Words]]:
-    """Yield the values that statements assign, each with its dotted name.
+    """Yield each value that the statements assign, with the dotted name to which it is assigned.
 
-    Keyword arguments of calls count as assignments too.
+    A keyword argument of a call counts as an assignment too.
 
     Args:
         body: The statements.

@@ -25,7 +25,7 @@ from autotuner.core.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """The number of data-parallel ranks, and the method that assigns the sequences of a global batch to them."""
+    """The number of data-parallel ranks, and the method that divides the sequences of a global batch among them."""
 
     num_ranks: int
     """Number of data-parallel ranks."""
@@ -36,21 +36,22 @@ class Assignment:
 
 
 class BalancedBatchSampler(Sampler[list[int]]):
-    """The batches of one rank, for ``DataLoader(batch_sampler=...)``.
+    """A batch sampler for ``DataLoader(batch_sampler=...)`` that yields the batches of one rank.
 
-    All ranks shuffle alike, and each rank assigns the whole global batch itself, so that ranks need no communication.
-    In every epoch the ranks together read the same global batches, whatever the balance. If the number of sequences is
-    no multiple of the global batch size, the remaining sequences are left out; these are other ones in every epoch.
+    All ranks shuffle in the same way, and each rank assigns the whole global batch to the ranks by itself. Therefore
+    ranks need not communicate. The global batches of an epoch do not depend on the method of assignment. If the number
+    of sequences is not a multiple of the global batch size, the remaining sequences are left out. Other sequences
+    remain in each epoch.
 
     Args:
-        lengths: Tokens of each sequence of the data set.
-        batch_size: Number of sequences of a rank.
-        assignment: Assignment of a global batch to ranks.
+        lengths: Number of tokens of each sequence of the data set.
+        batch_size: Number of sequences per rank in a global batch.
+        assignment: Method that assigns a global batch to ranks.
         rank: Number of this rank.
         seed: Seed of the shuffle, the same on all ranks.
 
     Raises:
-        InvalidInput: The assignment has no such rank, or the data set holds no global batch.
+        InvalidInput: The assignment has no such rank, or the data set is smaller than one global batch.
 
     Example:
         >>> lengths = [8, 1, 4, 2]
@@ -78,7 +79,7 @@ class BalancedBatchSampler(Sampler[list[int]]):
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the number of the epoch, which changes the shuffle. Call it on every rank before you iterate."""
+        """Set the number of the epoch, which changes the shuffle. Call this on every rank before you iterate."""
         self._epoch = epoch
 
     def __len__(self) -> int:
@@ -128,7 +129,7 @@ class MicroBatch:
 
     @property
     def num_tokens(self) -> int:
-        """The number of tokens that have a label, which leaves out padding."""
+        """The number of tokens that have a label. Padding has no label and does not count."""
         return int((self.labels_BS != NO_LABEL).sum())
 
 
@@ -158,10 +159,10 @@ def pad(sequences: Sequence[Tensor], *, row_length: int | None = None) -> MicroB
 
 
 def pack(sequences: Sequence[Tensor], *, multiple: int = 1) -> MicroBatch:
-    """Return a micro-batch with one row of all sequences, one after the other, padded to a multiple of ``multiple``.
+    """Return a micro-batch with all sequences one after the other in one row, padded to a multiple of ``multiple``.
 
-    Attention and positions must respect ``documents``, the lengths of the sequences in the row. The first n of a
-    sequence's n + 1 tokens are the input, and the last n are the labels.
+    Attention and positions must treat each sequence separately. Field ``documents`` of the result has the lengths of
+    the sequences in the row. The first n of a sequence's n + 1 tokens are the input, and the last n are the labels.
 
     Raises:
         InvalidInput: There is no sequence, or one of a single token.
@@ -218,14 +219,14 @@ def attend_by_document(
 ) -> Tensor:
     """Return the attention output of a packed row, computed for each document separately.
 
-    The cost grows with the squares of the documents' lengths.
+    The cost is the sum of the squared lengths of the documents.
 
     Args:
-        attend: Causal attention of one document, from queries, keys and values.
+        attend: Function that computes causal attention for one document from queries, keys and values.
         q_BSHE: Queries of one row.
         k_BSKE: Keys of one row.
         v_BSKE: Values of one row.
-        documents: Tokens of each document of the row.
+        documents: Number of tokens of each document in the row.
     """
     pieces = zip(*(torch.split(x, list(documents), dim=1) for x in (q_BSHE, k_BSKE, v_BSKE)), strict=True)
     return torch.cat([attend(*piece) for piece in pieces], dim=1)
@@ -234,8 +235,9 @@ def attend_by_document(
 def document_mask(documents: Documents, device: torch.device) -> BlockMask:
     """Return the block mask for FlexAttention: a token attends to itself and to earlier tokens of its document.
 
-    The tokens of a document are neighbours, so the ends of a block tell which documents it holds. torch's
-    ``create_block_mask`` finds the same by looking at every score, which takes a byte for each of them.
+    The tokens of a document follow each other. Therefore the first and the last token of a block show which documents
+    the block contains. torch's ``create_block_mask`` gives the same result, but looks at every attention score and
+    needs one byte for each.
     """
     seq_len = sum(documents)
     document_S = torch.repeat_interleave(torch.tensor(documents, device=device))
@@ -262,7 +264,7 @@ def document_mask(documents: Documents, device: torch.device) -> BlockMask:
 
 
 def is_visible(sequence: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """Return True where a query attends to a key: its own position, or an earlier one.
+    """Return True where a query may attend to a key: the key has the same position as the query, or an earlier one.
 
     ``sequence`` and ``head`` are not used. FlexAttention passes them to every mask function.
     """
@@ -281,15 +283,15 @@ def _numbers_and_columns(blocks: Tensor) -> tuple[Tensor, Tensor]:
 
 # ---------------------------------------------------------------- the mean over all tokens
 def tokens_per_rank(labels_BS: Tensor, group: dist.ProcessGroup | None = None) -> float:
-    """Return the number by which each rank divides its summed losses: the job's real tokens in a step per rank.
+    """Return the average number of tokens with a label per rank in a step. Each rank divides its summed losses by it.
 
-    With this divisor the average of the ranks' gradients is the gradient of the mean over all real tokens of the job.
-    If each rank took the mean over its own tokens, a token on a rank with few tokens would count more, and another
-    assignment of sequences would train another function.
+    With this divisor, the average of the gradients of all ranks is the gradient of the mean loss over all labelled
+    tokens of the job. If each rank divided by its own number of tokens instead, a token on a rank with few tokens would
+    have more weight, and the result of training would depend on the assignment of sequences to ranks.
 
     Args:
         labels_BS: Labels of all micro-batches of this rank's step.
-        group: The ranks whose gradients are averaged; None: all of them, or this one alone without a process group.
+        group: The ranks whose gradients are averaged; None: all ranks, or only this rank if there is no process group.
 
     Example:
         >>> tokens_per_rank(torch.tensor([[5, 6, NO_LABEL]]))

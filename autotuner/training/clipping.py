@@ -28,8 +28,8 @@ def clip(gradients: Sequence[Tensor], norm: Tensor, max_norm: float | Tensor) ->
 
     Args:
         gradients: Tensors that are scaled in place.
-        norm: Norm of all of them together, as a tensor on their device.
-        max_norm: Highest norm that they may have.
+        norm: Norm of all gradients together, as a tensor on the same device.
+        max_norm: Highest norm that all gradients together may have.
 
     Example:
         >>> gradient = torch.tensor([3.0, 4.0])
@@ -44,13 +44,14 @@ def clip(gradients: Sequence[Tensor], norm: Tensor, max_norm: float | Tensor) ->
 def squared_norms(gradients: Sequence[Tensor]) -> list[Tensor]:
     """Return the square of each tensor's norm, in fp64.
 
-    On a CPU torch adds up a long fp32 tensor one element after the other, which fp64 makes accurate enough.
+    On a CPU, torch adds the elements of a long tensor one after the other. In fp32 this sum would not be accurate
+    enough.
     """
     return list(torch._foreach_pow(torch._foreach_norm(list(gradients), dtype=torch.float64), 2))
 
 
 def bucket_bound(max_norm: float, num_buckets: Tensor) -> Tensor:
-    """Return the highest norm for each of ``num_buckets`` buckets that keeps the norm of all within ``max_norm``.
+    """Return the maximum norm of a single gradient bucket, such that all buckets together stay within ``max_norm``.
 
     Source: arXiv 2402.02447 clips every bucket to ``max_norm / sqrt(num_buckets)`` before its all-reduce.
 
@@ -64,12 +65,12 @@ def bucket_bound(max_norm: float, num_buckets: Tensor) -> Tensor:
 class Overlap:
     """Counts the bytes of gradients whose reduction starts before the last gradient of a step is computed.
 
-    The bucket that fills last never overlaps, however short it is. The order in which hooks run counts. On a GPU the
-    kernels that they launch run in the same order.
+    The bucket that fills last never counts as overlapped, even if it is short. The counter uses the order in which
+    hooks run. On a GPU, the kernels that hooks launch run in the same order.
 
     Attributes:
         reduced_bytes: Bytes of gradients whose reduction was started.
-        overlapped_bytes: Bytes among them whose reduction started before another gradient was computed.
+        overlapped_bytes: The part of ``reduced_bytes`` whose reduction started before another gradient was computed.
     """
 
     def __init__(self) -> None:
@@ -84,13 +85,13 @@ class Overlap:
         return self.overlapped_bytes / self.reduced_bytes if self.reduced_bytes else None
 
     def watch(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Register hooks that notice every computed gradient of these parameters."""
+        """Register hooks that call ``gradient`` for each computed gradient of these parameters."""
         for parameter in parameters:
             if parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(lambda _: self.gradient())  # type: ignore[no-untyped-call]
 
     def gradient(self) -> None:
-        """Record that a gradient was computed, so that the reductions started before it count as overlapped."""
+        """Record that a gradient was computed. Reductions that were started before this call count as overlapped."""
         self.overlapped_bytes += self._started_bytes
         self._started_bytes = 0
         self._in_backward = True
@@ -121,9 +122,10 @@ def average(
 
     Args:
         model: Model without another communication hook.
-        dtype: Format of gradients on the wire; None: their own.
+        dtype: Number format in which gradients are sent; None: the format of the gradients.
         overlap: Counter to use; None: a new one.
-        all_reduce: Begins a sum over the replicas (``autotuner.training.communicator``); None: torch's own.
+        all_reduce: Function that begins a sum over the replicas (``autotuner.training.communicator``); None: torch's
+            own all-reduce.
     """
     reduction = _Average(model, dtype, overlap, all_reduce)
     return reduction.register(reduction)
@@ -138,7 +140,7 @@ def clip_replicas(model: DistributedDataParallel, max_norm: float, *, overlap: O
         overlap: Counter to use; None: a new one.
 
     Returns:
-        The overlap counter. Nothing overlaps, because every bucket waits for the norm of the whole gradient.
+        The overlap counter. It counts no overlap, because every bucket waits for the norm of the whole gradient.
     """
     reduction = _Average(model, None, overlap, None)
     return reduction.register(_WholeClip(max_norm, reduction))
@@ -151,13 +153,14 @@ def clip_buckets(
 
     Args:
         model: Model without another communication hook.
-        max_norm: The norm of the averaged gradient never exceeds it.
-        num_buckets: Buckets of the whole model, if other processes hold other parts of it. None: the buckets of
-            this model. The first two backward passes count them, so that their buckets wait for the last one.
+        max_norm: Upper bound for the norm of the averaged gradient.
+        num_buckets: Number of buckets of the whole model. Give it if other processes hold other parts of the model.
+            None: the number of buckets of this model. The hook counts them in the first two backward passes. In these
+            passes all buckets wait for the last one.
         overlap: Counter to use; None: a new one.
 
     Returns:
-        The counter of overlapped bytes, from now on.
+        The counter of overlapped bytes.
     """
     reduction = _Average(model, None, overlap, None)
     return reduction.register(_BucketClip(max_norm, num_buckets, reduction))

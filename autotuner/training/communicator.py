@@ -27,7 +27,7 @@ class Pending(Protocol):
     """A collective in progress, such as a ``torch.distributed.Work``."""
 
     def wait(self) -> object:
-        """Wait until the collective is complete (on a GPU: make the current stream wait for it).
+        """Wait until the collective is complete. On a GPU, only make the current stream wait for it.
 
         Raises:
             RuntimeError: The collective failed.
@@ -38,12 +38,15 @@ class Pending(Protocol):
 
 
 def future_of(pending: Pending) -> Future[list[Tensor]]:
-    """Return the future that a communication hook of DDP must return for a collective.
+    """Return the future of a collective, as a communication hook of DDP must return it.
 
-    Also make the backward pass wait for the collective's Work. DDP waits for futures alone, and gloo completes these
-    before the collective is over: at the very end it writes the collective's end into the memory of the profiler
-    (``AsyncWork::finishWorkGloo``, torch 2.13). If a recording has ended by then, that memory belongs to something
-    else.
+    The function also makes the backward pass wait for the collective's Work. DDP waits only for futures, but gloo
+    completes a future before the collective is over. At the end of the collective, gloo writes into memory of the
+    profiler (``AsyncWork::finishWorkGloo``, torch 2.13). If the profiler has stopped by then, this memory may be in use
+    for something else.
+
+    Args:
+        pending: The collective in progress.
     """
 
     def wait() -> None:
@@ -54,10 +57,10 @@ def future_of(pending: Pending) -> Future[list[Tensor]]:
 
 
 class Communicator(Protocol):
-    """The collectives of a group of ranks that run in the background.
+    """The collectives of a group of ranks, which run in the background.
 
-    Collectives run in the order in which they begin, in parallel with computation. All ranks make the same calls in the
-    same order, with flat contiguous tensors of the same length.
+    Collectives run in the order in which they were started, in parallel with computation. All ranks must make the same
+    calls in the same order, with flat contiguous tensors of equal length.
     """
 
     size: int
@@ -86,7 +89,10 @@ class TorchCommunicator:
 
 
 class Collectives(Protocol):
-    """Collectives that are complete when the call returns (on a GPU: complete for later work in the same stream)."""
+    """The collectives of a group of ranks, as calls that return when the result is complete.
+
+    On a GPU, the result is complete for all later work in the same stream.
+    """
 
     def all_reduce(self, tensor: Tensor) -> None:
         """Replace the tensor by its sum over all ranks."""
@@ -100,7 +106,7 @@ class Collectives(Protocol):
     def all_gather(self, whole: Tensor, part: Tensor) -> None:
         """Write the parts of all ranks into ``whole``, in the order of the ranks.
 
-        ``part`` may be a piece of ``whole``.
+        ``part`` may be a view of a part of ``whole``.
         """
 
 
@@ -135,7 +141,10 @@ class BackgroundCommunicator:
 
 
 class FuturePending:
-    """A ``Pending`` collective that is complete when a given future is. Profiles show each wait for it by name."""
+    """A ``Pending`` collective that is complete when a given future is complete.
+
+    Profiles show each wait for the collective under its name.
+    """
 
     def __init__(self, name: str, future: Future[list[Tensor]]) -> None:
         self._name = name
@@ -154,7 +163,7 @@ class FuturePending:
 class ThreadBackground:
     """A thread that runs collectives one after the other, in the order in which they are started.
 
-    It does not hold up Python, because gloo's calls release the interpreter lock until the bytes have arrived.
+    The thread does not block other Python code: gloo's calls release the interpreter lock until the bytes have arrived.
     """
 
     def __init__(self) -> None:
@@ -169,7 +178,7 @@ class ThreadBackground:
 
         Args:
             name: Name of the collective in profiles.
-            run: Runs the collective and returns when it is complete.
+            run: Function that runs the collective and returns when it is complete.
             result: Tensor that the collective writes.
         """
         future: Future[list[Tensor]] = Future()

@@ -40,19 +40,19 @@ class Replicator(Protocol):
     (n - 1) / n."""
 
     def start(self, gradients: Sequence[Tensor]) -> Work:
-        """Begin to exchange these gradients. The caller may change or free them afterwards."""
+        """Begin to exchange these gradients. The caller may change or free the gradients after this call."""
 
     def finish(self) -> list[Tensor]:
-        """Return the exchanged gradients in fp32, with the same shapes and order, and equal bits on every replica.
+        """Return the exchanged gradients in fp32, with the shapes and in the order of the given gradients.
 
-        The work that ``start`` returned must be complete.
+        All replicas get exactly the same bits. The work that ``start`` returned must be complete.
         """
 
     def state_dict(self) -> ExchangeState:
         """Return a copy of the replicator's state. Call it between two steps."""
 
     def load_state_dict(self, state: ExchangeState) -> None:
-        """Continue from a state that a replicator for the same tensors saved."""
+        """Continue from a saved state of a replicator that was built for the same tensors."""
 
 
 BuildReplicator = Callable[[Sequence[Tensor]], Replicator]
@@ -69,9 +69,9 @@ def exchange(replicator: Replicator, gradients: Sequence[Tensor]) -> list[Tensor
 
 
 class FullReplicator:
-    """Exchanges all gradients in every step by one all-reduce, without loss.
+    """Exchanges all gradients in every step with one all-reduce, without loss.
 
-    It is the reference that other replicators are compared with.
+    Lossy replicators are compared with this one.
     """
 
     payload_bytes = 0
@@ -101,7 +101,7 @@ class FullReplicator:
         return self._rows.elements(mean)
 
     def state_dict(self) -> ExchangeState:
-        """Return the number of steps. There is no unsent rest (residual) to save, because everything is sent."""
+        """Return the number of steps. There are no unsent gradients (residuals) to save, because everything is sent."""
         return ExchangeState(residuals=[], num_steps=self._num_steps)
 
     def load_state_dict(self, state: ExchangeState) -> None:
@@ -110,10 +110,11 @@ class FullReplicator:
 
 
 class ElementReplicator:
-    """Exchanges one of every ``sparsity`` elements of the momentum by one all-reduce. All other elements become zero.
+    """Exchanges one of every ``sparsity`` elements of the momentum by one all-reduce. All other results are zero.
 
-    Source: the random and striding replicators of arXiv 2502.06728. This class instead chooses one element of each row,
-    and not as many elements from the whole momentum. So every tensor sends the same share in every step.
+    Source: the random and striding replicators of arXiv 2502.06728, with one difference. They choose elements from the
+    whole momentum, whereas this class chooses one element from each row of ``sparsity`` elements. Therefore every
+    tensor sends the same share of its elements in every step.
     """
 
     payload_bytes = 0
@@ -137,7 +138,7 @@ class ElementReplicator:
 
     @torch.no_grad()
     def start(self, gradients: Sequence[Tensor]) -> Work:
-        """Choose one momentum element per row, subtract it from the momentum, and begin to sum it over all replicas."""
+        """Choose one momentum element per row, subtract it from the momentum, and begin to sum it over the replicas."""
         momentum, rows = self._momentum, self._momentum.rows
         offsets_R1 = self._choose_offsets(rows, momentum.num_steps)
         momentum.add(gradients)
@@ -162,10 +163,10 @@ class DemoReplicator:
 
     Each component in the result is the mean over those replicas that sent it.
 
-    Source: arXiv 2411.19870, algorithm 1, over flat chunks of this rank's shard, as in arXiv 2502.06728.
+    Source: arXiv 2411.19870, algorithm 1. As in arXiv 2502.06728, the chunks are flat pieces of this rank's shard.
 
     Raises:
-        InvalidInput: ``top_k`` is not in 1..chunk, or ``chunk`` exceeds two-byte indices.
+        InvalidInput: ``top_k`` is not in 1..chunk, or ``chunk`` is too large for two-byte indices.
     """
 
     payload_bytes = 0
@@ -215,10 +216,10 @@ class DemoReplicator:
 
     @torch.no_grad()
     def finish(self) -> list[Tensor]:
-        """Return the means of the components, transformed back to gradient elements.
+        """Return the mean of each component over the replicas that sent it, transformed back to gradient elements.
 
-        Every rank adds in the order of the ranks, and no replica sends a component twice. So all ranks compute the same
-        bits, even on a GPU that adds in any order.
+        Every rank adds the components in the order of the ranks, and no replica sends a component twice. Therefore all
+        ranks compute exactly the same bits, even on a GPU, which may add in any order.
         """
         assert self._gathered, "an exchange is started before it is finished"
         rows = self._momentum.rows
@@ -240,12 +241,13 @@ class DemoReplicator:
 class ReplicatedOptimizer(Optimizer):
     """Exchanges this replica's gradients with the other replicas, then steps the base optimizer with the result.
 
-    Nothing else may average gradients between replicas: give FSDP2 the mesh of one replica's shards, and do not use
-    DistributedDataParallel. All replicas must begin with equal parameters; they keep them equal.
+    No other code may average gradients between replicas: give FSDP2 only the mesh of one replica's shards, and do not
+    use DistributedDataParallel. All replicas must begin with equal parameters. The parameters then stay equal.
 
     Args:
-        base: The optimizer that updates the parameters. Its parameter groups and state are those of this optimizer.
-        build: Makes the replicator from this rank's shards of the parameters.
+        base: The optimizer that updates the parameters. ``ReplicatedOptimizer`` has the same parameter groups and
+            state.
+        build: Function that makes the replicator from this rank's shards of the parameters.
         is_signed: True to give the base optimizer the signs of the exchanged gradients, and not their values.
     """
 
@@ -359,7 +361,7 @@ class BucketExchange:
         return {**self._loaded, **{index: one.state_dict() for index, one in self._replicators.items()}}
 
     def load_state_dict(self, state: dict[int, ExchangeState]) -> None:
-        """Load saved residuals by bucket number. They are used after the first step, when DDP has the same buckets."""
+        """Load saved residuals by bucket number. They take effect after the first step, when DDP has equal buckets."""
         self._loaded = dict(state)
 
 
@@ -397,16 +399,17 @@ class AveragerState(TypedDict):
 class ParameterAverager:
     """Averages the changes of parameters over replicas every ``period`` steps, in place of exchanging gradients.
 
-    It sets the parameters to ``anchor + mean over replicas of (parameters - anchor)``. The anchor is the result of the
-    average before. Between two averages replicas differ; after one they have equal bits.
+    An average sets the parameters to ``anchor + mean over replicas of (parameters - anchor)``. The anchor is the result
+    of the previous average. Between two averages, the parameters differ between replicas. After an average, all
+    replicas have exactly the same bits.
 
     Source: arXiv 2311.08105 with plain averaging as the outer step (learning rate 1, no momentum).
 
     Args:
-        parameters: They are updated in place; all replicas must begin with equal values.
+        parameters: Parameters to average, in place. All replicas must begin with equal values.
         group: The ranks that hold the same shard in other replicas.
         period: Steps from one average to the next.
-        payload_dtype: Format on the wire.
+        payload_dtype: Number format in which the changes are sent.
 
     Raises:
         InvalidInput: ``period < 1``.
@@ -437,7 +440,11 @@ class ParameterAverager:
 
     @torch.no_grad()
     def after_step(self) -> bool:
-        """Count an optimizer step. Average the parameters if an average is due, and return True in this case."""
+        """Count an optimizer step, and average the parameters if an average is due.
+
+        Returns:
+            True if the parameters were averaged.
+        """
         self._num_steps += 1
         self.payload_bytes = 0
         if self._num_steps % self._period:

@@ -19,8 +19,9 @@ from autotuner.core.errors import InvalidInput
 class Rows:
     """Maps tensors to rows of one matrix of shape ``[num_rows, width]``.
 
-    Every tensor begins at a row of its own; zeros fill the rest of its last row. So the result for one tensor does not
-    depend on the other tensors: the copies of a tensor on tensor-parallel ranks stay equal.
+    Every tensor begins at the start of a row. If a tensor does not fill its last row, zeros fill the rest. Therefore
+    the result for one tensor does not depend on the other tensors, and the copies of a tensor on several
+    tensor-parallel ranks stay equal.
 
     Raises:
         InvalidInput: ``width < 1``, no tensors, or tensors on several devices.
@@ -62,7 +63,7 @@ class Rows:
         """Copy the values of these tensors into their places in the matrix.
 
         Raises:
-            InvalidInput: Their shapes differ from those of the constructor.
+            InvalidInput: The shapes of the tensors differ from those that the constructor got.
         """
         given, expected = [list(tensor.shape) for tensor in tensors], [list(shape) for shape in self._shapes]
         if given != expected:
@@ -77,7 +78,7 @@ class Rows:
 
 
 class ExchangeState(TypedDict):
-    """The state that a rank must save to continue an exchange. Every replica has its own."""
+    """The state that a rank must save to continue a gradient exchange. It differs between replicas."""
 
     residuals: list[Tensor]
     """Parts of the momentum that were not sent, in the shapes of the gradients; empty if everything is sent."""
@@ -86,12 +87,13 @@ class ExchangeState(TypedDict):
 
 
 class Momentum:
-    """The momentum ``m = decay * m + gradient`` of a replica, which subtracts the elements that it sends to the others.
+    """The momentum of a replica, from which elements are subtracted when they are sent to the other replicas.
 
-    The rest stays in the momentum and is sent later (error feedback).
+    A step sets ``m = decay * m + gradient``. Elements that are not sent remain in the momentum and are sent later
+    (error feedback).
 
-    Source: arXiv 2411.19870, algorithm 1, without the learning rate: the optimizer that follows takes the sign or is
-    AdamW, and neither depends on a factor.
+    Source: arXiv 2411.19870, algorithm 1, but without the learning rate. The optimizer that follows is AdamW or uses
+    only the sign, so that a constant factor has no effect.
 
     Raises:
         InvalidInput: ``decay`` is not in 0..1.
@@ -132,14 +134,14 @@ class Momentum:
             padding.zero_()
 
     def state_dict(self) -> ExchangeState:
-        """Return the momentum as one tensor per gradient, so that a momentum of another width can load it."""
+        """Return the momentum as one tensor per gradient. A ``Momentum`` with another ``width`` can load this state."""
         return ExchangeState(residuals=[held.clone() for held in self._elements], num_steps=self.num_steps)
 
     def load_state_dict(self, state: ExchangeState) -> None:
         """Continue from a saved state.
 
         Raises:
-            InvalidInput: The shapes of its tensors differ from those of the gradients.
+            InvalidInput: The shapes of the saved tensors differ from those of the gradients.
         """
         self.rows.load(self.matrix_RC, state["residuals"])
         self.num_steps = state["num_steps"]
@@ -174,8 +176,9 @@ _Number = TypeVar("_Number", int, Tensor)
 def random_offsets(rows: Rows, step: int) -> Tensor:
     """Return one pseudo-random element number per row, of shape ``[num_rows, 1]``, different for every row and step.
 
-    They come from an integer hash, because generators on different GPU models return different numbers for one seed,
-    and because a hash has no state but the step. Rows of one tensor get the same offsets wherever the tensor lies.
+    The numbers come from an integer hash. Random generators would return different numbers on different GPU models for
+    the same seed, and have more state than the step. The numbers of a tensor do not depend on the row at which the
+    tensor begins.
     """
     salts = (_hash(_hash(step) + position) for position in range(len(rows.num_rows_of)))
     first_rows = accumulate(rows.num_rows_of[:-1], initial=0)
@@ -186,9 +189,10 @@ def random_offsets(rows: Rows, step: int) -> Tensor:
 
 
 def striding_offsets(rows: Rows, step: int) -> Tensor:
-    """Return the same element number for all rows, of shape ``[num_rows, 1]``; it grows by 1 from step to step.
+    """Return the same element number for all rows, of shape ``[num_rows, 1]``. The number grows by 1 in each step.
 
-    After the last element of a row it starts again at 0, so that each element is sent once every ``width`` steps.
+    After the last element of a row, the number starts again at 0, so that each element is sent once every ``width``
+    steps.
     """
     return torch.full((rows.num_rows, 1), step % rows.width, device=rows.device)
 

@@ -34,7 +34,10 @@ class Ring:
         self._previous = ranks[self._rank - 1]
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """Replace the tensor by its sum over all ranks. Its length need not be a multiple of the number of ranks."""
+        """Replace the tensor by its sum over all ranks.
+
+        The length of the tensor need not be a multiple of the number of ranks.
+        """
         if self._size > 1:
             parts = tensor.view(-1).tensor_split(self._size)
             parts[self._rank].copy_(self._sum(parts))
@@ -133,7 +136,7 @@ class _Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """The neighbours of a rank in a tree, by their ranks in the group. The root has no parent."""
+    """The parent and the children of a rank in a tree, by their ranks in the group. The root has no parent."""
 
     parent: int | None
     children: tuple[int, ...]
@@ -142,8 +145,9 @@ class Branch:
 def branches(rank: int, size: int) -> tuple[Branch, Branch]:
     """Return the parent and the children of a rank in each of the two trees.
 
-    The second tree is the mirror image of the first, or the first with all ranks moved by one if their number is odd.
-    So no rank has children in both trees, except rank 0 of an odd number.
+    If the number of ranks is even, the second tree is the mirror image of the first. If it is odd, the second tree is
+    the first one with all ranks moved by one. Therefore no rank has children in both trees, with one exception: rank 0
+    if the number of ranks is odd.
 
     Example:
         >>> branches(0, 4)
@@ -210,7 +214,10 @@ class _Climb:
 
 
 class Tree:
-    """``Collectives`` whose all-reduce sends sums up and totals down two trees. Torch runs the other collectives."""
+    """``Collectives`` with an all-reduce that sends partial sums up two trees and the total down again.
+
+    Torch runs the other collectives.
+    """
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group = group

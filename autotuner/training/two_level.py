@@ -42,17 +42,17 @@ def communicator_of(
     algorithm: CollectiveAlgorithm,
     device: torch.device,
 ) -> Communicator:
-    """Return a communicator for this rank's group, which makes its own process groups.
+    """Return a communicator for this rank's group. The function creates the process groups that it needs.
 
-    If a group lies on one node, or has one rank on each node, it has one level whatever the hierarchy.
+    If a group lies on one node, or has one rank on each node, it has only one level, whatever the hierarchy.
 
     Args:
-        partition: Groups of ranks; every rank of the job is in one. All ranks must call this at the same time with
-            equal arguments.
+        partition: Groups of ranks; every rank of the job is in one of them. All ranks must call this at the same time
+            with equal arguments.
         nodes: Placement of ranks on nodes.
-        hierarchy: Flat, or two levels: inside nodes and between nodes.
-        algorithm: ``auto``, ``ring`` or ``tree``, on either level. NCCL reads its own from its environment
-            (``NCCL_ALGO``).
+        hierarchy: One level (flat), or two levels: inside nodes and between nodes.
+        algorithm: ``auto``, ``ring`` or ``tree``, used on each level. NCCL ignores it and reads its algorithm from the
+            environment variable ``NCCL_ALGO``.
         device: Device of the tensors.
     """
     levels = [levels_of(ranks, nodes) for ranks in partition]
@@ -100,11 +100,11 @@ def _own(algorithm: CollectiveAlgorithm, group: dist.ProcessGroup) -> Collective
 
 
 def new_group_of(partition: Partition) -> dist.ProcessGroup | None:
-    """Make a process group for each part of the partition, and return the one that this rank is in, or None.
+    """Make a process group for each part of the partition, and return the group of this rank, or None if it has none.
 
-    Every rank of the job calls this, because all must take part in making each group. (If only the
-    ranks of a group made it, torch would name it by the number of groups that each rank has made before, and these
-    numbers may differ.)
+    Every rank of the job must call this, because all ranks must take part in making each group. If only the ranks of a
+    group made it, torch would name the group by the number of groups that a rank has made before, and this number may
+    differ between ranks.
     """
     own = None
     for ranks in partition:
@@ -115,7 +115,7 @@ def new_group_of(partition: Partition) -> dist.ProcessGroup | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
-    """The ranks of a group, and the ranks of the same group on each node."""
+    """The ranks of a group, and which of them are on the same node."""
 
     ranks: tuple[int, ...]
     """Ranks of the group, in order."""
@@ -124,17 +124,17 @@ class Levels:
 
     @property
     def are_one(self) -> bool:
-        """True if the group lies on one node, or has one rank on each node, so that two levels make no sense."""
+        """True if two levels make no sense, because the group lies on one node or has one rank on each node."""
         return len(self.by_node) in (1, len(self.ranks))
 
     @property
     def are_even(self) -> bool:
-        """True if the group has equally many ranks on every node."""
+        """True if the group has the same number of ranks on each of its nodes."""
         return len({len(node) for node in self.by_node}) == 1
 
     @property
     def columns(self) -> tuple[tuple[int, ...], ...]:
-        """The groups of ranks with the same place on their nodes: all first ranks, all second ranks, and so on."""
+        """The groups of ranks that communicate between nodes: the first ranks of all nodes, the second ranks, etc."""
         return tuple(zip(*self.by_node, strict=False))
 
     @property
@@ -144,7 +144,7 @@ class Levels:
 
 
 def levels_of(ranks: Sequence[int], nodes: Nodes) -> Levels:
-    """Return a group's ranks, sorted into the nodes that they lie on."""
+    """Return the ranks of a group together with the ranks on each of its nodes."""
     by_node: dict[int, list[int]] = {}
     for rank in ranks:
         by_node.setdefault(nodes.node_of(rank), []).append(rank)

@@ -173,7 +173,7 @@ itself."""
 def gradient_element_bytes(x: Layout, job: Job) -> int:
     """Return the bytes of one gradient element while it is reduced: 2, or 4 if gradients are summed in fp32.
 
-    Works on one layout, and element by element on columns of layouts.
+    The function accepts one layout, or a table of layouts, for which it returns one value per layout.
     """
     return 2 + 2 * ((x.precision == Precision.FP32) | _sums_wide(x, job))
 
@@ -499,9 +499,10 @@ def layout_settings(job: Job, layout: Layout) -> Written:
 def environment(layout: Layout) -> dict[str, str]:
     """Return the environment variables that Megatron needs for the layout.
 
-    One connection to the device keeps kernels in the order in which they are launched, so that collectives of tensor
-    and context ranks overlap; Megatron demands it before Blackwell. FSDP demands more than one; 8 is CUDA's default.
-    Source: training/arguments.py of core_v0.16.1, validate_args.
+    They include ``CUDA_DEVICE_MAX_CONNECTIONS``. With one connection, the device runs kernels in the order in which
+    they are launched, so that collectives of tensor and context ranks overlap with computation. Megatron requires this
+    before Blackwell. FSDP requires more than one connection; 8 is CUDA's default. Source: training/arguments.py of
+    core_v0.16.1, validate_args.
     """
     connections = ""
     if layout.shard_level in (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS):
@@ -514,7 +515,7 @@ def environment(layout: Layout) -> dict[str, str]:
 def left_at_default(layout: Layout) -> Iterator[str]:
     """Yield sentences, without full stops, on settings that Megatron decides itself.
 
-    A layout has no field for them.
+    No field of a layout can change these settings.
     """
     several = layout.data_parallel_degree * layout.context_parallel_degree > 1
     if several and layout.gradient_bucket_bytes == DEFAULT_BUCKET_BYTES:
@@ -536,7 +537,8 @@ def read_layout(reading: Reading, wanted: ExportFormat, num_layers: int | None =
     Args:
         reading: Settings by the names of Megatron's argument namespace.
         wanted: The format that the settings came from: Megatron-LM, Megatron-Bridge or NeMo.
-        num_layers: The number of layers of the model that a recipe names, used if the settings have none.
+        num_layers: The number of layers of the model that a recipe names. It is used if the settings have no number of
+            layers.
 
     Raises:
         InvalidInput: A setting has an invalid value, or settings contradict each other.

@@ -41,7 +41,7 @@ def layer_pattern(name: str, text: str, num_layers: int, *, full_every: bool = F
             N-th layer is special, beginning with the first.
 
     Raises:
-        InvalidInput: The text is neither, or describes another number of layers.
+        InvalidInput: The text is neither a number nor a list, or it describes another number of layers.
     """
     plain = text.strip().strip("'\"")
     if plain.isdecimal() and 0 < len(plain) < 6 and int(plain) > 0:
@@ -183,7 +183,7 @@ def _experts(job: Job) -> Written:
 
 
 def unsaid_shapes(model: TransformerSpec) -> Iterator[str]:
-    """Yield sentences, without full stops, on the features of the model that Megatron has no argument for."""
+    """Yield sentences, without full stops, on features of the model for which Megatron has no argument."""
     if model.norm not in ("rmsnorm", "layernorm"):
         yield f"no argument sets the norm {model.norm}; Megatron's LayerNorm has weights and biases"
     if model.attention_bias == "all" and not (model.mlp_bias or _expert_biased(model)):
@@ -208,7 +208,7 @@ def unsaid_shapes(model: TransformerSpec) -> Iterator[str]:
 def read_shapes(reading: Reading) -> TransformerSpec | None:
     """Return the model that Megatron's settings describe; None if they lack the layers, the width or the heads.
 
-    Such settings leave the model to a checkpoint or a recipe.
+    Settings without these numbers come from a run that takes its model from a checkpoint or a recipe.
 
     Raises:
         InvalidInput: The shapes contradict each other.

@@ -66,7 +66,8 @@ def read_pipeline(reading: Reading, layout: Layout, num_layers: int | None) -> L
         num_layers: The number of layers of the model; None: unknown.
 
     Raises:
-        InvalidInput: The layers cannot be split in this way, or the letters of the layout string are not Megatron's.
+        InvalidInput: The layers cannot be split as the settings say, or Megatron's pipeline layout string has an
+            unknown letter.
     """
     num_ranks = layout.pipeline_parallel_degree
     if num_ranks == 1:

@@ -57,13 +57,14 @@ class Assigned:
 
 
 def read_recipe(text: str) -> Assigned:
-    """Return the assignments in the function of a recipe, in a script that changes one, or in a list of overrides.
+    """Return the assignments in a recipe function, in a script that changes a recipe, or in a list of overrides.
 
-    If the text has several functions, one with "pretrain" in its name is preferred, then the one with the most
-    assignments, then the first. Assignments of the functions that it calls count unless it makes them itself.
+    If the text has several functions, only one is read. Functions with "pretrain" in their names are preferred, then
+    the function with the most assignments, then the first one. If the function calls others, their assignments are
+    included, unless the function assigns the same name itself.
 
     Raises:
-        InvalidInput: The text is longer than recipes are.
+        InvalidInput: The text is longer than a recipe can be.
     """
     require_short(text)
     try:

@@ -32,7 +32,7 @@ def _schedule(layout: Layout) -> PipelineSchedule:
 
 
 def keeps_parameters(x: Layout) -> bool:
-    """Return True if the ranks shard parameters but keep them gathered between the forward and the backward pass."""
+    """Return True if ranks shard the parameters but do not free the gathered ones between forward and backward pass."""
     return (x.shard_level == ShardLevel.PARAMETERS) & (x.reshard_after_forward == 0)
 
 

@@ -116,7 +116,7 @@ KEYS_0_3: tuple[Key, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """A release of torchtitan, with the settings in which it holds the fields of a layout."""
+    """A release of torchtitan, with the settings of its configuration that hold fields of a layout."""
 
     format: ExportFormat
     version: str
@@ -162,9 +162,9 @@ _NEAREST: Mapping[tuple[str, str], str] = {
 
 @cache
 def presets() -> Mapping[str, Mapping[str, object]]:
-    """Return the settings of torchtitan's preset functions, by function name.
+    """Return the settings of each of torchtitan's preset functions, by the name of the function.
 
-    Settings that a function leaves at torchtitan's defaults are missing.
+    Settings for which a function keeps torchtitan's defaults are missing.
     """
     return tomllib.loads((files(__package__) / "presets.toml").read_text())
 
@@ -175,7 +175,10 @@ def preset(function: str) -> Mapping[str, object] | None:
 
 
 def base_of(family: str, flavor: str) -> str | None:
-    """Return the name of the preset function to start from for a flavor of a model; None if no suitable one exists."""
+    """Return the name of a preset function for this flavor of a model, or for a similar one; None if there is none.
+
+    An exported configuration starts from this function.
+    """
     for function, settings in presets().items():
         if (settings["model.name"], settings["model.flavor"]) == (family, flavor):
             return function
@@ -248,22 +251,22 @@ of 256."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flavor:
-    """A model that torchtitan has registered: a family and a flavor in it, such as ``llama3`` and ``8B``."""
+    """A model that torchtitan has registered, named by its family and its flavor, such as ``llama3`` and ``8B``."""
 
     family: str
     name: str
 
     def attending_by(self, kernel: AttentionKernel) -> str:
-        """Return the name of the flavor in torchtitan 0.2.2 that uses this attention kernel.
+        """Return the name under which torchtitan 0.2.2 registers this flavor with an attention kernel.
 
-        Only some flavors have a second name for FlexAttention; the others keep their name.
+        Only some flavors have a second name for FlexAttention. For all others, the name stays the same.
         """
         return _FLEX.get((self.family, self.name), self.name) if kernel == AttentionKernel.FLEX else self.name
 
 
 @cache
 def flavors(version: str) -> tuple[tuple[Flavor, TransformerSpec], ...]:
-    """Return every model that a release of torchtitan registers and our catalog has, with its shapes."""
+    """Return the models that a release of torchtitan registers and that the catalog also has, with their shapes."""
     elsewhere = frozenset().union(*(only for release, only in _ONLY_IN.items() if release != version))
     known = [
         (Flavor(family=family, name=name), load_model(model))
@@ -275,14 +278,14 @@ def flavors(version: str) -> tuple[tuple[Flavor, TransformerSpec], ...]:
 
 
 def flavor_of(model: TransformerSpec, version: str) -> Flavor | None:
-    """Return the registered model that has these shapes, whatever its name; None if there is none."""
+    """Return torchtitan's registered model with the same shapes as ``model``, whatever its name; None without one."""
     return next((flavor for flavor, spec in flavors(version) if replace(spec, name=model.name) == model), None)
 
 
 def spec_of(family: str, name: str, version: str) -> tuple[TransformerSpec | None, AttentionKernel | None]:
-    """Return the shapes of a flavor of torchtitan, and the attention kernel that its name implies.
+    """Return the shapes of a flavor of torchtitan, and the attention kernel that the flavor's name implies.
 
-    Each is None if unknown.
+    Either of the two is None if it is unknown.
     """
     suffix = max((end for end in _SUFFIXES if name.endswith(end)), key=len, default="")
     plain = name.removesuffix(suffix)
@@ -291,7 +294,7 @@ def spec_of(family: str, name: str, version: str) -> tuple[TransformerSpec | Non
 
 
 def shapes(model: TransformerSpec) -> str:
-    """Return one line with the shapes that a torchtitan flavor of this model has to have."""
+    """Return the shapes of a model as one line of text, for a user who must register the model in torchtitan."""
     experts = model.experts
     sparse = f", {experts.num_experts} experts, {experts.experts_per_token} per token" if experts else ""
     return (

@@ -37,7 +37,10 @@ _SHARED_WITH_TRIALS = (
 
 
 def shards(x: Layout) -> bool:
-    """Return True if torchtitan applies FSDP, over shard ranks or context ranks (``ParallelDims.fsdp_enabled``)."""
+    """Return True if torchtitan applies FSDP to the layout, over its shard ranks or its context ranks.
+
+    This is the same rule as ``ParallelDims.fsdp_enabled`` in torchtitan.
+    """
     return (x.data_parallel_shard_degree > 1) | (x.context_parallel_degree > 1)
 
 

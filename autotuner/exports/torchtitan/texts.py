@@ -65,16 +65,16 @@ def _shown(value: object) -> str:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Settings(Reading):
-    """Settings of torchtitan by dotted name, with notes on their outcome.
+    """Settings of torchtitan by dotted name, with notes on how each setting was treated.
 
-    Settings that nothing asks for describe no part of a layout.
+    Settings that no reader looks up do not describe a layout.
     """
 
     is_partial: bool = False
     """True if the settings override a configuration that was not given with them."""
 
     def add(self, kind: NoteKind, setting: str, detail: str) -> None:
-        """Add a note on the outcome of a setting, together with the setting's value."""
+        """Add a note on how a setting was treated. The note also contains the setting's value."""
         said = f"{setting} = {_shown(self.settings.values[setting])}" if setting in self.settings.values else setting
         super(Settings, self).add(kind, said, detail)
 
@@ -96,7 +96,7 @@ class Settings(Reading):
         return self.text(key.path, str(key.default))
 
     def text(self, name: str, default: str) -> str:
-        """Return a setting that is a text, as it is written; ``default`` if the setting is missing."""
+        """Return a setting that is a text, in its original spelling; ``default`` if the setting is missing."""
         value = self.settings.text(name)
         return default if value is None else value
 
@@ -105,9 +105,9 @@ class Settings(Reading):
 
         Args:
             name: The setting's name.
-            default: The word of a setting that is missing.
+            default: The word to return if the setting is missing.
             values: The legal words.
-            tells: Add a note if the default is taken.
+            tells: True: add a note if the setting is missing.
 
         Raises:
             InvalidInput: The word is not legal.
@@ -125,12 +125,12 @@ class Settings(Reading):
             self.ignored(name, detail)
 
     def leave(self, sections: Iterable[str], known: Iterable[str]) -> None:
-        """Add notes on all settings that nothing has asked for.
+        """Add notes on all settings that no reader has looked up.
 
         Args:
-            sections: Sections that describe the layout; each of their unread settings gets its own note. Known sections
-                on other topics share one note, and each unknown section gets one.
-            known: Names of known settings, to suggest the nearest for a misspelled one.
+            sections: Sections that describe the layout. Each setting in these sections gets its own note. All known
+                sections on other topics share one note, and each unknown section gets one note.
+            known: Names of known settings. The note on a misspelled setting suggests the nearest of them.
         """
         values, asked = self.settings.values, self.settings.asked
         rest = [name for name in values if name not in asked]
@@ -191,7 +191,7 @@ def is_job_file(text: str) -> bool:
 
 
 def job_file_settings(text: str) -> Settings:
-    """Return the settings in a text of torchtitan 0.2; flags of its command override the tables of its job file.
+    """Return the settings in a text of torchtitan 0.2. Flags of the command override the tables of the job file.
 
     Raises:
         InvalidInput: The text is not TOML, JSON, or a command with flags.
@@ -235,9 +235,10 @@ def _settings_of(
 
 
 def overrides(flags: Flags) -> Mapping[str, object]:
-    """Return the values of flags that name a section, as the library tyro reads them.
+    """Return the values of those flags that name a section, with the same syntax as the library tyro.
 
-    Forms: ``--compile.enable``, ``--compile.no_enable``, ``--a.b value``. Flags without a section are left out.
+    Examples are ``--compile.enable``, ``--compile.no_enable`` and ``--a.b value``. Flags without a section are left
+    out.
     """
     values: dict[str, object] = {}
     for name, words in flags.values.items():
@@ -299,13 +300,13 @@ _MODULE_SECTIONS = ("training", "parallelism", "compile", "optimizer")
 
 
 def is_configuration(text: str) -> bool:
-    """Return True if the text is Python that builds a configuration of torchtitan 0.3, or has flags only 0.3 has."""
+    """Return True if the text belongs to torchtitan 0.3: Python that builds a configuration, or flags of 0.3 only."""
     names_function = _MODULE_FLAG.search(text) and _CONFIG_FLAG.search(text)
     return bool((_PYTHON.search(text) and _CALLS.search(text)) or names_function or _NEW_FLAG.search(text))
 
 
 def module_settings(text: str) -> Settings:
-    """Return the settings in a text of torchtitan 0.3; flags of its command override the function's settings.
+    """Return the settings in a text of torchtitan 0.3. Flags of the command override the settings of the function.
 
     Raises:
         InvalidInput: The text is neither Python nor a command with flags.

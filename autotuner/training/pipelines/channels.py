@@ -33,8 +33,8 @@ class Channel:
     """Sends tensors to one other rank, and receives tensors from it.
 
     Attributes:
-        tells_moments: True if each message is followed by the moment at which it was sent.
-        ahead_s: Seconds to add to the other host's clock to get this host's.
+        tells_moments: True if a second message follows each message and contains the time at which it was sent.
+        ahead_s: Seconds to add to a time of the other host's clock to get the time of this host's clock.
     """
 
     def __init__(self, group: Any, peer: int) -> None:
@@ -53,13 +53,13 @@ class Channel:
         return work
 
     def break_off(self) -> None:
-        """Do nothing. Other ranks need the process group, so that this channel must not break it."""
+        """Do nothing. This channel must not break the process group, because other ranks use the group too."""
 
 
 class PairChannel(Channel):
-    """A channel with a process group for just two ranks, so that it can break without an effect on other ranks.
+    """A channel with its own process group for two ranks. If it breaks, other ranks can still communicate.
 
-    The group uses gloo for tensors on a CPU, and NCCL for those on GPUs.
+    The group uses gloo for tensors on a CPU, and NCCL for tensors on a GPU.
     """
 
     def __init__(
@@ -87,9 +87,9 @@ class PairChannel(Channel):
             super().__init__(dist.ProcessGroupNCCL(store, int(is_upper), 2, options), 0 if is_upper else 1)
 
     def break_off(self) -> None:
-        """Break the connection, so that both ranks notice.
+        """Break the connection, so that both ranks get an error.
 
-        With gloo, a receive that times out closes the connection. With NCCL, the process group is aborted.
+        With gloo, a receive with a short timeout closes the connection. With NCCL, the process group is aborted.
         """
         if not self.tells_moments:
             self._group.abort()
@@ -125,9 +125,9 @@ _PREFIX = "pipelines"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendezvous:
-    """A key-value store in which processes of the job find each other.
+    """The address of a key-value store through which the processes of a job find each other.
 
-    Any process can open it by itself. It outlives process groups that break.
+    Each process can open the store by itself. The store continues to work when process groups break.
     """
 
     path: str = ""
@@ -138,12 +138,13 @@ class Rendezvous:
 
     @classmethod
     def beside(cls, store: Store | None, environment: Mapping[str, str]) -> Self:
-        """Return a store next to the file that the ranks already use, or at the address in torchrun's environment.
+        """Return the rendezvous for a job: a new file next to the job's file store, or the address that torchrun gives.
 
         Args:
-            store: Store of the job. If it is a ``FileStore``, the new store is a file in the same folder.
-            environment: Environment variables with ``MASTER_ADDR`` and ``MASTER_PORT``, which any other store
-                needs.
+            store: Store that the ranks of the job use already. If it is a ``FileStore``, the new store is a file in the
+                same folder.
+            environment: Environment variables. For any other store, they must include ``MASTER_ADDR`` and
+                ``MASTER_PORT``.
         """
         if isinstance(store, FileStore):
             path: str = store.path  # type: ignore[attr-defined]  # torch's stubs do not name it
@@ -173,20 +174,33 @@ class Neighbourhood:
 
     @classmethod
     def of(cls, schedule: Schedule, rank: int, pipeline: str = "0") -> Self:
-        """Return the ranks that hold the stage before or after any stage of this rank."""
+        """Return a rank with its neighbours: the ranks that hold the stage before or after any stage of this rank.
+
+        Args:
+            schedule: A schedule of the pipeline.
+            rank: Pipeline rank.
+            pipeline: Name of the pipeline, which no other pipeline of the job has.
+        """
         rank_of = schedule.rank_of
         own = [stage for stage, holder in rank_of.items() if holder == rank]
         holders = {rank_of[other] for stage in own for other in (stage - 1, stage + 1) if other in rank_of}
         return cls(rank=rank, peers=tuple(sorted(holders - {rank})), pipeline=pipeline)
 
     def pair(self, peer: int) -> str:
-        """Return a name for this rank and ``peer`` together. Both ranks get the same name."""
+        """Return a name for the pair of this rank and ``peer``. Both ranks compute the same name."""
         return f"{self.pipeline}/{min(self.rank, peer)}_{max(self.rank, peer)}"
 
 
 def pair_channels(
     rendezvous: Rendezvous, around: Neighbourhood, device: torch.device, *, timeout_s: float
 ) -> dict[int, Channel]:
-    """Return one new channel per neighbour, by the neighbour's rank. All ranks must call it at the same time."""
+    """Return a new channel to each neighbour, by the rank of the neighbour. All ranks must call this together.
+
+    Args:
+        rendezvous: Store through which ranks find each other.
+        around: This rank and its neighbours.
+        device: Device of the tensors to send.
+        timeout_s: Seconds after which a message counts as lost.
+    """
     # in this order, ranks do not wait for each other in a circle
     return {peer: PairChannel(rendezvous, around, peer, device=device, timeout_s=timeout_s) for peer in around.peers}

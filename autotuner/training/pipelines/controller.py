@@ -57,14 +57,17 @@ class Powers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The schedule of the next steps, and whether delegates (processes that send for a rank) send their messages."""
+    """A decision for the next steps: the schedule, and whether delegates send the messages of the ranks.
+
+    A delegate is a process that sends for a rank.
+    """
 
     schedule: Schedule
     is_delegated: bool
 
     @property
     def warm_up(self) -> tuple[int, ...]:
-        """The number of forwards that each pipeline rank runs before its first backward."""
+        """The number of forward passes that each pipeline rank runs before its first backward pass."""
         return tuple(
             next((at for at, action in enumerate(actions) if action.kind is not Kind.FORWARD), len(actions))
             for actions in self.schedule.ranks
@@ -72,14 +75,15 @@ class Choice:
 
 
 def forwards_late(delays_s: Sequence[float], forward_s: Sequence[float], before: Sequence[int]) -> tuple[int, ...]:
-    """Return how many forward passes each link's delay lasts, rounded up: ceil(c / t_F). Plans are made for them.
+    """Return the delay of each link as a number of forward passes, rounded up: ceil(c / t_F).
 
-    ``c`` is the delay, and ``t_F`` the forward time of the stage before the link.
+    ``c`` is the delay, and ``t_F`` the time of a forward pass of the stage before the link. The schedule is planned for
+    these numbers.
 
     Args:
         delays_s: Delay of each link.
-        forward_s: Forward time of the stage before each link.
-        before: The last result, which a delay near a whole number of passes keeps.
+        forward_s: Time of a forward pass of the stage before each link.
+        before: The previous result. If a delay is near a whole number of passes, its previous number stays.
 
     Example:
         >>> forwards_late([0.0, 2.5], forward_s=[1.0, 1.0], before=[0, 0])
@@ -98,10 +102,12 @@ def _forwards_late(delay_s: float, forward_s: float, before: int) -> int:
 
 
 def choose(times: PassTimes, late: Sequence[int], plain: Schedule, now: Schedule, powers: Powers) -> Choice:
-    """Return the schedule and the way of sending with the shortest predicted step, among the permitted ones.
+    """Return the schedule, and the decision about delegates, that give the shortest predicted step.
+
+    Only permitted changes are considered. A delegate is a process that sends for a rank.
 
     Args:
-        times: Times of passes, and delays of links as they were found.
+        times: Times of passes, and measured delays of links.
         late: Result of ``forwards_late``.
         plain: Schedule for nominal links.
         now: Schedule that runs at present.
@@ -146,8 +152,8 @@ def _blocked_s(schedule: Schedule, times: PassTimes) -> float:
 class ControlGroup:
     """A gloo process group in which all ranks exchange their observations.
 
-    It has connections of its own over the hosts' network, and does not use the pipeline's links. Every rank of the job
-    must make one at the same time.
+    The group has its own connections over the hosts' network, and does not use the pipeline's links. Every rank of the
+    job must create its group at the same time.
     """
 
     def __init__(self, *, timeout_s: float) -> None:
@@ -162,19 +168,19 @@ class ControlGroup:
 
 
 class Controller:
-    """Watches a pipeline's links and ranks, and changes the schedule or the way of sending if links are slow.
+    """Watches a pipeline's links and ranks, and changes the schedule or the sending process if links are slow.
 
-    Every rank of the job has one, and calls ``after_step`` after the same steps. All ranks compute with the same
-    numbers, so that all follow the same plan without a vote.
+    Every rank of the job has its own controller and must call ``after_step`` after the same steps. All controllers
+    compute with the same numbers. Therefore they make the same decisions without a vote.
 
     Args:
         pipeline: Pipeline of this rank, which runs its plain schedule.
         group: Group in which all ranks exchange observations.
         powers: Permitted changes.
-        pipeline_index: Number of the pipeline among those with the same stages.
+        pipeline_index: Number of this pipeline among the pipelines with the same stages.
         num_pipelines: Number of pipelines with the same stages.
-        plain: Schedule for nominal links; None: the one that runs.
-        known_s: Delays that links have from the first step on, by the stage before each.
+        plain: Schedule for nominal links; None: the schedule that runs now.
+        known_s: Delays of links that exist from the first step on, in the order of the stages before the links.
         clock: Function that returns seconds.
     """
 
@@ -245,11 +251,13 @@ class Controller:
 
 
 def pass_times(observations: Sequence[RankObservation], delays_s: Sequence[float]) -> PassTimes:
-    """Return the times of the passes of each stage, averaged over the ranks that hold it, plus the given link delays.
+    """Return the pass times of each stage and the link delays, as input for planning a schedule.
+
+    The times of a stage are averages over the ranks that hold it.
 
     Args:
         observations: Measurements of all ranks in a step.
-        delays_s: One-way delay of each link, by the stage before it.
+        delays_s: One-way delay of each link, in the order of the stages before the links.
     """
     stages = _by_stage(observations)
     return PassTimes(
@@ -261,9 +269,9 @@ def pass_times(observations: Sequence[RankObservation], delays_s: Sequence[float
 
 
 def noticed_delays_s(observations: Sequence[RankObservation]) -> tuple[float, ...]:
-    """Return the delay of each link: the longest transfer that a rank at either end saw.
+    """Return the delay of each link: the longest transfer that the ranks at its two ends measured.
 
-    A transfer shorter than half a forward pass counts as 0.
+    A transfer that takes less than half a forward pass counts as 0.
     """
 
     def noticed_s(transfer_s: float | None, forward_s: float) -> float:

@@ -34,9 +34,10 @@ class DelegateFailed(AutotunerError, ConnectionError):
 class DelegatedTransport:
     """A transport in which delegates (other processes) send and receive all messages of the rank.
 
-    The rank copies a message into memory that it shares with the delegate, and continues. On a GPU copies have streams
-    of their own, and a thread tells the delegate when one is complete. ``ahead_s`` is added to each neighbour's clock
-    to get this host's clock, and ``seed`` is the seed of the links' random jitter.
+    The rank copies a message into memory that it shares with the delegate, and continues. On a GPU, copies run in
+    separate streams, and a thread informs the delegate when a copy is complete. ``ahead_s`` has, for each neighbour,
+    the seconds to add to a time of its clock to get the time of this host's clock. ``seed`` is the seed of the random
+    jitter of emulated links.
     """
 
     is_delegated = True
@@ -101,11 +102,11 @@ class DelegatedTransport:
             self._tell(delegate, Send(slot, tag, held_s))
 
     def receive(self, message: Message, buffer: Tensor) -> Arrival:
-        """Return a function that waits for the message. A delegate has expected the message since the step began."""
+        """Return a function that waits for the message. A delegate has waited for the message since the step began."""
         return partial(self.take, message, buffer)
 
     def finish(self) -> None:
-        """Wait until delegates have sent all messages, so that their memory may be used again."""
+        """Wait until the delegates have sent all messages, so that the memory of the messages may be used again."""
         while self._num_sending:
             self._hear()
 

@@ -41,10 +41,10 @@ class Slot:
 
 
 class Slots:
-    """The shared memory of a rank and one delegate, with one slot per message of a step, as tensors.
+    """The shared memory of a rank and one delegate. It has one slot for each message of a step.
 
-    The rank allocates the memory. A message keeps its slot from step to step. A slot is mapped into a process when the
-    process first uses it. If ``pinned``, CUDA reads and writes the pages while the CPU continues.
+    The rank allocates the memory. A message has the same slot in every step. A slot is mapped into a process when the
+    process first uses it. If ``pinned`` is True, the memory is pinned, so that CUDA can copy while the CPU continues.
     """
 
     def __init__(self, descriptor: int | None = None, *, pinned: bool = False) -> None:
@@ -55,7 +55,7 @@ class Slots:
         self._end = 0
 
     def whole(self, slot: Slot) -> Tensor:
-        """Return the header and the message in a slot as bytes. They are sent in this form."""
+        """Return the bytes of a slot, which consist of a header and the message. Delegates send these bytes."""
         if slot not in self._whole:
             size = _HEADER_BYTES + slot.num_bytes
             room = torch.frombuffer(mmap.mmap(self.descriptor, size, offset=slot.offset), dtype=torch.uint8)
@@ -69,14 +69,14 @@ class Slots:
         return self.whole(slot)[_HEADER_BYTES:].view(like.dtype).view(like.shape)
 
     def sent_s(self, slot: Slot) -> Tensor:
-        """Return the moment at which the message was sent, as a tensor with one float64.
+        """Return the time at which the message in a slot was sent, as a tensor with one float64.
 
-        It is in seconds on the sender's clock.
+        The time is in seconds on the sender's clock.
         """
         return self.whole(slot)[:8].view(torch.float64)
 
     def of(self, tag: int, num_bytes: int) -> Slot:
-        """Return the slot for messages with this tag. If the message no longer fits, it gets a new slot."""
+        """Return the slot for messages with this tag. If the message's size has changed, the tag gets a new slot."""
         slot = self._of_tags.get(tag)
         if slot is None or slot.num_bytes != num_bytes:
             slot = self._of_tags[tag] = Slot(self._end, num_bytes)
@@ -89,7 +89,7 @@ class Slots:
 # ---------------------------------------------------------------- what a rank and its delegate say
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A request to a delegate: send the message in a slot after ``held_s`` seconds."""
+    """A request to a delegate: wait for ``held_s`` seconds, then send the message in a slot."""
 
     slot: Slot
     tag: int
@@ -98,14 +98,14 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """A request to a delegate: receive messages, each with a given tag and into a given slot."""
+    """A request to a delegate: receive messages. Each message has a tag and a slot into which it is written."""
 
     slots: tuple[tuple[Slot, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A delegate's answer: the message with this tag is sent, and its slot may be used again."""
+    """A delegate's answer: the message with this tag was sent, and its slot may be used again."""
 
     tag: int
 
@@ -120,7 +120,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A delegate's answer: it cannot continue, for the given reason."""
+    """A delegate's answer: the delegate cannot continue, for the given reason."""
 
     reason: str
 
@@ -128,7 +128,7 @@ class Failed:
 # ---------------------------------------------------------------- the rank's side
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delegate:
-    """A process that sends or receives messages for a rank, as the rank sees it."""
+    """The rank's handle to a delegate, which is a process that sends or receives messages for the rank."""
 
     pid: int
     peer: int
@@ -141,14 +141,14 @@ class Delegate:
     def start(
         cls, rendezvous: Rendezvous, name: str, peer: int, *, is_upper: bool, timeout_s: float, pinned: bool
     ) -> Self:
-        """Fork a process as a delegate of this rank, if possible before this process has threads.
+        """Fork a process that becomes a delegate of this rank. If possible, call this before this process has threads.
 
-        The delegate connects to the delegate of the same name on the other rank. It ends with the thread that started
-        it.
+        The delegate connects to the delegate of the same name on the other rank. It ends when the thread that started
+        it ends.
 
         Args:
             rendezvous: Store in which the two delegates find each other.
-            name: Name of the two delegates, which no other pair has.
+            name: Name of the two delegates that connect to each other. No other pair may have this name.
             peer: Pipeline rank at the other end.
             is_upper: True if this rank's number is higher than that of the peer.
             timeout_s: Seconds after which a message counts as lost.
@@ -176,7 +176,7 @@ class Delegate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delegates:
-    """All delegates of a rank: for each neighbouring rank, those that send to it and those that receive from it."""
+    """All delegates of a rank: for each neighbour, delegates that send to it and delegates that receive from it."""
 
     sending: Mapping[int, tuple[Delegate, ...]]
     receiving: Mapping[int, tuple[Delegate, ...]]
@@ -194,8 +194,14 @@ class Delegates:
         """Fork ``num_delegates`` processes per neighbour and direction, and return them.
 
         Call it before this process joins any group, if possible. The delegates of different ranks connect to each other
-        by themselves. ``timeout_s`` is the time after which a message counts as lost, and ``pinned`` says that a GPU
-        reads and writes the messages.
+        by themselves.
+
+        Args:
+            rendezvous: Store through which delegates find each other.
+            around: The rank and its neighbours.
+            num_delegates: Number of delegates per neighbour and direction.
+            timeout_s: Seconds after which a message counts as lost.
+            pinned: True if a GPU reads and writes the messages.
         """
         if num_delegates < 1:
             raise InvalidInput("num_delegates", num_delegates, "must be 1 or more", 1)

@@ -32,14 +32,14 @@ distribution)."""
 
 
 def threshold_for(false_alarms_per_step: float, num_tests: int) -> float:
-    """Return the threshold of a sum of log-likelihood ratios that keeps false alarms within the given rate.
+    """Return the threshold for sums of log-likelihood ratios at which false alarms are as rare as requested.
 
-    The mean time to a false alarm of a sum that restarts at 0 is at least the exponential of its threshold (Lorden,
-    1971, Annals of Mathematical Statistics 42, theorem 2), whatever the distribution of the ratios. Clipped ratios only
-    make it longer.
+    The sums restart at 0. The mean time to a false alarm of such a sum is at least exp(threshold), whatever the
+    distribution of the ratios (Lorden, 1971, Annals of Mathematical Statistics 42, theorem 2). If the ratios are
+    clipped, false alarms are even rarer.
 
     Args:
-        false_alarms_per_step: Most false alarms per step of all tests together, while nothing is wrong.
+        false_alarms_per_step: Maximum mean number of false alarms per step, over all tests together.
         num_tests: Number of tests that run at the same time.
 
     Example:
@@ -50,26 +50,29 @@ def threshold_for(false_alarms_per_step: float, num_tests: int) -> float:
 
 
 class NominalLevel:
-    """The usual level and noise of a series of times: median and median absolute deviation of up to 32 steps."""
+    """The usual level and the noise of a series of step times.
+
+    They are the median and the median absolute deviation of up to 32 steps.
+    """
 
     def __init__(self) -> None:
         self._values: deque[float] = deque(maxlen=_KEPT_STEPS)
 
     @property
     def is_learned(self) -> bool:
-        """True if there are enough steps to compare new ones with."""
+        """True if there are enough steps to compare new steps with them."""
         return len(self._values) >= LEARNED_STEPS
 
     @property
     def level_s(self) -> float:
-        """The median of the kept steps' times; 0 without steps."""
+        """The median time of the steps that are kept; 0 if there are no steps."""
         return median(self._values) if self._values else 0.0
 
     @property
     def scale_s(self) -> float:
-        """The standard deviation of the noise, estimated for normal noise from the median absolute deviation.
+        """The standard deviation of the noise, estimated from the median absolute deviation as for normal noise.
 
-        For few steps it is larger, because they tell the noise less precisely.
+        The estimate is increased if there are few steps, because it is then less precise.
         """
         level_s, count = self.level_s, len(self._values)
         spread_s = median(abs(value - level_s) for value in self._values)
@@ -133,13 +136,14 @@ class _Sum:
 class ChangeTest:
     """A sequential test that finds out when a series of times moves away from its nominal level, up or down.
 
-    Each step adds the log-likelihood ratio of a shift against none to a sum that never falls below 0 (CUSUM: Page,
-    1954, Biometrika 41), under normal noise of the learned scale. One outlier, however far, never moves the level: at
-    least ``num_steps`` steps must agree, and more if outliers were seen before.
+    In each step, the test adds a log-likelihood ratio to a sum that never falls below 0 (CUSUM: Page, 1954, Biometrika
+    41). The ratio compares a shift of the level with no shift, for normal noise of the learned scale. A single outlier
+    never moves the level, however large it is: at least ``num_steps`` steps must agree, and more steps if outliers were
+    seen before.
 
     Args:
         threshold: Result of ``threshold_for``.
-        num_steps: Least number of steps of a change.
+        num_steps: Minimum number of steps that must agree on a new level.
         level_s: Seconds above the nominal level that are known at the start.
 
     Attributes:
@@ -159,12 +163,12 @@ class ChangeTest:
         return value_s - self._nominal.level_s if self._nominal.is_learned else 0.0
 
     def add(self, value_s: float, shift_s: float, *, doubt_s: float = 0.0) -> bool:
-        """Add the time of a step, and return True if the test finds with it that the level has changed.
+        """Add the time of a step, and return True if this step shows that the level has changed.
 
         Args:
             value_s: Time of this step.
-            shift_s: The least shift that matters. Less than half of it is never found.
-            doubt_s: Part of the time above its level that has another cause.
+            shift_s: The smallest shift of the level that matters. The test never finds a shift of less than half of it.
+            doubt_s: Part of the increase over the nominal level that may have another cause. It is subtracted first.
         """
         self._recent.append(value_s)
         if self._nominal.is_learned and self._is_changed(value_s, shift_s, max(0.0, doubt_s)):
@@ -213,7 +217,7 @@ _KEPT_PASSES = 32
 
 
 class RecentPasses:
-    """The durations of the last 32 passes of each kind on this rank, across steps."""
+    """The durations of the last 32 passes of each kind on this rank. The passes may belong to several steps."""
 
     def __init__(self) -> None:
         self._durations: dict[Kind, deque[float]] = {}
@@ -230,7 +234,7 @@ class RecentPasses:
 
 
 class RankObservation(NamedTuple):
-    """The measurements of one pipeline rank in a step, as the few numbers that all ranks exchange."""
+    """The measurements of one pipeline rank in one step, as a few numbers that all ranks exchange."""
 
     stage: int
     """Pipeline stage of the observed rank."""
@@ -283,7 +287,7 @@ class RankObservation(NamedTuple):
 
     @classmethod
     def of_numbers(cls, numbers: Sequence[float]) -> Self:
-        """Return the observation that ``numbers`` turned into this list."""
+        """Return the observation in a list of numbers that the method ``numbers`` made."""
         values: list[Any] = [None if math.isnan(one) else one for one in numbers]
         found = cls(*values)
         return found._replace(
@@ -344,17 +348,19 @@ class _Link:
 class Detector:
     """Finds slow links and slow ranks, with a separate sequential test for each of them.
 
-    A link is slow if its messages take longer than before, counted from the moment of sending, and the increase exceeds
-    that of the passes at its ends. A rank is slow if its passes became longer by more than those of other stages did.
-    If other programs use a machine's cores, both become longer in several places at once, and neither counts as slow. A
-    delay matters if it is at least half a forward pass of the stage before the link.
+    A link is slow if its messages take longer than before, from sending to arrival, and if this increase exceeds the
+    increase of the passes at both ends of the link. A rank is slow if its passes became longer by more than the passes
+    of other stages did. If other programs use the CPU cores of a machine, messages and passes become longer in several
+    places at once, and neither links nor ranks count as slow. A delay of a link matters if it is at least half a
+    forward pass of the stage before the link.
 
-    Ranks with the same observations find the same, without a vote.
+    The result depends only on the observations. Therefore all ranks with the same observations find the same, without a
+    vote.
 
     Args:
-        num_stages: Stages, one per pipeline rank.
-        num_pipelines: Pipelines with the same stages.
-        known_s: Delays that links have from the first step on, by the stage before each.
+        num_stages: Number of stages, with one stage per pipeline rank.
+        num_pipelines: Number of pipelines with the same stages.
+        known_s: Delays of links that exist from the first step on, in the order of the stages before the links.
     """
 
     def __init__(
@@ -381,14 +387,14 @@ class Detector:
 
     @property
     def delays_s(self) -> tuple[float, ...]:
-        """The one-way delay of each link in seconds, as last found, in the order of the stages before the links."""
+        """The latest one-way delay of each link in seconds, in the order of the stages before the links."""
         return tuple(self._delays_s)
 
     def look(self, step: int, observations: Sequence[RankObservation]) -> list[LinkEvent]:
         """Return an event for each link or stage that became slow, dead or nominal again in this step.
 
-        Events name both ends of a link, or one stage. They give the seconds above the nominal level: of a link for one
-        way, of a stage per micro-batch.
+        An event names the two stages at the ends of a link, or one stage. It gives the seconds above the nominal level:
+        for a link, per message in one direction; for a stage, per micro-batch.
 
         Args:
             step: Number of the step in the events.

@@ -23,14 +23,14 @@ report arrivals."""
 
 
 class InlineTransport:
-    """A transport in which the rank itself sends and receives, without delegates.
+    """A transport in which the rank itself sends and receives messages, without delegates.
 
-    A message that its link delays also delays the rank: on a GPU a send lies in the stream before the kernels of the
-    passes that follow (head-of-line blocking, arXiv 2504.19232). The other rank gets the message later by the same
-    time.
+    If a link delays a message, it also delays the sending rank. On a GPU, this is because the send is in the same
+    stream as the kernels of the passes that follow, and before them (head-of-line blocking, arXiv 2504.19232). The
+    receiving rank gets the message later by the same time.
 
-    Sends and receives raise ``LinkDead`` if the link is dead. ``channels`` are by pipeline rank, and ``seed`` is the
-    seed of the links' random jitter.
+    Sends and receives raise ``LinkDead`` if the link is dead. ``channels`` has the channel to each neighbour, by
+    pipeline rank. ``seed`` is the seed of the random jitter of emulated links.
     """
 
     is_delegated = False
@@ -65,10 +65,13 @@ class InlineTransport:
             raise InvalidInput("delegated", delegated, "must be False, because this rank has no delegates")
 
     def begin(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
-        """Begin to receive all messages of the step, if the backend allows it before they are needed.
+        """Begin to receive all messages of the step, if the backend allows this before the messages are needed.
 
-        Gloo receives no message before that is posted. NCCL needs sends and receives in the order in which they pass,
-        so that they are posted later.
+        Gloo can receive a message only after its receive has been posted, so that receives are posted early. NCCL needs
+        sends and receives in the order in which the messages pass, so that receives are posted later.
+
+        Args:
+            expected: Messages that this rank receives in the step, each with its buffer.
         """
         for message, buffer in expected:
             if self.posts_early(message.peer):
@@ -105,11 +108,15 @@ class InlineTransport:
     # ------------------------------------------------------------ for SwitchedTransport
     @property
     def is_sending(self) -> bool:
-        """True if a message was sent that nothing has waited for yet."""
+        """True if at least one message was sent and ``finish`` has not waited for it yet."""
         return bool(self._sending)
 
     def posts_early(self, peer: int) -> bool:
-        """Return True if messages from this rank may be posted in any order, and so at the start of a step."""
+        """Return True if receives from a rank may be posted in any order, and therefore at the start of a step.
+
+        Args:
+            peer: Pipeline rank that sends the messages.
+        """
         return self._channels[peer].tells_moments
 
     def tag(self, message: Message) -> int:
@@ -117,11 +124,11 @@ class InlineTransport:
         return message.tag(self._num_micro_batches)
 
     def part(self, peer: int, word: Message) -> None:
-        """Tell a neighbour that this rank has sent and received everything, and wait for the same message from it.
+        """Tell a neighbour that this rank has sent and received all messages, and wait for the same from the neighbour.
 
         Args:
             peer: Pipeline rank of the neighbour.
-            word: Message to exchange, which no stage uses.
+            word: Message to send for this purpose. It must not be the name of a tensor of a stage.
         """
         channel, own = self._channels[peer], torch.zeros(1, device=self._device)
         try:

@@ -52,13 +52,16 @@ class Timings:
 
 
 class DeviceClock:
-    """A clock whose readings do not make the device wait: events in a GPU's stream, or times of the host's clock."""
+    """A clock that can be read without making the device wait.
+
+    A reading is an event in the stream of a GPU, or a time of the host's clock.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
     def now(self) -> Any:
-        """Return the present moment in the form that ``between_s`` takes."""
+        """Return a reading of the clock, which ``between_s`` accepts."""
         if self._device.type == "cuda":
             event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
             event.record(torch.cuda.current_stream(self._device))
@@ -66,7 +69,7 @@ class DeviceClock:
         return time.perf_counter()
 
     def between_s(self, start: Any, end: Any) -> float:
-        """Return the seconds between two moments. On a GPU, wait until the second one has passed."""
+        """Return the seconds between two readings of the clock. On a GPU, wait until the second event has passed."""
         if self._device.type == "cuda":
             end.synchronize()
             return float(start.elapsed_time(end)) / 1e3
@@ -89,13 +92,13 @@ class PassLog(Generic[PassKind]):
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
-        """Count the code inside the context as part of the latest pass, such as the loss after its forward."""
+        """Count the code inside the context as part of the latest pass, for example the loss after a forward pass."""
         yield
         if self._passes:
             self._passes[-1] = (*self._passes[-1][:4], self.clock.now())
 
     def take(self) -> list[tuple[PassKind, int, int, Any, Any]]:
-        """Return the recorded passes since the last call: kind, stage, micro-batch, start and end of each."""
+        """Return the passes recorded since the last call, each with its kind, stage, micro-batch, start and end."""
         passes, self._passes = self._passes, []
         return passes
 
@@ -107,14 +110,14 @@ pass."""
 
 
 class TimedStage(PipelineStage):
-    """A pipeline stage of torch that sends its tensors through a transport and times its passes.
+    """A pipeline stage of torch that sends its tensors through a transport and measures the time of its passes.
 
-    torch's runtime asks a stage for the operations that it should start. This stage starts them itself and returns
-    none, so that the runtime waits for nothing: a pass waits for its own input, and the pipeline for the messages that
-    it sent.
+    torch's runtime asks a stage for operations to start. This stage starts the operations itself and returns no
+    operations, so that the runtime does not wait for them. Instead, each pass waits for its own input, and the pipeline
+    waits for the messages that it sent.
 
     Attributes:
-        watch_pass: Called for every pass, in addition to the clock. The pass runs in the context that it returns.
+        watch_pass: Function that is called for every pass and returns a context. The pass runs in this context.
     """
 
     def __init__(
@@ -132,7 +135,7 @@ class TimedStage(PipelineStage):
 
         Args:
             micro_batch: Number of the micro-batch, from 0.
-            is_gradient: True for its backward pass, False for its forward pass.
+            is_gradient: True for the backward pass, False for the forward pass.
         """
         infos: Sequence[_RecvInfo] = (self.grad_recv_info if is_gradient else self.args_recv_info)[micro_batch]
         found = []
@@ -172,7 +175,7 @@ class TimedStage(PipelineStage):
     def backward_one_chunk(
         self, bwd_chunk_id: int, loss: Any = None, full_backward: bool = True, last_backward: bool = False
     ) -> None:
-        """Wait for the output's gradient, then compute and time the gradients of inputs.
+        """Wait for the gradient of the output, then compute the gradients of the inputs and measure the time.
 
         A full backward pass also computes the gradients of weights.
         """
@@ -183,7 +186,7 @@ class TimedStage(PipelineStage):
             )
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
-        """Compute and time the gradients of weights for a micro-batch."""
+        """Compute the gradients of the weights for a micro-batch, and measure the time."""
         with self._timed(Kind.WEIGHT, bwd_chunk_id):
             super().backward_weight_one_chunk(bwd_chunk_id, last_backward=last_backward)
 
@@ -227,8 +230,8 @@ _KINDS = {
 class ResilientPipeline(_PipelineScheduleRuntime):
     """Runs the stages of one rank by a schedule of ``autotuner.schedules`` that may change between steps.
 
-    Call ``step`` as with torch's own schedules. Between two steps the schedule, the conditions of links and the
-    transport's mode can change. All ranks must then follow the same schedule from the same step on.
+    Call ``step`` as with torch's own schedules. Between two steps, you may change the schedule, the emulated conditions
+    of links, and whether delegates send. All ranks must use the new schedule from the same step on.
 
     Attributes:
         schedule: Schedule of the next step.

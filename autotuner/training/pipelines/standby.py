@@ -23,7 +23,10 @@ from autotuner.training.pipelines.transport import Transport
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standby:
-    """The delegates (processes that send and receive) of a rank, and the store in which ranks find each other."""
+    """The delegates of a rank, and the store through which ranks find each other.
+
+    A delegate is a process that sends and receives for a rank.
+    """
 
     rendezvous: Rendezvous
     around: Neighbourhood
@@ -50,13 +53,12 @@ class Standby:
         """Fork the delegates of a rank. Call it before ``init_process_group``, and before CUDA is used.
 
         Args:
-            around: The rank and its neighbours: ``Neighbourhood.of(schedule, rank)`` with any schedule of the
-                pipeline.
-            num_delegates: Number per neighbour and direction: a link's delay over a micro-batch's time, rounded up.
-                0: none.
+            around: The rank and its neighbours: ``Neighbourhood.of(schedule, rank)`` with any schedule of the pipeline.
+            num_delegates: Number of delegates per neighbour and direction. Use a link's delay divided by the time of a
+                micro-batch, rounded up. 0: no delegates.
             timeout_s: Seconds after which a message counts as lost.
-            store: Store in which ranks meet; None: torchrun's.
-            pinned: True if a GPU reads and writes the messages of delegates; None: if there is a GPU.
+            store: Store through which ranks find each other; None: the store of torchrun.
+            pinned: True if a GPU reads and writes the messages of delegates; None: True if there is a GPU.
         """
         rendezvous = Rendezvous.beside(store, os.environ)
         delegates = None
@@ -85,8 +87,9 @@ class Standby:
     ) -> Transport:
         """Connect the rank with its neighbours, and return the transport that sends and receives for it.
 
-        All ranks must call it at the same time, after ``init_process_group``. Any schedule of the pipeline will do. If
-        ``is_delegated``, delegates send from the first step on. ``seed`` is the seed of the links' random jitter.
+        All ranks must call it at the same time, after ``init_process_group``. ``schedule`` may be any schedule of the
+        pipeline. If ``is_delegated`` is True, delegates send from the first step on. ``seed`` is the seed of the random
+        jitter of emulated links.
         """
         rank, num_micro_batches = self.around.rank, schedule.num_micro_batches
         channels = pair_channels(self.rendezvous, self.around, device, timeout_s=self.timeout_s)

@@ -24,11 +24,12 @@ Reconnect = Callable[[int, int], Channel]
 
 
 class SwitchedTransport:
-    """A transport in which the rank itself sends, or delegates send for it; this can change between steps.
+    """A transport in which either the rank itself or its delegates send. The sender can change between steps.
 
     If a link is dead, delegates always carry its messages. Messages that the rank itself sent are kept until the end of
-    the step, because only the other rank knows if they have arrived. ``reconnect`` makes a new channel to a rank whose
-    link an emulated condition had cut, after the condition has ended. Without it the link stays dead.
+    the step, because only the receiving rank knows whether they have arrived. A link can be dead because an emulated
+    condition cut it. When the condition ends, ``reconnect`` makes a new channel for the link. Without ``reconnect``,
+    the link stays dead.
     """
 
     def __init__(
@@ -72,7 +73,14 @@ class SwitchedTransport:
         return self._inline.dead_peers
 
     def switch(self, *, delegated: bool) -> None:
-        """Let delegates send from the next step on, or, if False, this rank itself on links that are not dead."""
+        """Change who sends from the next step on: delegates, or this rank itself.
+
+        Delegates are processes that send for this rank. Over dead links, they always send.
+
+        Args:
+            delegated: True: delegates send over all links. False: this rank itself sends over all links that are not
+                dead.
+        """
         self._is_delegated = delegated
 
     def begin(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
@@ -101,7 +109,10 @@ class SwitchedTransport:
         return partial(self.take, message, buffer)
 
     def finish(self) -> None:
-        """Wait until all messages have left this rank. Those that it sent itself must also have arrived."""
+        """Wait until all messages have left this rank.
+
+        Messages that the rank itself sent must also have arrived at the receiving rank.
+        """
         while self._inline.is_sending:
             with self._bridging():
                 self._inline.finish()
@@ -118,9 +129,9 @@ class SwitchedTransport:
         self._inline.close()
 
     def take(self, message: Message, buffer: Tensor) -> float | None:
-        """Wait for a message from the rank itself or from a delegate, and return the seconds since it was sent.
+        """Wait for a message that the rank itself or a delegate receives, and return the seconds since it was sent.
 
-        It returns None if nobody saw the moment of arrival.
+        The result is None if the time of its arrival is unknown.
         """
         if message in self._coming and message not in self._came:
             with self._bridging():

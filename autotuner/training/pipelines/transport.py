@@ -28,7 +28,12 @@ class LinkCondition:
     """True if inline sends fail. Delegates can still send, over the hosts' own network."""
 
     def hold_s(self, num_bytes: int, chance: random.Random) -> float:
-        """Return the seconds for which a message of ``num_bytes`` bytes is delayed. ``chance`` draws the jitter."""
+        """Return the seconds by which the condition delays a message.
+
+        Args:
+            num_bytes: Size of the message in bytes.
+            chance: Random generator for the jitter.
+        """
         delay_s = max(0.0, chance.gauss(self.delay_s, self.jitter_s)) if self.jitter_s else self.delay_s
         return delay_s + (num_bytes / self.bandwidth_bytes_per_s if self.bandwidth_bytes_per_s else 0.0)
 
@@ -66,7 +71,7 @@ one."""
 
 
 class Message(NamedTuple):
-    """The name of one tensor that a stage sends to a neighbouring stage; messages may come in any order."""
+    """The name of one tensor that a stage sends to a neighbouring stage. With names, messages may come in any order."""
 
     peer: int
     """Pipeline rank that sends or receives the message at the other end."""
@@ -89,7 +94,7 @@ class Message(NamedTuple):
 
     @property
     def stamp(self) -> Message:
-        """The name of the message that carries the time at which this one was sent."""
+        """The name of a second message, which contains the time at which this message was sent."""
         return self._replace(part=_MOST_PARTS - 1)
 
 
@@ -107,9 +112,9 @@ if its arrival was not observed."""
 
 
 class Transport(Protocol):
-    """A protocol for objects that send and receive for one pipeline rank.
+    """A protocol for objects that send and receive the messages of one pipeline rank.
 
-    Only the thread that computes calls the methods.
+    Only the thread that computes may call the methods.
     """
 
     conditions: LinkConditions
@@ -131,10 +136,15 @@ class Transport(Protocol):
         """
 
     def begin(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
-        """Begin a step in which these messages arrive in these buffers, from each rank in this order."""
+        """Begin a step.
+
+        Args:
+            expected: The messages that arrive in this step, each with its buffer. Messages from the same rank arrive in
+                this order.
+        """
 
     def send(self, message: Message, tensor: Tensor) -> None:
-        """Begin to send a tensor, which must not change before ``finish``."""
+        """Begin to send a tensor. The tensor must not change until ``finish`` returns."""
 
     def receive(self, message: Message, buffer: Tensor) -> Arrival:
         """Begin to receive a message into the buffer, and return a function that waits for it."""
