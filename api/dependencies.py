@@ -75,8 +75,8 @@ def filter_of(cls: type[T], *, of_form: bool = False) -> Any:
 
     Args:
         cls: Class of the filter; each field describes its own parameter.
-        of_form: True if a form of a page sends the query. A form sends empty texts for its empty inputs, too, which are
-            then ignored.
+        of_form: True if a form of a page sends the query. A form also sends its empty inputs, as empty texts. The
+            dependency ignores them.
     """
     texts, hints = field_texts(cls), get_type_hints(cls, include_extras=True)
     by_name = {query_name(cls, each.name): each for each in fields(cast("Any", cls))}
@@ -94,7 +94,7 @@ def filter_of(cls: type[T], *, of_form: bool = False) -> Any:
 
 
 def query_name(cls: type[Any], field: str) -> str:
-    """Return the query parameter of a field of a filter.
+    """Return the name of the query parameter for a field of a filter.
 
     Args:
         cls: Class of the filter.

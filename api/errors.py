@@ -102,7 +102,7 @@ def add_error_handlers(api: FastAPI) -> None:
 
 
 def internal_error(request: Request, request_id: str) -> Response:
-    """Return the answer to a failure of our own code: the request id to look for in the log, and no details."""
+    """Return the answer to an internal error: the request id to look for in the log, and no details."""
     detail = (
         "the service failed because of an error of its own; the log of the service has the details "
         f"under the request id {request_id}"

@@ -36,7 +36,7 @@ _KEPT = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """An event in the form in which a stream sends it, made once for all its readers."""
+    """An event as a stream sends it. All readers of the stream share this object."""
 
     sequence: int
     message: ServerSentEvent
@@ -93,7 +93,7 @@ class _Tail:
 
 
 class LiveEvents:
-    """Events of sweeps for all readers on one event loop; a sweep is queried once, however many readers it has.
+    """Events of sweeps for all readers on one event loop. All readers of a sweep share its queries of the store.
 
     Args:
         open_store: Returns the application's store.
@@ -106,7 +106,7 @@ class LiveEvents:
         self._asked: dict[str, asyncio.Task[Identity]] = {}
 
     async def require(self, run_id: str) -> None:
-        """Check that a run exists. Readers who ask at the same time share one query of the store.
+        """Raise an error if a run does not exist. Readers who ask at the same time share one query of the store.
 
         Raises:
             NotFound: No run that callers may read has that id.

@@ -88,7 +88,7 @@ numbers under `measured` come from trials that ran. Errors are problem documents
 
 
 def create_app(app: App | None = None) -> FastAPI:
-    """Return the service (REST routes and dashboard) for an application. Its workers run as long as the service does.
+    """Return the service (REST routes and dashboard) for an application. Its workers start and stop with the service.
 
     Args:
         app: The application; None: one is built from environment variables, and closed when the service ends.

@@ -40,7 +40,7 @@ _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
 
 
 class LoopLag:
-    """Measures how late the event loop runs a callback that is due, again and again, as a Prometheus histogram."""
+    """A Prometheus histogram of the delay of the event loop: the time by which a due callback starts too late."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._lag_s = Histogram(
@@ -116,9 +116,9 @@ State = TypeVar("State", bound=StrEnum)
 
 
 class StoredMetrics(Collector):
-    """Gauges of sweeps, trials, workers and deliveries, read from the database when they are collected.
+    """Gauges of sweeps, trials, workers and deliveries, whose values are read from the database at each collection.
 
-    If the database does not answer, there is only ``autotuner_database_up``, with value 0.
+    If the database does not answer, the only gauge is ``autotuner_database_up`` with the value 0.
     """
 
     def __init__(self, open_store: Callable[[], Store], clock: Clock) -> None:
@@ -126,7 +126,7 @@ class StoredMetrics(Collector):
         self._clock = clock
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Return no metrics, because the registry would otherwise query the database when the service is created."""
+        """Return no metrics. Otherwise the registry would query the database when the service is created."""
         return []
 
     def collect(self) -> Iterable[GaugeMetricFamily]:

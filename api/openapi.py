@@ -38,9 +38,9 @@ _MAX_BYTES = 2**63 - 1
 
 
 def with_components(document: dict[str, Any]) -> dict[str, Any]:
-    """Return an OpenAPI document in which every object whose title ends in " in short" is a component with a name.
+    """Return an OpenAPI document in which each object with a title that ends in " in short" is a named component.
 
-    Bounds of whole numbers become whole numbers of at most 64 bits.
+    Limits of whole numbers become whole numbers of at most 64 bits.
     """
     named: dict[str, Any] = {}
     document = _moved(document, named)
@@ -93,10 +93,10 @@ STATUS_MEANINGS = {
 
 
 def problems(*statuses: int) -> Responses:
-    """Return the ``responses`` of a route: a problem document for each status that it can refuse a request with.
+    """Return the ``responses`` of a route: a problem document for each error status of the route.
 
     Args:
-        statuses: Statuses of this route, in addition to those that every route has.
+        statuses: Error statuses of this route, in addition to those that every route has.
     """
     return {status: _problem(status) for status in (401, 403, *statuses, 421, 429, 503)}
 
@@ -112,7 +112,7 @@ def operation_id(route: APIRoute) -> str:
 
 
 def install_openapi(api: FastAPI) -> None:
-    """Give ``api`` a function that makes its OpenAPI document when it is first asked for."""
+    """Give ``api`` a function that makes its OpenAPI document on the first request for it."""
 
     def document() -> dict[str, Any]:
         if api.openapi_schema is None:
@@ -247,7 +247,7 @@ EXAMPLES = Path(__file__).parent / "examples.json"
 
 @cache
 def examples() -> Mapping[str, Mapping[str, Any]]:
-    """Return the recorded examples by operation: ``answer``, and ``body`` if the operation takes one."""
+    """Return the recorded examples by operation: the ``answer``, and the ``body`` if the operation has one."""
     found: Mapping[str, Mapping[str, Any]] = json.loads(EXAMPLES.read_text(encoding="utf-8"))
     return found
 

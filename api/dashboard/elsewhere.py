@@ -16,13 +16,13 @@ _TOKEN = "AUTOTUNER_TOKEN"
 
 
 def elsewhere(texts: Mapping[str, str], document: Mapping[str, Any], service: str, *, asks: bool) -> Section:
-    """Return a section that shows the request of a form in three ways: with curl, in Python and on the command line.
+    """Return a section that shows how to send the request of a form with curl, in Python and on the command line.
 
     Args:
         texts: Texts of the form by the name of the input.
         document: The body of ``POST /sweeps`` that these texts ask for.
         service: Address of the service, without a slash at the end.
-        asks: True if the service requires a token; the examples then send one.
+        asks: True if the service requires a token; the examples then send a token.
     """
     return Section(
         blocks=(

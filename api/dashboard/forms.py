@@ -28,7 +28,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question(Generic[R, A]):
-    """A question that has a page of its own: the form's request type, the function that answers it, and texts."""
+    """A page with a form for one kind of question: the request type, the function that answers it, and texts."""
 
     title: str
     lead: str
@@ -53,7 +53,7 @@ class Question(Generic[R, A]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A form as it was sent: its texts, the errors in them, and the answer."""
+    """A form after it was sent: its texts, the errors in them, and the answer."""
 
     texts: Mapping[str, str]
     """Text of each input, by its name."""
@@ -87,7 +87,7 @@ def question_page(http: Request, app: App, question: Question[R, A], part: str |
 
 
 def group_inputs(inputs: Iterable[Input], title: Callable[[Input], str]) -> dict[str, list[Input]]:
-    """Return the inputs grouped by title: each title with its inputs, in the order in which they come.
+    """Return the inputs grouped by title; each group keeps the order of its inputs.
 
     Args:
         inputs: Inputs of a form.
@@ -127,7 +127,7 @@ SentOf = Annotated[tuple[tuple[str, str], ...], Depends(read_texts)]
 
 
 def text_in(one: Input, query: Mapping[str, str]) -> str | None:
-    """Return the text that a query has for an input, under any of its names; None if the query has none of them."""
+    """Return the text for an input in a query, under any name of the input; None if the query has none of the names."""
     return next((query[name].strip() for name in one.names if name in query), None)
 
 
@@ -146,15 +146,15 @@ def errors_of(
 ) -> Mapping[str, str]:
     """Return the error messages by the name of the input that each is about.
 
-    Messages that are about no input have the empty name.
+    A message that is about no input has the empty name.
 
     Args:
         inputs: Inputs of the form.
         error: The error that the form's request caused.
-        usual: Texts that could be typed into the inputs, by name; they are suggested where an error has no nearest
-            legal value.
+        usual: Usual text of each input, by the input's name. A message suggests it if the error has no nearest legal
+            value.
         others: Paths of request fields for which the form has elements of its own. A message about such a field gets
-            this path as its name, even if an input would match, too.
+            this path as its name, even if the field also belongs to an input.
     """
     if isinstance(error, NotFound):
         about = input_for(inputs, error.kind) or input_for(inputs, f"{error.kind}s")
@@ -193,7 +193,7 @@ def _near(error: InvalidInput, about: Input | None) -> object:
 
 
 def names_of(app: App, inputs: Iterable[Input]) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
-    """Return the names that each input offers to choose from, grouped by where they are known.
+    """Return the names that each input offers to choose from, by the name of the input and by the group of names.
 
     The groups are "stored here", "catalog" and "registered". Only inputs that take the name of something, such as a
     model or a cluster, are in the result.

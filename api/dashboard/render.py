@@ -40,7 +40,7 @@ def page(request: Request, template: str, *, status: int = 200, **values: Any) -
         request: The request of the page.
         template: Path of the template in the folder of templates.
         status: HTTP status of the answer.
-        values: Values of the template by name, in addition to those that every page has.
+        values: Values for the template by name, in addition to the values that every page has.
     """
     content = _environment().get_template(template).render(**_around(request) | values)
     return Response(content, status, media_type="text/html")
@@ -67,9 +67,9 @@ def report_page(
         every_s: Seconds after which the page asks for its sections again; None: never.
         parent: Words and path of a link to the page above this one; None: no link.
         json: Path of the REST route with the same content as JSON; empty: none.
-        template: Template of the page; one with forms has its own.
+        template: Template of the page. A page with forms has its own template.
         status: HTTP status of the answer.
-        values: Further values of the template by name.
+        values: Further values for the template by name.
     """
     html = Html(request.scope.get("root_path", ""), csrf_in(request.scope) or "")
     if part:

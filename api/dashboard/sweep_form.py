@@ -61,7 +61,7 @@ _LETTERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """An axis of the search space (an option of layouts that a sweep varies), as the form for a sweep shows it."""
+    """An option of layouts that a sweep can vary (an axis of its search space), as the form for a sweep shows it."""
 
     option: OptionSpec
     values: Mapping[str, str]
@@ -73,22 +73,22 @@ class Axis:
     def path(self) -> str:
         """Path of the axis in the request, such as ``space.recompute``.
 
-        The input with this name says how the axis is set.
+        The form has an input with this name, which says whether the axis takes its default, every or chosen values.
         """
         return f"space.{self.option.name}"
 
     @property
     def letters(self) -> str:
-        """Short name of the option, such as ``tp``, that heads its column in tables of layouts; empty if none."""
+        """Short name of the option, such as ``tp``, for its column in tables of layouts; empty if it has none."""
         return _LETTERS.get(self.option.name, "")
 
     @property
     def takes_all(self) -> bool:
-        """True if a search space can ask for every value of this axis."""
+        """True if a sweep can search every value of this axis."""
         return bool(self.values) or self.option.kind == Kind.DEGREE or self.option.searched is None
 
     def in_words(self, values: Sequence[int] | None) -> str:
-        """Return values of the axis as a text for people, separated by commas; None reads as "every legal value"."""
+        """Return values of the axis as a text for people, separated by commas; None becomes "every legal value"."""
         if values is None:
             return "every legal value"
         return ", ".join(option_value(self.option.name, value) for value in values)
@@ -97,7 +97,7 @@ class Axis:
         """Return the values of the axis for the request's body; None stands for every legal value.
 
         Args:
-            how: State of the axis: every value (``EVERY``) or only chosen ones.
+            how: State of the axis: every value (``EVERY``) or only chosen values.
             given: Texts of the chosen values; one text may hold several values. A text that is not a legal value stays
                 in the result, so that the check of the request refuses it with its name.
         """
@@ -170,10 +170,10 @@ class Form:
 
     @classmethod
     def of_query(cls, pairs: Iterable[tuple[str, str]], app: App) -> Self:
-        """Return the form that a query fills in.
+        """Return the form with texts from a query.
 
-        The query may name the inputs of the form, and may name a job as the addresses of ``/explore`` do. The example
-        job of that page provides what the query leaves out.
+        The query may contain inputs of the form. It may also contain a job, as the addresses of ``/explore`` do. Values
+        that the query leaves out come from the example job of that page.
 
         Raises:
             NotFound: The query names a sweep that is not stored.
@@ -192,7 +192,7 @@ class Form:
 
     @classmethod
     def of_request(cls, request: SweepRequest, app: App) -> Self:
-        """Return the form with texts that ask for the same sweep as the given request."""
+        """Return the form whose texts ask for the same sweep as the given request."""
         job, trace, few = request.job, request.fault_trace, request.trial_cluster
         cluster, links = _healthy(job.cluster, app)
         asked = extended(
@@ -218,11 +218,11 @@ class Form:
         return cls(values=values)
 
     def holding(self, words: str, suiting: SearchSpace) -> Form:
-        """Return the form with its search space extended, so that the space holds the values of a given layout.
+        """Return the form with a search space that also contains the values of the given layout.
 
         Args:
-            words: The layout in words.
-            suiting: The space that the sweep would search by default. Axes that the form sets already are not changed.
+            words: The layout as tables print it.
+            suiting: The space that the sweep would search by default. Axes that the form already sets are not changed.
 
         Raises:
             InvalidInput: A word of the layout is unknown.
@@ -240,16 +240,16 @@ class Form:
         return self.values.get(name, (default,))[-1].strip()
 
     def how(self, name: str) -> str:
-        """Return how the axis of that name is set: ``SUITS`` (it is left out), ``EVERY`` value or ``CHOSEN`` ones."""
+        """Return how the axis of that name is set: ``SUITS`` (its default), ``EVERY`` value or ``CHOSEN`` values."""
         return self.text(f"space.{name}", CHOSEN if f"space.{name}.values" in self.values else SUITS)
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """The text that each input shows, by the name of the input; its default if the form has no text for it."""
+        """The text that each input shows, by the name of the input; its default text if the form has none for it."""
         return {one.name: self.values.get(one.name, (one.default,))[-1] for one in INPUTS}
 
     def request_texts(self, without: Collection[str] = ()) -> Mapping[str, str]:
-        """Return the texts of the request by the name of the input, without texts that are empty or equal the default.
+        """Return the texts for the request by the name of the input, without texts that are empty or equal the default.
 
         Args:
             without: Fields of the request that are left out.
@@ -264,13 +264,13 @@ class Form:
         return {one.name: told[one.name] for one in INPUTS if told.get(one.name) and one.path[0] not in without}
 
     def document(self, without: Collection[str] = ()) -> dict[str, Any]:
-        """Return the body of ``POST /sweeps`` that the form asks for; illegal values stay in it and are refused later.
+        """Return the body of ``POST /sweeps`` for the form. Illegal values stay in it; the service refuses them later.
 
         Args:
             without: Fields of the request that are left out.
 
         Raises:
-            InvalidInput: A text is not in the notation of its input.
+            InvalidInput: A text cannot be read as a value of its input.
         """
         return to_document(INPUTS, self.request_texts(without))
 
@@ -360,5 +360,5 @@ _GROUPS |= {"link_health": LINKS, "fault_trace": LINKS, "model": "", "cluster": 
 
 
 def group_of(one: Input) -> str:
-    """Return the title of the group that an input belongs to; empty if other elements of the form take its place."""
+    """Return the title of the group that an input belongs to; empty if the form has its own elements for the input."""
     return _GROUPS.get(one.path[0], one.topic or (SELDOM if one.is_rare else "The sweep"))

@@ -38,7 +38,7 @@ def percent(share: float | None) -> str:
 
 
 def compared_by(objective: Objective) -> str:
-    """Describe an objective in words, such as ``MFU ×2, tokens per joule ×1``; empty if it is MFU alone."""
+    """Describe an objective in words, such as ``MFU ×2, tokens per joule ×1``; empty if the objective is MFU alone."""
     weighed = [f"{one.metric.noun} ×{one.weight:g}" for one in objective.profile]
     ranked = ", ".join(weighed) or objective.metric.noun
     front = f"; front of {listed([metric.noun for metric in objective.front])}" if objective.front else ""

@@ -43,7 +43,7 @@ from autotuner.service.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entrance:
-    """The authentication of callers: how a request shows who sends it, and the login that checks this."""
+    """The authentication of callers: it reads the credentials of a request and has the login that checks them."""
 
     login: Login
     header: str | None = None
@@ -54,7 +54,7 @@ class Entrance:
     """True if the operator says that people reach the service by https."""
 
     def shown_by(self, scope: Connection) -> Shown:
-        """Return the credentials that a request carries: a token, a session cookie, or the name that a proxy gives."""
+        """Return the credentials in a request: a token, a session cookie, or the user name that a proxy adds."""
         headers = Headers(scope=scope)
         return Shown(
             address=client_address(scope, self.believed),
@@ -65,7 +65,10 @@ class Entrance:
         )
 
     def is_https(self, scope: Connection) -> bool:
-        """Return True if the caller used https, also if a trusted proxy ended it; cookies are then marked as secure."""
+        """Return True if the caller used https, even if a trusted proxy forwards the request without it.
+
+        Cookies are then marked as secure.
+        """
         forwarded = (
             Headers(scope=scope).get("x-forwarded-proto") if is_within(peer_address(scope), self.believed) else None
         )
@@ -78,12 +81,12 @@ _FORM = "application/x-www-form-urlencoded"
 
 
 def csrf_token(secret: str) -> str:
-    """Return the CSRF token for the forms of a session; nobody can derive the session's secret from it."""
+    """Return the CSRF token for the forms of a session. The token does not reveal the secret of the session."""
     return hmac.new(secret.encode("utf-8", "surrogateescape"), b"csrf", hashlib.sha256).hexdigest()
 
 
 async def check_csrf(request: Request) -> None:
-    """Refuse a change that a browser's session asks for without a valid CSRF token. Every router depends on this.
+    """Refuse a change that a browser's session asks for without a valid CSRF token. Every router has this dependency.
 
     Raises:
         CrossSite: The request changes something, and its header or form has no valid CSRF token.
@@ -126,7 +129,7 @@ _OPEN_BELOW = "/static/"
 
 
 class Callers:
-    """Middleware that authenticates the caller of each request; inner layers read the caller with ``caller_in``.
+    """Middleware that authenticates the caller of each request and stores the caller for ``caller_in``.
 
     A route gets the caller as a parameter of type ``CallerOf``.
     """
@@ -244,7 +247,7 @@ OPEN: dict[str, Any] = {"security": []}
 
 
 def needs(scope: Scope) -> dict[str, Any]:
-    """Return the ``openapi_extra`` of a route that needs another scope than its method implies.
+    """Return the ``openapi_extra`` of a route that does not need the default scope of its HTTP method.
 
     By default GET, HEAD and OPTIONS need ``read``, and all other methods need ``run``.
     """
@@ -257,7 +260,12 @@ def security_of(scope: Scope) -> list[dict[str, list[str]]]:
 
 
 def needed(route: object, method: str) -> Scope | None:
-    """Return the scope that a caller of the route needs; None if everybody may call it."""
+    """Return the scope that callers of a route need; None if everybody may call it.
+
+    Args:
+        route: The route.
+        method: HTTP method, which has a default scope if the route states none.
+    """
     declared = (getattr(route, "openapi_extra", None) or {}).get("security")
     if declared is None:
         return Scope.READ if method in LOOKING else Scope.RUN
@@ -265,7 +273,7 @@ def needed(route: object, method: str) -> Scope | None:
 
 
 async def check_scope(request: Request) -> None:
-    """Refuse a caller whose scope does not cover what the route needs. Every router depends on this.
+    """Refuse a caller whose scope does not allow the route. Every router has this dependency.
 
     Raises:
         NotAllowed: The caller's scope is too small.

@@ -25,7 +25,7 @@ _CALLER, _CSRF = "caller", "csrf"
 
 
 def caller_in(scope: Scope) -> Caller | None:
-    """Return the caller of a request; None before authentication, and at a path that is open to everybody."""
+    """Return the caller of a request; None before authentication, and for a path that is open to everybody."""
     caller: Caller | None = scope.get("state", {}).get(_CALLER)
     return caller
 
@@ -50,9 +50,9 @@ def set_csrf(scope: Scope, token: str) -> None:
 
 
 def peer_address(scope: Scope) -> str:
-    """Return the address of the other end of the connection, which may be a proxy; empty if it is not known.
+    """Return the address of the other end of the connection, which may be a proxy.
 
-    It is not known if the service runs inside a command.
+    It is empty if the address is not known, as for a service inside the process of a command.
     """
     return scope["client"][0] if scope.get("client") else ""
 
@@ -62,9 +62,9 @@ def client_address(scope: Scope, believed: Sequence[Network] = ()) -> str:
 
     Args:
         scope: Scope of the request.
-        believed: Networks of trusted proxies. Their ``X-Forwarded-For`` header is read from its last address back to
-            the first one that is not a trusted proxy. The header of any other peer is ignored, since it could say
-            anything.
+        believed: Networks of trusted proxies. Each proxy adds an address to the header ``X-Forwarded-For``. The header
+            is read from its end back to the first address that is not a trusted proxy; this is the client. If the
+            other end of the connection is not a trusted proxy, the header is ignored, since it could be forged.
     """
     peer = peer_address(scope)
     forwarded = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).split(",")

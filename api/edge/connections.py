@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Limits on the requests and answers that one client may leave unfinished on a connection."""
+    """Limits on unfinished requests and unread answers, and on the number of open connections."""
 
     head_s: float = 10.0
     """Seconds from the first byte of a request, or from the opening of a connection, until its head must be
@@ -40,8 +40,8 @@ class Bounds:
 def server_config(api: ASGIApp, bounds: Bounds | None = None, **more: Any) -> uvicorn.Config:
     """Return the uvicorn configuration of the service, with limits on its connections.
 
-    uvicorn does not read forwarded addresses (``proxy_headers`` is off). The application reads them, because it knows
-    which proxies are trusted.
+    The option ``proxy_headers`` of uvicorn is off. The application reads the forwarded addresses itself, because it
+    knows which proxies are trusted.
 
     Args:
         api: The application to serve.

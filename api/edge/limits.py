@@ -35,7 +35,7 @@ from autotuner.service.networks import Network, household
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """A limit on the number of requests of one caller or one address per minute."""
+    """A limit on the number of requests per minute, for one caller or one address."""
 
     key: str
     """Key that identifies the caller or the address."""
@@ -48,7 +48,7 @@ class Rates:
     """Middleware that limits the number of requests per minute.
 
     Args:
-        rate_of: Returns the limit that a request counts for; None if the request has no limit.
+        rate_of: Returns the limit that applies to a request; None if no limit applies.
     """
 
     def __init__(self, app: ASGIApp, *, rate_of: Callable[[Scope], Rate | None]) -> None:
@@ -82,14 +82,14 @@ class Rates:
 
 
 def rate_of_address(scope: Scope, *, per_minute: int, believed: Sequence[Network] = ()) -> Rate:
-    """Return the limit on requests from one client address, whoever sends them.
+    """Return the limit on requests from one client address, whichever caller sends them.
 
-    Failed logins have limits of their own.
+    A failed login counts towards a separate limit.
 
     Args:
         scope: Scope of the request.
         per_minute: Number of requests that each address may send per minute.
-        believed: Networks of trusted proxies, which name the client of a request.
+        believed: Networks of trusted proxies. Such a proxy names the client of a request.
     """
     return Rate(key=household(client_address(scope, believed)), whose="this address", per_minute=per_minute)
 
@@ -99,7 +99,7 @@ def rate_of_caller(scope: Scope, *, per_minute: int) -> Rate | None:
 
     Args:
         scope: Scope of the request.
-        per_minute: Number of requests per minute of a caller whose quota sets none.
+        per_minute: Limit for a caller whose quota sets no limit of its own.
     """
     caller = caller_in(scope)
     if caller is None or not caller.name:
@@ -114,8 +114,8 @@ def rate_of_caller(scope: Scope, *, per_minute: int) -> Rate | None:
 class Deadlines:
     """Middleware that answers with an error if a route does not begin its answer in time.
 
-    An answer that began in time, such as a stream of events, may go on. A thread cannot be ended from outside: work of
-    the route in a thread continues to its end, but its result is dropped.
+    A route that began its answer in time, such as a stream of events, may continue. A thread cannot be stopped from
+    outside. If the route works in a thread, the thread runs to its end, but its result is dropped.
     """
 
     def __init__(self, app: ASGIApp, *, seconds: float) -> None:
@@ -187,10 +187,10 @@ MAX_FIELD_NAME = 200
 def check_shape(body: bytes) -> None:
     """Refuse a JSON body that is nested too deeply, or has too many members or too long field names.
 
-    A body that is not JSON passes; its reader reports that error better.
+    A body that is not JSON passes, because the code that parses it reports that error better.
 
     Raises:
-        InvalidInput: A limit is broken; the error names the first place.
+        InvalidInput: A limit is exceeded; the error names the first such place.
     """
     try:
         document = json.loads(body)
@@ -219,9 +219,9 @@ def _members(field: str, value: object) -> Iterator[tuple[str, object]]:
 
 
 class BodyRefused(HTTPException):
-    """Raised when a request's body breaks a limit.
+    """Raised when the body of a request exceeds a limit.
 
-    It is an ``HTTPException``, because FastAPI reads the body and lets only such exceptions through.
+    It is an ``HTTPException``, because FastAPI reads the body and converts all other exceptions to errors of its own.
     """
 
     def __init__(self, error: AutotunerError) -> None:
@@ -230,13 +230,13 @@ class BodyRefused(HTTPException):
 
 
 def answer_refused(request: Request, refused: Exception) -> Response:
-    """Return the answer to a request whose body broke a limit."""
+    """Return the answer to a request whose body exceeded a limit."""
     assert isinstance(refused, BodyRefused)
     return answer_error(request, refused.error)
 
 
 class Bodies:
-    """Middleware that limits the size, the duration and the shape of the body of every request."""
+    """Middleware that limits the size and the shape of every request's body, and the time that the body may take."""
 
     def __init__(self, app: ASGIApp, *, max_bytes: int, seconds: float) -> None:
         self._app = app
@@ -310,7 +310,9 @@ pages close."""
 
 
 class OpenStreams:
-    """Counts the open streams of events, in total and per caller. Without a login all callers count as one.
+    """A counter of the open streams of events, in total and for each caller.
+
+    Without a login, there is no limit for each caller.
 
     Args:
         at_once: Maximum number of open streams in total.
@@ -324,7 +326,7 @@ class OpenStreams:
 
     @contextmanager
     def opened(self, caller: Caller) -> Iterator[None]:
-        """Count one more open stream while the context lasts; it must be entered and left on the event loop.
+        """Count one more open stream while the context lasts; the context must be entered and left on the event loop.
 
         Raises:
             QuotaExceeded: The maximum number of streams is open already, in total or for this caller.
@@ -365,10 +367,10 @@ _OTHER_SITE = (
 
 
 def allowed_hosts(named: str, public_url: str | None) -> tuple[str, ...]:
-    """Return the host names that requests may be sent to: ``localhost``, the named ones, and that of the public URL.
+    """Return the host names that requests may be sent to: ``localhost``, the given names, and the public URL's host.
 
     Args:
-        named: Names of the settings, separated by commas; ``*`` matches any text.
+        named: Names from the settings, separated by commas; ``*`` matches any text.
         public_url: Public URL of the service; None if it has none.
     """
     listed = [name.strip().lower() for name in named.split(",") if name.strip()]
@@ -377,9 +379,10 @@ def allowed_hosts(named: str, public_url: str | None) -> tuple[str, ...]:
 
 
 class Hosts:
-    """Middleware that refuses requests for an unknown host name, and changes that a page of another site asks for.
+    """Middleware that refuses requests to unknown host names, and changes that a page of another site asks for.
 
-    A request for an IP address passes: unlike a name, an address cannot be made to lead elsewhere (DNS rebinding).
+    The check of host names prevents DNS rebinding: an attacker can make a name lead to the service, but not an IP
+    address. A request to an IP address is therefore allowed.
     """
 
     def __init__(self, app: ASGIApp, *, allowed: Sequence[str]) -> None:

@@ -74,8 +74,8 @@ _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 class RequestLog:
     """Middleware that gives each request an id, logs it, counts it, and adds security headers to its answer.
 
-    The id is the caller's ``X-Request-ID`` if that is safe to log. This layer surrounds all other layers that serve
-    requests. The start and the end of the service (``lifespan``) pass it by.
+    The id is the caller's ``X-Request-ID`` if that text is safe to log. This middleware is the outermost one, so that
+    it sees all requests. It does not log the start and the end of the service (``lifespan``).
     """
 
     def __init__(self, app: ASGIApp, *, requests: Requests) -> None:
@@ -133,7 +133,9 @@ _MOST = 600
 
 
 class Refusals:
-    """Decides which refused requests enter the audit log: only the first of each kind in a minute, up to a limit.
+    """A filter that decides which refused requests enter the audit log.
+
+    A refusal enters the log if no equal refusal did in the same minute. The number of refusals per minute has a limit.
 
     Args:
         clock: Returns seconds that never decrease.
@@ -146,7 +148,7 @@ class Refusals:
         self._lock = threading.Lock()
 
     def is_news(self, entry: AuditEntry) -> bool:
-        """Return True if the refusal should be recorded, and remember it for a minute."""
+        """Return True if the refusal should be recorded. For a minute, the result is then False for equal refusals."""
         kind = (entry.caller, entry.address, entry.action, entry.subject, entry.status)
         with self._lock:
             if self._clock() - self._began >= _MINUTE_S:
@@ -166,13 +168,13 @@ _LONGEST = 200
 
 
 class AuditLog:
-    """Middleware that stores an audit entry before it sends an answer. It surrounds the layers that refuse callers.
+    """Middleware that stores an audit entry before it sends an answer. It is outside of the layers that refuse callers.
 
-    Every request that changed something has its entry, and so has every refusal; a refusal that is repeated within a
-    minute has one.
+    It stores an entry for every request that changed something, and for every refused request. A refusal that is
+    repeated within a minute has one entry.
 
     Args:
-        believed: Networks of trusted proxies, which name the client of a request.
+        believed: Networks of trusted proxies. Such a proxy names the client of a request.
     """
 
     def __init__(self, app: ASGIApp, *, believed: Sequence[Network] = ()) -> None:

@@ -39,7 +39,7 @@ catalog_router = APIRouter(prefix="/catalog", tags=["catalog"])
 
 @catalog_router.get("/accelerators", responses=problems())
 def list_accelerators(app: AppOf) -> Document[Listed[Accelerator]]:
-    """List the accelerators of the catalog, which clusters can name (`h100-sxm:64`)."""
+    """List the accelerators of the catalog. A cluster can name them with a count (`h100-sxm:64`)."""
     return app.list_accelerators()
 
 
@@ -70,7 +70,7 @@ stacks_router = APIRouter(prefix="/stacks", tags=["catalog"])
 def list_stack_profiles(app: AppOf) -> Document[Listed[StackProfile]]:
     """List the training software with its framework and versions, and the measured runs to which it was fitted.
 
-    `/catalog/stacks` has the constants of each stack.
+    The route `/catalog/stacks` has the constants of each stack.
     """
     return app.list_stack_profiles()
 
@@ -116,9 +116,9 @@ def save_model(
 ) -> Document[TransformerSpec]:
     """Store a model: its fields, a `base` from the catalog with changes, or a Hugging Face `config.json`.
 
-    Storing an equal model again changes nothing. A different model under a stored name is refused with 409, because
-    sweeps refer to the stored one. A name of the catalog is refused with 409 too, because it must mean the same for
-    everybody.
+    A request to store an equal model again changes nothing. A different model under a stored name is refused with 409,
+    because sweeps refer to the stored model. A name of the catalog is refused with 409, too, because it must mean the
+    same model for everybody.
     """
     model = body if isinstance(body, TransformerSpec) else _published(body, name)
     _check_name(model.name, name)
@@ -146,16 +146,17 @@ def read_cluster(app: AppOf, name: Name) -> Document[Cluster]:
     """Read a cluster: a stored cluster, `local`, or an accelerator of the catalog with a count (`h100:64`).
 
     The answer has the constants that predictions use. For a stored cluster that was checked, these are the measured
-    ones.
+    constants.
     """
     return app.cluster(name)
 
 
 @descriptions_router.put("/clusters/{name}", responses=problems(400, 404, 409, 422))
 def save_cluster(app: AppOf, caller: CallerOf, name: Name, body: _Cluster) -> Document[Cluster]:
-    """Store a cluster. Its accelerator and its links may be names of the catalog; names are refused as for models.
+    """Store a cluster. Its accelerator and its links may be names of the catalog.
 
-    `engine` and `queue` say where its trials run. A service with registered engines refuses unknown ones.
+    `engine` and `queue` say where trials of the cluster run. A service with registered engines refuses unknown ones. A
+    name that is stored already or that the catalog has is refused with 409, as for models.
     """
     _check_name(body.name, name)
     return app.save(as_described(body), caller)
@@ -165,8 +166,8 @@ def save_cluster(app: AppOf, caller: CallerOf, name: Name, body: _Cluster) -> Do
 def remove_cluster(app: AppOf, caller: CallerOf, name: Name) -> Document[Cluster]:
     """Remove a stored cluster with its checks and measurements. Only its creator and admins may do this.
 
-    Sweeps keep their own copy of the cluster. The answer is the removed cluster. While a check of it is unfinished, the
-    request is refused with 409.
+    Sweeps keep their own copy of the cluster. The answer is the removed cluster. While a check of the cluster is
+    unfinished, the request is refused with 409.
     """
     return app.remove(Cluster, name, caller)
 
@@ -192,7 +193,7 @@ topologies_router = APIRouter(tags=["models and clusters"])
 
 @topologies_router.get("/catalog/networks", responses=problems())
 def list_networks() -> Document[Listed[NetworkPreset]]:
-    """List the networks that a cluster can name, as `network` or after an @ (`h100:128@fat-tree-2to1`)."""
+    """List the networks that a cluster can have, as its field `network` or after an @ (`h100:128@fat-tree-2to1`)."""
     return Listed.whole(network_presets())
 
 
@@ -201,7 +202,7 @@ def read_topology(app: AppOf, body: Document[TopologyRequest]) -> Document[Topol
     """Read files that describe a network or a node, and explain their content. Nothing is stored.
 
     `network` and `wiring` of the answer are fields of a cluster. If the request has a cluster, `cluster` of the answer
-    is this cluster with both fields and with the links of the files; it can be sent to `PUT /clusters/{name}`.
+    is this cluster with both fields and with the links of the files. `PUT /clusters/{name}` accepts it.
     """
     files = [app.asides.ask(read_file, file) for file in body.files]  # a long file takes seconds
     given = app.resolve(body).cluster
@@ -227,9 +228,9 @@ _CalibrationsCluster = Annotated[
 def list_calibrations(app: AppOf, cluster: _CalibrationsCluster = None) -> Document[Listed[Lesson]]:
     """List the calibrations: what stored trials show about each platform (accelerator, links and software).
 
-    Predictions and sweeps use them unless `uses_history` is false: they multiply step times by the factors, and the
-    intervals become as narrow as the trials allow. The calibration of one platform also counts for others, but less the
-    more they differ.
+    A calibration has factors by which predictions multiply step times. Predictions and sweeps use calibrations unless
+    `uses_history` is false. The intervals of predictions become narrower with more trials. Predictions for a platform
+    also use the calibrations of other platforms, with less weight the more the platforms differ.
     """
     accelerator = None if cluster is None else app.cluster(cluster).accelerator.name
     return Listed.whole(app.recollection.lessons(accelerator))
@@ -242,7 +243,7 @@ trainers_router = APIRouter(prefix="/trainers", tags=["trainers"])
 
 @trainers_router.get("", responses=problems())
 def list_trainers(app: AppOf) -> Document[Listed[TrainerOffer]]:
-    """List the registered trainers, which sweeps can name (`trainer`), with the options that a sweep may search.
+    """List the registered trainers, with the options that a sweep may search. A sweep names a trainer with `trainer`.
 
     Commands, folders and variables are only visible to the operator who registered the trainers.
     """

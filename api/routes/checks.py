@@ -22,7 +22,8 @@ router = APIRouter(tags=["models and clusters"])
 def list_engines(app: AppOf) -> Document[Listed[EngineStanding]]:
     """List the engines that clusters can name (`engine`), with their queues.
 
-    Each engine is asked if it answers and has its queues. How to reach an engine is only visible to its operator.
+    The service asks each engine whether it answers and has its queues. The connection settings of an engine are only
+    visible to its operator.
     """
     return Listed.whole(app.engine_standings())
 
@@ -34,8 +35,8 @@ def create_check(
     """Queue a check of a stored cluster: it asks the engine, runs a small trial, and measures devices and links.
 
     A worker carries out the check even if the caller disconnects. Predictions for this cluster then use the measured
-    values. A second check of the same cluster is refused with 409 while the first is unfinished. A cluster without an
-    engine is this machine; it is not checked, and the request is refused with 422.
+    values. While a check of the cluster is unfinished, a second check is refused with 409. A cluster without an engine
+    is this machine; its check is refused with 422.
     """
     asked = ClusterCheck(cluster=app.store.descriptions.get(Cluster, name), request=body)
     return new_run(CheckRun, request, response, app.start(asked, caller=caller))
@@ -43,5 +44,5 @@ def create_check(
 
 @router.get("/clusters/{name}/links", responses=problems(404, 422))
 def list_links(app: AppOf, name: Name) -> Document[ClusterLinks]:
-    """List the links of a stored cluster, as described and as its newest check measured them."""
+    """List the links of a stored cluster, with their described values and the values that the newest check measured."""
     return ClusterLinks.of(app.store.descriptions.get(Cluster, name), cluster_profile(app.names, name))

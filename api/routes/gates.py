@@ -36,11 +36,11 @@ def _content(media_type: str) -> dict[str, Any]:
 def create_gate(
     request: Request, response: Response, app: AppOf, caller: CallerOf, body: Document[GateCreate]
 ) -> Document[GateRun]:
-    """Start a performance regression gate: measure if a change makes training slower than a stored baseline.
+    """Start a performance regression gate: measure whether a change makes training slower than a stored baseline.
 
-    The gate repeats its runs until it can decide. It fails if the rate is lower by more than the tolerance and the
+    The gate repeats its runs until it can decide. It fails if training is slower by more than the tolerance and the
     difference exceeds the measured noise. If an earlier gate measured the same layout with the same software, its runs
-    are reused and the gate is finished at once.
+    are reused, and the new gate is finished at once.
     """
     return new_run(GateRun, request, response, app.start(body, caller=caller))
 
@@ -77,13 +77,13 @@ def read_gate_badge(app: AppOf, gate_id: RunId) -> Response:
 
 @router.get("/baselines", responses=problems())
 def list_baselines(app: AppOf) -> Document[Listed[Baseline]]:
-    """List the baselines with which gates compare, by name; a name has one baseline for each job."""
+    """List the baselines that gates compare with, by name; a name has one baseline for each job."""
     return Listed.whole(app.store.mfu_gates.list_baselines())
 
 
 @router.delete("/baselines/{name}/{key}", responses=problems(404, 422))
 def remove_baseline(app: AppOf, caller: CallerOf, name: Name, key: _Key) -> Document[Baseline]:
-    """Remove a baseline, so that the next gate that may set it starts a new one. This accepts a slowdown.
+    """Remove a baseline. The next gate that may set this baseline then starts a new one, which accepts a slowdown.
 
     Only the caller whose gate set the baseline and admins may do this. The answer is the removed baseline.
     """
@@ -101,7 +101,7 @@ def remove_baseline(app: AppOf, caller: CallerOf, name: Name, key: _Key) -> Docu
     responses={200: _content("image/svg+xml"), **problems(404, 422)},
 )
 def read_baseline_badge(app: AppOf, name: Name) -> Response:
-    """Read the badge of the newest gate that may set the baseline of this name, for instance for a README."""
+    """Read the badge of the newest finished gate that may set the baseline of this name, for instance for a README."""
     gates, _ = app.store.runs.list(GateRun, subject=name, page=Page(limit=_NEWEST))
     for gate in gates:
         if gate.request.gate.sets_baseline and gate.result is not None:

@@ -28,9 +28,9 @@ def create_optimizer_study(
 ) -> Document[StudyRun]:
     """Queue an optimizer study for a layout.
 
-    The study trains candidates one after the other until each reaches the target loss or is ended early. A candidate is
-    an optimizer with its settings, a batch size and a data-parallel degree. The study looks for the candidates that
-    reach the target in the least time and with the fewest accelerator-hours. A repeated request with the same
+    A candidate is an optimizer with its settings, a batch size and a data-parallel degree. The study trains the
+    candidates one after the other, until each reaches the target loss or is stopped early. It looks for the candidates
+    that reach the target in the least time and with the fewest accelerator-hours. A repeated request with the same
     `Idempotency-Key` creates no second study.
     """
     study = new_run(StudyRun, request, response, app.start(body, key=idempotency_key, caller=caller))

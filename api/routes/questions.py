@@ -51,12 +51,13 @@ predictions_router = APIRouter(prefix="/predictions", tags=["predictions"])
 def predict(app: AppOf, body: Document[PredictionRequest]) -> Document[PredictionTable]:
     """Predict one layout, or find the best layouts of a search space, without running anything.
 
-    With `layout`, the table has one row for this layout. Without it, the answer has the `limit` layouts that are
-    predicted to fit and have the highest product of predicted MFU and probability to fit. It also says how many layouts
-    are legal, how many of them fit, and which gain to expect from options outside the space. If no layout fits, `items`
-    is empty, and `shortfall` has the missing bytes, changes that would help, and the smallest cluster that would
-    suffice. With `current`, the present layout, the answer has the gain of the best layouts over it, or the rules that
-    it breaks. With `format`, only layouts that this trainer supports are searched.
+    With `layout`, the table has one row for this layout. Without `layout`, the table has the best `limit` layouts that
+    are predicted to fit, ranked by the product of predicted MFU and probability to fit. The answer then also has the
+    number of legal layouts, the number of layouts that fit, and the gain to expect from options outside the space. If
+    no layout fits, `items` is empty, and `shortfall` has the missing bytes, changes that would help, and the smallest
+    cluster that would suffice. With `current` (the present layout), the answer has the gain of the best layouts over
+    the present layout, or the rules that the present layout breaks. With `format`, only layouts that this trainer
+    supports are searched.
     """
     return app.predict(body)
 
@@ -70,13 +71,13 @@ _STILL_COMPUTED = {"model": Document[PlanRun], "description": "It is still compu
 
 @plans_router.post("", responses={202: _STILL_COMPUTED, **problems(400, 404, 422)}, openapi_extra=needs(Scope.READ))
 def create_plan(request: Request, response: Response, app: AppOf, body: Document[PlanRequest]) -> Document[PlanRun]:
-    """Compare whole clusters for a training run: which to choose, what more would gain, and what to try first.
+    """Compare whole clusters for a training run: the best choice, the gain of larger ones, and what to try first.
 
-    The clusters come from the catalog and from the request, and may be hypothetical. Each is compared with its best
-    predicted layout: time, cost and energy of the run with 80 % intervals, and the Pareto front of time and cost. The
-    answer also says what one more node, twice the network bandwidth or 40 GB more memory would gain, and which small
-    sweeps would make the choice surer by more than they cost. Equal requests share one plan, which has the same id
-    until the release or its catalog changes. Nothing runs on a cluster.
+    The clusters come from the catalog and from the request, and may be hypothetical. The best predicted layout of each
+    cluster gives the time, cost and energy of the run with 80 % intervals, and the Pareto front of time and cost. The
+    answer also has the gain of one more node, of twice the network bandwidth and of 40 GB more memory. It proposes
+    small sweeps whose results would improve the choice by more than the sweeps cost. Equal requests share one plan with
+    the same id, until the release or its catalog changes. Nothing runs on a cluster.
     """
     plan = new_run(PlanRun, request, response, app.start(body))
     response.status_code = 200 if plan.state.is_finished else 202
@@ -93,8 +94,9 @@ def plan_job_phases(app: AppOf, body: Document[PhasesRequest]) -> Document[Phase
     """Predict the best layout for each phase of a job, without running anything.
 
     A switch between two layouts costs the time to write a checkpoint, restart the ranks and read the checkpoint, so a
-    phase may keep the layout of the phase before it. The answer has the best course, the best courses that never switch
-    (`statics`), and the course in which each phase has its own fastest layout (`greedy`).
+    phase may keep the layout of the phase before it. A course is a choice of one layout for each phase. The answer has
+    the best course, the best courses that never switch (`statics`), and the course in which each phase has its own
+    fastest layout (`greedy`).
     """
     return app.phases(body)
 
@@ -108,18 +110,19 @@ explanations_router = APIRouter(tags=["explanations"])
 def explain_layout(app: AppOf, body: Document[ExplanationRequest]) -> Document[Explanation]:
     """Explain a layout without running anything.
 
-    The answer shows how its time is divided and what limits each part, how its memory is divided and how near it is to
-    the limit, and the changes of one option that would help, would not fit, or cannot run.
+    The answer shows how the step time is divided and what limits each part, and how the memory is divided and how near
+    it is to the limit. It also has changes of one option: changes that would help, changes that would not fit in
+    memory, and changes that cannot run.
     """
     return app.explain(body)
 
 
 @explanations_router.post("/layer-reports", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
 def report_layers(app: AppOf, body: Document[LayersRequest]) -> Document[LayerReport]:
-    """Predict the gain of each layer of communication options for a job: strategy alone up to all five layers.
+    """Predict the gain of each layer of communication options for a job: from strategy alone to all five layers.
 
-    The best layout of each layer is searched together with the options of the layers before it, so it is never worse
-    than theirs; `gain` says how much better it is. Options of later layers keep their defaults.
+    The best layout of each layer is searched together with the options of the layers before it, so no layer is worse
+    than the layer before it. `gain` says how much better it is. Options of later layers keep their defaults.
     """
     return app.layers(body)
 
@@ -129,8 +132,9 @@ def draw_bandwidth_curve(app: AppOf, body: Document[ExplanationRequest]) -> Docu
     """Predict the fastest way to exchange gradients between a layout's replicas, by the bandwidth between nodes.
 
     The ways are full exchanges with different sharding, and lossy exchanges. The answer says which way has the shortest
-    step at which bandwidth, and below which bandwidth each lossy exchange is faster than every full one. ``ways`` is
-    empty if no network lies between the data-parallel ranks, or if no way fits; ``why_empty`` has the reason.
+    step at which bandwidth, and below which bandwidth each lossy exchange is faster than every full exchange. ``ways``
+    is empty if no network lies between the data-parallel ranks, or if no way fits in memory; ``why_empty`` has the
+    reason.
     """
     return app.bandwidth_curve(body)
 
@@ -144,7 +148,7 @@ def read_bandwidth_curve(app: AppOf, trial_id: TrialId) -> Document[BandwidthCur
 
 @explanations_router.get("/trials/{trial_id}/explanation", responses=problems(404, 422))
 def explain_trial(app: AppOf, trial_id: TrialId) -> Document[Explanation]:
-    """Explain a trial's layout with the present cost model; the trial itself has the measured values."""
+    """Explain a trial's layout with the present cost model. The route of the trial itself has the measured values."""
     trial, request = _trial(app, trial_id)
     return explain(trial.layout, request.trial_job)
 
@@ -169,31 +173,31 @@ def read_parts(app: AppOf, trial_id: TrialId) -> Document[TrialParts]:
 def read_timeline(app: AppOf, trial_id: TrialId) -> Document[TrialTimelines]:
     """Return the timeline of a trial's step: when each pass of each micro-batch begins and ends.
 
-    The timeline is predicted and, if the trial was profiled, measured. Passes are named as in torch (``0F3``: stage, F,
-    B, I or W, micro-batch). Repeated passes are left out and counted in ``folds``; the seconds of each rank by part
-    include them.
+    The timeline is predicted and, if the trial was profiled, also measured. Passes are named as in torch: stage, kind
+    (F, B, I or W), micro-batch, such as ``0F3``. Repeated passes are left out of the timeline, and ``folds`` has their
+    number. The seconds of each rank by part include the repeated passes.
     """
     return app.asides.ask(trial_timelines, *_trial(app, trial_id))
 
 
 @explanations_router.get("/trials/{trial_id}/link-timelines", responses=problems(404, 422))
 def read_link_timelines(app: AppOf, trial_id: TrialId) -> Document[LinkTimelines]:
-    """Compare a trial's step with nominal links with the same step with slow links.
+    """Return the timelines of a trial's step on nominal links and on slow links.
 
-    The slow links are those of the sweep's cluster (``link_health``), or those of the worst stretch of its fault trace.
-    ``messages`` are the transfers over them between neighbouring stages, from send to receive. If no link is slow,
-    ``slow`` is null.
+    The slow links are the links in the field ``link_health`` of the sweep's cluster. If the sweep has a fault trace,
+    they are the links in the worst part of the trace. ``messages`` are the transfers between neighbouring stages over
+    these links, from send to receive. If no link is slow, ``slow`` is null.
     """
     return app.asides.ask(trial_link_timelines, *_trial(app, trial_id))
 
 
 @explanations_router.get("/sweeps/{sweep_id}/rules", responses=problems(404, 422))
 def read_rules(app: AppOf, sweep: SweepOf) -> Document[MeasuredRules]:
-    """Report the effect of each single option among a sweep's measured trials.
+    """Report the effect of each option among a sweep's measured trials.
 
-    The effect of an option comes from pairs of measured layouts that differ only in this option: the number of pairs,
-    how many became faster, and by how much (median, least and greatest). The six subjects of arXiv 2311.05610 come
-    first, even without pairs.
+    The effect of an option comes from pairs of measured layouts that differ only in this option. The answer has the
+    number of pairs, the number of pairs that became faster, and the median, least and greatest gain. The six options
+    that arXiv 2311.05610 studies come first, even without pairs.
     """
     return MeasuredRules.of(app.store.all_trials(sweep.id))
 
@@ -207,8 +211,9 @@ comparisons_router = APIRouter(tags=["explanations"])
 def compare_layouts(app: AppOf, body: Document[ComparisonRequest]) -> Document[LayoutComparison]:
     """Compare two to four layouts: of trials, the best of sweeps, explored ones, or a trainer's own flags.
 
-    The answer says how they differ, which one is faster, if the difference exceeds the noise, and which parts of a step
-    cause it. Measured layouts are compared by their measurements, others by predictions. Nothing is run or stored.
+    The answer says how the layouts differ, which layout is faster, whether the difference exceeds the noise, and which
+    parts of a step cause the difference. Measured layouts are compared by their measurements, others by predictions.
+    Nothing is run or stored.
     """
     found = asked_about(app, body.of, body.flags)
     for _, error in found.problems:
@@ -227,13 +232,13 @@ exports_router = APIRouter(tags=["exports"])
 
 @exports_router.get("/exports/formats", responses=problems())
 def list_formats() -> Document[Listed[Format]]:
-    """List the export formats: the release that each is for, what it cannot express, and if it can be read back."""
+    """List the export formats: the trainer's release, the options that are not expressed, and if it can be imported."""
     return Listed.whole([target.described for target in FORMATS.values()])
 
 
 @exports_router.post("/exports", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
 def export_layout(app: AppOf, body: Document[ExportRequest]) -> Document[Export]:
-    """Write a layout as a trainer's arguments or configuration file, with a list of what these cannot express."""
+    """Write a layout as a trainer's arguments or configuration file, with a list of the options it cannot express."""
     return app.export(body)
 
 

@@ -44,12 +44,12 @@ _Profile = Annotated[
 
 @results_router.get("/answer", responses=problems(404, 422))
 def read_answer(app: AppOf, sweep: SweepOf) -> Document[SweepAnswer]:
-    """Return the layout to train with, as far as the sweep has measured.
+    """Return the recommended layout, as far as the sweep has measured.
 
-    The answer has the best layout with its result and the precision of this result, the probability that it is the
-    best, and the layouts that it beats, with the gain over each: the present layout, the next ranks, and the best
-    layout without each of its options. It also says why. Each figure is marked as `measured`, as `estimated` from
-    trials on fewer ranks, or as `simulated`.
+    The answer has the best layout with its result and the precision of this result, and the probability that it is the
+    best. It also has the layouts that this layout beats, with the gain over each: the present layout, the next ranks,
+    and the best layout without each of its options. It also has the reasons. Each figure is marked as `measured`, as
+    `estimated` from trials on fewer ranks, or as `simulated`.
     """
     kept = app.kept_trials.of(sweep.id)
     found = kept.once("answer", lambda: answer(sweep.request, kept.trials))
@@ -60,9 +60,9 @@ def read_answer(app: AppOf, sweep: SweepOf) -> Document[SweepAnswer]:
 def read_choices(app: AppOf, sweep: SweepOf, rows: _Choice = None, columns: _Choice = None) -> Document[SweepChoices]:
     """Return which options mattered among the ranked trials of a sweep.
 
-    For each option, the answer has the share of the differences in throughput that it explains, by itself and beyond
-    the other options. It also has the effects of single changes between otherwise equal layouts, and the best trial for
-    each pair of values of two options.
+    For each option, the answer has the share of the throughput differences that the option explains by itself, and the
+    share that only this option explains. It also has the effects of changes of one option between otherwise equal
+    layouts, and the best trial for each pair of values of two options.
     """
     kept = app.kept_trials.of(sweep.id)
     key = ("mattered", rows, columns)
@@ -73,8 +73,8 @@ def read_choices(app: AppOf, sweep: SweepOf, rows: _Choice = None, columns: _Cho
 def read_layers(app: AppOf, sweep: SweepOf) -> Document[SweepLayers]:
     """Return the gain of each layer of communication options for a sweep's job: predicted, and among its trials.
 
-    The layers are strategy alone, then with task scheduling, collectives, flow scheduling and network. The best layout
-    of each layer is searched together with the options of the layers before it; later options keep their defaults.
+    The layers are strategy, task scheduling, collectives, flow scheduling and network. The best layout of each layer is
+    searched together with the options of the layers before it; options of later layers keep their defaults.
     """
     kept = app.kept_trials.of(sweep.id)
     predicted = kept.once("layers", lambda: app.asides.search(layer_report, sweep.request.job, sweep.request.space))
@@ -83,25 +83,26 @@ def read_layers(app: AppOf, sweep: SweepOf) -> Document[SweepLayers]:
 
 @results_router.get("/failures", responses=problems(404, 422))
 def read_failures(app: AppOf, sweep: SweepOf) -> Document[Listed[FailureGroup]]:
-    """Group the failed trials of a sweep by cause: what they share, the decisive number, and the nearest remedy."""
+    """Group the failed trials of a sweep by cause: the options they share, the decisive number, the nearest remedy."""
     kept = app.kept_trials.of(sweep.id)
     return Listed.whole(kept.once("failures", lambda: failures(sweep.request, kept.trials)))
 
 
 @results_router.get("/accuracy", responses=problems(404, 422))
 def read_accuracy(app: AppOf, sweep: SweepOf) -> Document[Accuracy]:
-    """Compare the predictions of a sweep with its results: each pair, the intervals that held, and the errors."""
+    """Compare the predictions of a sweep with its results: each pair, the errors, and the share of right intervals."""
     kept = app.kept_trials.of(sweep.id)
     return kept.once("accuracy", lambda: accuracy(sweep.request, kept.trials))
 
 
 @results_router.get("/front", responses=problems(404, 422))
 def read_front(app: AppOf, sweep: SweepOf, metrics: _Metrics = "", profile: _Profile = "") -> Document[SweepFront]:
-    """List the Pareto front of a sweep: the trials that no other trial beats in every metric, and why.
+    """List the Pareto front of a sweep: the trials that no other trial beats in every metric, with the reasons.
 
-    A trial is on the front if no other trial is at least as good in every metric and better in one. Each of them says
-    in which metrics it is the best, what an improvement of another metric costs, and how much of the front depends on
-    it. The other trials name a trial that beats them. A profile of weights picks one of them without another sweep.
+    A trial is on the front if no other trial is at least as good in every metric and better in one. For each trial on
+    the front, the answer says in which metrics it is the best, what an improvement of another metric costs, and how
+    much of the front depends on this trial. For each other trial, the answer names a trial that beats it. A profile of
+    weights picks one trial of the front without another sweep.
     """
     objective = _asked(metrics, profile)
     require_told(objective, sweep.request.job.cluster, has_trace=sweep.request.fault_trace is not None)
@@ -179,7 +180,8 @@ def read_table(
 ) -> Document[TableSlice]:
     """Read a sweep's trials as a table with the requested rows, order and columns.
 
-    The name of a column selects it, sorts by it and compares with it; the answer explains every column.
+    The name of a column is used to select the column, to sort by it and to filter by it. The answer explains every
+    column.
     """
     return TableSlice.of(table_rows(app, sweep, rows), query, limit=limit, offset=offset)
 
@@ -190,7 +192,10 @@ def read_table(
     responses={200: {"content": {"text/csv": {}}}, **problems(404, 422)},
 )
 def read_table_csv(app: AppOf, sweep: SweepOf, query: TableQueryOf, rows: _Rows = "ranked") -> Response:
-    """Read a sweep's table as CSV, with every row that meets the filter; values are in SI units, the layout is last."""
+    """Read a sweep's table as CSV, with every row that passes the filter. Values are in SI units.
+
+    The last column is the layout.
+    """
     written = as_csv(query.rows(table_rows(app, sweep, rows)), query.columns)
     headers = {"Content-Disposition": f'attachment; filename="{sweep.id}.csv"'}
     return Response(written, media_type="text/csv", headers=headers)

@@ -24,10 +24,11 @@ _MOST_POINTS = 500
 def create_retune(
     request: Request, response: Response, app: AppOf, caller: CallerOf, body: Document[RetuneCreate]
 ) -> Document[Retune]:
-    """Create a retune (a scheduled retuning): a cron expression with a time zone, and the sweep to run when due.
+    """Create a retune: a cron expression with a time zone, and the sweep that runs whenever the retune is due.
 
     The first run starts at the next due time. A run measures the present layout until it can be compared with its
-    earlier results, searches for better layouts, and then measures the best one and the present layout alternately.
+    earlier results, and searches for better layouts. It then measures the best layout found and the present layout
+    alternately.
     """
     retune = app.create_retune(app.retune(body), caller)
     response.headers["Location"] = request.url_for("read_retune", name=retune.name).path
@@ -48,28 +49,28 @@ def read_retune(app: AppOf, name: Name) -> Document[Retune]:
 
 @router.delete("/retunes/{name}", responses=problems(404, 409, 422))
 def remove_retune(app: AppOf, retune: OwnRetuneOf) -> Document[Retune]:
-    """Remove a retune with its runs; their sweeps stay. While a run is unfinished, this is refused with 409."""
+    """Remove a retune with its runs, but not their sweeps. While a run is unfinished, this is refused with 409."""
     app.store.retunes.remove(retune.name)
     return retune
 
 
 @router.post("/retunes/{name}/pause", responses=problems(404, 422))
 def pause_retune(app: AppOf, retune: OwnRetuneOf) -> Document[Retune]:
-    """Pause a retune, so that the schedule starts no more runs; a run that is in progress continues."""
+    """Pause a retune, so that its schedule starts no more runs; a run that is in progress continues."""
     return app.retuning.pause(retune.name)
 
 
 @router.post("/retunes/{name}/resume", responses=problems(404, 422))
 def resume_retune(app: AppOf, retune: OwnRetuneOf) -> Document[Retune]:
-    """Resume a paused retune at its next due time; runs that were due meanwhile are not made up for."""
+    """Resume a paused retune at its next due time. Runs that were due during the pause do not take place."""
     return app.retuning.resume(retune.name)
 
 
 @router.post("/retunes/{name}/adopt", responses=problems(400, 404, 409, 422))
 def adopt_layout(app: AppOf, retune: OwnRetuneOf, body: Document[Adoption]) -> Document[Retune]:
-    """Put another layout into use: the given one, or the better layout that the last run found.
+    """Put another layout into use: the given layout, or the better layout that the last run found.
 
-    If no layout is given and the last run found no better one, this is refused with 409.
+    If no layout is given and the last run found no better layout, the request is refused with 409.
     """
     return app.retuning.adopt(retune.name, body.layout)
 
@@ -78,7 +79,10 @@ def adopt_layout(app: AppOf, retune: OwnRetuneOf, body: Document[Adoption]) -> D
 def run_retune(
     request: Request, response: Response, app: AppOf, caller: CallerOf, retune: OwnRetuneOf
 ) -> Document[RetuneRun]:
-    """Start a run of a retune now, without changing its next due time. While another is unfinished: 409."""
+    """Start a run of a retune now, without changing its next due time.
+
+    While another run of the retune is unfinished, the request is refused with 409.
+    """
     return new_run(RetuneRun, request, response, (app.retuning.run_now(retune.name, caller), True))
 
 

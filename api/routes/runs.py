@@ -60,12 +60,12 @@ _WaitS = Annotated[float, Query(ge=0, le=50, description="How long the answer ma
 
 
 def new_run(kind: type[R], request: Request, response: Response, started: tuple[Run, bool]) -> R:
-    """Return a run that was just requested, and set the status and the address in the HTTP answer.
+    """Return a run that was just requested, and set the status and the header ``Location`` of the HTTP answer.
 
     Args:
         kind: Type of the run.
         request: The HTTP request for the run.
-        response: The HTTP answer; its status becomes 201 for a new run and 200 for one that existed before.
+        response: The HTTP answer. Its status becomes 201 for a new run, and 200 for a run that existed before.
         started: The run, and True if it is new.
     """
     run, is_new = started
@@ -91,7 +91,7 @@ def list_runs(
 ) -> Document[RunList]:
     """List runs of all kinds or of one kind, newest first.
 
-    A plan is listed without its `result`, and an optimizer study without its trials in `progress`.
+    The field `result` of a plan and the trials of an optimizer study (in `progress`) are left out.
     """
     states = () if state is None else (state,)
     runs, total = app.store.runs.list(kind, subject=subject, parent_id=parent, states=states, page=page)
@@ -105,8 +105,8 @@ def read_run(app: AppOf, run_id: RunId, wait_s: _WaitS = 0.0) -> Document[AnyRun
     """Read a run: its state, its request, its progress, and its result once it has ended.
 
     `child_id` is the sweep that measures for a gate or for a run of a retune. An optimizer study has its trials with
-    their loss curves, which are stored about once a second. For a plan, the service waits up to `wait_s` seconds until
-    it is computed.
+    their loss curves, which are stored about once a second. If the run is a plan, the service waits up to `wait_s`
+    seconds until the plan is computed.
     """
     return _read(app, run_id, wait_s)
 
@@ -119,9 +119,9 @@ def _read(app: App, run_id: str, wait_s: float = 0.0) -> AnyRun:
 def cancel_run(app: AppOf, caller: CallerOf, run_id: RunId) -> Document[AnyRun]:
     """Cancel a run.
 
-    A run that no worker holds is cancelled at once. Any other run ends as soon as its trial or its job has stopped. A
-    finished run stays as it is. Cancelling a gate or a run of a retune also cancels its sweep, unless the run was
-    decided already. Callers with the same question share a plan, so only admins may cancel one.
+    A run that no worker executes is cancelled at once. Any other run ends as soon as its trial or its job has stopped.
+    A finished run stays as it is. A request to cancel a gate or a run of a retune also cancels its sweep, unless the
+    run has been decided already. Callers who send equal requests share a plan, so only admins may cancel a plan.
     """
     app.stop(run_id, caller=caller)
     return _read(app, run_id)
@@ -141,7 +141,7 @@ def pause_run(app: AppOf, caller: CallerOf, run_id: RunId) -> Document[AnyRun]:
 
 @router.post("/{run_id}/resume", responses=problems(404, 409, 422))
 def resume_run(app: AppOf, caller: CallerOf, run_id: RunId) -> Document[AnyRun]:
-    """Resume a paused sweep; no budget counts the time of the pause.
+    """Resume a paused sweep. The time of the pause does not count towards its budget.
 
     A sweep that is queued or runs stays as it is. For a finished sweep, the request is refused with 409.
     """
@@ -172,13 +172,13 @@ _OpenStream = Annotated[None, Depends(_open_stream)]
 async def stream_events(
     live: LiveEventsOf, run_id: RunId, _: _OpenStream, last_event_id: _LastEventId = 0, wait: _Wait = True
 ) -> AsyncIterator[ServerSentEvent]:
-    """Stream the events of a run, from the first or from after `Last-Event-ID`, until the run is finished.
+    """Stream the events of a run until the run is finished. With `Last-Event-ID`, only later events are sent.
 
-    Only sweeps have events; the stream of another run just ends together with it. The kinds are `sweep.created`,
-    `sweep.started`, `sweep.resumed`, `sweep.paused`, `sweep.queued`, `sweep.changed`, `sweep.finished`,
-    `trial.started`, `trial.step`, `trial.link_event`, `trial.note`, `trial.waiting`, `trial.resumed`, `trial.job`,
-    `trial.finished`, `trial.gated`, `trial.interrupted` and `sweep.estimated`. If a sweep is opened again, more events
-    follow after `sweep.finished`. A comment every 15 s keeps idle connections open.
+    Only sweeps have events; the stream of any other run ends when the run is finished, without events. The kinds are
+    `sweep.created`, `sweep.started`, `sweep.resumed`, `sweep.paused`, `sweep.queued`, `sweep.changed`,
+    `sweep.finished`, `trial.started`, `trial.step`, `trial.link_event`, `trial.note`, `trial.waiting`, `trial.resumed`,
+    `trial.job`, `trial.finished`, `trial.gated`, `trial.interrupted` and `sweep.estimated`. If a sweep is opened again,
+    more events follow after `sweep.finished`. A comment every 15 s keeps idle connections open.
     """
     async for told in live.read(run_id, after=last_event_id, wait=wait):
         yield told.message

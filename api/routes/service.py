@@ -33,15 +33,15 @@ health_router = APIRouter(tags=["health"])
 
 @health_router.get("/health", responses=problems(), openapi_extra=OPEN)
 async def health() -> Document[Health]:
-    """Report that the process answers, without asking the database. Restart the process when this fails."""
+    """Report that the process of the service answers. The database is not asked. Restart the process if this fails."""
     return Health()
 
 
 @health_router.get("/ready", responses=problems(), openapi_extra=OPEN)
 def ready(app: AppOf) -> Document[Readiness]:
-    """Report that the database answers, is migrated and accepts writes. Send no requests while this fails.
+    """Report that the database answers, is migrated and accepts writes. Send no requests to the service if this fails.
 
-    A service without workers is ready too: it answers, and its sweeps wait. Watch `num_workers` for this case.
+    A service without workers is ready too, but its sweeps wait. Watch `num_workers` for this case.
     """
     revision, now = app.store.check(), app.clock.now()
     num_workers = sum(worker.is_alive(now) for worker in app.store.health.workers())
@@ -67,7 +67,7 @@ workers_router = APIRouter(tags=["health"])
 
 @workers_router.get("/workers", responses=problems())
 def list_workers(app: AppOf) -> Document[Listed[WorkerStanding]]:
-    """List the workers, whether each is alive, and the sweep that it runs.
+    """List the workers, each with its state and the sweep that it runs.
 
     A worker that was stopped normally is no longer listed; a worker that died is listed for a day.
     """
@@ -142,7 +142,7 @@ def list_tokens(app: AppOf) -> Document[Listed[Token]]:
 def revoke_token(app: AppOf, token_id: TokenId) -> Document[Token]:
     """Revoke a token and end the browser sessions that it opened; the next request with it is refused.
 
-    A token that is already revoked keeps its date.
+    A token that was revoked before keeps the date of that revocation.
     """
     return app.tokens.revoke(token_id)
 
@@ -162,7 +162,7 @@ _StateOf = Annotated[DeliveryState | None, Query(description="Only deliveries in
 def create_webhook(
     request: Request, response: Response, app: AppOf, caller: CallerOf, body: Document[WebhookCreate]
 ) -> Document[WebhookCreated]:
-    """Create a webhook: outcomes are posted to its URL from now on, signed by the Standard Webhooks scheme.
+    """Create a webhook: from now on, the service posts outcomes to its URL, signed by the Standard Webhooks scheme.
 
     Only this answer contains the secret for the signatures. The URL must use https and lead to the public internet,
     unless the operator allows other networks.
@@ -186,7 +186,7 @@ def read_webhook(app: AppOf, name: Name) -> Document[WebhookStanding]:
 
 @webhooks_router.delete("/webhooks/{name}", responses=problems(404, 422), openapi_extra=needs(Scope.ADMIN))
 def remove_webhook(app: AppOf, name: Name) -> Document[WebhookStanding]:
-    """Remove a webhook with its deliveries, including those that wait."""
+    """Remove a webhook with its deliveries, including deliveries that have not been sent yet."""
     removed = app.webhooks.standing(app.store.announcements.get_webhook(name))
     app.store.announcements.remove_webhook(name)
     return removed
@@ -194,7 +194,7 @@ def remove_webhook(app: AppOf, name: Name) -> Document[WebhookStanding]:
 
 @webhooks_router.post("/webhooks/{name}/test", responses=problems(404, 422), openapi_extra=needs(Scope.ADMIN))
 def test_webhook(app: AppOf, name: Name) -> Document[WebhookAnswer]:
-    """Post a test message to a webhook once, now, and return the result."""
+    """Post a test message to a webhook once, now, and return the answer of its receiver."""
     return app.webhooks.test(name)
 
 
@@ -202,7 +202,7 @@ def test_webhook(app: AppOf, name: Name) -> Document[WebhookAnswer]:
 def list_deliveries(
     app: AppOf, page: PageOf, webhook: _WebhookOf = None, state: _StateOf = None
 ) -> Document[Listed[Delivery]]:
-    """List deliveries, newest first. Those in the state `dead` were given up and can be sent again by hand."""
+    """List deliveries, newest first. The service gave up deliveries in the state `dead`; you can send them again."""
     if webhook is not None:
         app.store.announcements.get_webhook(webhook)
     found, total = app.store.announcements.deliveries(webhook=webhook, state=state, page=page)
@@ -227,13 +227,16 @@ _ATOM: dict[str, Any] = {"content": {ATOM: {"schema": {"type": "string"}}}}
 
 @feeds_router.get("/feed.json", response_class=Response, responses={200: _JSON, **problems(422)})
 def json_feed(request: Request, app: AppOf, page: PageOf) -> Response:
-    """Read the announcements, newest first, as a JSON Feed (1.1); `next_url` is the page of older ones."""
+    """Read the announcements (outcomes of sweeps, gates and retunes), newest first, as a JSON Feed, version 1.1.
+
+    `next_url` is the address of the page with older announcements.
+    """
     return Response(_feed(request, app, page, "json_feed").as_json(), media_type=JSON_FEED)
 
 
 @feeds_router.get("/feed.atom", response_class=Response, responses={200: _ATOM, **problems(422)})
 def atom_feed(request: Request, app: AppOf, page: PageOf) -> Response:
-    """Read the announcements, newest first, as an Atom feed (RFC 4287)."""
+    """Read the announcements (outcomes of sweeps, gates and retunes), newest first, as an Atom feed (RFC 4287)."""
     return Response(_feed(request, app, page, "atom_feed").as_atom(), media_type=ATOM)
 
 

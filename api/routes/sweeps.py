@@ -56,9 +56,9 @@ def create_sweep(
     A repeated request with the same `Idempotency-Key` creates no second sweep: it returns the first one with status
     200. The same key with another body is refused with 409. Equal keys of different callers are different keys.
 
-    If the caller's quota limits accelerator-hours, it limits the budget too. A sweep that names no hours gets all that
-    is left. A sweep that names more than is left is refused with 429, and one that names more than the quota of a whole
-    day is refused with 422.
+    If the caller's quota limits accelerator-hours, it limits the budget too. A sweep without a limit of hours gets all
+    hours that are left of the quota. A sweep with a higher limit than the hours that are left is refused with 429. A
+    sweep with a higher limit than the quota of a whole day is refused with 422.
     """
     return _started(request, response, app, app.start(body, key=idempotency_key, caller=caller))
 
@@ -72,11 +72,12 @@ def _started(request: Request, response: Response, app: App, started: tuple[Run,
 
 @sweeps_router.post("/preview", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
 def preview_sweep(app: AppOf, body: Document[SweepCreate]) -> Document[SweepPreview]:
-    """Preview what a sweep would search, without starting it.
+    """Preview the search of a sweep, without starting the sweep.
 
-    The answer has the number of layouts in the space, how many of them each rule excludes, how many a trial can run,
-    how many are predicted to fit, the three best predicted ones, and remedies if none fits. `refusal` is the reason why
-    this service would not start the sweep; quotas are only checked at the start.
+    The answer has the number of layouts in the space, the number that each rule excludes, the number that a trial can
+    run, and the number that are predicted to fit. It also has the three best predicted layouts, and remedies if no
+    layout fits. `refusal` is the reason why this service would not start the sweep; quotas are only checked at the
+    start.
     """
     return app.preview(app.sweep(body))
 
@@ -103,7 +104,7 @@ def list_trials(app: AppOf, sweep: SweepOf, where: TrialFilterOf, page: PageOf) 
 
 @sweeps_router.get("/{sweep_id}/ranking", responses=problems(404, 422))
 def rank_sweep(app: AppOf, sweep: SweepOf, where: TrialFilterOf, page: PageOf) -> Document[Listed[RankedTrial]]:
-    """Rank a sweep's trials by its objective, the best first, and mark those that are tied with the first.
+    """Rank a sweep's trials by its objective, the best first, and mark the trials that are tied with the first one.
 
     A trial has no rank if its hardware lacks its number format, or if its convergence gate failed.
     """
@@ -151,10 +152,9 @@ def change_budget(
 ) -> Document[SweepStanding]:
     """Change the budget of a sweep. Each limit is a total that includes what the sweep has already used.
 
-    A finished sweep is opened again and continues where it ended. A budget that would end it again at once is refused
-    with
-    422. The request is refused with 409 if the sweep has tried every layout, has failed, or belongs to a retune or a
-    performance regression gate.
+    A finished sweep is opened again and continues where it ended. A budget that would end the sweep again at once is
+    refused with status 422. The request is refused with 409 if the sweep has tried every layout, has failed, or belongs
+    to a retune or a performance regression gate.
     """
     app.change(sweep_id, body.budget, caller=caller)
     return app.standing(app.store.get_sweep(sweep_id))
@@ -172,10 +172,10 @@ def clone_sweep(
     body: Document[SweepClone],
     idempotency_key: IdempotencyKey = None,
 ) -> Document[SweepStanding]:
-    """Queue a copy of a sweep with the changes in the body; it belongs to the caller.
+    """Queue a copy of a sweep with the changes in the body. The copy belongs to the caller.
 
-    The copy uses no results of the original beyond what every new sweep learns from stored trials. `Idempotency-Key`
-    works as for a new sweep.
+    The copy uses the results of the original only as every new sweep uses stored trials. `Idempotency-Key` works as
+    for a new sweep.
     """
     asked = app.clone(body, sweep.request)
     return _started(request, response, app, app.start(asked, key=idempotency_key, caller=caller))
@@ -183,11 +183,11 @@ def clone_sweep(
 
 @control_router.post("/trials/{trial_id}/rerun", responses=problems(404, 409, 422))
 def rerun_trial(app: AppOf, caller: CallerOf, trial_id: TrialId) -> Document[SweepStanding]:
-    """Run an ended trial again, alone, after the present work has ended.
+    """Run an ended trial again, without other trials, after the present work has ended.
 
-    The new trial repeats the first measured trial of the same layout and shows how much equal runs differ. If none was
-    measured, the new trial gets a rank. A finished sweep is opened again only for this. While such a repeat waits or
-    runs, further requests change nothing. The request is refused with 409 if the trial has not ended, if the budget is
-    used up, or if the sweep belongs to a retune or a performance regression gate.
+    The new trial repeats the first measured trial of the same layout and shows how much equal runs differ. If no trial
+    of this layout was measured, the new trial gets a rank. A finished sweep is opened again only for the new trial.
+    While such a repeat waits or runs, further requests change nothing. The request is refused with 409 if the trial has
+    not ended, if the budget is used up, or if the sweep belongs to a retune or a performance regression gate.
     """
     return app.standing(app.store.get_sweep(app.rerun(trial_id, caller=caller)))

@@ -32,7 +32,7 @@ _Flags = Annotated[str, Form(max_length=_MOST_CHARACTERS)]
 
 @router.get("/compare")
 def compare_page(request: Request, app: AppOf, of: _Of = []) -> Response:  # noqa: B006  # nobody changes it
-    """Show how the candidates differ, which one is faster and why; with fewer than two, offer some to choose from."""
+    """Show how the candidates differ, which one is faster and why; with fewer than two, offer candidates to choose."""
     return _page(request, app, of)
 
 
@@ -43,7 +43,10 @@ def compare_with_flags(
     of: Annotated[list[str], Form(max_length=8)] = [],  # noqa: B006  # nobody changes it
     flags: _Flags = "",
 ) -> Response:
-    """Compare the candidates with the layout of a trainer's own configuration, which is too long for an address."""
+    """Compare the candidates with the layout in a trainer's configuration.
+
+    A form posts the configuration, because it is too long for the address of a page.
+    """
     return _page(request, app, of, flags)
 
 

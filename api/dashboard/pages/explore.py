@@ -63,11 +63,12 @@ _INPUTS = (
 
 @router.get("/explore")
 def explore_page(request: Request, app: AppOf, part: _Part = None, zoom: _Zoom = None) -> Response:
-    """Show one layout of a job, both named by the query; without a layout, the one that is predicted to be the best.
+    """Show one layout of a job.
 
-    A form that is sent without a script contains every input; the answer redirects to the permalink, a shorter address
-    of the same layout. A script asks for two parts of the page at once, because the timeline takes about as long as all
-    the rest, and afterwards for the bandwidth curve.
+    The query names the job and the layout. If it names no layout, the page shows the layout that is predicted to be the
+    best. A browser without scripts sends every input of the form. The page then redirects to the permalink, a shorter
+    address of the same layout. A script fetches the timeline separately, because it takes as long as the rest of the
+    page. It fetches the bandwidth curve last.
     """
     asked = Asked.of(request.query_params)
     job, asked = _job(app, asked)

@@ -44,7 +44,7 @@ class Asked:
     """Number of the page."""
 
     def query(self, **changed: str) -> dict[str, str]:
-        """Return the query of an address that asks for the same list, with some of its values replaced.
+        """Return the query parameters that ask for the same list, with some values replaced.
 
         Args:
             changed: New values by name; an empty text removes the value.
@@ -60,14 +60,14 @@ class Asked:
 
     @property
     def order_query(self) -> dict[str, str]:
-        """The part of the query that states the order; empty if the order is the default, newest first."""
+        """The query parameters that state the order; empty if the order is the default, newest first."""
         if self.order == NEWEST_FIRST:
             return {}
         return {"sort": self.order.column.value, "order": _direction(self.order)}
 
     @property
     def without(self) -> Sequence[Link]:
-        """Links to the list without one of its filters, one link for each, and to all sweeps; empty without filters."""
+        """Links that each remove one filter of the list, and a link to all sweeps; empty without filters."""
         said = {name: f"“{text}”" if name == "q" else f"{name} {text}" for name, text in self._filters.items()}
         links = [
             Link(f"without {words}", "", query=self.query(**{name: "", "number": ""})) for name, words in said.items()
@@ -158,7 +158,7 @@ def sweeps_page(
 
 @router.get("/find")
 def find_page(request: Request, app: AppOf, q: Annotated[str, Query(max_length=200)] = "") -> Response:
-    """Show what the words of a search may mean; an id of a sweep or trial redirects to its page."""
+    """Show the sweeps and trials that a search text may mean; the id of a sweep or trial redirects to its page."""
     if q.strip() and (place := exact_place(app.store, q)):
         return RedirectResponse(f"{request.scope.get('root_path', '')}{place}", HTTPStatus.SEE_OTHER)
     found = find(app.store, q, now=app.clock.now()) if q.strip() else None

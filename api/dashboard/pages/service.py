@@ -52,7 +52,10 @@ _Part = Annotated[Literal["live"] | None, Query()]
 
 @router.get("/calibrations")
 def calibrations_page(request: Request, app: AppOf, part: _Part = None) -> Response:
-    """Show every platform that trials ran on: their number, their measured speed, and how certain that is."""
+    """Show every platform that trials ran on, with its trials and the factor between measured and predicted step times.
+
+    A platform is an accelerator with its links and its software.
+    """
     report = calibrations_report(app.recollection.lessons(), service_of(request))
     return report_page(request, report, part=part, every_s=10)
 

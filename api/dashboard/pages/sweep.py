@@ -65,7 +65,7 @@ def sweep_page(
 def show_sweep(
     request: Request, app: App, caller: Caller, sweep: Sweep, *, refused: str, status: HTTPStatus
 ) -> Response:
-    """Return the page of a sweep with a message that says why a requested change of the sweep was refused.
+    """Return the page of a sweep with a message that says why the requested change was refused.
 
     Args:
         request: The request for the change.
@@ -144,7 +144,7 @@ _NEWEST_COMMENTS = Page(limit=100)
 def comments_on(
     app: App, caller: Caller, sweep_id: str, trial_number: int | None = None, given: Asked | None = None
 ) -> dict[str, Any]:
-    """Return the values for the template of comments: the comments on a sweep or on one of its trials, and the form.
+    """Return the template values for the section of comments: the comments on a sweep or on one trial, and the form.
 
     Args:
         app: The application that stores the comments.
@@ -209,7 +209,7 @@ def _to_comments(request: Request, path: str) -> Response:
 
 @router.get("/sweeps/{sweep_id}/layers")
 def layers_page(request: Request, app: AppOf, sweep: SweepOf) -> Response:
-    """Show how much each layer of communication gains for the job of a sweep, as predicted and among its trials.
+    """Show the gain of each layer of communication options for the job of a sweep, as predicted and among its trials.
 
     A layer is a group of options: parallel strategy, task scheduling, collectives, flow scheduling, network.
     """

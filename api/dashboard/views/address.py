@@ -32,7 +32,7 @@ _OF_PARTS = ("part",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """The query parameters of a page's address, and the texts of queries that change some of them."""
+    """The query parameters of a page's address, with methods that write a query with some of them changed."""
 
     chosen: tuple[tuple[str, str], ...] = ()
 
@@ -49,12 +49,12 @@ class Address:
     def but(self, *names: str) -> tuple[tuple[str, str], ...]:
         """Return all query parameters except those of the given names.
 
-        A form for these names repeats the others as hidden fields.
+        A form that sends the given names also needs the other parameters, as hidden fields.
         """
         return tuple((name, value) for name, value in self.chosen if name not in names)
 
     def with_(self, **changes: str | int | None) -> str:
-        """Return the query text, which begins with ``?``, with the given values in place of the present ones.
+        """Return the query text, which begins with ``?``, with some values replaced by the given values.
 
         Values that are None or empty are left out.
         """
@@ -87,7 +87,7 @@ addresses."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permalink:
-    """A job, described by the names of its model and cluster and by a few numbers, with a layout of it."""
+    """A job and one layout of it, described by names and a few numbers, so that they fit in an address."""
 
     model: str
     """Name of a stored or catalog model, or ``sweep:ID`` for the model of a sweep."""
@@ -110,8 +110,8 @@ class Permalink:
     def of_sweep(cls, sweep: Sweep, layout: Layout | None = None) -> Self:
         """Return the permalink of a sweep's job, with a layout if one is given.
 
-        A model or cluster is named as in the catalog if the catalog still has the same one under that name; otherwise
-        the permalink refers to the sweep (``sweep:ID``).
+        The permalink uses the catalog name of a model or cluster if the catalog still has an equal object of that name.
+        Otherwise it refers to the sweep (``sweep:ID``).
         """
         job = sweep.request.job
         return cls(
@@ -155,7 +155,7 @@ class Permalink:
 
     @property
     def asked(self) -> Mapping[str, str]:
-        """The query parameters of the permalink by name, without optional ones that have their default value."""
+        """The query parameters of the permalink by name, without optional parameters that have their default value."""
         said = {
             "model": self.model,
             "cluster": self.cluster,
@@ -175,7 +175,7 @@ class Permalink:
 
     @property
     def compared(self) -> str:
-        """The address of the comparison page with this layout as its first candidate."""
+        """The address of the comparison page with the layout of this permalink as its first candidate."""
         return f"/compare?{urlencode({'of': self.to('/explore')})}"
 
     def with_layout(self, layout: Layout | None) -> Self:
@@ -183,7 +183,7 @@ class Permalink:
         return replace(self, layout=layout)
 
     def job(self, app: App) -> Job:
-        """Return the job of the permalink, calibrated by what stored trials measured on such hardware.
+        """Return the job of the permalink, with predictions corrected by stored trials on the same kind of hardware.
 
         Raises:
             InvalidInput: A number is out of bounds; the error names the field as this class does.

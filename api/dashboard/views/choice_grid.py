@@ -15,7 +15,7 @@ _SHADES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatCell:
-    """One cell of the heat map of two options: the result of one pair of their values."""
+    """One cell of the heat map of two options: the best result for one pair of their values."""
 
     class_: str
     """CSS class of the cell's shade: ``h0`` for the lowest result, ``h4`` for the best, ``hx`` without a result."""
@@ -36,7 +36,7 @@ class HeatView:
 
     @classmethod
     def of(cls, found: Grid, sweep_id: str, *, root: str = "") -> Self:
-        """Return the heat map of a grid; the shades run from its worst to its best cell.
+        """Return the heat map of a grid. The worst cell and the best cell define its range of shades.
 
         Args:
             found: The best results by pair of values.

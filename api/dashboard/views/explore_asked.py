@@ -23,7 +23,7 @@ _SWITCH = {"on": 1, "off": 0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """The inputs of ``/explore`` after reading: the job, the layout, and the errors."""
+    """The inputs of the page ``/explore`` after reading: the job, the layout, and the errors."""
 
     texts: Mapping[str, str]
     """Text of each input, as it was typed."""
@@ -40,7 +40,7 @@ class Asked:
     def of(cls, query: Mapping[str, str]) -> Self:
         """Return the inputs that a query holds.
 
-        The query may come from a permalink or from the form without a script, or mix both.
+        The query may be that of a permalink, or that of the form if the browser runs no scripts, or a mixture of both.
         """
         errors: dict[str, str] = {}
         return cls(
@@ -53,7 +53,7 @@ class Asked:
 
     @property
     def is_form(self) -> bool:
-        """True if the query comes from the form, which sends each input; a permalink is a shorter form of the same."""
+        """True if the query comes from the form, which sends every input. A permalink has fewer parameters."""
         return bool(self.changes) or "accelerator" in self.texts
 
     def with_error(self, name: str, text: str) -> Self:
@@ -61,7 +61,7 @@ class Asked:
         return replace(self, errors={**self.errors, name: text})
 
     def layout(self, best: Layout) -> Layout:
-        """Return the layout that the inputs ask for, before options that depend on other options are adapted.
+        """Return the layout that the inputs ask for. Options that depend on other options are not adapted yet.
 
         Args:
             best: The layout to start from if the address names none.

@@ -72,7 +72,10 @@ _SHORT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """One value of a control, which a reader can choose or which is struck out."""
+    """One value of a control.
+
+    A value that is not legal is struck out. A value that would change nothing cannot be chosen.
+    """
 
     sent: str
     """Value that the form sends when this value is chosen."""
@@ -132,7 +135,7 @@ class Control:
 
     @property
     def says_something(self) -> bool:
-        """True if choosing another value than the present one would change anything."""
+        """True if at least one value that is not chosen would change something."""
         return any(not value.is_idle for value in self.values if not value.is_chosen)
 
 
@@ -166,7 +169,7 @@ def _note(broken: Sequence[tuple[str, str]], letters: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """All controls of ``/explore`` for one layout."""
+    """All controls of the page ``/explore`` for one layout."""
 
     degrees: tuple[Control, ...]
     """Degrees that split ranks, in the order of the columns; expert parallelism is only shown for a model with
@@ -188,7 +191,12 @@ class Panel:
 
     @classmethod
     def of(cls, answer: WhatIf, job: Job) -> Self:
-        """Return the controls for an answer about one layout of a job."""
+        """Return the controls for one layout of a job.
+
+        Args:
+            answer: The prediction of the layout, or the rules that it breaks.
+            job: The job.
+        """
         layout = answer.layout
         controls = {field: Control.of(field, values, layout) for field, values in answer.choices.items()}
         is_late = bool(job.cluster.link_health)

@@ -65,7 +65,7 @@ class Words:
         return cls(number=number, layout=fields, rest=" ".join(rest))
 
     def is_meant_by(self, layout: Layout) -> bool:
-        """Return True if a layout has all the values that the search names."""
+        """Return True if a layout has all the values that the search words name."""
         return all(_plain(layout, name) == value for name, value in self.layout.items())
 
 
@@ -97,7 +97,7 @@ def exact_place(store: Store, asked: str) -> str | None:
 
 
 def find(store: Store, asked: str, *, now: float) -> Finding:
-    """Return the sweeps and trials that the words of a search may mean.
+    """Return the sweeps and trials that a search text may mean.
 
     Args:
         store: The store to search.

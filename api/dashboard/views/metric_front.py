@@ -39,7 +39,10 @@ class MetricChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricFrontView:
-    """The Pareto front of a sweep by several metrics, which its address names, or else its objective."""
+    """The Pareto front of a sweep by several metrics, as its page shows it.
+
+    The address of the page names the metrics. If it names none, they come from the sweep's objective.
+    """
 
     choices: tuple[MetricChoice, ...]
     """Every metric that can be computed for the sweep's cluster."""
@@ -55,7 +58,7 @@ class MetricFrontView:
     def of(
         cls, sweep: Sweep, trials: Sequence[Trial], address: Address, *, source: Source, root: str = ""
     ) -> Self | None:
-        """Return the view of the Pareto front; None if neither the sweep's objective nor the address asks for one.
+        """Return the view of the Pareto front; None if neither the address nor the sweep's objective names metrics.
 
         Args:
             sweep: The sweep.

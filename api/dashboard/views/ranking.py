@@ -13,7 +13,7 @@ _FORM = ("where", "sort", "columns", "page")
 
 
 def asked_of(address: Address, sweep_id: str, *, is_untried: bool) -> tuple[Asked, InvalidInput | None]:
-    """Return the table of the ranking that an address asks for, and the error if it cannot be read.
+    """Return the choices for the ranking that an address contains, and the error if they cannot be read.
 
     With an error, the table has its default rows, order and columns.
 
@@ -42,8 +42,8 @@ def taken_along(asked: Asked, kind: str, **more: int) -> Link:
     """Return a link to the REST route that answers with the same rows of the ranking.
 
     Args:
-        asked: The table as the page shows it.
-        kind: ``table`` for JSON, or ``table.csv``.
+        asked: Filter, order and columns of the table on the page.
+        kind: End of the route's path: ``table`` for JSON, or ``table.csv``.
         more: Further query parameters, such as ``limit``.
     """
     rest = {name: value for name, value in asked.address.query.items() if name in _FORM[:3]}

@@ -51,7 +51,7 @@ Kind = Literal["measured", "simulated", "estimated"]
 
 @dataclass(frozen=True, kw_only=True)
 class SweepLook:
-    """A sweep's page for one caller: it computes the values that the templates of the page need."""
+    """The values that the templates of a sweep's page need, computed for one caller."""
 
     app: App
     caller: Caller
@@ -90,7 +90,7 @@ class SweepLook:
 
         Args:
             with_predicted: True to draw the predictions of untried layouts, even if they must be computed first. If
-                False, they are drawn only if they are computed already.
+                False, the charts have these predictions only if they are computed already.
         """
         report, drawn = self._pictures(with_predicted=with_predicted)
         lines = report["parallel"]
@@ -132,7 +132,7 @@ class SweepLook:
 
         Args:
             with_predicted: True to draw the predictions of untried layouts, even if they must be computed first. If
-                False, they are drawn only if they are computed already.
+                False, the charts have these predictions only if they are computed already.
         """
         standing = self.app.standing(self.sweep)
         return {

@@ -15,9 +15,9 @@ SHOWN: tuple[Shown, ...] = ("both", "measured", "predicted")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """A link that changes what a picture shows, such as its zoom. ``key`` is a keyboard shortcut for it.
+    """A link that changes the content of a picture, such as its zoom. ``key`` is a keyboard shortcut for the link.
 
-    ``is_on`` is True if the picture already shows this.
+    ``is_on`` is True if the picture already has this content.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Zoomed:
-    """A section with a picture, and the links that zoom it, move it or choose what it shows."""
+    """A section with a picture, with links that zoom or move the picture, and links that choose its content."""
 
     part: str
     """Query parameter that requests only this section."""
@@ -73,10 +73,10 @@ def _moves(window: Window, address: Callable[[Window], str]) -> tuple[Way, ...]:
 
 
 def choices_of(shown: Shown, address: Callable[[Shown], str]) -> tuple[Way, ...]:
-    """Return the links that show the measured results, the predicted results, or both.
+    """Return three links: to the measured results, to the predicted results, and to both.
 
     Args:
-        shown: What the picture shows now.
-        address: Returns the address of the page for each of the three.
+        shown: Results that the picture shows now.
+        address: Returns the address of the page that shows the given results.
     """
     return tuple(Way(name=one.capitalize(), address=address(one), is_on=one == shown) for one in SHOWN)
