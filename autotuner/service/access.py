@@ -47,12 +47,12 @@ def new_token_id() -> str:
 
 
 def new_secret() -> str:
-    """Return a new secret: 256 random bits, as text that fits into a header or a cookie."""
+    """Return a new secret: 256 random bits, written as text that is legal in an HTTP header and in a cookie."""
     return secrets.token_urlsafe(_NUM_BYTES)
 
 
 def token_text(token_id: str, secret: str) -> str:
-    """Return the text of an API token, which its owner receives and sends with requests."""
+    """Return the text of an API token, which its owner sends with each request."""
     return f"at_{token_id}_{secret}"
 
 
@@ -63,23 +63,23 @@ def read_token(text: str) -> tuple[str, str] | None:
 
 
 def without_tokens(text: str) -> str:
-    """Return the text with the secret of every token in it removed.
+    """Return the text without the secrets of the tokens in it; the ids of the tokens stay.
 
-    Somebody may send a token where only its id belongs.
+    A user may send a whole token by mistake where only its id belongs.
     """
     return _IN_TEXT.sub(r"at_\1_…", text)
 
 
 def fingerprint(secret: str) -> str:
-    """Return the hash under which a random secret is stored and found.
+    """Return the fast hash of a random secret, by which the store finds it.
 
-    The secret has 256 random bits, so it cannot be recovered from the hash.
+    The secret has 256 random bits, so nobody can compute the secret from the hash.
     """
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 class Digests:
-    """Argon2 digests (slow hashes) of secrets. At most two secrets are verified at the same time."""
+    """Creates and checks Argon2 digests (slow hashes) of secrets. At most two secrets are checked at the same time."""
 
     def __init__(self) -> None:
         from argon2 import PasswordHasher  # noqa: PLC0415  # most commands judge no token
@@ -88,11 +88,11 @@ class Digests:
         self._at_once = threading.Semaphore(_AT_ONCE)
 
     def of(self, secret: str) -> str:
-        """Return the digest of a secret, which is stored in its place."""
+        """Return the digest of a secret, to store it in place of the secret."""
         return self._hasher.hash(secret)
 
     def is_of(self, secret: str, digest: str) -> bool:
-        """Return True if the digest is that of the secret. This takes some hundredths of a second on purpose."""
+        """Return True if the digest belongs to the secret. A check takes some hundredths of a second on purpose."""
         from argon2.exceptions import InvalidHashError, VerificationError  # noqa: PLC0415
 
         with self._at_once:
@@ -108,9 +108,10 @@ first."""
 
 
 class Verified:
-    """A cache of verified tokens, which maps the fingerprint of a token's text to its digest.
+    """A cache of the tokens whose secrets were checked, so that the slow check is not repeated with each request.
 
-    Each request still checks that the token is valid.
+    It maps the fingerprint of a token's text to the token's digest. Each request still checks that the token has not
+    expired and was not revoked.
     """
 
     def __init__(self) -> None:
@@ -118,7 +119,7 @@ class Verified:
         self._changing = threading.Lock()
 
     def has(self, text: str, digest: str) -> bool:
-        """Return True if this token was verified earlier against this digest."""
+        """Return True if the secret in the token's text was checked earlier against this digest."""
         key = fingerprint(text)
         with self._changing:
             known = self._digests.get(key)
@@ -127,7 +128,7 @@ class Verified:
         return known == digest
 
     def add(self, text: str, digest: str) -> None:
-        """Remember that the token was verified against the digest."""
+        """Record that the secret in the token's text fits the digest."""
         with self._changing:
             self._digests[fingerprint(text)] = digest
             if len(self._digests) > _MOST:
@@ -140,7 +141,7 @@ FIRST_ADMIN = "admin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """The API tokens with which callers authenticate."""
+    """The API tokens with which callers authenticate themselves."""
 
     store: AccessStore
     clock: Clock
@@ -155,12 +156,12 @@ class Tokens:
         expires_at: float | None = None,
         created_by: str = "",
     ) -> tuple[Token, str]:
-        """Store a new token and return it with its text, which is kept nowhere and cannot be shown again.
+        """Store a new token and return it with its text. The text is not stored, so it cannot be shown again.
 
         ``expires_at`` is in epoch seconds; None: the token does not expire.
 
         Raises:
-            InvalidInput: Nobody can have that name, or the token would have expired already.
+            InvalidInput: The name is not legal for a caller, or ``expires_at`` is in the past.
         """
         check_name(name)
         now = self.clock.now()
@@ -182,18 +183,23 @@ class Tokens:
         return token, token_text(token.id, secret)
 
     def all(self) -> Sequence[Token]:
-        """Return all tokens, also those that are not valid any more, ordered by name.
+        """Return all tokens ordered by name, including expired and revoked tokens.
 
-        Among the tokens of one name the newest comes first.
+        Among the tokens of one name, the newest comes first.
         """
         return self.store.list_tokens()
 
     def revoke(self, token_id: str) -> Token:
-        """Revoke a token and the browser sessions that were opened with it, from the next request on."""
+        """Revoke a token and the browser sessions that were opened with it.
+
+        The next request with one of them is refused.
+        """
         return self.store.revoke_token(token_id, now=self.clock.now())
 
     def install(self, text: str) -> Token:
-        """Store the admin token whose text an operator chose, unless it is stored. A revoked token stays revoked.
+        """Store an admin token with a text that the operator chose, unless it is stored already.
+
+        A revoked token stays revoked.
 
         Raises:
             InvalidInput: The text is not a token, or a token with that id is stored with another secret. The error does
@@ -229,10 +235,10 @@ class Tokens:
 
 
 def check_alone(host: str) -> None:
-    """Raise an error if a service without a login would be reachable from other machines.
+    """Raise an error if other machines can reach a service that has no login.
 
     Raises:
-        InvalidInput: Other machines can reach the address on which the service would listen.
+        InvalidInput: Other machines can reach the address ``host``, on which the service would listen.
     """
     if not _is_loopback(host):
         rule = (
@@ -244,7 +250,7 @@ def check_alone(host: str) -> None:
 
 
 def install_token_file(tokens: Tokens, path: Path) -> None:
-    """Store the admin token that an operator put into a file, such as a container's secret. Its text stays in the file.
+    """Store the admin token that an operator wrote into a file, such as a container's secret. The file stays unchanged.
 
     Raises:
         InvalidInput: The file cannot be read or holds no token.
@@ -258,10 +264,10 @@ def install_token_file(tokens: Tokens, path: Path) -> None:
 
 
 def check_lets_an_admin_in(tokens: Tokens) -> None:
-    """Raise an error if no valid token with the admin scope is stored, because then nobody could manage the service.
+    """Raise an error if no valid admin token is stored, because then nobody could manage the service.
 
     Raises:
-        InvalidInput: No valid admin token is stored.
+        InvalidInput: No valid token with the admin scope is stored.
     """
     if not tokens.has_admin():
         rule = (
@@ -287,7 +293,7 @@ def _is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proxy:
-    """A proxy with a login of its own, which the service trusts to name the caller of a request."""
+    """An HTTP proxy with its own login. The service trusts the proxy to name the caller of a request."""
 
     header: str
     """Header in which the proxy names the caller."""
@@ -301,10 +307,12 @@ class Proxy:
     def caller(self, peer: str, names: Sequence[str]) -> Caller | None:
         """Return the caller that the proxy names, or None if the request did not come from the proxy or names nobody.
 
-        ``peer`` is the address that sent the request, and ``names`` holds the values of the proxy's header.
+        ``peer`` is the address that sent the request, and ``names`` holds the values of the header in which the proxy
+        names the caller.
 
         Raises:
-            NotLetIn: The header has several values, so that one came from the caller, or a name that nobody can have.
+            NotLetIn: The header has several values, so one of them came from the caller; or its value is not a legal
+                name.
         """
         if not names or not is_within(peer, self.networks):
             return None
@@ -329,7 +337,7 @@ _PER_MINUTE = 20
 
 
 class Guesses:
-    """Counts wrong tokens by address and by the token's id, because checking a token costs more than sending it."""
+    """Counts wrong tokens by address and by token id. After too many, tokens are refused without the slow check."""
 
     def __init__(self) -> None:
         from limits import RateLimitItemPerMinute  # noqa: PLC0415  # takes a tenth of a second, which no command has
@@ -340,9 +348,9 @@ class Guesses:
         self._limit = RateLimitItemPerMinute(_PER_MINUTE)
 
     def check(self, address: str, token_id: str) -> None:
-        """Raise an error if the address has sent too many wrong texts for the token with this id.
+        """Raise an error if the address has sent too many wrong secrets for the token with this id.
 
-        The empty id is that of texts that are no token.
+        Texts that are not tokens count under the empty id.
 
         Raises:
             TooOften: The address sent too many wrong texts within a minute.
@@ -355,7 +363,7 @@ class Guesses:
         raise TooOften(detail, max(1, math.ceil(wait_s)))
 
     def count(self, address: str, token_id: str) -> None:
-        """Count one more wrong token from that address."""
+        """Record that the address has sent another wrong secret for the token with this id."""
         self._limiter.hit(self._limit, household(address), token_id)
 
 
@@ -368,7 +376,7 @@ _TOUCH_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """The credentials that a request carries, and the addresses that it comes from."""
+    """The credentials of a request, and the addresses from which the request came."""
 
     address: str
     """Address of the client, as trusted proxies report it."""
@@ -383,7 +391,10 @@ class Shown:
 
 
 class Login:
-    """Identifies callers. A request costs one row of the store, and no digest if its token was verified before."""
+    """Finds out who sent a request: its caller.
+
+    A request costs one query of the store. The slow check of a token's secret takes place only at its first request.
+    """
 
     def __init__(
         self, store: AccessStore, clock: Clock, *, proxy: Proxy | None = None, digests: Digests | None = None
@@ -396,11 +407,11 @@ class Login:
         self._guesses = Guesses()
 
     def caller(self, shown: Shown) -> Caller:
-        """Return the caller of the request, by its token, else by the proxy's header, else by its browser session.
+        """Return the caller of the request, found by a token, else by the proxy's header, else by a browser session.
 
         Raises:
             NotLetIn: The request has no valid credentials.
-            TooOften: The address sent that token with a wrong secret, or texts that are no token, too many times.
+            TooOften: The address has sent this token with a wrong secret, or texts that are not tokens, too many times.
         """
         text = self._token_text(shown)
         if text is not None:
@@ -415,12 +426,12 @@ class Login:
         )
 
     def judges_token(self, shown: Shown) -> bool:
-        """Return True if only a token can authenticate the request, so that its cookie is ignored."""
+        """Return True if the request carries a token. Then only the token counts, and its cookie is ignored."""
         return self._token_text(shown) is not None
 
     # ------------------------------------------------------------------ sessions
     def open_session(self, text: str, address: str) -> tuple[Session, str]:
-        """Open a browser session with a token, and return it with the secret for its cookie.
+        """Open a browser session for the owner of a token; return the session with the secret for its cookie.
 
         Raises:
             NotLetIn: The token is not valid.
@@ -433,7 +444,7 @@ class Login:
         return session, secret
 
     def close_session(self, secret: str) -> None:
-        """End the browser session with that secret. If it is over already, nothing happens."""
+        """End the browser session with that secret. If the session has ended already, nothing happens."""
         self._store.remove_session(fingerprint(secret))
 
     def _session_token(self, secret: str) -> Token:

@@ -35,7 +35,7 @@ _THINNING_POLL_S = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Background:
-    """The background threads of the service, which work on runs, retunes, performance gates and webhooks."""
+    """The background threads of the service, which do the work of runs, retunes, performance gates and webhooks."""
 
     settings: Settings
     open_store: Callable[[], Store]
@@ -50,12 +50,12 @@ class Background:
     _threads: list[threading.Thread] = field(default_factory=list, init=False)
 
     def start(self) -> None:
-        """Start ``settings.num_workers`` threads that run ``work``."""
+        """Start ``settings.num_workers`` threads, each of which runs the method ``work``."""
         for _ in range(self.settings.num_workers):
             self._run(self.work, "autotuner-worker")
 
     def work(self) -> None:
-        """Run sweeps on this thread until asked to stop, and all other background work on threads of its own."""
+        """Work on sweeps in this thread until a stop is requested. Other background work runs in further threads."""
         silence_optuna()
         store, owner = self.open_store(), new_owner()
         self.start_checks()
@@ -71,7 +71,7 @@ class Background:
         forever(worker.run_once, poll_s=self.settings.poll_s, shutdown=self._shutdown, name="worker")
 
     def start_checks(self) -> None:
-        """Start a thread that runs checks of clusters."""
+        """Start a thread that runs cluster checks."""
         self._start_lane(check_kind(self.open_store(), self.engine_launchers), "checks")
 
     def _start_presence(self, owner: str) -> None:
@@ -106,7 +106,7 @@ class Background:
         )
 
     def request_stop(self) -> None:
-        """Ask every worker to end its trial and give its sweep back, and return at once."""
+        """Ask every worker to end its running trial and to give its sweep back to the queue; do not wait for that."""
         self._shutdown.set()
 
     def stop(self) -> None:

@@ -91,12 +91,12 @@ class App(Autotuner):
 
     # ------------------------------------------------------------------ names
     def save(self, described: Described, caller: Caller) -> Described:
-        """Store a caller's model or cluster under its name, for everybody, and return it.
+        """Store a caller's model or cluster under its name, so that all callers can use it, and return it.
 
         Raises:
-            InvalidInput: The cluster has a name that means this machine, or its engine or queue is not registered. A
-                service that runs no trials and has no registered engines does not check engine and queue.
-            Conflict: The name is in the catalog or has a meaning there (``h100:64``), or something different is stored
+            InvalidInput: The name of the cluster means this machine, or its engine or queue is not registered. A
+                service that runs no trials and has no registered engines does not check the engine and the queue.
+            Conflict: The name already belongs to the catalog (such as ``h100:64``), or something different is stored
                 under it.
         """
         name = described.name
@@ -111,7 +111,7 @@ class App(Autotuner):
         return described
 
     def remove(self, cls: type[Described], name: str, caller: Caller) -> Described:
-        """Delete a stored model, cluster or profile and return it.
+        """Delete the stored model, cluster or profile ``name`` and return it; ``cls`` selects the type.
 
         With a cluster, its checks and measurements are deleted.
 
@@ -129,18 +129,21 @@ class App(Autotuner):
             check_engine_named(cluster, self.engines)
 
     def engine_standings(self) -> list[EngineStanding]:
-        """Return every engine that clusters may name, with its state. Asking the engines may take seconds."""
+        """Return all engines that a cluster may name, each with its state.
+
+        The request to the engines may take seconds.
+        """
         return ask_engines(self.engines, {name: one.engine for name, one in self.engine_launchers.items()})
 
     def worker_standings(self) -> list[WorkerStanding]:
-        """Return the workers that sent a heartbeat within a day, latest first, each with the sweep that it holds."""
+        """Return the workers that sent a heartbeat within the last day, latest first, each with its present sweep."""
         now = self.clock.now()
         held = {lease.owner: lease.run_id for lease in self.store.runs.leases(["sweep"])}
         found = self.store.health.workers()
         return [extended(WorkerStanding, one, is_alive=one.is_alive(now), sweep_id=held.get(one.name)) for one in found]
 
     def trainer_offers(self) -> list[TrainerOffer]:
-        """Return what a sweep may ask of each registered trainer, in the order in which they were registered."""
+        """Return the settings that a sweep may choose for each registered trainer, in the order of registration."""
         return [offered_by(one.trainer) for one in self.trainers.values()]
 
     def trainer(self, name: str) -> Trainer:
@@ -156,12 +159,12 @@ class App(Autotuner):
 
     @property
     def kept_trials(self) -> KeptTrials:
-        """Return the cache of the trials of sweeps that people look at."""
+        """Return the cache of sweeps' trials, from which the answers to callers are read."""
         return self._once("kept trials", lambda: KeptTrials(self.store))
 
     @property
     def sweep_tables(self) -> SweepTables:
-        """Return the cache of sweeps' tables, which include layouts that were predicted but not tried."""
+        """Return the cache of the tables of sweeps. A table also includes layouts that were predicted but not tried."""
         return self._once("sweep tables", lambda: SweepTables(self.asides))
 
     # ------------------------------------------------------------------ predictions
@@ -187,13 +190,13 @@ class App(Autotuner):
         )
 
     def preview(self, request: SweepRequest, *, with_remedies: bool = True) -> SweepPreview:
-        """Return a preview of the sweep: the layouts that it would search, without starting it.
+        """Return a preview of the sweep: the layouts that the sweep would search. The sweep is not started.
 
-        If no layout fits in memory, the preview suggests remedies. They take longest to compute; ``with_remedies``
-        False leaves them out.
+        If no layout fits in memory, the preview suggests remedies, such as more devices. The remedies take the longest
+        time to compute; with ``with_remedies`` False, they are left out.
 
         Raises:
-            InvalidInput: The search space holds no layout that a trial can run, or a number is too large.
+            InvalidInput: The search space has no layout that a trial can run, or a number is too large.
         """
         require_modest(request)
         known = request
@@ -206,20 +209,22 @@ class App(Autotuner):
 
     # ------------------------------------------------------------------ durable runs
     def start(self, request: Startable, *, key: str | None = None, caller: Caller = NOBODY_ASKED) -> tuple[Run, bool]:
-        """Queue a run for the request and return it with True, or return the run that an equal call created with False.
+        """Queue a run for the request and return it with True, or return the run of an earlier equal call with False.
 
         Args:
-            request: The request, whose type decides the kind of the run. Names in it are resolved.
-            key: Idempotency key of the caller for a sweep or a study: the same key creates no second run. None: no key.
-            caller: The caller. Sweeps, also those of gates, are checked against the caller's quota.
+            request: The request. Its type decides the kind of the run. Names of models and clusters in it are replaced
+                by their descriptions.
+            key: Idempotency key of the caller for a sweep or a study: a second call with the same key creates no second
+                run. None: no key.
+            caller: The caller. Sweeps, including the sweeps of gates, are checked against the caller's quota.
 
         Raises:
-            InvalidInput: It is already clear that the run would fail: no layout that a trial can run, a cluster without
-                an engine or with one that is not registered, no clusters to compare; or this service's own worker lacks
-                the devices. A service without a worker leaves that check to the workers.
+            InvalidInput: The run would certainly fail. Either the search space has no layout that a trial can run, or
+                the cluster names no engine or an unknown engine, or there are no clusters to compare, or this service's
+                own worker lacks the devices. A service without a worker cannot check the devices.
             Conflict: The key was used for a different request, or another check of the cluster is not finished.
             NotYours: A gate would replace another caller's baseline.
-            QuotaExceeded: The caller's quota does not have so much left.
+            QuotaExceeded: The run would use more than the rest of the caller's quota.
         """
         store, now, is_new = self.store, self.clock.now(), True
         match request:
@@ -242,11 +247,11 @@ class App(Autotuner):
         return store.runs.get("sweep", sweep.id), is_new
 
     def read(self, run_id: str, wait_s: float = 0.0) -> Run:
-        """Return a run as it is stored now; for a plan, wait up to ``wait_s`` seconds until it is computed.
+        """Return a run as it is stored now. If it is a plan, wait up to ``wait_s`` seconds until the plan is computed.
 
         Raises:
             NotFound: No run that callers may read has that id.
-            InvalidInput: The run is a plan, and its question cannot be answered.
+            InvalidInput: The run is a plan, and the question that it should answer has no answer.
         """
         kind = self.store.runs.identify(run_id).kind
         if kind == "plan":
@@ -255,13 +260,13 @@ class App(Autotuner):
         return with_trials(run, self.store.optimizer_studies.trials(run_id)) if isinstance(run, StudyRun) else run
 
     def stop(self, run_id: str, how: Stop = Stop.CANCEL, *, caller: Caller) -> None:
-        """Cancel or pause a run of the caller, as soon as its worker hears of it. A finished run stays unchanged.
+        """Ask the worker of a run to cancel or pause it. A finished run stays unchanged.
 
         Raises:
             NotFound: No run that callers may read has that id.
             NotYours: Another caller created the run, and this caller is not an admin.
             NotAllowed: The caller's scope is too small for this kind of run.
-            Conflict: The run should be paused, but it is finished or must not be paused.
+            Conflict: The run should be paused, but it is finished or cannot be paused.
         """
         kind, now = self.require_own(run_id, caller), self.clock.now()
         if how is Stop.PAUSE:
@@ -272,22 +277,24 @@ class App(Autotuner):
             self.store.runs.cancel(kind, run_id, _UNHELD.get(kind, "cancelled before it began"), now=now)
 
     def resume(self, run_id: str, *, caller: Caller) -> None:
-        """Resume a paused run. Errors are those of ``stop``."""
+        """Continue a paused run. Errors are those of ``stop``."""
         kind = self.require_own(run_id, caller)
         self.store.runs.resume(kind, run_id, now=self.clock.now())
 
     def change(self, sweep_id: str, limits: Mapping[str, Any], *, caller: Caller) -> None:
-        """Change limits of a sweep's budget. A finished sweep continues with them. Also raises as ``stop`` does.
+        """Change limits of a sweep's budget. A finished sweep continues with the new limits.
+
+        It also raises the errors of ``stop``.
 
         Raises:
-            InvalidInput: The sweep would end again at once.
-            QuotaExceeded: The caller's quota does not have so much left.
+            InvalidInput: A finished sweep would end again at once.
+            QuotaExceeded: The additional use exceeds the rest of the caller's quota.
         """
         self.require_own(sweep_id, caller)
         self.store.control.change_budget(sweep_id, limits, now=self.clock.now(), caller=caller)
 
     def rerun(self, trial_id: str, *, caller: Caller) -> str:
-        """Run a trial again, and return the id of its sweep, which continues for that.
+        """Run a trial again, and return the id of its sweep. A finished sweep continues for this trial.
 
         Errors are those of ``change``.
         """
@@ -297,9 +304,9 @@ class App(Autotuner):
         return sweep_id
 
     def require_own(self, run_id: str, caller: Caller) -> str:
-        """Return the kind of a run if the caller may stop it; else raise an error as ``stop`` does.
+        """Return the kind of a run if the caller may stop the run; otherwise raise the same errors as ``stop``.
 
-        The caller must have created the run or the retune that it belongs to, or be an admin.
+        The caller must have created the run, or the retune that the run belongs to, or be an admin.
         """
         run = self.store.runs.identify(run_id)
         if not caller.scope.covers(run.scope):
@@ -310,7 +317,7 @@ class App(Autotuner):
 
     @property
     def plans(self) -> Plans:
-        """Return the plans, as this process queues, reads and computes them."""
+        """Return the object with which this process queues, reads and computes plans."""
         return self._once("plans", lambda: Plans(self.store.runs, self.asides, self.clock, self.settings.lease_s))
 
     # ------------------------------------------------------------------ what can be started
@@ -318,15 +325,18 @@ class App(Autotuner):
         """Raise an error if the sweep cannot be queued.
 
         Raises:
-            InvalidInput: The search space holds no layout that a trial can run, or none that a proxy trial on the
-                smaller cluster can stand for; or ``refusal`` returns a reason.
+            InvalidInput: The search space has no layout that a trial can run, or no layout that a proxy trial can
+                represent on the smaller cluster; or ``refusal`` returns a reason.
         """
         self.asides.search(require_layouts, request)
         if (refusal := self.refusal(request)) is not None:
             raise refusal
 
     def refusal(self, request: SweepRequest) -> InvalidInput | None:
-        """Return why this service's own worker cannot run the sweep's trials; None if it can or does not exist."""
+        """Return the reason why this service's own worker cannot run the sweep's trials, or None.
+
+        It is None if the worker can run them, or if this service has no worker.
+        """
         if not self.settings.num_workers:
             return None
         said = self.launcher.refuses(request.runs_on, request.trainer)
@@ -346,11 +356,14 @@ class App(Autotuner):
     # ------------------------------------------------------------------ once a layout is in use
     @property
     def retuning(self) -> Retuning:
-        """Return the object that changes retunes and starts their runs."""
+        """Return the object that adds and changes retunes (scheduled retunings) and starts their runs."""
         return Retuning(self.store, self.clock)
 
     def create_retune(self, request: RetuneRequest, caller: Caller) -> Retune:
-        """Store a retune of the caller. Errors are those of ``Retuning.add`` and ``require_runnable``."""
+        """Store a retune (a scheduled retuning) of the caller.
+
+        Errors are those of ``Retuning.add`` and ``require_runnable``.
+        """
         try:
             self.require_runnable(request.template)
         except InvalidInput as error:
@@ -359,12 +372,12 @@ class App(Autotuner):
 
     @property
     def tokens(self) -> Tokens:
-        """Return the API tokens with which callers authenticate."""
+        """Return the API tokens with which callers authenticate themselves."""
         return Tokens(store=self.store.access, clock=self.clock)
 
     @property
     def webhooks(self) -> Webhooks:
-        """Return the webhooks, to which outcomes are posted."""
+        """Return the webhooks, to which announcements of outcomes are posted."""
         return Webhooks(
             store=self.store.announcements,
             poster=self.poster,
@@ -391,7 +404,7 @@ class App(Autotuner):
 
     @property
     def background(self) -> Background:
-        """Return the background work: it executes runs and does what follows from their outcomes."""
+        """Return the background threads, which work on runs and post announcements of their outcomes."""
         return self._once(
             "background",
             lambda: Background(
@@ -447,9 +460,10 @@ def build(
     clock: Clock | None = None,
     names: StoredNames | None = None,
 ) -> App:
-    """Return the application for these settings. The other arguments replace its real parts; None: the real part.
+    """Return the application for these settings.
 
-    If ``names`` is given, the store is opened when it is first needed; otherwise it is opened now.
+    Each other argument replaces a part of the application, for example in a test; None: the part is built from the
+    settings. If ``names`` is given, the store is opened when it is first needed; otherwise it is opened now.
     """
     configure_logs(settings.log_level)
     trainers = read_trainers(settings.trainers) if settings.trainers else {}

@@ -31,7 +31,10 @@ _CALLER: ContextVar[str] = ContextVar("caller of compute subprocesses", default=
 
 @contextmanager
 def asked_by(caller: str) -> Iterator[None]:
-    """Count computations that are requested inside this block against the share of the caller with that name."""
+    """Count the computations that this block requests as computations of the caller with that name.
+
+    Each caller has a fair share of the computations that may run at the same time.
+    """
     token = _CALLER.set(caller)
     try:
         yield
@@ -40,7 +43,7 @@ def asked_by(caller: str) -> Iterator[None]:
 
 
 def asker() -> str:
-    """Return the name of the caller against whose share computations count here; empty if none was set."""
+    """Return the name of the caller whose computations are requested here; empty if no caller was set."""
     return _CALLER.get()
 
 
@@ -58,16 +61,16 @@ class _Turn:
 
 
 class Turns:
-    """Shares a limited number of places fairly among callers.
+    """Limits the number of computations that run at the same time, and shares their places fairly among callers.
 
-    A free place goes to the caller with the fewest running computations, and among equals to the caller that was served
-    longest ago. A single caller gets all places. If the queue is full, a caller with fewer computations takes a place
-    in it from the caller with the most.
+    A free place goes to the caller with the fewest running computations. If several callers have the fewest, it goes to
+    the caller whose last place is longest ago. A single caller gets all places. If the queue is full, a caller with
+    fewer computations takes a place in the queue from the caller with the most.
 
     Args:
-        num_at_once: Number of places. If there are several, searches leave one free for short computations.
+        num_at_once: Number of places. If there are several, long computations (searches) leave one free for short ones.
         max_waiting: Number of computations that may wait for a place.
-        seconds: Longest time for which one of them waits.
+        seconds: Longest time for which a computation waits.
     """
 
     def __init__(self, num_at_once: int, *, max_waiting: int, seconds: float) -> None:
@@ -81,9 +84,9 @@ class Turns:
         self._served: list[str] = []  # present callers; the one that was served last is at the end
 
     def callers(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the callers of the computations that run, and of those that wait.
+        """Return the callers of the running computations, and the callers of the waiting computations.
 
-        Each is a tuple with one name for each computation.
+        Each of the two tuples has one name for each computation, so a name may occur several times.
         """
         with self._changed:
             return tuple(each.caller for each in self._running), tuple(each.caller for each in self._waiting)
@@ -92,7 +95,7 @@ class Turns:
     def take(self, *, is_search: bool) -> Iterator[None]:
         """Wait for a place and hold it until the block ends.
 
-        ``is_search`` is True for a computation that takes long.
+        ``is_search`` is True for a long computation.
 
         Raises:
             Busy: Too many computations wait, or no place became free in time.
@@ -189,14 +192,16 @@ class Limits:
 
 
 class AsidePool:
-    """Runs each computation in a new process, which is forked from a server with all modules imported and one thread.
+    """Runs each computation in a new process, so that time and memory can be limited.
 
-    The server is that of ``multiprocessing``. It ends with the service, and is started again if it is gone.
+    A server process, the fork server of ``multiprocessing``, has imported all modules and forks the new processes. It
+    ends with the service, and is started again if it has died.
 
     Args:
-        num_at_once: Number of computations that run at once. If it is above 1, searches leave one place free for short
-            ones.
-        limits: Time and memory that each may take. None waits for its turn longer than that time.
+        num_at_once: Number of computations that may run at the same time. If it is above 1, long computations
+            (searches) leave one place free for short ones.
+        limits: Time and memory that one computation may take. A computation also waits no longer than this time for a
+            place.
     """
 
     def __init__(self, num_at_once: int, limits: Limits) -> None:
@@ -214,17 +219,20 @@ class AsidePool:
 
     @property
     def standing(self) -> AsidesStanding:
-        """Return the numbers of computations that run and that wait, and of those ended without an answer."""
+        """Return how many computations run now, how many wait, and how many were ended without an answer."""
         running, waiting = self._turns.callers()
         return AsidesStanding(num_running=len(running), num_waiting=len(waiting), num_ended=self._ended)
 
     def ask(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
-        """Call a short function in a process of its own and return its result."""
+        """Call a short function in a new process, and return its result."""
         with self._turns.take(is_search=False):
             return cast("Answer", self._answer(function, args, kwargs))
 
     def search(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
-        """Call a function that takes long in a process of its own. One place stays free for short functions."""
+        """Call a function that takes long in a new process, and return its result.
+
+        Such functions leave one place free for short functions.
+        """
         with self._turns.take(is_search=True):
             return cast("Answer", self._answer(function, args, kwargs))
 

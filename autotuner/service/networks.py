@@ -18,7 +18,7 @@ def read_networks(text: str, setting: str) -> tuple[Network, ...]:
     """Return the networks in a comma-separated list, such as ``10.1.0.0/16, 127.0.0.1``.
 
     Raises:
-        InvalidInput: An entry is not a network. The error names the setting.
+        InvalidInput: An entry is not a network. The error names ``setting``, the setting with this list.
     """
     return tuple(_network(one, setting) for one in map(str.strip, text.split(",")) if one)
 
@@ -30,14 +30,17 @@ def is_within(address: str, networks: Sequence[Network]) -> bool:
 
 
 def is_held(address: Address, networks: Sequence[Network]) -> bool:
-    """Return True if one of the networks contains the address, without converting IPv4-mapped IPv6 addresses."""
+    """Return True if one of the networks contains the address.
+
+    An IPv4-mapped IPv6 address is compared only with IPv6 networks.
+    """
     return any(address in network for network in networks if network.version == address.version)
 
 
 def household(address: str) -> str:
-    """Return the part of an address that identifies a provider's customer.
+    """Return the part of an IP address that all machines of one customer of an internet provider share.
 
-    This is the whole IPv4 address, or the network of the first 64 bits of an IPv6 address.
+    It is the whole IPv4 address, or the network of the first 64 bits of an IPv6 address.
 
     A text that is not an address is returned unchanged.
     """
@@ -48,7 +51,7 @@ def household(address: str) -> str:
 
 
 def read_address(text: str) -> Address | None:
-    """Return the IP address that the text describes, or None if it describes none."""
+    """Return the IP address that the text represents, or None if the text is not an IP address."""
     try:
         return ip_address(text.strip())
     except ValueError:

@@ -16,9 +16,9 @@ from autotuner.runs.tracing import traced_by
 
 
 def configure_logs(level: str) -> None:
-    """Configure the log of the whole process to show events of that level and above.
+    """Configure the log of the whole process, to show events of this level and of more serious levels.
 
-    Only the composition root calls it.
+    Only the code that starts a process calls it.
     """
     renderer = structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer()
     structlog.configure(
@@ -36,7 +36,7 @@ def configure_logs(level: str) -> None:
 
 
 def silence_optuna() -> None:
-    """Stop Optuna from logging every study, since a sweep writes events of its own."""
+    """Stop Optuna from writing a log line for every study, since a sweep writes its own events."""
     import optuna  # noqa: PLC0415  # a service that runs no sweep needs none
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -54,7 +54,7 @@ def _name_trace(_: object, __: str, line: MutableMapping[str, Any]) -> MutableMa
 def exporting(telemetry: Literal["none", "otlp"]) -> Iterator[None]:
     """Export the spans of this process while the block runs, if ``telemetry`` is ``otlp``.
 
-    The variable OTEL_EXPORTER_OTLP_ENDPOINT and similar ones say where to.
+    The environment variable OTEL_EXPORTER_OTLP_ENDPOINT, or a similar variable, names the receiver.
 
     Raises:
         InvalidInput: The export is wanted, but the extra ``telemetry`` is not installed.

@@ -33,8 +33,8 @@ _log = structlog.get_logger(__name__)
 class Plans:
     """Queues, reads and computes plans in this process of the service.
 
-    Its workers look for plans whenever a caller asks for one or reads one that is not computed yet. So if a process
-    dies, the process of the next reader takes over its plan.
+    The workers of this object look for plans whenever a caller asks for a plan, or reads a plan that is not computed
+    yet. So if another process dies while it computes a plan, a process in which a caller reads that plan takes it over.
     """
 
     def __init__(self, store: RunStore, asides: Asides, clock: Clock, lease_s: float) -> None:
@@ -49,7 +49,7 @@ class Plans:
         self._idle: list[Worker] = []
 
     def ask(self, request: PlanRequest) -> tuple[PlanRun, bool]:
-        """Return the plan for that question, and True if it is new. It is queued if it is new, or if it failed earlier.
+        """Return the plan for the request, and True if the plan is new. A new or failed plan is queued.
 
         Raises:
             InvalidInput: There are no clusters to compare, or too many.
@@ -65,11 +65,11 @@ class Plans:
         return self.read(run.id), is_new
 
     def read(self, plan_id: str, wait_s: float = 0.0) -> PlanRun:
-        """Return the plan with that id as soon as it is computed, or unfinished after ``wait_s`` seconds.
+        """Return the plan with that id as soon as it is computed, or as it is after ``wait_s`` seconds.
 
         Raises:
-            NotFound: The plan was never asked for, was deleted, or was left unfinished by another release.
-            InvalidInput: The question cannot be answered; ``plan`` may raise other errors, too.
+            NotFound: No caller has asked for this plan, or it was deleted, or another release left it unfinished.
+            InvalidInput: The question of the plan has no answer. Other errors of its computation are raised, too.
         """
         deadline = time.monotonic() + wait_s
         while True:
@@ -83,13 +83,13 @@ class Plans:
                 self._ended.wait(min(_LOOK_S, left_s))
 
     def request_stop(self) -> None:
-        """Ask the workers to give back the plans that this process computes, and return at once."""
+        """Ask the workers to stop computing plans and to give them back to the queue; do not wait for that."""
         self._shutdown.set()
 
     def close(self) -> None:
-        """Give back the plans that this process computes, and wait for that.
+        """Give the plans that this process computes back to the queue, and wait until that is done.
 
-        The next reader's process computes them again.
+        A process in which a caller reads such a plan computes it again.
         """
         self.request_stop()
         with self._ended:

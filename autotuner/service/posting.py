@@ -46,7 +46,10 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 
 
 def refusal(address: str, allowed: Sequence[Network]) -> str | None:
-    """Return why nothing may be posted to that address, as a sentence, or None if it is allowed."""
+    """Return the reason why nothing may be posted to an address, as a sentence, or None if posts are allowed.
+
+    ``allowed`` holds the networks that the operator allows in addition to the public internet.
+    """
     one = ip_address(address)
     if is_public(one) or is_allowed(one, allowed):
         return None
@@ -54,12 +57,12 @@ def refusal(address: str, allowed: Sequence[Network]) -> str | None:
 
 
 def is_allowed(address: Address, allowed: Sequence[Network]) -> bool:
-    """Return True if the operator named a network that contains the address."""
+    """Return True if one of the networks that the operator allows contains the address."""
     return is_held(_plain(address), allowed)
 
 
 def is_public(address: Address) -> bool:
-    """Return True if the address is that of one host on the public internet."""
+    """Return True if the address belongs to one host on the public internet."""
     plain = _plain(address)
     if is_held(plain, _SPECIAL):
         return False
@@ -96,12 +99,12 @@ _MAX_PORT = 2**16 - 1
 
 
 class Refused(Exception):
-    """Raised when a destination for a post is refused. The message says why, as a sentence."""
+    """Raised when nothing may be posted to a destination. The message is the reason, as a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """A checked URL to which a body is posted, with the addresses of its host."""
+    """A checked URL for a post, with the IP addresses of its host."""
 
     url: httpx.URL
     """URL as the caller gave it."""
@@ -113,11 +116,11 @@ class Destination:
 
 
 def check_url(url: str, allowed: Sequence[Network]) -> None:
-    """Raise an error if a webhook must not have that URL, as far as the text of the URL shows.
+    """Raise an error if a webhook must not have this URL. Only the text of the URL is checked; no host is looked up.
 
     Raises:
-        InvalidInput: It is not a URL with a host, has an impossible port, contains a password, uses http although only
-            the public internet is allowed, or names an address that is refused.
+        InvalidInput: The text is not a URL with a host, has an impossible port, contains a password, uses http although
+            only the public internet is allowed, or names an address to which posts are not allowed.
     """
     parsed = _parsed(url)
     _require_port(parsed)
@@ -130,11 +133,11 @@ def check_url(url: str, allowed: Sequence[Network]) -> None:
 
 
 def destination(url: str, allowed: Sequence[Network], resolve: Resolver) -> Destination:
-    """Return the URL with the addresses of its host, which is looked up once, here.
+    """Look up the host of a URL once, and return the URL with the addresses of the host.
 
     Raises:
-        Refused: One of the addresses is refused, or there is none.
-        InvalidInput: ``check_url`` refuses the URL, which an older release accepted.
+        Refused: Posts to one of the addresses are not allowed, or the host has no address.
+        InvalidInput: ``check_url`` does not accept the URL. An older release may have accepted it.
     """
     parsed = _parsed(url)
     _require_port(parsed)
@@ -150,18 +153,18 @@ def destination(url: str, allowed: Sequence[Network], resolve: Resolver) -> Dest
 
 
 def origin(url: str) -> str:
-    """Return only the scheme, host and port of a URL, because what follows is often a credential."""
+    """Return only the scheme, host and port of a URL, because the rest often contains a credential."""
     parsed = _parsed(url)
     return f"{parsed.scheme}://{parsed.netloc.decode('ascii')}"
 
 
 def port(url: httpx.URL) -> int:
-    """Return the port to which a connection is made: the one in the URL, or the default of its scheme."""
+    """Return the port of a connection to the URL: the port in the URL, or the default port of its scheme."""
     return url.port or (443 if url.scheme == "https" else 80)
 
 
 def system_resolver(host: str, port: int) -> Sequence[str]:
-    """Return the IP addresses that this machine's resolver finds for the host name."""
+    """Return the IP addresses that the resolver of this machine finds for a host name."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(address[0]) for *_, address in found]
 
@@ -207,7 +210,7 @@ _SHOWN = 200
 
 
 class Flag(Protocol):
-    """An object that says whether work must stop, such as a ``threading.Event``."""
+    """The interface of an object that says whether work must stop, such as a ``threading.Event``."""
 
     def is_set(self) -> bool:
         """Return True once the work must stop."""
@@ -215,13 +218,13 @@ class Flag(Protocol):
 
 
 class Poster:
-    """Posts bodies to allowed addresses. It follows no redirects, uses no proxies and limits the length of answers.
+    """Sends HTTP posts to allowed addresses. It follows no redirects, uses no proxies and limits the length of answers.
 
     Args:
         allowed: Networks that are allowed in addition to the public internet.
         resolve: Looks up the addresses of a host name, once for each post.
         tls: The certificates to trust; None: those of httpx, including ``SSL_CERT_FILE``.
-        limit_s: Seconds for a whole post, without the look-up.
+        limit_s: Longest time in seconds for a whole post, without the look-up.
     """
 
     def __init__(
@@ -238,7 +241,7 @@ class Poster:
         self._limit_s = limit_s
 
     def post(self, url: str, body: bytes, headers: Mapping[str, str], stop: Flag | None = None) -> WebhookAnswer | None:
-        """Post the body with additional headers, and return the answer or why there is none.
+        """Post the body with the given headers, and return the answer or the reason why there is no answer.
 
         Another thread may set ``stop`` to end the wait for an answer; then the result is None.
         """

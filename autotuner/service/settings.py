@@ -16,7 +16,7 @@ from autotuner.store.options import Ages
 class Settings(BaseSettings):
     """All settings of the service, read from environment variables ``AUTOTUNER_<NAME>``.
 
-    The defaults need no set-up.
+    The service starts with the default values.
     """
 
     model_config = SettingsConfigDict(env_prefix="AUTOTUNER_", frozen=True, extra="forbid")
@@ -216,7 +216,7 @@ class Settings(BaseSettings):
 
     @property
     def ages(self) -> Ages:
-        """Return the retention periods in days. None keeps records for ever."""
+        """Return the retention periods in days. A kind of record with None is kept for ever."""
         return Ages(
             steps=self.keep_steps_days or None,
             announcements=self.keep_announcements_days or None,

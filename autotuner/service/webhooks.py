@@ -44,7 +44,7 @@ Source: docs.slack.dev/reference/block-kit/blocks/section-block.
 
 
 def payload(announcement: Announcement, form: PayloadFormat, public_url: str | None) -> bytes:
-    """Return the body to post for an announcement, in the given format. Exactly these bytes are signed.
+    """Return the body to post for an announcement, in the given format. The signature covers exactly these bytes.
 
     Without a public URL, the body has no links.
     """
@@ -57,12 +57,12 @@ def payload(announcement: Announcement, form: PayloadFormat, public_url: str | N
 
 
 def link(announcement: Announcement, public_url: str | None) -> str | None:
-    """Return the address where a browser finds the announced result, or None if the service has no public URL."""
+    """Return the URL of the page with the announced result, or None if the service has no public URL."""
     return f"{public_url.rstrip('/')}{announcement.path}" if public_url else None
 
 
 def iso_time(epoch_s: float) -> str:
-    """Return a time as text in the form of RFC 3339, such as ``2026-11-20T15:51:07Z``."""
+    """Return a time as text in the format of RFC 3339, such as ``2026-11-20T15:51:07Z``."""
     return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -147,7 +147,7 @@ Source: Standard Webhooks 1.0.0, "Signature scheme", github.com/standard-webhook
 
 
 def new_secret() -> str:
-    """Return a random secret for a webhook, in the form that receivers expect: ``whsec_`` and base64."""
+    """Return a random secret for a webhook, in the format that receivers expect: ``whsec_`` and base64."""
     return _PREFIX + base64.b64encode(secrets.token_bytes(_NUM_BYTES)).decode()
 
 
@@ -155,7 +155,8 @@ def check_secret(secret: str) -> None:
     """Raise an error if the text cannot be the secret of a webhook.
 
     Raises:
-        InvalidInput: The text has not that form, or is too short or too long. The error does not quote it.
+        InvalidInput: The text is not ``whsec_`` and base64, or is too short or too long. The error does not quote the
+            text.
     """
     if not _FEWEST_BYTES <= len(_key(secret)) <= _MOST_BYTES:
         rule = (
@@ -165,7 +166,7 @@ def check_secret(secret: str) -> None:
 
 
 def signed_headers(secret: str, message_id: str, at: float, body: bytes) -> dict[str, str]:
-    """Return the headers with the signature, by which a receiver knows who posted the body, and when.
+    """Return the headers with the signature, which proves to a receiver who posted the body, and when.
 
     Args:
         secret: The secret of the webhook, in the form of ``new_secret``.
@@ -204,12 +205,12 @@ class Webhooks:
     """Public address of the service, for links in messages; None: messages have no links."""
 
     def add(self, asked: WebhookCreate, created_by: str = "") -> Webhook:
-        """Store a new webhook and return it, with a new secret if the request has none.
+        """Store a new webhook and return it. If the request has no secret, the webhook gets a random secret.
 
-        Later announcements are posted to it.
+        Announcements from now on are posted to the webhook.
 
         Raises:
-            InvalidInput: Nothing may be posted to its URL, or its secret is not one.
+            InvalidInput: Nothing may be posted to the URL, or the secret is not legal.
             Conflict: Another webhook has its name.
         """
         check_url(asked.url, self.allowed)
@@ -228,7 +229,7 @@ class Webhooks:
         return added
 
     def standing(self, webhook: Webhook) -> WebhookStanding:
-        """Return a webhook as callers may see it: with only the host of its URL, and the numbers of its deliveries."""
+        """Return a webhook as callers may see it: with the numbers of its deliveries, and of its URL only the host."""
         return extended(
             WebhookStanding,
             webhook,
@@ -238,14 +239,14 @@ class Webhooks:
         )
 
     def standings(self) -> list[WebhookStanding]:
-        """Return all webhooks as callers may see them, ordered by name."""
+        """Return all webhooks as callers may see them (see ``standing``), ordered by name."""
         return [self.standing(one) for one in self.store.list_webhooks()]
 
     def _count(self, webhook: Webhook, state: DeliveryState) -> int:
         return self.store.deliveries(webhook=webhook.name, state=state, page=Page(limit=1))[1]
 
     def test(self, name: str) -> WebhookAnswer:
-        """Post a test announcement to a webhook once, now, and return its answer."""
+        """Post a test announcement to a webhook now, in a single attempt, and return the answer."""
         webhook = self.store.get_webhook(name)
         told = Announcement(
             id=f"test-{uuid4().hex[:10]}",
@@ -262,7 +263,7 @@ class Webhooks:
         return answer
 
     def post(self, webhook: Webhook, announcement: Announcement, stop: Flag | None = None) -> WebhookAnswer | None:
-        """Post an announcement to a webhook, signed with its secret, and return the answer.
+        """Post an announcement to a webhook, signed with the webhook's secret, and return the answer.
 
         The result is None if ``stop`` was set before the answer came.
         """
