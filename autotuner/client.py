@@ -271,7 +271,7 @@ class Client:
     ) -> Answer[Export]:
         """Write a layout as the arguments or the configuration files of a trainer.
 
-        The arguments are those of ``explain``; ``format`` is a trainer, such as ``megatron-lm`` or ``torchtitan``.
+        ``format`` is a trainer, such as ``megatron-lm`` or ``torchtitan``. Other arguments are those of ``explain``.
 
         >>> import autotuner
         >>> job = {"global_batch_size": 64, "seq_len": 8192}

@@ -343,11 +343,14 @@ class Remote:
         return self._post(f"/runs/{run_id}/cancel", kind)
 
     def pause_run(self, kind: type[R], run_id: str) -> R:
-        """Pause a sweep until it is resumed, and return it."""
+        """Pause a sweep until it is resumed, and return it.
+
+        ``kind`` is the type of the result. The service refuses to pause runs that are not sweeps.
+        """
         return self._post(f"/runs/{run_id}/pause", kind)
 
     def resume_run(self, kind: type[R], run_id: str) -> R:
-        """Let a paused sweep continue, and return it."""
+        """Resume a paused sweep, and return it. ``kind`` is the type of the result."""
         return self._post(f"/runs/{run_id}/resume", kind)
 
     # ---------------------------------------------------------------- sweeps
@@ -373,7 +376,15 @@ class Remote:
     ) -> Listed[SweepOverview]:
         """Return the sweeps that match all given filters, newest first unless another order is requested.
 
-        ``q`` holds words that must occur in the sweep's name, id, model, cluster, engine or owner.
+        Args:
+            q: Words that must occur in the sweep's name, id, model, cluster, engine or owner.
+            state: Only sweeps in this state.
+            owner: Only sweeps of this caller.
+            tag: Only sweeps that have this tag, or have a trial with this tag.
+            sort: Column to sort by.
+            order: Direction of the order.
+            limit: Largest number of sweeps to return.
+            offset: Number of sweeps to skip.
         """
         asked = {"q": q, "state": state, "owner": owner, "tag": tag, "sort": sort, "order": order}
         return self._get("/sweeps", Listed[SweepOverview], **asked, limit=limit, offset=offset)

@@ -196,8 +196,8 @@ def read_rules(app: AppOf, sweep: SweepOf) -> Document[MeasuredRules]:
     """Report the effect of each option among a sweep's measured trials.
 
     The effect of an option comes from pairs of measured layouts that differ only in this option. The answer has the
-    number of pairs, the number of pairs that became faster, and the median, least and greatest gain. The six options
-    that arXiv 2311.05610 studies come first, even without pairs.
+    number of pairs, the number of pairs that became faster, and the median, least and greatest gain. The options that
+    arXiv 2311.05610 studies come first, even without pairs.
     """
     return MeasuredRules.of(app.store.all_trials(sweep.id))
 

@@ -189,6 +189,11 @@ def follow_check(client: Remote, check_id: str, console: Console) -> CheckRun:
     """Print the lines of a check of a cluster until it ends, and return its last state.
 
     Ctrl-C ends a check that runs in this process. A check that runs in another service continues.
+
+    Args:
+        client: A client of the service that runs the check.
+        check_id: The id of the check.
+        console: The console to print on.
     """
     watch = _CheckWatch(client, check_id, console)
     try:

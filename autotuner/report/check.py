@@ -38,7 +38,7 @@ def job_said(what: str, job: EngineJob, cluster: Cluster) -> str:
 
 
 def queue_said(job: EngineJob, waited_s: float) -> str:
-    """Describe why a cluster check gave up waiting for its job to start."""
+    """Describe why a cluster check cancelled its job: the job did not start within ``waited_s`` seconds."""
     why = f" ({job.detail})" if job.detail else ""
     return f"no job started within {format_seconds(waited_s)}{why}; job {job.handle} is cancelled"
 
@@ -92,7 +92,14 @@ def collective_said(point: CollectivePoint) -> str:
 
 
 def links_said(cluster: Cluster, profile: DeviceProfile) -> list[str]:
-    """Describe each measured kind of link (within a node, between nodes), compared with the cluster's description."""
+    """Describe the speed of the links within a node and between nodes, as measured and as the cluster describes it.
+
+    A kind of link without a measurement is left out.
+
+    Args:
+        cluster: The cluster with its described links.
+        profile: Device profile with the measured links.
+    """
     found = profiled(cluster, profile)
     pairs = (
         ("within a node", cluster.intra_node_link, found.intra_node_link),
@@ -106,7 +113,12 @@ def links_said(cluster: Cluster, profile: DeviceProfile) -> list[str]:
 
 
 def each_link_said(cluster: Cluster, profile: DeviceProfile) -> list[str]:
-    """Describe the links that were measured separately, with the faults of degraded links; empty if there are none."""
+    """Describe the links that were measured separately, with the faults of degraded links; empty if there are none.
+
+    Args:
+        cluster: The cluster with its described links.
+        profile: Device profile with the measurements.
+    """
     points, between_nodes = profile.measurements.links, profile.links_num_nodes > 1
     if not points:
         return []

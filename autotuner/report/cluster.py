@@ -233,7 +233,7 @@ _TRAFFIC = {"ring": "rings", "all_to_all": "all-to-alls", "send": "sends"}
 
 
 def route_in_words(route: Route) -> str:
-    """Describe the link that limits the groups of a parallel axis.
+    """Describe the communication of a parallel axis and the network link that limits it.
 
     Example: ``shard: rings of 8 ranks on 4 nodes, limited by …``.
     """

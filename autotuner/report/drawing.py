@@ -128,7 +128,10 @@ def text(x: float, y: float, words: str, class_: str = "", anchor: str | None = 
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
-    """Return a straight SVG line from (``x1``, ``y1``) to (``x2``, ``y2``), in pixels."""
+    """Return a straight SVG line from (``x1``, ``y1``) to (``x2``, ``y2``), in pixels.
+
+    ``class_`` is the line's class of the style sheet.
+    """
     return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
 
 
@@ -165,7 +168,10 @@ def circle(x: float, y: float, radius: float, class_: str, title: str = "") -> M
 
 
 def hatched(x: float, y: float, width: float, height: float, class_: str = "idle") -> Markup:
-    """Return a rectangle that is filled with diagonal lines."""
+    """Return a rectangle that is filled with diagonal lines.
+
+    ``x`` and ``y`` are the pixels of its left and upper edge; ``class_`` is its class of the style sheet.
+    """
     return rect(x, y, width, height, class_) + element("path", d=strokes(x, y, width, height), class_="hatch")
 
 
@@ -190,7 +196,7 @@ def strokes(x: float, y: float, width: float, height: float, gap: float = 6.0) -
 
 
 def path(points: Iterable[tuple[float, float]], class_: str) -> Markup:
-    """Return an SVG path that joins the points with straight lines."""
+    """Return an SVG path that joins the points with straight lines; ``class_`` is its class of the style sheet."""
     return element("path", d="M" + "L".join(f"{short(x)} {short(y)}" for x, y in points), class_=class_)
 
 

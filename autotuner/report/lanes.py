@@ -129,7 +129,12 @@ def paths(placed: Sequence[Placed], y: float, height: float, more: str = "") -> 
 
 
 def numbers(placed: Sequence[Placed], baseline: float) -> Iterator[Markup]:
-    """Yield the numbers of micro-batches, counted from 1, as texts on the blocks that are wide enough."""
+    """Yield the numbers of micro-batches, counted from 1, as texts on the blocks that are wide enough.
+
+    Args:
+        placed: Blocks of one lane.
+        baseline: Pixel of the base line of the texts.
+    """
     for one in placed:
         if one.block.micro_batch is None:
             continue

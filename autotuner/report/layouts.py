@@ -109,7 +109,12 @@ def _others(layout: Layout) -> tuple[str, ...]:
 
 
 def phrase(name: str, layout: Layout) -> str:
-    """Return an option's value in words, with the options that qualify it: ``recompute full every 2 layers``."""
+    """Return an option's value in words, with the options that qualify it: ``recompute full every 2 layers``.
+
+    Args:
+        name: Name of the option.
+        layout: The layout that has the value.
+    """
     one, value = OPTIONS[name], getattr(layout, name)
     text = OPTIONS[name].phrase.format(format_bytes(value) if one.unit == "bytes" else plain(value))
     more = (other for other in OPTIONS if OPTIONS[other].qualifies == name and layout.shows(other))

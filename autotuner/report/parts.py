@@ -137,7 +137,10 @@ def loss_in_words(step: StepParts) -> str:
 
 
 def moved_in_words(before: StepTime, after: StepTime) -> str:
-    """Describe which part of a step shrinks most and which grows most, as shares of the time of the step ``before``."""
+    """Describe which part of a step shrinks most and which grows most from ``before`` to ``after``.
+
+    The changes are shares of the total time of the step ``before``.
+    """
     shifts = {f.name: (getattr(after, f.name) - getattr(before, f.name)) / before.total_s for f in fields(StepTime)}
     least, most = min(shifts, key=shifts.__getitem__), max(shifts, key=shifts.__getitem__)
     texts = []
@@ -284,7 +287,13 @@ _LIMITS: Mapping[str, Callable[[Limit, Layout], str]] = {
 
 # ------------------------------------------------------------------ where memory comes from
 def source_in_words(part: str, layout: Layout, job: Job) -> str:
-    """Describe why a part of a rank's memory (a field of ``Memory``) is as large as it is."""
+    """Describe why a part of a rank's memory is as large as it is.
+
+    Args:
+        part: Name of a field of ``Memory``.
+        layout: The layout of the rank.
+        job: The job that the layout trains.
+    """
     return _SOURCES[part](layout, job)
 
 

@@ -107,7 +107,7 @@ _CLEAR = 0.5
 
 
 def advice_in_words(cluster: str, chance_best: float) -> str:
-    """Return the advice of a plan: ``Take h100-sxm:64``, or that no choice is clear and the cluster only leads.
+    """Return the advice of a plan: ``Take h100-sxm:64``, or ``No clear choice: h100-sxm:64 leads``.
 
     Args:
         cluster: Name of the best cluster.
@@ -117,7 +117,12 @@ def advice_in_words(cluster: str, chance_best: float) -> str:
 
 
 def workload_in_words(goal: Goal, workload: Workload) -> str:
-    """Describe how much is trained: ``2T tokens in steps of 1,024 sequences of 8,192 tokens``."""
+    """Describe how much is trained: ``2T tokens in steps of 1,024 sequences of 8,192 tokens``.
+
+    Args:
+        goal: Goal of the training run, with its number of tokens.
+        workload: Batch size and sequence length of a step.
+    """
     steps = f"steps of {workload.global_batch_size:,} sequences of {workload.seq_len:,} tokens"
     return f"{written_amount(goal.num_tokens)} tokens in {steps}"
 

@@ -65,7 +65,7 @@ def how_many_fit(found: PredictionTable) -> str:
 
 
 def predictions_report(request: PredictionRequest, found: PredictionTable) -> Report:
-    """Return the report of the predictions that a request asks for: of one layout, or of the best of a search space.
+    """Return the report of the predictions that a request asks for: of one layout, or of a search space's best layouts.
 
     See ``prediction_report``.
     """

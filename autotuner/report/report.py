@@ -88,7 +88,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A state or verdict in the words of its enum; pages show it as a coloured badge."""
+    """A state or a verdict, which is the value of an enum; pages show it as a coloured badge."""
 
     word: str
     look: str = ""

@@ -64,10 +64,10 @@ def charts_report(
         request: The request of the sweep.
         trials: All trials, by number.
         source: Source of the results: measured, simulated or estimated.
-        choices: How much each option of the layouts mattered.
-        accuracy: How well predictions agreed with results.
+        choices: Importance of each option of the layouts.
+        accuracy: Differences between predictions and results.
         predicted: Layouts that are predicted to fit and never ran.
-        remaining_gain: Share of the best MFU that one more trial is expected to gain; None: not known.
+        remaining_gain: Gain that the search expects from one more trial, as a share of the best MFU; None: not known.
         root: Path before every address of the service.
     """
     incumbent = request.challenge.incumbent if request.challenge else None

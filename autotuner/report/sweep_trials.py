@@ -301,7 +301,12 @@ def why(trial: Trial, said: str = "") -> str:
 
 # ---------------------------------------------------------------- run again
 def run_again(trials: Sequence[Trial], source: Source) -> Section | None:
-    """Return a section with the trials that repeat another trial's layout; None if there are none."""
+    """Return a section with the trials that repeat another trial's layout; None if there are none.
+
+    Args:
+        trials: All trials of the sweep.
+        source: Source of the trials' results: measured, simulated or estimated.
+    """
     found = [one for one in trials if is_repeat(one)]
     return Section(title="Run again", id="again", blocks=(_repeats(found, source),)) if found else None
 

@@ -405,7 +405,13 @@ def _finite(curve: Sequence[float]) -> Sequence[float]:
 
 
 def losses_section(trial: Trial, gate: GateResult, chart: Plot) -> Section:
-    """Return a section with the loss curves of a convergence gate and its finding."""
+    """Return a section with the loss curves of a trial's convergence gate, and the outcome of the gate in words.
+
+    Args:
+        trial: The trial.
+        gate: Result of the convergence gate.
+        chart: Chart of the loss curves.
+    """
     glyphs: list[tuple[Glyph, str]] = [("line", "this layout"), ("reference", f"reference {gate.reference}")]
     words = [sentence(gate.detail)]
     if to_loss := time_to_loss_in_words(gate, None if trial.reached is None else trial.reached.step_time_s):

@@ -66,9 +66,9 @@ def mfu_quantity(found: Prediction) -> Quantity:
 
 
 def parts_of(given: Quantity, *, by_ends: bool | None = None, scale: Scale | None = None) -> tuple[str, str]:
-    """Return a number with its unit, and its interval as a text of its own: ``("41.0 %", "± 4.5")``.
+    """Return two texts: a number with its unit, and its interval, such as ``("41.0 %", "± 4.5")``.
 
-    The arguments are those of ``quantity``. The interval is empty if it is not known.
+    The arguments are those of ``quantity``. The second text is empty if the interval is not known.
     """
     value, low, high = given.value, given.low, given.high
     if value is None or not math.isfinite(value):
@@ -333,7 +333,14 @@ def cluster_in_words(cluster: Cluster | str) -> str:
 
 
 def job_in_words(size: ModelSize, *, cluster: str, global_batch: int, seq_len: int) -> str:
-    """Describe a job: ``llama-3-8b (8.03B parameters) on h100:8, 64 sequences of 8192``."""
+    """Describe a job: ``llama-3-8b (8.03B parameters) on h100:8, 64 sequences of 8192``.
+
+    Args:
+        size: The model with its number of parameters.
+        cluster: Name of the cluster.
+        global_batch: Sequences per optimizer step, whole job.
+        seq_len: Tokens of a sequence.
+    """
     return f"{model_in_words(size)} on {cluster}, {global_batch} sequences of {seq_len}"
 
 
