@@ -159,7 +159,7 @@ class CollectiveHierarchy(Choice):
 
 
 class CollectiveProtocol(Choice):
-    """The NCCL protocol, by which ranks tell each other that data has arrived."""
+    """The NCCL protocol, which decides how a rank learns that data has arrived."""
 
     AUTO = 0, "auto"  # NCCL chooses for each size
     LL = 1, "ll"  # a flag in every 8 bytes: the lowest latency, a quarter of the bandwidth

@@ -192,7 +192,7 @@ class Cluster:
 
     @property
     def accelerators_per_domain(self) -> int:
-        """The number of neighbouring ranks that NVLink joins: those of one node, or of several nodes in one domain.
+        """The number of neighbouring ranks that NVLink joins: the ranks of one node, or of several nodes in one domain.
 
         A job that is larger than one NVLink domain takes the same number of nodes from each of several domains. This
         number is the largest one that divides the number of nodes of the job: a job of 32 nodes takes 16 of the 18

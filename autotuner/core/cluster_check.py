@@ -92,7 +92,7 @@ class CheckRun(Run):
 
     @property
     def lines(self) -> tuple[CheckLine, ...]:
-        """Return the events of the check in order. The last one of a finished check tells how it ended."""
+        """Return the events of the check in order. The last event of a finished check says how the check ended."""
         said = self.progress if self.finished_at is None else self.progress.said(self.detail, self.finished_at)
         return said.lines
 

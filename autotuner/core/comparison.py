@@ -77,7 +77,7 @@ class Decision(StrEnum):
 
 @value
 class Comparison:
-    """The result of comparing the speed of a candidate with that of its reference."""
+    """The result of comparing the speed of a candidate with the speed of its reference."""
 
     decision: Decision
     change: float
@@ -125,7 +125,7 @@ class Challenge:
 
 @value
 class ChallengeFindings:
-    """The results of a challenge: repeated runs that tell whether a sweep's best layout beats the one in use."""
+    """The results of a challenge: repeated runs that show whether the best layout found beats the layout in use."""
 
     measured: Layout | None = None
     """Layout that was compared with the baseline: the incumbent, or the best layout found; None if neither ran."""

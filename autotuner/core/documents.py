@@ -197,7 +197,7 @@ Document: TypeAlias = Annotated[T, _Strict()]
 
 @dataclass(frozen=True, slots=True)
 class GivenFields:
-    """A mark for a field that holds only the fields of a dataclass that the caller gave, as a mapping by name."""
+    """A mark for a field that holds part of a dataclass as a mapping: only the fields that the caller gave."""
 
     cls: type[Any]
 

@@ -105,7 +105,7 @@ class InvalidDocument(InvalidInput):
 
 
 def in_one_line(complaints: Sequence[object], num_found: int) -> str:
-    """Return the first few errors as one sentence, with the number of the others.
+    """Return the first few errors as one sentence, and the number of further errors.
 
     Args:
         complaints: Errors, whose texts are used.

@@ -568,7 +568,7 @@ _IN_ORDER_OF_NAME = tuple(sorted(OPTIONS.values(), key=lambda spec: spec.topic))
 
 
 def options_entering(part: CostPart) -> tuple[str, ...]:
-    """Return the names of the options that a part of the cost model depends on, including those of its inner parts.
+    """Return the names of the options that a part of the cost model depends on, with the options of its inner parts.
 
     Args:
         part: Part of the cost model.

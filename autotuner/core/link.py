@@ -43,7 +43,7 @@ class LinkPoint:
 
     @property
     def bandwidth_bytes_per_s(self) -> float:
-        """The bandwidth of the slower direction, which is the one that ranks wait for."""
+        """The bandwidth of the slower direction of the link, because ranks wait for the slower direction."""
         return min(self.forth_bytes_per_s, self.back_bytes_per_s)
 
 
@@ -111,7 +111,7 @@ CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_a
 
 @value
 class MeasuredCollective:
-    """The measured time of one kind of collective with one number of ranks: a start time plus a time per byte."""
+    """The measured time of a collective, for one kind and one number of ranks: a start time plus a time per byte."""
 
     kind: CollectiveKind
     num_ranks: int

@@ -219,9 +219,9 @@ def is_stationary(step_times_s: Sequence[float], *, resolution: float) -> bool:
 def half_interval_s(times_s: Sequence[float]) -> float | None:
     """Return half the width of the 95 % interval of the median, in seconds; None for fewer than six times.
 
-    The interval lies between two order statistics, equally far from both ends. The true median lies outside with the
-    probability that so few of n fair coins show heads. Only independent steps are assumed. With fewer than six times
-    even the whole range is not wide enough.
+    The interval goes from the k-th smallest to the k-th largest time. The probability that the true median lies outside
+    follows from the binomial distribution of n fair coins. The formula only assumes that steps are independent. With
+    fewer than six times, even the interval from the smallest to the largest time is too narrow.
 
     Source: W. J. Conover, Practical Nonparametric Statistics, 3rd edition (1999), section 3.2.
     """

@@ -186,7 +186,7 @@ class TransformerSpec:
 
     @property
     def num_attending_layers(self) -> int:
-        """The number of layers with ordinary attention (queries see keys): all but those with linear attention."""
+        """The number of layers with ordinary attention (queries see keys): all layers without linear attention."""
         return self.num_layers - self.num_linear_layers
 
     @property
@@ -197,7 +197,7 @@ class TransformerSpec:
     # ---------------------------------------------------------------- matrices: parameters that multiply
     @property
     def attention_matrix_parameters(self) -> int:
-        """The number of elements of the projection matrices of one block with ordinary (not linear) attention."""
+        """The number of matrix elements in the projections of one block with ordinary (not linear) attention."""
         output = (self.attention_output_size + self.output_gate_size) * self.hidden_size
         latent = self.latent_attention
         if latent is None:
@@ -211,7 +211,7 @@ class TransformerSpec:
 
     @property
     def linear_attention_matrix_parameters(self) -> int:
-        """The number of elements of the projection matrices of one linear attention block; 0 if the model has none."""
+        """The number of matrix elements in the projections of one linear attention block; 0 if the model has none."""
         linear = self.linear_attention
         if linear is None:
             return 0
@@ -219,23 +219,23 @@ class TransformerSpec:
 
     @property
     def mean_attention_matrix_parameters(self) -> float:
-        """The number of elements of the projection matrices of an attention block, averaged over the layers."""
+        """The number of matrix elements in the projections of an attention block, averaged over the layers."""
         linear = self.num_linear_layers * self.linear_attention_matrix_parameters
         return (self.num_attending_layers * self.attention_matrix_parameters + linear) / self.num_layers
 
     @property
     def mlp_matrix_parameters(self) -> int:
-        """The number of elements of the matrices of one dense feed-forward block."""
+        """The number of matrix elements in one dense feed-forward block."""
         return self._matrices_per_mlp * self.hidden_size * self.ffn_size
 
     @property
     def expert_matrix_parameters(self) -> int:
-        """The number of elements of the matrices of one expert; 0 in a dense model."""
+        """The number of matrix elements in one expert; 0 in a dense model."""
         return self._matrices_per_mlp * self.hidden_size * self.experts.expert_ffn_size if self.experts else 0
 
     @property
     def shared_expert_matrix_parameters(self) -> int:
-        """The number of elements of the matrices of a layer's shared experts; 0 if there are none."""
+        """The number of matrix elements in the shared experts of one layer; 0 if there are none."""
         return self._matrices_per_mlp * self.hidden_size * self.experts.shared_ffn_size if self.experts else 0
 
     @property

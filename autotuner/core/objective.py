@@ -157,7 +157,7 @@ _NOUNS = {
 
 
 def metrics_told(cluster: Cluster, *, has_trace: bool = False) -> tuple[Metric, ...]:
-    """Return every metric that the cluster's description allows to compute for layouts.
+    """Return every metric that can be computed for layouts from the cluster's prices, power and emissions.
 
     Args:
         cluster: Cluster with the prices, power and emissions.
@@ -352,7 +352,7 @@ class Objective:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """The metrics that trials are compared by, including those of the Pareto front. Each occurs once."""
+        """The metrics by which trials are compared, including the metrics of the Pareto front. Each occurs once."""
         ranked = tuple(one.metric for one in self.profile) or (self.metric,)
         return tuple(dict.fromkeys((*ranked, *self.front)))
 
@@ -375,7 +375,7 @@ class Objective:
         return _product((_worth(one, job, footprint), share) for one, share in self._shares())
 
     def counted(self, reached: Measurement | TrialEstimate) -> Figures:
-        """Return those results of a trial that the objective counts: of steps under a fault trace, or of nominal steps.
+        """Return the results of a trial that the objective counts: of steps under a fault trace, or of nominal steps.
 
         Steps under the trace count if the objective is about faults and the trial has measured such steps.
 
@@ -428,7 +428,7 @@ class Objective:
         return self._best_first(trial for trial in trials if trial.is_ranked)
 
     def leading(self, trials: Iterable[Trial]) -> list[Trial]:
-        """Return the trials that have a rank, and those that only lack a passed convergence gate, the best first."""
+        """Return the trials with a rank, and the trials that only lack a passed convergence gate, the best first."""
         return self._best_first(trial for trial in trials if trial.is_ranked or trial.awaits_gate)
 
     def _best_first(self, trials: Iterable[Trial]) -> list[Trial]:

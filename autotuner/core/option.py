@@ -122,7 +122,7 @@ users of the model."""
 
 @dataclass(frozen=True, slots=True)
 class Burden:
-    """The complexity that some values of an option add to a layout. The four weights in use are an assumption."""
+    """The complexity that some values of an option add to a layout, with its reason. The weights are assumptions."""
 
     weight: float
     reason: str
@@ -263,23 +263,45 @@ def option(
 
 
 def degree(word: str = "", *, searched: tuple[int, ...] | None = ALL, **known: Any) -> Option[int]:
-    """Return a dataclass field that declares a degree of parallelism: an option that counts ranks."""
+    """Return a dataclass field that declares a degree of parallelism: an option that counts ranks.
+
+    Args:
+        word: Word for the degree in a layout's name.
+        searched: Values that a sweep tries by default; None: every legal value.
+        **known: Other arguments of ``option``.
+    """
     return option(1, word=word, topic=Topic.DEGREES, searched=searched, is_split=True, **known)
 
 
 def pipeline_option(default: Value, **known: Any) -> Option[Value]:
-    """Return a dataclass field that declares an option about the pipeline."""
+    """Return a dataclass field that declares an option about the pipeline.
+
+    Args:
+        default: Default value of the option.
+        **known: Other arguments of ``option``.
+    """
     return option(default, topic=Topic.PIPELINE, enters=CostPart.RANK, **known)
 
 
 def collective_option(default: Value, *, enters: CostPart = CostPart.LAYER, **known: Any) -> Option[Value]:
-    """Return a dataclass field that declares an option about collectives."""
+    """Return a dataclass field that declares an option about collectives.
+
+    Args:
+        default: Default value of the option.
+        enters: Innermost part of the cost model that reads the option.
+        **known: Other arguments of ``option``.
+    """
     layer = CommunicationLayer.COLLECTIVES
     return option(default, topic=Topic.DATA, enters=enters, layer=layer, **known)
 
 
 def exchange_detail(default: Value, **known: Any) -> Option[Value]:
-    """Return a dataclass field that declares a detail of the exchange between replicas (``gradient_sync``)."""
+    """Return a dataclass field that declares a detail of the exchange between replicas (``gradient_sync``).
+
+    Args:
+        default: Default value of the option.
+        **known: Other arguments of ``option``.
+    """
     return option(default, topic=Topic.DATA, enters=CostPart.STEP, qualifies="gradient_sync", **known)
 
 

@@ -190,7 +190,10 @@ def expert_shard_spread(x: Layout, job: Job) -> Spread:
 
 
 def pipeline_spread(x: Layout) -> Spread:
-    """Return the size of pipeline groups (one rank per stage) and their stride in rank numbers, without rotation."""
+    """Return the size of pipeline groups (one rank per stage) and their stride in rank numbers.
+
+    The layout's ``stage_rotation`` is not included.
+    """
     return Spread(x.pipeline_parallel_degree, x.pipeline_stride)
 
 

@@ -81,7 +81,7 @@ class AttentionPoint:
 
     @property
     def product_flop(self) -> float:
-        """The FLOP of one of attention's matrix products, over all pairs of tokens, masked ones included."""
+        """The FLOP of one of the matrix products in attention, over all pairs of tokens, including masked pairs."""
         return 2.0 * self.batch * self.num_heads * self.head_dim * self.seq_len**2
 
 
@@ -124,7 +124,7 @@ class CollectivePoint:
 
     @property
     def num_steps(self) -> int:
-        """The number of steps if the collective runs in a ring; each step waits for the one before."""
+        """The number of steps if the collective runs in a ring; each step waits for the step before."""
         match self.kind:
             case "all_reduce":
                 return 2 * (self.num_ranks - 1)

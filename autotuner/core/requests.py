@@ -76,7 +76,7 @@ class MeasuredRun:
         """Return the job that the run measured: the given job with the model, cluster and workload that the run states.
 
         Raises:
-            InvalidInput: The layout breaks a rule, or the run's accelerators are not those of the job.
+            InvalidInput: The layout breaks a rule, or the run's accelerators differ from the job's accelerators.
         """
         cluster = job.cluster if self.cluster is None else resolved(self.cluster)
         if cluster.accelerator != job.cluster.accelerator:

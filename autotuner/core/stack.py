@@ -25,7 +25,7 @@ TORCH_KERNELS = (
 class Stack:
     """A training framework as the cost model sees it: its kernels, its memory use, its overlap and its overheads.
 
-    The defaults are those of PyTorch as the trial job runs it. The catalog has others, with their sources.
+    The default values describe PyTorch as the trial job runs it. The catalog has other stacks, with their sources.
     """
 
     name: str = "torch"

@@ -183,7 +183,7 @@ class TargetReached:
 
 @value
 class PruneReason:
-    """The reason why a study stopped a candidate early: a better candidate, or a loss above that of the others."""
+    """The reason why a study stopped a candidate early: a better candidate, or a loss above the other candidates."""
 
     time_s: float
     """Training time after which the candidate was ended: the other candidate's time to the target, or its own time so
@@ -270,12 +270,12 @@ class OptimizerStudyRequest:
 
     @property
     def global_batch_sizes(self) -> tuple[int, ...]:
-        """The global batch sizes that the study may try; if none are given, only that of the job."""
+        """The global batch sizes that the study may try; by default only the batch size of the job."""
         return self.space.global_batch_sizes or (self.job.workload.global_batch_size,)
 
     @property
     def data_parallel_degrees(self) -> tuple[int, ...]:
-        """The data-parallel degrees that the study may try; if none are given, only that of the layout."""
+        """The data-parallel degrees that the study may try; by default only the degree of the layout."""
         return self.space.data_parallel_degrees or (self.layout.data_parallel_degree,)
 
     def layout_of(self, data_parallel_degree: int) -> Layout:

@@ -66,7 +66,7 @@ class Interventions:
     """Earlier end of the sweep's search, if it was reopened only to run trials again; None: the sweep searches."""
 
     def worked_s(self, started_at: float | None, until: float) -> float:
-        """Return the seconds that a sweep has worked so far, without pauses and times after an earlier end.
+        """Return the seconds that a sweep has worked so far, without pauses and without the time before a reopening.
 
         Args:
             started_at: Start of the sweep in epoch seconds; None: it has not started.

@@ -185,7 +185,7 @@ class GateCreate(SweepCreate):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetuneCreate:
-    """A request for a retune: a sweep that runs on a schedule and looks for better layouts than the one in use."""
+    """A request for a retune: a sweep that runs on a schedule and looks for better layouts than the layout in use."""
 
     name: Annotated[Key, Flag("retune")]
     """Unique name of the retune."""

@@ -315,7 +315,7 @@ def _typed(one: Input) -> Typed | None:
 
 # ---------------------------------------------------------------- what is said of fields
 def field_texts(cls: type[Any]) -> Mapping[str, str]:
-    """Return the docstrings below the fields of a class by field name, without those of inherited fields."""
+    """Return the docstrings below the fields of a class by field name; inherited fields are left out."""
     return {} if cls is object else _texts_by_class(cls.__module__).get(cls.__name__, {})
 
 

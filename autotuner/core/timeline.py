@@ -51,7 +51,7 @@ class Block(NamedTuple):
         """Return the block with this name and these times.
 
         Raises:
-            InvalidInput: The name is neither that of a pass, such as ``0F3``, nor that of another kind of work.
+            InvalidInput: The name is neither a pass, such as ``0F3``, nor another kind of work.
         """
         match = re.fullmatch(r"(\d+)([FBIW])(\d+)", word)
         if match:

@@ -164,8 +164,8 @@ def time_to_loss_s(trial: Trial, gate: LossGate) -> float | None:
 
     None means that this is not known. A plain layout trains ``num_lossy_steps`` steps of the convergence gate.
     Numerically equivalent layouts need equally many steps. For other layouts, their convergence gate measured the
-    number of steps. The loss is that of an early step: the time only compares layouts with each other, and does not
-    predict the end of a training.
+    number of steps. The gate ends after few steps, so that its loss is still high. Therefore the time only compares
+    layouts with each other, and does not predict the end of a training.
 
     Args:
         trial: A trial.

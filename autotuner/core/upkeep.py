@@ -205,7 +205,7 @@ class RetuneRequest:
 
 @value
 class Retune:
-    """A retune as it is stored: a sweep on a schedule that looks for better layouts than the one in use."""
+    """A retune as it is stored: a sweep on a schedule that looks for better layouts than the layout in use."""
 
     request: RetuneRequest
     created_at: float

@@ -164,7 +164,8 @@ Reported: TypeAlias = Annotated[float, OrNull()]
 def value(cls: type[T]) -> type[T]:
     """Make a class a frozen, slotted, keyword-only dataclass whose constructor checks the bounds of its fields.
 
-    The class's own ``__post_init__``, or the one that it inherits, runs after the bounds of all fields were checked.
+    The constructor checks the bounds of all fields, and then runs the class's ``__post_init__``, which may be
+    inherited.
 
     Raises (the constructor):
         InvalidInput: A number is out of its bounds, or ``__post_init__`` refuses the value.

@@ -134,7 +134,10 @@ class Workload:
 
     @property
     def tokens_per_step(self) -> int:
-        """The tokens of one optimizer step of the whole job. If lengths differ, the mean, without padding."""
+        """The number of tokens in one optimizer step of the whole job, without padding.
+
+        If sequences differ in length, it is the mean number.
+        """
         if self.lengths is None:
             return self.seq_len * self.global_batch_size
         return round(self.lengths.mean * self.global_batch_size)

@@ -156,7 +156,8 @@ class Evidence:
     def here(self) -> tuple[Compared, ...]:
         """The catalog's comparisons with measured runs of this stack on this device.
 
-        If some of them are for this kind of model, only these are returned; otherwise those for all other kinds.
+        If some of them are for this kind of model, only these are returned. Otherwise the comparisons for all other
+        kinds are returned.
         """
         entries = [one for one in comparisons().values() if (one.stack, one.device) == (self.stack, self.device)]
         return tuple([one for one in entries if one.model == self.kind] or entries)
@@ -193,8 +194,8 @@ class Evidence:
     def scatter(self, bits: str) -> float | None:
         """Return the unexplained standard deviation of log(measured / predicted) among measured runs.
 
-        The value is that of this kind of model on this stack and device. Without such a comparison it is that of this
-        kind of model on all stacks and devices.
+        The runs are of this kind of model on this stack and device. If there are none, they are of this kind of model
+        on all stacks and devices.
 
         Args:
             bits: Width of the numbers in matrix products: ``BITS_8`` or ``BITS_16``.

@@ -59,7 +59,7 @@ def rows_per_expert(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Fl
 
 
 def load_factor(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Floats:
-    """Return the number of rows that the experts of the fullest rank multiply, divided by that of an average rank.
+    """Return the load of the fullest rank: the rows that its experts multiply, divided by the average rank's rows.
 
     Every collective of a layer with experts waits for the fullest rank. The more experts a rank holds, the closer its
     load is to the average: the excess falls as for a sum of independent loads. A rank that holds all experts has the

@@ -75,7 +75,7 @@ def predict(x: LayoutColumns, job: Job) -> PredictionColumns:
 
 
 def predict_totals(x: LayoutColumns, job: Job) -> TotalColumns:
-    """Return the predicted MFU and peak memory of every layout, equal to those of ``predict`` to the last digit.
+    """Return the predicted MFU and peak memory of every layout, with exactly the same values as ``predict``.
 
     Args:
         x: Legal layouts, one per row.

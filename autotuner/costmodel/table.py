@@ -41,7 +41,7 @@ def row(table: Any, index: int) -> Any:  # a generic class over its numbers has 
 
 
 def where(rows: Column, one: Table, other: Table) -> Table:
-    """Return a table with the rows of ``one`` where the mask ``rows`` is True, and with those of ``other`` elsewhere.
+    """Return a table with the rows of ``one`` where the mask ``rows`` is True, and the rows of ``other`` elsewhere.
 
     Example:
         >>> one, other = {"s": np.array([1.0, 2.0])}, {"s": np.array([3.0, 4.0])}

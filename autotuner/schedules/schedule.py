@@ -172,7 +172,7 @@ class Flow:
 
 @lru_cache(maxsize=64)
 def flow_of(schedule: Schedule) -> Flow:
-    """Return the actions of a schedule in an order in which they can run: each comes after those that it waits for.
+    """Return the actions of a schedule in an order in which they can run: each comes after all that it waits for.
 
     Raises:
         InvalidInput: Ranks of the schedule wait for one another in a circle.

@@ -105,7 +105,7 @@ class Config:
         return self._list(key, int, "whole numbers") or ()
 
     def inner(self, key: str) -> Config | None:
-        """Return the object of a key, such as that of the language model, as a ``Config``; None if it is missing."""
+        """Return the object of a key, such as ``text_config``, as a ``Config``; None if the key is missing."""
         value = self.document.get(key)
         if value is None:
             return None
@@ -141,7 +141,7 @@ def family(*bases: Table, **fields: Any) -> Table:
 
     Args:
         *bases: Tables whose entries are added. If two tables have an entry for a field, the first table counts.
-        **fields: Entries that come first and replace those of the bases.
+        **fields: Entries that come first and replace entries of the bases.
     """
     return fields | {field: entry for base in bases for field, entry in base.items() if field not in fields}
 

@@ -38,8 +38,8 @@ def experts(*bases: Table, **fields: Any) -> Read:
 
     Args:
         *bases: Tables of values, or of functions that read them, by field of ``MixtureOfExperts``.
-        **fields: Entries that replace those of the bases. Without entries for the number of experts and the experts per
-            token, the usual keys give them.
+        **fields: Entries that replace entries of the bases. Without entries for the number of experts and the experts
+            per token, the usual keys give them.
     """
     table = family(*bases, _EXPERTS, **fields)
     return lambda config: MixtureOfExperts(**read_fields(config, table))

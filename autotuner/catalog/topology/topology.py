@@ -232,7 +232,7 @@ def nearest_ports(
 ) -> tuple[Port, ...]:
     """Return the network ports that are a nearest port of at least one accelerator; an accelerator may have several.
 
-    The job's network does not use other ports, such as those of storage. The result is in the order of the accelerators
+    The job's network does not use other ports, such as ports to storage. The result is in the order of the accelerators
     that the ports are near to.
 
     Args:

@@ -19,7 +19,7 @@ SHARDED_GRADIENTS = (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
 
 
 def num_gradients(x: Layout) -> int:
-    """Return the number of ranks that hold a gradient of the same parameter, which are summed in each step."""
+    """Return the number of ranks whose gradients of one parameter are summed in each step."""
     replicas = 1 + (x.data_parallel_replicate_degree - 1) * (x.gradient_sync == GradientSync.FULL)
     return replicas * x.data_parallel_shard_degree * x.context_parallel_degree
 

@@ -52,9 +52,9 @@ def _silent(link: Link) -> Link:
 def measured_s(kind: CollectiveKind, full_bytes: Floats, group: Group) -> Floats | None:
     """Return the seconds of a collective by measurements of the group's link; None if this kind was not measured.
 
-    A measurement is a line: a start time, plus a time per byte. Groups on several nodes use the lines of the network,
-    or those of the link inside nodes if the network has none. Between two measured numbers of ranks, both times are
-    interpolated. Beyond the largest measured number, they grow with the number of steps of a ring.
+    A measurement is a line: a start time, plus a time per byte. Groups on several nodes use the lines of the network.
+    If the network has no lines, they use the lines of the link inside nodes. Between two measured numbers of ranks,
+    both times are interpolated. Beyond the largest measured number, they grow with the number of steps of a ring.
     """
     within, across = (_lines(link, kind) for link in (group.intra_node_link, group.inter_node_link))
     if not within:
@@ -292,7 +292,7 @@ def all_to_all_s(sent_bytes: Floats, group: Group, outside: Floats | float = 1.0
 
 
 def send_s(sent_bytes: Floats, group: Group) -> Floats:
-    """Return the seconds to send ``sent_bytes`` to a neighbour in the group over its slowest link; 0 for one rank.
+    """Return the seconds to send ``sent_bytes`` to a neighbour over the group's slowest link; 0 for one rank.
 
     Args:
         sent_bytes: Bytes of the message, of shape (layouts,).

@@ -47,8 +47,8 @@ def fair_slowdowns(one: Iterable[LinkTime], other: Iterable[LinkTime]) -> Slowdo
     The factors are 1 if the groups of either axis stay inside their nodes.
 
     Args:
-        one: For each link, the seconds per byte for which the traffic of the first axis keeps the link busy. The order
-            of links is that of ``Group.ring_links``.
+        one: For each link, the seconds per byte for which the traffic of the first axis keeps the link busy. The links
+            are in the order of ``Group.ring_links``.
         other: The seconds per byte of the second axis, in the same order.
     """
     mine, theirs = _by_flow(one), _by_flow(other)

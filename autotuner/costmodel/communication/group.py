@@ -110,9 +110,9 @@ def classes_first(cluster: Cluster) -> list[LinkHealth]:
 
 
 def slowdown(health: LinkHealth, cluster: Cluster) -> float:
-    """Return the seconds per byte on a degraded link, divided by those on the cluster's nominal link.
+    """Return how many times longer a byte takes on a degraded link than on the cluster's nominal link.
 
-    It is 1 if the link's bandwidth is not known.
+    The result is 1 if the bandwidth of the degraded link is not known.
     """
     known = health.bandwidth_bytes_per_s
     return 1.0 if known is None else cluster.link_between_ends.bandwidth_bytes_per_s / known

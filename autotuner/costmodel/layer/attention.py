@@ -55,7 +55,7 @@ class AttentionShape:
 
 
 def attention_s(shape: AttentionShape, kernel: Choices | int, law: AttentionLaw) -> tuple[Floats, Floats]:
-    """Return the seconds of the attention core's forward pass, and those of its backward pass.
+    """Return the seconds of the attention core: in the forward pass, and in the backward pass.
 
     The attention core is everything between the projections. Times hold for the clock of a short benchmark on an idle
     device. The backward pass of a fused kernel includes its own recomputation of the scores.

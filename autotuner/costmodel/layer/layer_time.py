@@ -46,7 +46,7 @@ from autotuner.costmodel.sequences import keys_per_token, tokens_per_sequence, w
 def copies_s(
     x: LayoutColumns, job: Job, forward_s: Floats, backward_s: Floats, *, sparse: bool
 ) -> tuple[Floats, Floats]:
-    """Return the exposed seconds to copy a layer's activations to the host, and those to copy them back.
+    """Return the exposed seconds of two copies of a layer's activations: to the host, and back to the device.
 
     The copies run at the same time as the layer's forward and backward pass. Only the time that a copy takes longer
     than the pass is exposed.

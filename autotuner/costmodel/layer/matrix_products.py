@@ -42,7 +42,7 @@ from autotuner.costmodel.sequences import with_dealing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """A matrix product: a matrix with ``tokens`` rows times each of ``count`` matrices of shape (inputs, outputs).
+    """``count`` matrix products, each of a matrix with ``tokens`` rows and a matrix of shape (inputs, outputs).
 
     Each field is a number, or a column with one row per layout.
     """

@@ -34,7 +34,7 @@ class Passes(Additive):
     def with_sends(self, send_s: Floats) -> Passes:
         """Return the passes with ``send_s`` seconds added to each forward pass and to each input gradient.
 
-        The added time is that of a send after the pass, which blocks the rank.
+        The added time is the time of a send after the pass, which blocks the rank.
         """
         return Passes(forward_s=self.forward_s + send_s, input_s=self.input_s + send_s, weight_s=self.weight_s)
 
@@ -43,8 +43,8 @@ class Passes(Additive):
 class Work(Additive):
     """Seconds that one micro-batch keeps a rank busy in some part of the model, forward and backward together.
 
-    The first nine fields sum to the total. The last three fields state parts of the total: before the loss, deferred
-    weight gradients, and after the loss.
+    The first nine fields sum to the total. The last three fields state parts of the total: the time before the loss,
+    the weight gradients that a schedule may defer, and the time after the loss.
     """
 
     matrix_s: Floats
