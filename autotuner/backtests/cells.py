@@ -413,9 +413,9 @@ def kernel_on(
 
 # ---------------------------------------------------------------- number formats
 def precision(text: str) -> Precision:
-    """Return the format of the matrix products that a cell names.
+    """Return the number format of matrix products that a cell names.
 
-    The result for fp16 is bf16, which has the same speed and size.
+    For fp16, the result is bf16, which has the same speed and size.
 
     Raises:
         UnusableRow: The word is unknown.

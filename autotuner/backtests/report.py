@@ -149,7 +149,7 @@ class Rows:
 class Search:
     """The results of simulated searches over one sheet (the measured runs of one job).
 
-    Arrays have one element per seed.
+    Arrays have one element per seed of the searches.
     """
 
     spearman: float | None

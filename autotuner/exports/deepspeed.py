@@ -429,10 +429,10 @@ class Script:
 
 
 def script_of_command(command: Launched) -> Script:
-    """Return the settings that the arguments of a command give.
+    """Return the settings in the arguments of a command that starts DeepSpeed.
 
     Raises:
-        InvalidInput: A value that must be a number is not one.
+        InvalidInput: A value must be a number and is not.
     """
     flags = command.arguments
     named = {key.path: key.flags for key in KEYS if key.flags and not key.is_switch} | _OTHER_FLAGS

@@ -46,9 +46,9 @@ _ERROR = re.compile(r"(?:<standard input>:)?(\d+):(?:\d+|\?): (.*)")
 
 
 def parse_script(text: str) -> tuple[Node, bytes]:
-    """Return the syntax tree of a script, and the bytes of the text to which the positions in the tree refer.
+    """Return the syntax tree of a script, and the bytes of the script to which positions in the tree refer.
 
-    The bytes differ from the given text: indentation, line ends and placeholders are normalised first.
+    The bytes differ from the given text, because indentation, line ends and placeholders are normalised first.
 
     Raises:
         InvalidInput: The text is not a shell script (the message names the line), is too long, or is nested too deep.

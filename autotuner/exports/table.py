@@ -215,7 +215,7 @@ class Reading(Notes):
 
 
 def flat(config: Mapping[str, Any], parent: str = "") -> dict[str, object]:
-    """Return the values of a nested configuration by dotted path. An empty section is a value."""
+    """Return the values of a nested configuration, by dotted path. An empty section counts as a value."""
     leaves: dict[str, object] = {}
     for name, value in config.items():
         if isinstance(value, Mapping) and value:
@@ -256,7 +256,7 @@ def read_flag(path: str, raw: object) -> bool:
     """Return the value of a switch, in any spelling that JSON, YAML or a command line uses.
 
     Raises:
-        InvalidInput: The value is no spelling of true or false.
+        InvalidInput: The value means neither true nor false.
     """
     word = str(raw).lower()
     if word not in _YES + _NO:

@@ -208,7 +208,7 @@ class Format:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A trainer that layouts can be exported to: functions that write and read its configuration, and its rules."""
+    """A trainer to which layouts can be exported: its rules, and functions that write and read its configuration."""
 
     format: ExportFormat
     version: str

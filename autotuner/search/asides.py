@@ -30,7 +30,7 @@ class Asides(Protocol):
     """
 
     def prepare(self) -> None:
-        """Start whatever the first call needs, in the background, so that this call does not wait for it."""
+        """Start what the first call needs, such as helper processes, in the background, so that this call is fast."""
         ...
 
     def ask(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
@@ -69,7 +69,7 @@ class Inline:
     standing = AsidesStanding()
 
     def prepare(self) -> None:
-        """Do nothing, because calls need nothing."""
+        """Do nothing, because a direct call needs no preparation."""
 
     def ask(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
         """Call the function directly and return its answer."""

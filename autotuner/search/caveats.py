@@ -43,7 +43,7 @@ def caveats_of_job(job: Job) -> tuple[Caveat, ...]:
 
 
 def approximations(model: TransformerSpec) -> tuple[Caveat, ...]:
-    """Return caveats for features of the model whose cost is predicted as if they were another, simpler feature."""
+    """Return a caveat for each model feature that the cost model replaces by a simpler feature."""
     return (*_shapes(model), *(Caveat(kind=CaveatKind.APPROXIMATED, subjects=(said,)) for said in model.approximations))
 
 

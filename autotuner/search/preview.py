@@ -140,7 +140,7 @@ def trials_on(request: SweepRequest, cluster: Cluster, layouts: LayoutColumns) -
 # ---------------------------------------------------------------- answers
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question for predictions about a job: the best layouts of a search space, or one given layout."""
+    """A request for predictions for a job: either of the best layouts of a search space, or of one given layout."""
 
     job: Job
     axes: Mapping[str, tuple[int, ...] | None] = field(default_factory=dict)
@@ -156,7 +156,7 @@ class Question:
 
     @property
     def searched(self) -> tuple[SearchSpace, tuple[Rule, ...]]:
-        """The search space of the question with values for every option, and the rules that its layouts must keep."""
+        """The complete search space of the request, with values for every option, and the rules for its layouts."""
         if self.format is None:
             return default_space(self.job).with_axes(**self.axes), RULES
         return sayable_space(self.job, self.format, self.axes, self.current)
@@ -363,7 +363,7 @@ _KEPT = 64
 
 
 class Previews:
-    """A cache of previews of sweeps. Helper processes compute them; any thread may use it."""
+    """A cache of previews of sweeps. Helper processes compute the previews. Any thread may use the cache."""
 
     def __init__(self, asides: Asides, kept: int = _KEPT) -> None:
         self._asides = asides
@@ -372,9 +372,14 @@ class Previews:
         self._lock = threading.Lock()
 
     def of(self, request: SweepRequest, *, with_remedies: bool = True) -> SweepPreview:
-        """Return the preview of a sweep, from the cache if an equal search was asked for before.
+        """Return the preview of a sweep. If an equal preview was requested before, it comes from the cache.
 
-        Errors are those of ``preview``. They are cached too, because finding one takes as long as finding an answer.
+        The method raises the same errors as ``preview``. Errors are cached too, because it takes as long to find an
+        error as to compute a preview.
+
+        Args:
+            request: The sweep request.
+            with_remedies: See ``preview``.
         """
         key = _key(request, with_remedies)
         with self._lock:

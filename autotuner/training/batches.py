@@ -119,7 +119,7 @@ _PADDING = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """The token ids and the labels of one forward pass."""
+    """The input of one forward pass: token ids and labels."""
 
     tokens_BS: Tensor
     labels_BS: Tensor

@@ -61,7 +61,7 @@ BuildReplicator = Callable[[Sequence[Tensor]], Replicator]
 
 
 def exchange(replicator: Replicator, gradients: Sequence[Tensor]) -> list[Tensor]:
-    """Exchange the gradients between replicas, wait for it, and return the exchanged gradients."""
+    """Exchange the gradients between replicas, wait for the exchange, and return the exchanged gradients."""
     work = replicator.start(gradients)
     if work is not None:
         work.wait()
@@ -200,7 +200,7 @@ class DemoReplicator:
 
     @torch.no_grad()
     def start(self, gradients: Sequence[Tensor]) -> Work:
-        """Choose the largest components, subtract them from the momentum, and begin to gather those of all replicas."""
+        """Choose the largest components, subtract them from the momentum, and start an all-gather of all replicas."""
         self._momentum.add(gradients)
         components_RC = self._momentum.matrix_RC @ self._basis_CC.T
         chosen_RK = components_RC.abs().topk(self._top_k, dim=1, sorted=False).indices
@@ -288,12 +288,15 @@ class ReplicatedOptimizer(Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the base optimizer and this replica's residuals (the unsent part of its momentum).
 
-        The residuals differ between replicas, so every replica must save its own.
+        Residuals differ between replicas, so that every replica must save its own state.
         """
         return {"base": self.base.state_dict(), "replicator": self.replicator.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the state of the base optimizer and this replica's residuals (the unsent part of its momentum)."""
+        """Load a saved state of the base optimizer and the saved residuals of this replica.
+
+        Residuals are the unsent part of the replica's momentum.
+        """
         self.base.load_state_dict(state_dict["base"])
         self.param_groups = self.base.param_groups
         self.replicator.load_state_dict(state_dict["replicator"])
@@ -354,9 +357,9 @@ class BucketExchange:
         return self._replicators[index]
 
     def state_dict(self) -> dict[int, ExchangeState]:
-        """Return this replica's residuals (the unsent part of its momentum) by bucket number.
+        """Return this replica's residuals (the unsent part of its momentum), by number of the gradient bucket.
 
-        They differ between replicas, so every replica must save its own.
+        Residuals differ between replicas, so that every replica must save its own state.
         """
         return {**self._loaded, **{index: one.state_dict() for index, one in self._replicators.items()}}
 

@@ -150,7 +150,7 @@ class Momentum:
 def cosine_basis(width: int, device: torch.device) -> Tensor:
     """Return the matrix ``[component, element]`` of the orthonormal discrete cosine transform (DCT-II).
 
-    Its transpose is its inverse. For chunks as short as here, a product with this matrix is faster than a fast
+    The transpose of the matrix is its inverse. For short chunks, a product with this matrix is faster than a fast
     transform, and it runs on every device.
 
     Example:

@@ -228,7 +228,11 @@ class Tree:
         self.all_gather = torch_collectives.all_gather
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """Replace the tensor by its sum over all ranks. Both trees carry bytes up and down at the same time."""
+        """Replace the tensor by its sum over all ranks.
+
+        Each of the two trees reduces one half of the tensor, and sends partial sums up and totals down at the same
+        time.
+        """
         halves = tensor.view(-1).tensor_split(len(self._branches))
         streams = [_Stream(self._group, tag) for tag in range(len(halves))]
         climbs = map(_Climb, streams, self._branches, halves)

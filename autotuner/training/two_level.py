@@ -139,7 +139,7 @@ class Levels:
 
     @property
     def order(self) -> list[int]:
-        """The positions of the ranks in the group, sorted by place on the node and then by node."""
+        """The ranks' positions in the group, sorted by the rank's place on its node and then by node."""
         return [self.ranks.index(rank) for column in self.columns for rank in column]
 
 
@@ -153,7 +153,7 @@ def levels_of(ranks: Sequence[int], nodes: Nodes) -> Levels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoLevel:
-    """``Collectives`` of a group that has equally many ranks on each of its nodes."""
+    """``Collectives`` in two steps, inside nodes and between nodes, for equally many ranks on each node."""
 
     inside: Collectives
     """Collectives among the group's ranks on this node."""
@@ -241,7 +241,7 @@ class Led:
     def reduce_scatter(self, part: Tensor, whole: Tensor) -> None:
         """Sum ``whole`` over all ranks and write this rank's part of the sum into ``part``.
 
-        It runs an all-reduce and drops the other parts.
+        The method runs an all-reduce and drops the parts of other ranks.
         """
         total = whole.clone()
         self.all_reduce(total)
@@ -250,7 +250,7 @@ class Led:
     def all_gather(self, whole: Tensor, part: Tensor) -> None:
         """Write the parts of all ranks into ``whole``, in the order of the ranks.
 
-        It runs an all-reduce in which each rank has zeros at the places of other ranks.
+        The method runs an all-reduce, for which each rank writes zeros at the places of other ranks.
         """
         own = part.clone()
         whole.zero_()

@@ -487,9 +487,9 @@ def _every(reading: Reading, layers: int | None) -> int:
 
 # ---------------------------------------------------------------- all parts
 def layout_settings(job: Job, layout: Layout) -> Written:
-    """Return Megatron's settings for the layout, without those of the model.
+    """Return Megatron's settings for a layout: degrees, pipeline, sharding, recomputation and number formats.
 
-    They cover degrees, pipeline, sharding, recomputation and numerics.
+    The settings of the model are not included.
     """
     written = _write_degrees(job, layout) | write_pipeline(job, layout) | _write_sharding(job, layout)
     written |= _write_recompute(job, layout) | _write_numerics(layout)

@@ -186,7 +186,7 @@ where a shell has none."""
 
 
 def is_job_file(text: str) -> bool:
-    """Return True if the text has a table, a flag or a printed configuration in the form of torchtitan 0.2."""
+    """Return True if the text belongs to torchtitan 0.2: a table, a flag or a printed configuration of that version."""
     return any(pattern.search(text) for pattern in (_OWN_TABLE, _OWN_FLAG, _PRINTED))
 
 

@@ -42,7 +42,7 @@ class Choosable:
 
     @property
     def is_legal(self) -> bool:
-        """Return whether the layout with this value could run, looking only at rules that concern this option."""
+        """Return whether the layout with this value can run, as far as the rules about this option decide it."""
         return not self.reasons and not self.is_idle
 
 

@@ -61,7 +61,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldUp:
-    """A pipeline rank that cannot compute while its messages are being sent."""
+    """A pipeline rank that cannot compute while it sends its messages over degraded links."""
 
     pipeline_rank: int
     added_s: float
@@ -102,7 +102,7 @@ class LinkTimelines:
 
 
 def trial_link_timelines(trial: Trial, request: SweepRequest) -> LinkTimelines:
-    """Return the step of the layout that ran as a trial, with nominal links and with degraded links.
+    """Return two timelines of the step of a trial's layout: with nominal links, and with degraded links.
 
     The trial must have been read from the store together with its timeline.
 
@@ -257,9 +257,9 @@ def _between(one: _Lane, other: _Lane, hop: SlowHop, step_s: float) -> Iterator[
 
 # ---------------------------------------------------------------- whom sends hold up
 def held_up(healthy: StepTimeline, slow: StepTimeline) -> HeldUp | None:
-    """Return the pipeline rank that loses the most extra time to its own sends over degraded links.
+    """Return the pipeline rank that loses the most time while it sends over degraded links; None if none loses much.
 
-    Return None if the extra time is negligible: at most 0.1 % of the step.
+    The lost time counts as little if it is at most 0.1 % of the step.
 
     Args:
         healthy: The step with nominal links.

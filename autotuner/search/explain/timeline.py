@@ -53,7 +53,7 @@ _MOST_BLOCKS = 3_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedTimeline:
-    """A simulated step of a layout as a timeline, with the step time that the closed formulas predict."""
+    """A simulated step of a layout as a timeline, with the step time that the cost model's formulas predict."""
 
     timeline: StepTimeline
     """Timeline with one row per pipeline rank, because all of its ranks do the same. Of a deep pipeline, only the first
@@ -336,9 +336,10 @@ def _received_s(action: Action, schedule: Schedule, passes: PassTimes) -> float:
 
 # ---------------------------------------------------------------- of a trial
 def what_ran(trial: Trial, request: SweepRequest) -> tuple[Layout, Job]:
-    """Return the layout that a trial ran, or would have run, and its job.
+    """Return the layout that a trial ran, or would have run, and the job in which it ran.
 
-    If a proxy trial (a smaller trial) stands for the layout, these are the layout and the job of the proxy trial.
+    If the trial was a proxy trial, the result is the smaller layout and the smaller job that it ran in place of the
+    full-size layout.
 
     Raises:
         InvalidInput: The layout breaks a rule that was added after the trial.

@@ -138,7 +138,7 @@ class Belief:
 
     @property
     def shared_covariance(self) -> Floats:
-        """Covariance of the logarithms of the run times, without the errors that each cluster has independently."""
+        """Covariance of the logarithms of the clusters' run times, without errors that only one cluster has."""
         found: Floats = self.weights @ self.covariance @ self.weights.T
         return found
 
@@ -241,14 +241,14 @@ _SEED = 20_261_123
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Decision:
-    """The choice of the cluster with the least expected loss, given the present belief about the run times."""
+    """A choice between clusters: it takes the cluster with the least expected loss, given uncertain run times."""
 
     belief: Belief
     loss: Loss
 
     @classmethod
     def among(cls, request: PlanRequest, found: Sequence[Outcome]) -> Decision:
-        """Return the choice among these clusters before anything is measured."""
+        """Return the choice among the clusters of these predicted runs, before anything is measured."""
         errors = [errors_of(one.best.layout, job_on(request, one.cluster), one.best.prediction) for one in found]
         return cls(belief=Belief.of(found, errors), loss=Loss.of(found, request.goal))
 

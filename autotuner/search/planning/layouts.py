@@ -121,8 +121,8 @@ def outcome_of(
     Args:
         job: The job on the cluster.
         best: The layout with its prediction.
-        goal: Tokens to train on, and limits.
-        failures: Rates of interruptions and the time that each takes.
+        goal: Number of tokens to train on, and limits of time and price.
+        failures: Rates of interruptions, and the time that each interruption takes.
         is_hypothetical: True if nobody sells the cluster.
     """
     num_ranks = job.cluster.world_size

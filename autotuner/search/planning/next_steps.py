@@ -270,7 +270,7 @@ class Upgrade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upgrades:
-    """Gains of changes of the chosen cluster, and the changed clusters that had too many layouts to search."""
+    """The gains of possible changes of the chosen cluster, and the changes whose layouts were too many to search."""
 
     found: tuple[Upgrade, ...]
     too_large: tuple[Caveat, ...] = ()

@@ -155,7 +155,9 @@ def cheapest_course(phase_s: Floats, switch_s: float, start: int | None = None) 
 
 
 def each_phase_its_own(phase_s: Floats) -> tuple[int, ...] | None:
-    """Return the index of the fastest layout for each phase, without the cost of switches; None if a phase has none.
+    """Return the index of the fastest layout for each phase, without the cost of switches between layouts.
+
+    The result is None if no layout can run in some phase.
 
     Args:
         phase_s: Seconds of each phase with each layout: shape (phases, candidates); infinite if a layout cannot run.
@@ -194,10 +196,10 @@ _ANY_WORKLOAD = tuple(rule for rule in DEGREE_RULES if rule.name == "world-size"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhasesQuestion:
-    """A question for the best layout in each phase of a job.
+    """A request to plan the best layout for each phase of a job.
 
     Raises:
-        InvalidInput: The layout that runs today has another number of ranks than the cluster.
+        InvalidInput: The layout that runs today does not have as many ranks as the cluster.
     """
 
     phased: PhasedJob
@@ -271,7 +273,7 @@ class PhasesPlan:
 
     @property
     def saved_s(self) -> float | None:
-        """Seconds that the best plan saves over the fastest single layout; None if no layout can run throughout."""
+        """Seconds that the best plan saves over the fastest single layout; None if no layout can run in all phases."""
         return self.statics[0].total_s - self.best.total_s if self.statics else None
 
 

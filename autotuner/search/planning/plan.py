@@ -91,7 +91,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The result of a plan: which cluster to take for a training run. Nothing here was measured."""
+    """The result of a plan: it recommends a cluster for a training run. Nothing here was measured."""
 
     contenders: tuple[Candidate, ...]
     """Clusters on which a layout fits, the least expected loss first. The first is the proposed one."""

@@ -103,7 +103,7 @@ MOST_CLUSTERS = 512
 
 @value
 class ChangePrices:
-    """Prices of changes of a cluster (faster network, more memory) that no price list has."""
+    """Prices of changes that would improve a cluster (faster network, more memory), for which no price list exists."""
 
     network_share: Annotated[Share, Flag("network-price-share")] = 0.10
     """Share of the network in a cluster's price. Twice the bandwidth costs this share once more. The default is an
@@ -115,7 +115,7 @@ class ChangePrices:
 
 @value
 class PlanRequest:
-    """A request for a plan: which cluster to take for a training run."""
+    """A request for a plan, which recommends a cluster for a training run."""
 
     model: Named[TransformerSpec]
     """Name of a stored or catalog model, or the model itself, as for a prediction."""

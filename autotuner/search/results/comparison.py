@@ -50,7 +50,7 @@ _MEASURED_PHASES: Mapping[str, tuple[PartKind, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """One layout in a comparison of two to four layouts, with its job, prediction and trial."""
+    """One layout to compare with others, with its job, its prediction and, if there is one, its trial."""
 
     layout: Layout
     job: Job
@@ -340,11 +340,11 @@ def _in_one_state(contenders: Sequence[Contender]) -> Sequence[Contender]:
 
 
 def shifts_between(old: Sequence[Part], new: Sequence[Part]) -> tuple[Shift, ...]:
-    """Return how much longer each part of a step is in the new step, the largest change first.
+    """Return the change of each part's time from an old step to a new step, the largest change first.
 
     Args:
         old: Parts of the old step.
-        new: The same parts, in the same order, of the new step.
+        new: Parts of the new step: the same parts in the same order.
     """
     pairs = zip(old, new, strict=True)
     shifts = (Shift(name=after.name, seconds=after.seconds - before.seconds) for before, after in pairs)

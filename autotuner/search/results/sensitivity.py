@@ -138,7 +138,7 @@ class Importance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """The options that made a difference among the ranked trials of a sweep."""
+    """The influence of each option on the results of the ranked trials of a sweep."""
 
     num_ranked: int
     """Number of ranked layouts that the figures are computed from."""
@@ -236,7 +236,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """A table with the values of one option as rows, those of another as columns, and the best trial in each cell."""
+    """A table with the best trial for each pair of values of two options: one option in rows, one in columns."""
 
     row_name: str
     """Name of the rows' choice in URLs: ``tp``."""

@@ -25,7 +25,7 @@ _WORTHWHILE = 0.01
 
 
 class Role(StrEnum):
-    """The reason why the answer of a sweep compares a layout with the best."""
+    """The reason why the answer of a sweep compares a ranked layout with the best layout."""
 
     IN_USE = "in_use"  # the layout that runs today
     NEXT = "next"  # one of the ranks that follow
@@ -35,7 +35,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rival:
-    """A ranked layout that the answer of a sweep compares with the best."""
+    """A ranked layout that the answer of a sweep compares with the best layout."""
 
     role: Role
     rank: int
@@ -266,7 +266,7 @@ class Accuracy:
 
 
 def accuracy(request: SweepRequest, trials: Sequence[Trial]) -> Accuracy:
-    """Compare the predictions of a sweep's ranked trials with their results. Repeats of a layout do not count.
+    """Compare the predictions for a sweep's ranked trials with their results. Repeats of a layout are left out.
 
     Args:
         request: The request of the sweep.

@@ -34,7 +34,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trade:
-    """A change to another trial on the Pareto front that is better in some metrics and worse in others."""
+    """A step from one trial on the Pareto front to another, which improves some metrics and worsens others."""
 
     trial: int
     """Number of the trial that has more of the metric."""

@@ -46,7 +46,7 @@ class TableRow:
 
     @property
     def reached(self) -> Measurement | TrialEstimate | None:
-        """The measurement or estimate that the layout is ranked by; None if it was not tried or gave no result."""
+        """The measurement or estimate by which the layout is ranked; None if there is no trial or no result."""
         return None if self.trial is None else self.trial.reached
 
     @property
@@ -459,11 +459,11 @@ _BY_ANY_NAME = dict(COLUMNS) | {short: column for column in COLUMNS.values() for
 
 
 def column_named(name: str, field: str) -> Column:
-    """Return the column with a given name or short name; upper and lower case are equal.
+    """Return the column with a given name or short name, in upper or lower case.
 
     Args:
-        name: Name as somebody wrote it.
-        field: Name of the parameter that it was written in, for the error.
+        name: Name that the user wrote.
+        field: Name of the parameter that contains the name, for the error message.
 
     Raises:
         InvalidInput: There is no such column; the error names the nearest one.

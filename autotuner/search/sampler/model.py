@@ -82,7 +82,7 @@ class TaskSimilarity:
 
     @classmethod
     def of_one_task(cls, num_factors: int) -> TaskSimilarity:
-        """Return the similarity of task 0 to itself, for use without other tasks."""
+        """Return the similarity for a model with a single task, which is correlated only with itself."""
         return cls(factors=np.ones((num_factors, 1, 1)), residual=np.ones((1, 1)))
 
     @classmethod
@@ -192,13 +192,13 @@ class Related:
         return len(self.points)
 
     def take(self, index: Integers) -> Related:
-        """Return the points at these indices, with the same similarity."""
+        """Return the points at these indices, together with the same correlations between tasks."""
         return Related(points=self.points.take(index), similarity=self.similarity)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Prior:
-    """The prior of the Gaussian model: what is assumed about every layout of a table before any trial.
+    """The prior of the Gaussian model: a distribution for every layout of a table, before any trial.
 
     The modelled quantity is the logarithm of the step time or of the peak memory.
     """
@@ -263,7 +263,10 @@ class Prior:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Posterior:
-    """The posterior of the Gaussian model: what is known about layouts after some of them were measured."""
+    """The posterior of the Gaussian model: a distribution for every layout after some layouts were measured.
+
+    The modelled quantity is the logarithm of the step time or of the peak memory.
+    """
 
     prior: Prior
     seen: Points

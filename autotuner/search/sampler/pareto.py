@@ -37,7 +37,10 @@ def non_dominated(values: Floats) -> Booleans:
 
 
 def dominators(values: Floats, row: int) -> Integers:
-    """Return the indices of rows that dominate the given row: as good in every column and better in at least one."""
+    """Return the indices of the rows that dominate a given row.
+
+    A row dominates another row if it is at least as good in every column and better in at least one.
+    """
     as_good, better = (values >= values[row]).all(axis=1), (values > values[row]).any(axis=1)
     return np.flatnonzero(as_good & better)
 
@@ -84,15 +87,15 @@ class Boxes:
 
 
 def open_boxes(points: Floats, reference: Floats) -> Boxes:
-    """Return boxes that fill the part of the space above the reference that no point dominates.
+    """Return boxes that together fill the part of the space that is above the reference and that no point dominates.
 
-    The space is cut at the points' last coordinates, and each slab is treated like a space with one dimension less
-    (hypervolume by slicing objectives, Knowles 2002). A box that continues in the next slab stays one box, so that
-    three dimensions take about twice as many boxes as points.
+    The function cuts the space into slabs at the last coordinates of the points, and treats each slab like a space with
+    one dimension less (hypervolume by slicing objectives, Knowles 2002). If a box continues in the next slab, it stays
+    one box. Therefore three dimensions take only about twice as many boxes as points.
 
     Args:
         points: Shape (points, dimensions). Points that are not above the reference in every dimension are ignored.
-        reference: One lower bound for each dimension.
+        reference: Lower bound for each dimension.
     """
     above = points[(points > reference).all(axis=1)]
     boxes = _open([tuple(point) for point in above.tolist()], reference.tolist())

@@ -88,11 +88,11 @@ class FrontWorths:
         return Frontier.of(known, np.where(self.is_rate, below_front, below_all))
 
     def values(self, rows: Integers, log_step_s: Floats) -> Floats:
-        """Return the log value in each metric of some layouts at the given log step times in seconds.
+        """Return the log values of some layouts in each metric, at given log step times.
 
         Args:
             rows: Indices of the layouts in the table.
-            log_step_s: Log step time of each of them.
+            log_step_s: Log step time in seconds of each of these layouts.
         """
         values: Floats = self.log_worth[rows] - np.where(self.is_rate, log_step_s[:, None], 0.0)
         return values

@@ -219,12 +219,12 @@ class OtherJobs:
         return [seconds for _, seconds in self._timed]
 
     def times(self, rows: Sequence[int]) -> Related | None:
-        """Return past trials, then the proxy trials of some layouts, as points of the Gaussian model of step times.
+        """Return past trials, then proxy trials of some layouts, as points of the Gaussian model of step times.
 
-        Return None if there are no points.
+        The result is None if there are no points. A proxy trial runs a smaller layout in place of a full-size one.
 
         Args:
-            rows: Indices of layouts in the table that have a proxy trial (a smaller trial in their place).
+            rows: Indices of layouts in the table that have a proxy trial.
         """
         stood_for = [_itself(trial) for trial, _ in self._timed] + self._stood_for(rows)
         return self._stand_ins.times(stood_for) if stood_for else None

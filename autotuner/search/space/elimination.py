@@ -161,10 +161,10 @@ def empty_space(job: Job, space: SearchSpace, rules: Sequence[Rule], what: str) 
 
 
 def explain_empty(job: Job, space: SearchSpace | None = None, rules: Sequence[Rule] = RULES) -> tuple[Reason, ...]:
-    """Return the reasons why a space has no legal layout: the rules that layouts break, most frequent first.
+    """Return the reasons why a space has no legal layout: the broken rules, the most frequent one first.
 
-    Each message says how many of the candidate layouts break the rule and shows the first of them; a candidate may
-    break several rules. At most about a million candidates are checked. The result is empty if no candidate breaks a
+    Each message says how many candidate layouts break the rule, and shows the first of them. A candidate may break
+    several rules. The function checks at most about a million candidates. The result is empty if no candidate breaks a
     rule.
     """
     space = space or SearchSpace()

@@ -329,9 +329,10 @@ def combinations_of(job: Job, space: SearchSpace) -> _Choices:
 
 
 def broken_alone(rule: Rule, choices: _Choices, job: Job) -> npt.NDArray[np.bool_] | None:
-    """Return a mask over combinations of options: True where a combination breaks the rule.
+    """Return a mask over combinations of options: True for a combination that breaks the rule.
 
-    Return None if the rule also reads an option that the combinations do not include, such as a parallel degree.
+    The result is None if the rule also depends on an option that is not part of the combinations, such as a parallel
+    degree.
     """
     if not fields_read(rule, job) <= choices.keys():
         return None

@@ -54,7 +54,7 @@ class PredictedPeak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedGate:
-    """The result of a gate that predicts instead of measuring: whether a change may be merged, and why."""
+    """The result of a gate that uses predictions and not measurements: whether a change may be merged, and why."""
 
     outcome: MfuGateOutcome
     tolerance: float

@@ -140,12 +140,12 @@ class Standing:
     def after(cls, retune: Retune, outcome: RetuneOutcome) -> Self:
         """Return the layout in use and the baseline after a run of a scheduled retuning has ended.
 
-        A regression changes nothing, so that the next run is compared with the same baseline. In such a run no better
-        layout is adopted either, because the machine itself may be slower than before. If somebody adopted another
-        layout during the run, that layout stays.
+        If the run found a regression, both stay as they were, so that the next run is compared with the same baseline.
+        A better layout is not adopted in this case, because the machine itself may be slower than before. If a user
+        adopted another layout during the run, this layout stays.
 
         Args:
-            retune: The scheduled retuning before the run's outcome.
+            retune: The scheduled retuning before the outcome of the run is recorded.
             outcome: The outcome of the run.
         """
         now = cls(incumbent=retune.incumbent, baseline=retune.baseline)

@@ -205,9 +205,13 @@ class Controller:
         self._late: tuple[int, ...] | None = None
 
     def after_step(self, step: int) -> tuple[LinkEvent, ...]:
-        """Return the events of the last step: slow links and ranks that were found, and changes from the next step on.
+        """Exchange observations with all ranks, and return the events of the last step.
 
-        Every rank must call it, and gets the same events. ``step`` is the number of the step in these events.
+        An event says that a link or a rank became slow or recovered, or that the schedule changes from the next step
+        on. Every rank must call this method, and gets the same events.
+
+        Args:
+            step: Number of the last step, for its events.
         """
         own = RankObservation.of(self._pipeline, self._recent, pipeline_index=self._pipeline_index)
         observations = self._group.gather(own)

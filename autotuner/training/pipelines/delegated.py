@@ -66,17 +66,30 @@ class DelegatedTransport:
         self._gpu: _Gpu | None = None
 
     def switch(self, *, delegated: bool) -> None:
-        """Accept only ``delegated=True``, because in this transport delegates always send."""
+        """Raise an error unless ``delegated`` is True, because in this transport delegates always send.
+
+        A delegate is a process that sends for a rank.
+        """
         if not delegated:
             raise InvalidInput("delegated", delegated, "must be True, because in this transport only delegates send")
 
     def begin(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
-        """Ask the delegates to wait for all messages that this rank receives in the step."""
+        """Ask the delegates (processes that receive for this rank) to wait for all messages of the step.
+
+        Args:
+            expected: Messages that this rank receives in the step, each with its buffer.
+        """
         self._arrived.clear()
         self.expect(expected)
 
     def expect(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
-        """Ask the delegates to wait for these messages in addition to earlier ones."""
+        """Ask the delegates (processes that receive for this rank) to wait for more messages.
+
+        They still wait for earlier expected messages too.
+
+        Args:
+            expected: The additional messages, each with its buffer.
+        """
         asked: dict[int, list[tuple[Slot, int]]] = {}
         by_pid = {one.pid: one for group in self._delegates.receiving.values() for one in group}
         for message, buffer in expected:
@@ -87,7 +100,10 @@ class DelegatedTransport:
             self._tell(by_pid[pid], Receive(tuple(slots)))
 
     def send(self, message: Message, tensor: Tensor) -> None:
-        """Copy a tensor to a delegate's memory. The delegate waits for the link's emulated delay, then sends it."""
+        """Copy a tensor to the memory of a delegate, which is a process that sends for this rank.
+
+        The delegate waits for the emulated delay of the link, then sends the tensor.
+        """
         delegate = self._of(self._delegates.sending, message)
         tag = message.tag(self._num_micro_batches)
         slot = delegate.slots.of(tag, tensor.nbytes)
@@ -102,16 +118,22 @@ class DelegatedTransport:
             self._tell(delegate, Send(slot, tag, held_s))
 
     def receive(self, message: Message, buffer: Tensor) -> Arrival:
-        """Return a function that waits for the message. A delegate has waited for the message since the step began."""
+        """Return a function that waits for the message.
+
+        A delegate (a process that receives for this rank) has waited for the message since the step began.
+        """
         return partial(self.take, message, buffer)
 
     def finish(self) -> None:
-        """Wait until the delegates have sent all messages, so that the memory of the messages may be used again."""
+        """Wait until the delegates (processes that send for this rank) have sent all messages.
+
+        The memory of the messages may then be used again.
+        """
         while self._num_sending:
             self._hear()
 
     def close(self) -> None:
-        """End the delegates' processes."""
+        """End the processes of the delegates, which send and receive for this rank."""
         self._selector.close()
         self._delegates.end()
 

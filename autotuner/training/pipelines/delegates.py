@@ -34,17 +34,18 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The place of one message in the memory that a rank and its delegate share."""
+    """The place of one message in the memory that a rank shares with a delegate (a process that sends for it)."""
 
     offset: int
     num_bytes: int
 
 
 class Slots:
-    """The shared memory of a rank and one delegate. It has one slot for each message of a step.
+    """The shared memory of a rank and one delegate (a process that sends or receives for the rank).
 
-    The rank allocates the memory. A message has the same slot in every step. A slot is mapped into a process when the
-    process first uses it. If ``pinned`` is True, the memory is pinned, so that CUDA can copy while the CPU continues.
+    It has one slot for each message of a step. The rank allocates the memory. A message has the same slot in every
+    step. A slot is mapped into a process when the process first uses it. If ``pinned`` is True, the memory is pinned,
+    so that CUDA can copy while the CPU continues.
     """
 
     def __init__(self, descriptor: int | None = None, *, pinned: bool = False) -> None:
@@ -89,7 +90,7 @@ class Slots:
 # ---------------------------------------------------------------- what a rank and its delegate say
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A request to a delegate: wait for ``held_s`` seconds, then send the message in a slot."""
+    """A request to a delegate (a process that sends for a rank): wait ``held_s`` seconds, then send a message."""
 
     slot: Slot
     tag: int
@@ -98,21 +99,30 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """A request to a delegate: receive messages. Each message has a tag and a slot into which it is written."""
+    """A request to a delegate (a process that receives for a rank): receive messages.
+
+    Each message has a tag, and a slot in shared memory into which it is written.
+    """
 
     slots: tuple[tuple[Slot, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A delegate's answer: the message with this tag was sent, and its slot may be used again."""
+    """A delegate's answer: the message with this tag was sent, and its slot may be used again.
+
+    A delegate is a process that sends for a rank. A slot is the message's place in their shared memory.
+    """
 
     tag: int
 
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A delegate's answer: the message with this tag arrived at ``moment_s`` on this host's clock."""
+    """A delegate's answer: the message with this tag arrived at ``moment_s`` on this host's clock.
+
+    A delegate is a process that receives for a rank.
+    """
 
     tag: int
     moment_s: float
@@ -120,7 +130,10 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A delegate's answer: the delegate cannot continue, for the given reason."""
+    """A delegate's answer: it cannot continue, for the given reason.
+
+    A delegate is a process that sends or receives for a rank.
+    """
 
     reason: str
 
@@ -176,7 +189,10 @@ class Delegate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delegates:
-    """All delegates of a rank: for each neighbour, delegates that send to it and delegates that receive from it."""
+    """All delegates of a rank: for each neighbour, delegates that send to it and delegates that receive from it.
+
+    A delegate is a process that sends or receives for the rank.
+    """
 
     sending: Mapping[int, tuple[Delegate, ...]]
     receiving: Mapping[int, tuple[Delegate, ...]]

@@ -79,11 +79,11 @@ class NominalLevel:
         return _NORMAL_MAD * spread_s * count / (count - 1)
 
     def add(self, value_s: float) -> None:
-        """Add the time of one step to the kept steps."""
+        """Add the time of one step to the steps from which the nominal level is computed."""
         self._values.append(value_s)
 
     def forget(self, num_steps: int) -> None:
-        """Remove the latest ``num_steps`` steps, because they were not nominal."""
+        """Remove the latest ``num_steps`` steps, because they turned out not to be nominal."""
         for _ in range(min(num_steps, len(self._values))):
             self._values.pop()
 
@@ -223,12 +223,16 @@ class RecentPasses:
         self._durations: dict[Kind, deque[float]] = {}
 
     def add(self, durations_s: Mapping[Kind, Sequence[float]]) -> None:
-        """Add the durations of the passes of one more step."""
+        """Add the durations of the passes of one more step.
+
+        Args:
+            durations_s: Durations by kind of pass.
+        """
         for kind, values in durations_s.items():
             self._durations.setdefault(kind, deque(maxlen=_KEPT_PASSES)).extend(values)
 
     def median_s(self, kind: Kind) -> float:
-        """Return the median duration of a kind of pass; 0 if none ran."""
+        """Return the median duration of passes of one kind; 0 if no such pass ran."""
         kept = self._durations.get(kind)
         return median(kept) if kept else 0.0
 

@@ -56,11 +56,14 @@ class InlineTransport:
 
     @property
     def dead_peers(self) -> frozenset[int]:
-        """The ranks to which a send, or from which a receive, has failed."""
+        """The ranks with which this rank can no longer exchange messages, because a send or a receive failed."""
         return frozenset(self._dead)
 
     def switch(self, *, delegated: bool) -> None:
-        """Accept only ``delegated=False``, because in this transport there are no delegates."""
+        """Raise an error unless ``delegated`` is False, because this transport has no delegates.
+
+        A delegate is a process that sends for a rank.
+        """
         if delegated:
             raise InvalidInput("delegated", delegated, "must be False, because this rank has no delegates")
 
@@ -93,7 +96,10 @@ class InlineTransport:
             self._start(message.stamp, torch.tensor([sent_s], dtype=torch.float64))
 
     def receive(self, message: Message, buffer: Tensor) -> Arrival:
-        """Begin to receive a message into the buffer, if ``begin`` has not. Return a function that waits for it."""
+        """Return a function that waits for a message.
+
+        If ``begin`` has not begun to receive the message into the buffer, this method begins it.
+        """
         return self._posted.pop(message, None) or self._receiving(message, buffer)
 
     def finish(self) -> None:
@@ -139,14 +145,14 @@ class InlineTransport:
             raise self._died(peer, str(error)) from error
 
     def give_up(self, peer: int) -> None:
-        """Drop all messages to and from a rank, and break the connection so that the other rank notices."""
+        """Drop all messages to and from a rank, and break the connection, so that the other rank gets an error."""
         self._dead.add(peer)
         self._channels[peer].break_off()
         self._sending = [one for one in self._sending if one[0] != peer]
         self._posted = {message: arrival for message, arrival in self._posted.items() if message.peer != peer}
 
     def reach_again(self, peer: int, channel: Channel) -> None:
-        """Use a new channel to a rank whose old channel died."""
+        """Use a new channel for all messages to and from a rank, because its old channel died."""
         self._dead.discard(peer)
         self._channels[peer] = channel
 

@@ -47,7 +47,7 @@ class Timings:
     out."""
 
     def shortest_transfer_s(self, peer: int) -> float | None:
-        """Return the seconds of the shortest transfer from another pipeline rank; None if none was seen."""
+        """Return the seconds of the shortest transfer from another pipeline rank; None if there was no transfer."""
         return min((seconds for message, seconds in self.transfers_s.items() if message.peer == peer), default=None)
 
 
@@ -167,7 +167,7 @@ class TimedStage(PipelineStage):
         return []
 
     def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **keywords: Any) -> Any:
-        """Wait for the input of a micro-batch, then run and time its forward pass."""
+        """Wait for the input of a micro-batch, then run its forward pass and measure the time."""
         self._await(fwd_chunk_id, is_gradient=False)
         with self._timed(Kind.FORWARD, fwd_chunk_id):
             return super().forward_one_chunk(fwd_chunk_id, *arguments, **keywords)
@@ -259,7 +259,7 @@ class ResilientPipeline(_PipelineScheduleRuntime):
         self.replan(schedule)
 
     def replan(self, schedule: Schedule) -> None:
-        """Run this schedule from the next step on.
+        """Use another schedule from the next step on.
 
         Raises:
             InvalidInput: The schedule has other stages, ranks or micro-batches than the pipeline.
@@ -291,7 +291,10 @@ class ResilientPipeline(_PipelineScheduleRuntime):
         self.transport.conditions = conditions
 
     def switch(self, *, delegated: bool) -> None:
-        """Let delegates (other processes) send from the next step on, or, if False, this rank itself again.
+        """Change who sends from the next step on: delegates (processes that send for this rank), or this rank itself.
+
+        Args:
+            delegated: True: delegates send. False: this rank itself sends.
 
         Raises:
             InvalidInput: There are no delegates.

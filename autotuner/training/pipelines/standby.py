@@ -37,7 +37,7 @@ class Standby:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The process ids of the delegates; empty without delegates."""
+        """The process ids of the rank's delegates (processes that send and receive for it); empty without delegates."""
         return () if self.delegates is None else self.delegates.pids
 
     @classmethod
@@ -50,7 +50,9 @@ class Standby:
         store: Store | None = None,
         pinned: bool | None = None,
     ) -> Self:
-        """Fork the delegates of a rank. Call it before ``init_process_group``, and before CUDA is used.
+        """Fork the delegates of a rank: processes that send and receive for it.
+
+        Call this before ``init_process_group``, and before CUDA is used.
 
         Args:
             around: The rank and its neighbours: ``Neighbourhood.of(schedule, rank)`` with any schedule of the pipeline.
@@ -75,9 +77,16 @@ class Standby:
         loss_fn: Callable[..., Tensor],
         scale_grads: bool = True,
     ) -> ResilientPipeline:
-        """Return the rank's stages as a pipeline that starts without delegates. Call it after ``init_process_group``.
+        """Return the rank's stages as a pipeline in which the rank itself sends at first.
 
-        If a link fails, delegates carry its messages.
+        Call this after ``init_process_group``. If a link fails, delegates (processes that send for the rank) carry its
+        messages.
+
+        Args:
+            stages: The pipeline stages of this rank.
+            schedule: Schedule of the first step.
+            loss_fn: Function that computes the loss.
+            scale_grads: True: divide the gradients by the number of micro-batches.
         """
         transport = self.transport(schedule, torch.device(stages[0].device))
         return ResilientPipeline(stages, schedule, transport=transport, loss_fn=loss_fn, scale_grads=scale_grads)

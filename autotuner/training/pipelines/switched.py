@@ -64,12 +64,12 @@ class SwitchedTransport:
 
     @property
     def is_delegated(self) -> bool:
-        """True if delegates send all messages of the next step, on every link."""
+        """True if delegates (processes that send for this rank) send all messages of the next step, over every link."""
         return self._is_delegated
 
     @property
     def dead_peers(self) -> frozenset[int]:
-        """The ranks that only delegates can reach."""
+        """The ranks that only delegates (processes that send for this rank) can reach, because the link is dead."""
         return self._inline.dead_peers
 
     def switch(self, *, delegated: bool) -> None:
@@ -94,7 +94,11 @@ class SwitchedTransport:
                 self._post(message, buffer)
 
     def send(self, message: Message, tensor: Tensor) -> None:
-        """Begin to send a tensor: by a delegate if delegates serve this link, otherwise from this rank itself."""
+        """Begin to send a message over a link.
+
+        If delegates serve this link, a delegate (a process that sends for this rank) sends it. Otherwise this rank
+        itself sends it.
+        """
         if self._goes_by_delegates(message.peer):
             self._delegated.send(message, tensor)
             return
@@ -124,7 +128,7 @@ class SwitchedTransport:
         self._kept, self._coming = {}, {}
 
     def close(self) -> None:
-        """End the delegates' processes."""
+        """End the processes of the delegates, which send and receive for this rank."""
         self._delegated.close()
         self._inline.close()
 

@@ -61,7 +61,7 @@ class LinkConditions:
                 raise InvalidInput("of_pairs", list(pair), rule, str(sorted(pair)))
 
     def between(self, one: int, other: int) -> LinkCondition:
-        """Return the condition of the link between two pipeline ranks; a nominal one if none was set."""
+        """Return the condition of the link between two pipeline ranks. If no condition was set, it is nominal."""
         return self.of_pairs.get((min(one, other), max(one, other)), _NOMINAL)
 
 
@@ -129,7 +129,10 @@ class Transport(Protocol):
         """The pipeline ranks to which this rank itself can no longer send."""
 
     def switch(self, *, delegated: bool) -> None:
-        """Let delegates send for this rank from the next step on, or, if False, let the rank itself send.
+        """Change who sends from the next step on: delegates (processes that send for this rank), or this rank itself.
+
+        Args:
+            delegated: True: delegates send. False: this rank itself sends.
 
         Raises:
             InvalidInput: There are no delegates, or only delegates can send.
