@@ -181,7 +181,7 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
 class Metrics:
-    """The metrics of one service for Prometheus; each service of a process has its own."""
+    """The metrics of one service for Prometheus. Two services in one process have separate metrics."""
 
     def __init__(self, app: App, prefix: str) -> None:
         self.registry = CollectorRegistry()

@@ -535,7 +535,7 @@ class Remote:
         return self._post("/plans", PlanRun, body)
 
     def explain_layout(self, body: ExplanationRequest) -> Explanation:
-        """Return the time and memory of a layout by part, and the layouts that differ from it in one option."""
+        """Return the time and memory of a layout by part, and the layouts that differ from it in one option only."""
         return self._post("/explanations", Explanation, body)
 
     def plan_job_phases(self, body: PhasesRequest) -> PhasesPlan:
@@ -566,11 +566,14 @@ class Remote:
         return self._get(f"/trials/{trial_id}/link-timelines", LinkTimelines)
 
     def read_timeline(self, trial_id: str) -> TrialTimelines:
-        """Return the start and end of each pass of a trial's step, both predicted and measured."""
+        """Return the predicted and the measured timeline of a trial's step: start and end of each pass.
+
+        The measured timeline is missing if the trial was not profiled.
+        """
         return self._get(f"/trials/{trial_id}/timeline", TrialTimelines)
 
     def read_parts(self, trial_id: str) -> TrialParts:
-        """Return the step time and the memory of a trial by part, both predicted and measured."""
+        """Return the predicted and the measured step time and memory of a trial, divided into parts."""
         return self._get(f"/trials/{trial_id}/parts", TrialParts)
 
     def list_calibrations(self, *, cluster: str | None = None) -> Listed[Lesson]:
@@ -792,7 +795,7 @@ class Remote:
 
     # ---------------------------------------------------------------- the service itself
     def compare_layouts(self, body: ComparisonRequest) -> LayoutComparison:
-        """Compare layouts: return the faster one, how certain that is, and the parts that differ."""
+        """Compare layouts: return which layout is faster, how certain this is, and the parts of a step that differ."""
         return self._post("/comparisons", LayoutComparison, body)
 
     def list_attention(self) -> Listed[Trouble]:

@@ -155,7 +155,7 @@ OWN = (STEPS, *(axis.path for axis in AXES.values()))
 # ---------------------------------------------------------------- the form
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """The form for a sweep: the text of each of its elements."""
+    """The form for a sweep: the text of each of its form elements, by name."""
 
     values: _Values
     """Values by the name of the form element; checkboxes with the same name have several values."""

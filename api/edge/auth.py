@@ -208,11 +208,12 @@ def check_start(app: App, host: str) -> None:
     """Check that the settings for login suit the address that the service listens on.
 
     Args:
-        app: The application with its settings; an admin token that they name is stored.
+        app: The application with its settings. If the settings name an admin token, the token is stored.
         host: Address that the service will listen on.
 
     Raises:
-        InvalidInput: The service would let in everybody who reaches it, or nobody; the message says what to set.
+        InvalidInput: With these settings, everybody who reaches the service could use it, or nobody could. The
+            message says which setting to change.
     """
     settings = app.settings
     if settings.login == "none":

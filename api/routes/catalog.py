@@ -106,7 +106,7 @@ def list_models(app: AppOf) -> Document[Stored[TransformerSpec]]:
 
 @descriptions_router.get("/models/{name}", responses=problems(404, 422))
 def read_model(app: AppOf, name: Name) -> Document[TransformerSpec]:
-    """Read a stored model by its name; if none is stored, the model of the catalog."""
+    """Read the stored model of that name; if none is stored, read the model of that name in the catalog."""
     return app.model(name)
 
 

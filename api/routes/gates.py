@@ -51,7 +51,10 @@ def create_gate(
     responses={200: _content("application/xml"), **problems(404, 422)},
 )
 def read_gate_junit(app: AppOf, gate_id: RunId) -> Response:
-    """Read a gate as JUnit XML with one test case: passed, failed or in error; skipped while the gate runs."""
+    """Read a gate as JUnit XML with one test case, which passed, failed or had an error.
+
+    While the gate runs, the test case is marked as skipped.
+    """
     return Response(junit_xml(_case(app, gate_id)), media_type="application/xml")
 
 

@@ -37,7 +37,7 @@ def create_retune(
 
 @router.get("/retunes", responses=problems())
 def list_retunes(app: AppOf) -> Document[Listed[Retune]]:
-    """List all retunes: the present layout of each, its next due time, and how its last run ended."""
+    """List all retunes, each with its present layout, its next due time, and the outcome of its last run."""
     return Listed.whole(app.store.retunes.list())
 
 

@@ -131,9 +131,10 @@ def cancel_run(app: AppOf, caller: CallerOf, run_id: RunId) -> Document[AnyRun]:
 def pause_run(app: AppOf, caller: CallerOf, run_id: RunId) -> Document[AnyRun]:
     """Pause a sweep until it is resumed.
 
-    A queued sweep is paused at once, and a running one as soon as its trial has stopped; this trial starts again from
-    its beginning later. A paused sweep stays as it is. The request is refused with 409 for a finished sweep, for a
-    sweep that belongs to a retune or a performance regression gate, and for runs of other kinds.
+    A queued sweep is paused at once, and a running sweep as soon as its trial has stopped. The stopped trial starts
+    again from its beginning when the sweep is resumed. A paused sweep stays as it is. The request is refused with 409
+    for a finished sweep, for a sweep that belongs to a retune or a performance regression gate, and for runs of other
+    kinds.
     """
     app.stop(run_id, Stop.PAUSE, caller=caller)
     return _read(app, run_id)

@@ -100,7 +100,7 @@ CallerName = Annotated[str | None, Query(max_length=128, description="Only what 
 
 @audit_router.get("/audit", responses=problems(422), openapi_extra=needs(Scope.ADMIN))
 def read_audit(app: AppOf, page: PageOf, caller: CallerName = None) -> Document[Listed[AuditEntry]]:
-    """List changes and refused requests, newest first: the caller, the request, its time and its address.
+    """List changes and refused requests, newest first, each with its caller, its time and the caller's address.
 
     Requests that only read, predict or explain are not listed. A refusal that is repeated within a minute is listed
     once.

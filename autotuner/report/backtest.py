@@ -51,8 +51,8 @@ _NOTE = (
 def backtest_report(found: BacktestReport) -> Report:
     """Return the report of a backtest (predictions compared with runs that others measured and published).
 
-    Its table has a row for each data sheet, one for all sheets together, and one with the worst sheet of each column.
-    Below it are the rows of the sheets that were left out, with the reasons.
+    Its table has a row for each data sheet, a row for all sheets together, and a row with the worst sheet of each
+    column. Below the table are the rows of the sheets that were left out, with the reasons.
     """
     shown = _shown(found.sheets)
     sources = list(dict.fromkeys(map(_source, shown)))

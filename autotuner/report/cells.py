@@ -15,7 +15,7 @@ _BAR, _BAR_HEIGHT = 110, 28
 
 
 def silent(width: float, height: float, parts: Iterable[Markup]) -> Markup:
-    """Return an SVG picture that screen readers skip, because numbers next to it say the same.
+    """Return an SVG picture that screen readers skip, because the same numbers stand next to it as text.
 
     Args:
         width: Width in pixels.

@@ -98,8 +98,8 @@ def element(tag: str, *children: str, **attributes: str | float | None) -> Marku
     Args:
         tag: Name of the element.
         children: Content of the element; text that is not markup is escaped.
-        attributes: Attributes by name: ``class_`` becomes ``class``, ``text_anchor`` becomes ``text-anchor``, and those
-            that are None are left out.
+        attributes: Attributes by name: ``class_`` becomes ``class``, and ``text_anchor`` becomes ``text-anchor``. An
+            attribute with the value None is left out.
     """
     given = "".join(
         f' {name if name == "viewBox" else name.rstrip("_").replace("_", "-")}="{escape(short(value))}"'
@@ -118,8 +118,8 @@ def text(x: float, y: float, words: str, class_: str = "", anchor: str | None = 
     """Return an SVG text at a place.
 
     Args:
-        x: Pixels where the text begins; with an anchor of "middle" or "end", where it has its middle or end.
-        y: Pixels of the base line.
+        x: Pixel of the place on the x axis: the beginning of the text, or its middle or end according to ``anchor``.
+        y: Pixel of the text's base line.
         words: The text.
         class_: Class of the style sheet; empty: none.
         anchor: "middle", "end", or None for the beginning.
@@ -141,13 +141,13 @@ def rect(
     """Return a rectangle; a negative width counts as 0.
 
     Args:
-        x: Pixels of its left edge.
-        y: Pixels of its upper edge.
+        x: Pixel of the rectangle's left edge.
+        y: Pixel of the rectangle's upper edge.
         width: Width in pixels.
         height: Height in pixels.
         class_: Class of the style sheet.
-        radius: Radius of its corners in pixels; None: sharp corners.
-        title: Text that a pointer on it shows; empty: none.
+        radius: Radius of the corners in pixels; None: sharp corners.
+        title: Text that is shown when a pointer rests on the rectangle; empty: none.
     """
     said = [element("title", title)] if title else []
     return element("rect", *said, x=x, y=y, width=max(0.0, width), height=height, class_=class_, rx=radius)
@@ -282,7 +282,7 @@ def _log_ticks(axis: Axis, unit: float, most: int) -> list[float]:
 
 
 def divisor(axis: Axis) -> tuple[float, str]:
-    """Return the unit in which the ticks of an axis are labelled: its size in the base unit, and its name."""
+    """Return the unit of an axis's tick labels, as its size in the base unit of the axis and its name."""
     scales = {
         "share": ((0.01, "%"),),
         "signed_share": ((0.01, "%"),),
@@ -490,7 +490,7 @@ class _Plot:
 
 
 def runs(dots: Sequence[Dot]) -> str:
-    """Return the keys (trial numbers) of dots as text; consecutive numbers become a range: ``0-12 14 16-99``."""
+    """Return the trial numbers of dots as text; consecutive numbers become a range: ``0-12 14 16-99``."""
     runs: list[list[int]] = []
     for key in (dot.key for dot in dots if dot.key is not None):
         if runs and key == runs[-1][1] + 1:

@@ -102,11 +102,11 @@ def _cells_of(gate: GateRun) -> Iterator[Cells]:
 
 
 def baselines_report(baselines: Sequence[Baseline], *, is_removed: bool = False) -> Report:
-    """Return the report of stored baselines, or of those that were just removed.
+    """Return the report of stored baselines, or of baselines that were just removed.
 
     Args:
         baselines: The baselines.
-        is_removed: True if they were removed.
+        is_removed: True if the baselines were removed.
     """
     headline = "Forgotten" if is_removed else "Baselines"
     return Report(headline=headline, sections=(Section(blocks=(_baselines(baselines),)),))

@@ -185,7 +185,7 @@ class Html:
 
     # ------------------------------------------------------------------ tables
     def table(self, table: Table, section: Section | None = None) -> Markup:
-        """Return a table; if it has no rows, the text that takes its place.
+        """Return a table as markup. A table without rows is replaced by its text ``if_empty``.
 
         Args:
             table: The table; it needs a name if no section is given.

@@ -26,7 +26,7 @@ from autotuner.report.words import plain, sentence
 
 # ------------------------------------------------------------------ profiles
 def profiles_report(profiles: Sequence[DeviceProfile], *, details: bool = True) -> Report:
-    """Return the report of device profiles: the measured constants of each, and all parts of the last one.
+    """Return the report of device profiles: the measured constants of each profile, and all parts of the last profile.
 
     Args:
         profiles: The profiles, in the order of the table.

@@ -47,7 +47,7 @@ def brushes(chart: Parallel) -> list[tuple[str, str, Sequence[str]]]:
 
 
 def draw_parallel(chart: Parallel) -> Markup:
-    """Return the picture of parallel coordinates; a narrow screen scrolls it."""
+    """Return the picture of parallel coordinates. On a narrow screen, readers scroll the picture."""
     return picture(_WIDTH, _HEIGHT, _Drawn(chart).parts(), chart.says, has_links=True)
 
 

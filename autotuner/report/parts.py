@@ -153,7 +153,12 @@ def moved_in_words(before: StepTime, after: StepTime) -> str:
 
 # ------------------------------------------------------------------ limits of parts
 def limit_in_words(limit: Limit, layout: Layout) -> str:
-    """Describe what limits a part of a step, as a sentence without a full stop."""
+    """Describe, as a sentence without a full stop, what limits a part of a step.
+
+    Args:
+        limit: The limit, with the name of the part.
+        layout: The layout whose step it is.
+    """
     return _LIMITS[limit.part](limit, layout)
 
 

@@ -271,7 +271,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
-    """Statements, each on its own line; quiet ones explain the block above them."""
+    """Statements, each on its own line; with ``is_quiet``, they explain the block above them."""
 
     items: Sequence[Cells]
     """The statements; the cells of one statement stand one after the other."""

@@ -185,7 +185,7 @@ def rises(trials: Sequence[TrialPoint]) -> Iterator[tuple[int, TrialPoint, float
 def on_front(trials: Sequence[TrialPoint]) -> list[TrialPoint]:
     """Return the trials on the Pareto front of MFU and memory, by rising memory.
 
-    No other trial has a higher MFU with the same memory or less.
+    A trial is on the front if no trial with the same memory or less has a higher MFU.
     """
     dots = front(_dot(trial, trial.shown_bytes, trial.mfu) for trial in trials if trial.mfu is not None)
     by_number = {trial.number: trial for trial in trials}

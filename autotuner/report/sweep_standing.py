@@ -98,7 +98,7 @@ def _is_shown(trial: Trial) -> bool:
 
 
 def reached_beside_predicted(trial: Trial, objective: Objective) -> str:
-    """Describe the value that a trial reached and the predicted one: ``MFU 43.0 % measured, 47.0 ± 5.6 % predicted``.
+    """Describe the reached and the predicted value of a trial: ``MFU 43.0 % measured, 47.0 ± 5.6 % predicted``.
 
     Args:
         trial: A trial with a result.

@@ -194,7 +194,7 @@ def decisive(group: FailureGroup) -> Iterator[str]:
 
 
 def way_out(group: FailureGroup) -> str:
-    """Describe what to do about trials that failed for the same cause."""
+    """Return advice on trials that failed for the same cause, such as a similar layout that ran."""
     match group.kind:
         case FailureKind.OOM:
             return _that_ran(group.way_out) or _more_memory(group)

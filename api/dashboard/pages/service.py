@@ -76,7 +76,7 @@ def webhooks_page(
     state: DeliveryState | None = None,
     number: _Number = 1,
 ) -> Response:
-    """Show all webhooks, and their deliveries (all, or those in one state), newest first."""
+    """Show all webhooks and their deliveries, newest first. With ``state``, only deliveries in that state are shown."""
     window = Page(limit=_DELIVERIES_PER_PAGE, offset=(number - 1) * _DELIVERIES_PER_PAGE)
     found, total = app.store.announcements.deliveries(state=state, page=window)
     listed = Listed(items=tuple(found), total=total, limit=window.limit, offset=window.offset)

@@ -38,7 +38,7 @@ class Address:
 
     @classmethod
     def of(cls, request: Request) -> Self:
-        """Return the non-empty query parameters of a request, except those that ask for a part of the page."""
+        """Return the non-empty query parameters of a request, without parameters that ask for a part of the page."""
         given = request.query_params.multi_items()
         return cls(chosen=tuple((name, value) for name, value in given if name not in _OF_PARTS and value))
 

@@ -111,7 +111,7 @@ class Control:
 
         Args:
             field: Field of the layout.
-            choices: Values of the option, each with the rules that it would break.
+            choices: Values of the option, each with the rules that a layout with this value would break.
             layout: The layout that the page shows.
         """
         values = tuple(_value(choice, layout) for choice in choices)

@@ -36,7 +36,7 @@ _DATA = "data_parallel_degree"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """The words of a search, sorted by what they name: a trial's number, a layout, or a sweep."""
+    """The words of a search, sorted by kind: words that name a trial's number, a layout, or a sweep."""
 
     number: int | None = None
     """Number of a trial, if the search has one."""
