@@ -75,7 +75,7 @@ class RankLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuTime:
-    """The CPU seconds of a node since it booted, and those of the job's processes since they started."""
+    """The CPU seconds of a node since it booted, and the CPU seconds of the job's processes since they started."""
 
     node: int
     busy_s: float

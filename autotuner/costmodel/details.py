@@ -74,7 +74,7 @@ class StageTimes:
 def stage_times(layout: Layout, job: Job) -> StageTimes:
     """Return the times of each stage and each pipeline rank that ``predict`` combines into the step time.
 
-    The layout must be legal for the job. The factors of the job's calibration are applied.
+    The layout must be legal for the job. The times are multiplied by the factors of the job's calibration.
     """
     stages, ranks = layout.num_stages, layout.pipeline_parallel_degree
     x = LayoutColumns.from_layouts([layout] * stages)

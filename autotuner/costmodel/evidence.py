@@ -54,7 +54,7 @@ class Subject:
     """Parts of ``StepTime`` whose formula the property selects."""
 
     def of(self, x: LayoutColumns) -> Booleans:
-        """Return a mask over the layouts: True where the layout has this property."""
+        """Return a mask over the layouts: True where a layout has this property."""
         column = getattr(x, self.option)
         has: Booleans = column != self.plain if self.value is None else column == self.value
         return has & (getattr(x, self.beside) > 1) if self.beside else has
@@ -145,7 +145,7 @@ class Evidence:
 
     @classmethod
     def of(cls, job: Job) -> Evidence:
-        """Return the evidence for predictions with the job's software, accelerator and model."""
+        """Return the comparisons that apply to predictions with the job's software, accelerator and model."""
         accelerator = job.cluster.accelerator
         device = accelerator.name if is_as_catalogued(accelerator) or _is_profiled_core(accelerator) else ""
         has = {LATENT: job.model.latent_attention is not None, LINEAR: job.model.num_linear_layers > 0}
@@ -175,7 +175,7 @@ class Evidence:
 
     @cached_property
     def of_kind(self) -> Where:
-        """The closest comparison with a model of this kind: on this stack and device, elsewhere, or none."""
+        """The closest comparison with a model of this kind: on this stack and device, on other ones, or nowhere."""
         if any(one.model == self.kind for one in self.here):
             return Where.HERE
         return Where.ELSEWHERE if any(one.model == self.kind for one in comparisons().values()) else Where.NOWHERE

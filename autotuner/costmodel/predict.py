@@ -88,7 +88,7 @@ def predict_totals(x: LayoutColumns, job: Job) -> TotalColumns:
 
 
 def predict_one(layout: Layout, job: Job) -> Prediction:
-    """Return the predicted step time and memory of one legal layout.
+    """Return the predicted step time and memory of one layout. The layout must be legal for the job.
 
     Args:
         layout: A legal layout.

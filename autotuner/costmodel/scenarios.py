@@ -48,7 +48,7 @@ def predict_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> Predi
 def totals_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> TotalColumns:
     """Return MFU and peak memory of every layout. With a fault trace, MFU belongs to the mean step time in the trace.
 
-    The peak memory is always that on nominal links.
+    The peak memory is always the peak on nominal links.
     """
     totals = predict_totals(x, job)
     if trace is None:

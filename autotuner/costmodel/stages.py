@@ -248,12 +248,12 @@ def _first_behind(x: LayoutColumns, job: Job, num_leading: int) -> Integers:
 
 
 def slowest_candidates(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
-    """Return the few pipeline ranks of each layout that can be its slowest rank."""
+    """Return the few pipeline ranks of each layout that can be the slowest pipeline rank."""
     return candidate_ranks(x, job).slowest
 
 
 def fullest_candidates(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
-    """Return the few pipeline ranks of each layout that can have its highest peak memory."""
+    """Return the few pipeline ranks of each layout that can have the highest peak memory."""
     return candidate_ranks(x, job).fullest
 
 

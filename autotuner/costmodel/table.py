@@ -75,7 +75,7 @@ def write(source: Any, target: Any, rows: slice) -> None:
 
 
 class Additive:
-    """A base class for tables of seconds, which can be added, subtracted and multiplied column by column."""
+    """A base class for tables whose columns are seconds. ``+``, ``-`` and ``*`` work column by column."""
 
     __slots__ = ()
 

@@ -226,8 +226,8 @@ def cluster_deviation(job: Job) -> float:
 def part_shares(step_time: StepTime[Floats], error: TimeError | LayoutErrors) -> Floats:
     """Return the share of each part in each predicted step time, as an array of shape (layouts, parts).
 
-    The parts are in the order of ``error.parts``. If the log of a part's factor changes a little, the log of the step
-    time changes by the part's share of this.
+    The parts are in the order of ``error.parts``. If the log of a part's factor changes by a small amount, the log of
+    the step time changes by the part's share times this amount.
 
     Args:
         step_time: Predicted step times, by part.
@@ -253,7 +253,12 @@ def relative_error(x: LayoutColumns, step_time: StepTime[Floats], job: Job) -> F
 
 
 def log_variance(step_time: StepTime[Floats], error: TimeError | LayoutErrors) -> Floats:
-    """Return the variance of log(measured / predicted) of each layout's step time, from all sources of error."""
+    """Return the variance of log(measured / predicted) of the step time of each layout, from all sources of error.
+
+    Args:
+        step_time: Predicted step times, by part.
+        error: Deviations by source of error.
+    """
     squares = (np.square(deviation * getattr(step_time, name)) for name, deviation in error.parts.items())
     variance: Floats = reduce(np.add, squares) / np.square(step_time.total_s) + error.residual**2 + error.common**2
     if isinstance(error, LayoutErrors) and error.covariance is not None:

@@ -50,9 +50,9 @@ def interleaved_1f1b(num_ranks: int, stages_per_rank: int, num_micro_batches: in
     """Return the interleaved 1F1B schedule of Megatron-LM (arXiv 2104.04473, section 2.3).
 
     With p ranks, rank r holds stages r, r + p, r + 2 p and so on. Micro-batches are processed in rounds of p: a rank
-    runs all p of them through one stage, then through its next stage. With v stages per rank, rank r runs ``2 (p - r -
-    1) + (v - 1) p`` forwards before it alternates forwards and backwards. With one stage per rank it is plain 1F1B,
-    which runs ``p - r - 1`` forwards first.
+    runs all p of them through one stage, then through its next stage. With v stages per rank, rank r runs
+    ``2 (p - r - 1) + (v - 1) p`` forwards before it alternates forwards and backwards. With one stage per rank the
+    result is plain 1F1B, which runs ``p - r - 1`` forwards first.
 
     Raises:
         InvalidInput: There are several stages per rank, and the number of micro-batches is not a multiple of the number
@@ -122,8 +122,8 @@ def zb_h1(num_ranks: int, num_micro_batches: int) -> Schedule:
 def zb_h2(num_ranks: int, num_micro_batches: int) -> Schedule:
     """Return the ZB-H2 schedule, which runs more forwards first than ZB-H1 and defers weight gradients twice as long.
 
-    With p ranks, rank r runs ``2 (p - r) - 1`` forwards before its first backward, and computes each weight gradient 2
-    r micro-batches later than plain 1F1B. Each rank keeps the activations of ``2 p - 1`` micro-batches.
+    With p ranks, rank r runs ``2 (p - r) - 1`` forwards before its first backward, and computes each weight gradient
+    ``2 r`` micro-batches later than plain 1F1B. Each rank keeps the activations of ``2 p - 1`` micro-batches.
 
     Source: arXiv 2401.10241, section 2.3 and figure 3.
     """

@@ -223,7 +223,7 @@ class Group:
     # ------------------------------------------------------------ seconds before and between the bytes
     @cached_property
     def start_s(self) -> Floats:
-        """The seconds that a collective takes before its first step; 0 for a group of one rank."""
+        """The seconds that a collective needs to start, before its first step; 0 for a group of one rank."""
         return np.where(self.num_ranks > 1, self.intra_node_link.start_s, 0.0)
 
     @cached_property
@@ -236,7 +236,7 @@ class Group:
 
     @cached_property
     def step_s(self) -> Floats:
-        """The latency of one step of a collective over the group's slowest link, in seconds."""
+        """The latency, in seconds, of one step of a collective over the group's slowest link."""
         above_s = _sum(np.where(load.send > 0, load.latency_s, 0.0) for load in self.network)
         return np.where(self.crosses_nodes, self._port_step_s, self._intra_step_s) + self._delay_s + above_s
 

@@ -144,7 +144,7 @@ def _group(x: LayoutColumns, job: Job) -> Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeTimes:
-    """The seconds that one layer's attention waits for other context ranks, in its forward and in its backward pass."""
+    """The seconds for which attention in one layer waits for other context ranks: in the forward and backward pass."""
 
     forward_s: Floats
     backward_s: Floats

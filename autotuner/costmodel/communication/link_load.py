@@ -63,8 +63,8 @@ _MANY = 1e4
 class NetworkLoad:
     """The load of one kind of network links while all groups of an axis communicate at once, one row per layout.
 
-    The unit is the load of one rank's port: with a load of 2, the same bytes take twice as long as through a port.
-    Groups that do not use these links have a load of 0.
+    The unit is the load of one rank's port: with a load of 2, bytes take twice as long over these links as through the
+    port. The load is 0 for groups that do not use these links.
     """
 
     name: str

@@ -164,10 +164,11 @@ def _columns(x: LayoutColumns, job: Job) -> CastBytes:
 def casts_s(x: LayoutColumns, job: Job, *, sparse: bool) -> CastTimes:
     """Return the seconds that a layer spends on rounding to low precision in one micro-batch; 0.0 without rounding.
 
-    Every tensor rank needs the whole inputs of attention and feed-forward block, and the whole gradients of their
-    outputs (h elements per token each). If tensor ranks gather these in rounded form, each rank rounds only its own
-    part. The output of the attention core, the inner activations of the feed-forward block, and the gradients of
-    queries, keys, values and inner products are split over the tensor ranks.
+    Every tensor rank needs the whole inputs of attention and the feed-forward block, and the whole gradients of the
+    outputs of both blocks. Each of these tensors has as many elements per token as the hidden size. If tensor ranks
+    gather the tensors in rounded form, each rank rounds only its own part. The output of the attention core, the inner
+    activations of the feed-forward block, and the gradients of queries, keys, values and inner products are split over
+    the tensor ranks.
 
     Args:
         x: Layouts, one per row.

@@ -100,7 +100,7 @@ def recompute_s(
 
 
 def repeats_core(x: LayoutColumns, job: Job) -> Booleans:
-    """Return a mask over the layouts: True where the backward pass runs the attention core again."""
+    """Return a mask over the layouts: True where recomputation runs the attention core (scores and values) again."""
     repeats = recomputed(job.stack.selective_recompute).repeats
     selective = (_P.CORE in repeats) | ((_P.SCORES in repeats) & has_scores(x))
     again: Booleans = (x.recompute == Recompute.FULL) | ((x.recompute == Recompute.SELECTIVE) & selective)
@@ -108,7 +108,7 @@ def repeats_core(x: LayoutColumns, job: Job) -> Booleans:
 
 
 def repeats_routing(x: LayoutColumns, job: Job) -> Booleans:
-    """Return a mask over the layouts: True where the backward pass sends tokens to their experts again."""
+    """Return a mask over the layouts: True where recomputation sends tokens to their experts again."""
     again = _P.EXPERT_DOWN in recomputed(job.stack.selective_recompute).repeats
     repeated: Booleans = (x.recompute == Recompute.FULL) | ((x.recompute == Recompute.SELECTIVE) & again)
     return repeated

@@ -353,7 +353,7 @@ def _ends_of_blocks(x: LayoutColumns, job: Job) -> dict[LayerPart, Floats]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptBytes:
-    """The bytes of activations on a rank at several moments of the step."""
+    """The bytes of activations on a rank at several moments of a step, to find the moment of the memory peak."""
 
     waiting: Floats
     """Bytes saved for backward passes when most micro-batches are in flight."""
@@ -440,7 +440,7 @@ def _working_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogitsBytes:
-    """The bytes of logits and of the loss at several moments of the step."""
+    """The bytes of logits and of the loss at several moments of a step, to find the moment of the memory peak."""
 
     passing: Floats
     """Bytes at the peak of the loss."""

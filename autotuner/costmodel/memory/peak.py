@@ -116,7 +116,7 @@ def fullest_rank(x: LayoutColumns, job: Job, ranks: Sequence[RankMemory]) -> Mem
 
 
 def peak_bytes(x: LayoutColumns, job: Job, ranks: Sequence[RankMemory]) -> Floats:
-    """Return the highest peak memory among the given ranks of each layout, in bytes, without its parts."""
+    """Return the highest peak memory among the given ranks of each layout, in bytes, as a sum over all parts."""
     sharding = Sharding.of(x, job)
     return reduce(np.maximum, (_on_rank(x, job, sharding, rank).total_bytes for rank in ranks))
 

@@ -121,7 +121,7 @@ def before_data_s(step_time: StepTime[Floats]) -> Floats:
 
 
 def total_s(before_data_s: Floats, data_communication_s: Floats, bubble_s: Floats, optimizer_s: Floats) -> Floats:
-    """Return the step time: the sum of ``before_data_s``, data-parallel communication, bubble and optimizer step."""
+    """Return the seconds of a step: ``before_data_s`` plus data-parallel communication, bubble and optimizer step."""
     return before_data_s + data_communication_s + bubble_s + optimizer_s
 
 
