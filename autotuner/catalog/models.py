@@ -55,8 +55,8 @@ def load_model(name: str) -> TransformerSpec:
 def model_called(name: str) -> TransformerSpec | None:
     """Return the catalog model that a free-form name describes, such as ``LLAMA3_8B``; None if no model fits.
 
-    A model fits if all words of its own name or alias occur in the given name. If several models fit, the model with
-    the most common words is returned. Published tables write ``LLAMA3_8B``, ``Qwen3_30B_a3B`` or
+    A model fits if all words of its own name or alias occur in the given name. If several models fit, the model that
+    shares the most words with the given name is returned. Published tables write ``LLAMA3_8B``, ``Qwen3_30B_a3B`` or
     ``meta-llama/Llama-3.1-70B-Instruct``. If the given name states a size, this size must be one of the model's words,
     or be close to the number of the model's parameters (all of them, or those that are active for one token).
     """

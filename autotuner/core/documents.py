@@ -325,7 +325,7 @@ _IN_SHORT: dict[type[Any], Described] = {}
 
 
 def write_in_short(cls: type[Any], described: Described) -> None:
-    """Register the short form in which callers may write values of a type. The catalog calls this."""
+    """Register the short form in which callers may write values of a type. The catalog calls this function."""
     _IN_SHORT[cls] = described
 
 

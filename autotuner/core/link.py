@@ -151,7 +151,7 @@ class Link:
     """Place and date of the profile that measured the link; empty: the values are from the maker and the catalog."""
 
     def with_bandwidth(self, bandwidth_bytes_per_s: float) -> Self:
-        """Return the link with another bandwidth. Its measured times per byte are scaled to match it."""
+        """Return the link with another bandwidth. The measured times per byte are scaled to match this bandwidth."""
         slower = self.bandwidth_bytes_per_s / bandwidth_bytes_per_s
         timed = tuple(replace(line, s_per_byte=slower * line.s_per_byte) for line in self.measured)
         return replace(self, bandwidth_bytes_per_s=bandwidth_bytes_per_s, measured=timed)

@@ -209,7 +209,10 @@ class _Stretch:
 
 
 def outside(blocks: Sequence[Block], folds: Sequence[Fold]) -> tuple[Block, ...]:
-    """Return the blocks that are not completely inside a fold. Blocks that lie partly in a fold stay whole."""
+    """Return the blocks that a drawing with these folds shows: all blocks that are not completely inside a fold.
+
+    A block that lies partly in a fold is returned as a whole.
+    """
     return tuple(b for b in blocks if not any(fold.start_s <= b.start_s and b.end_s <= fold.end_s for fold in folds))
 
 

@@ -154,7 +154,7 @@ class ScaledTrial:
 
 
 def part_of(cluster: Cluster, num_ranks: int) -> Cluster:
-    """Return a part of a cluster with this number of accelerators: some of one node, or whole nodes."""
+    """Return a part of a cluster with ``num_ranks`` accelerators: some accelerators of one node, or whole nodes."""
     per_node = min(num_ranks, cluster.accelerators_per_node)
     return cluster.resized(num_nodes=num_ranks // per_node, accelerators_per_node=per_node)
 

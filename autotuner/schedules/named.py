@@ -107,7 +107,7 @@ def _alternate(forwards: list[Action], backwards: list[Action], ahead: int) -> I
 def zb_h1(num_ranks: int, num_micro_batches: int) -> Schedule:
     """Return the ZB-H1 schedule: 1F1B in which rank r computes each weight gradient r micro-batches later.
 
-    All ranks then keep the activations of equally many micro-batches.
+    The delay makes all ranks keep the activations of equally many micro-batches.
 
     Source: arXiv 2401.10241, section 2.3 and figure 2.
 

@@ -257,7 +257,12 @@ def _collnet_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
 
 
 def ring_all_reduce_s(full_bytes: Floats, group: Group) -> Floats:
-    """Return the seconds of a ring all-reduce on CPU cores. The rings of gloo and of this project take equally long."""
+    """Return the seconds of a ring all-reduce on CPU cores. The rings of gloo and of this project take equally long.
+
+    Args:
+        full_bytes: Bytes of the tensor on each rank, of shape (layouts,).
+        group: Ranks of each layout, and their links.
+    """
     timed_s = measured_s("all_reduce", full_bytes, group)
     return _ring_s(full_bytes, 2, group) if timed_s is None else timed_s
 

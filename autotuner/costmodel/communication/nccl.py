@@ -320,14 +320,23 @@ def chosen(collective: Collective, num_bytes: float, wires: Wires) -> Way:
     """Return the algorithm and protocol that NCCL chooses for a collective of ``num_bytes`` bytes.
 
     If several pairs are equally fast, NCCL takes the first pair in its own order.
+
+    Args:
+        collective: Kind of the collective.
+        num_bytes: Bytes of the message.
+        wires: Channels and links between the ranks of the group.
     """
     return min(ways(collective, wires), key=lambda way: way.seconds(num_bytes))
 
 
 def bands(collective: Collective, wires: Wires) -> tuple[Band, ...]:
-    """Return the ranges of sizes for which NCCL chooses the same algorithm and protocol, smallest first.
+    """Return the ranges of message sizes for which NCCL chooses one algorithm and protocol, the smallest sizes first.
 
-    Sizes are compared at powers of two bytes.
+    NCCL's choices are compared at sizes that are powers of two bytes.
+
+    Args:
+        collective: Kind of the collective.
+        wires: Channels and links between the ranks of the group.
     """
     rated, found = ways(collective, wires), list[Band]()
     size = _SMALLEST
@@ -341,6 +350,10 @@ def bands(collective: Collective, wires: Wires) -> tuple[Band, ...]:
 
 def ways(collective: Collective, wires: Wires) -> tuple[Way, ...]:
     """Return every algorithm and protocol that NCCL may choose for a collective, in NCCL's own order.
+
+    Args:
+        collective: Kind of the collective.
+        wires: Channels and links between the ranks of the group.
 
     Raises:
         ValueError: There is only one rank.

@@ -123,7 +123,7 @@ class Places:
 
     @property
     def span(self) -> Integers:
-        """The number of ranks in a block: ``stride`` groups whose rank numbers alternate. Blocks follow each other."""
+        """The number of ranks in a block of ``stride`` groups. The next block begins with the rank after these."""
         return self.num_ranks * self.stride
 
     def ranks_below(self, part_nodes: int) -> Integers:

@@ -129,7 +129,13 @@ def collectives_again(x: LayoutColumns, job: Job) -> Floats:
 
 
 def product_share(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
-    """Return the share of a layer's matrix products, by FLOP, that selective recomputation repeats, from 0 to 1."""
+    """Return the share of a layer's matrix products, by FLOP, that selective recomputation repeats, from 0 to 1.
+
+    Args:
+        x: Layouts, one per row.
+        job: The job.
+        sparse: True for a layer with experts.
+    """
     parts = _product_parts(job.model, sparse=sparse)
     repeats = recomputed(job.stack.selective_recompute).repeats
     named = sum(size for part, size in parts.items() if part in repeats) / sum(parts.values())

@@ -101,7 +101,13 @@ def lossy_exchange_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats
 
 
 def exchange_wire_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
-    """Return the seconds on the wire of one lossy exchange: an all-gather with DeMo, otherwise an all-reduce."""
+    """Return the seconds on the wire of one lossy exchange: an all-gather with DeMo, otherwise an all-reduce.
+
+    Args:
+        x: The layouts.
+        job: The job.
+        num_elements: Gradient elements of the shard that a rank owns.
+    """
     group, one = exchange_group(x, job.cluster), _one(x)
     sent_bytes = _column(payload_bytes(one, cast("float", num_elements), 4.0) * steps_per_exchange(one))
     gathered_s = all_gather_s(sent_bytes * group.num_ranks, group)
@@ -111,7 +117,12 @@ def exchange_wire_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
 def exchange_kernels_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
     """Return the seconds of the kernels before and after the communication of one lossy exchange.
 
-    The kernels move memory. Those of DeMo also multiply by the matrices of a cosine transform.
+    The kernels move memory. The kernels of DeMo also multiply by the matrices of a cosine transform.
+
+    Args:
+        x: The layouts.
+        job: The job.
+        num_elements: Gradient elements of the shard that a rank owns.
     """
     element, sent, received = (
         np.array([getattr(_TRAFFIC[sync], name) for sync in GradientSync])[x.gradient_sync]
