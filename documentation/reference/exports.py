@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import combinations, product
 from typing import Any, Literal, cast
 
@@ -140,17 +141,16 @@ def _limit(rule: Rule, jobs: tuple[Job, ...]) -> Limit:
     return Limit(rule=rule, job=jobs[0], example=None)
 
 
-def _layouts(field: str) -> Iterator[Layout]:
-    """Yield layouts with each value of a field.
+@cache
+def _layouts(field: str) -> tuple[Layout, ...]:
+    """Return layouts with each value of a field; many rules are about the same field.
 
-    For a rule about the job instead of a field, yield only the plain layouts.
+    For a rule about the job instead of a field, return only the plain layouts.
     """
-    for plain in (*_PLAIN, *(one | other for one, other in combinations(_PLAIN, 2))):
-        layout = Layout(**plain)
-        for value in _values(field) if field in OPTIONS else ():
-            yield replace(layout, **{field: value})
-        if field not in OPTIONS:
-            yield layout
+    plain = [Layout(**one) for one in (*_PLAIN, *(one | other for one, other in combinations(_PLAIN, 2)))]
+    if field not in OPTIONS:
+        return tuple(plain)
+    return tuple(replace(layout, **{field: value}) for layout in plain for value in _values(field))
 
 
 def _values(field: str) -> tuple[Any, ...]:

@@ -52,7 +52,7 @@ PAGES: Mapping[str, str] = {
     "phases-short": "/phases?tokens=2e8&global_batch_size=512",
     "explore-nodes": "/explore?model=llama-3-8b&cluster=h100:16&seq_len=2048&layout=dp2 fsdp8 reshard",
     "explore-lengths": "/explore?model=llama-3-8b&cluster=h100:8&global_batch_size=64&lengths=1-512:6,4096:2,8192:1",
-    "plan": "/plan?model=llama-3-8b&tokens=1T&deadline=20d&accelerators=h100,b200,mi355x,gh200",
+    "plan": "/plan?model=llama-3-8b&tokens=1T&deadline=20d&accelerators=h100,b200,mi355x,gh200&sizes=64",
     "plan-empty": "/plan",
     "plan-wrong": "/plan?model=llama-3-8b&tokens=1T&deadline=20&accelerators=h10",
     "predict": "/predict",

@@ -27,8 +27,9 @@ from tests.unit.documentation.blocks import ROOT, Block, blocks_of, generated_pa
 _SLOW = (
     *("check-memory-without-a-gpu", "proxy-trials", "survive-a-slow-link", "retune-every-night", "five-papers"),
     *("tune-a-large-job-on-a-small-cluster", "plan-a-training-run", "choose-an-objective"),
+    *("batches", "layers", "objectives", "plans", "slow-links"),  # tests/golden records the same commands
 )
-"""Pages whose commands take ten seconds and more; `make oracle` runs them."""
+"""Pages whose commands take several seconds; `make oracle` runs them."""
 
 PAGES = [
     pytest.param(page, id=str(page.relative_to(ROOT)), marks=[pytest.mark.oracle] if page.stem in _SLOW else [])

@@ -47,7 +47,7 @@ def _as_read(target: Target, job: Job, layout: Layout) -> tuple[Layout, tuple[in
 
 
 @pytest.mark.parametrize("name", sorted({*F} - {F.ARGUMENTS, F.TORCHRUN, F.SBATCH}))  # these say all of any layout
-@settings(suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow], max_examples=25, deadline=None)
+@settings(suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow], deadline=None)
 @given(data=st.data())
 def test_what_a_format_can_say_is_read_back_as_it_was(name: ExportFormat, data: st.DataObject) -> None:
     target, job = FORMATS[name], data.draw(_JOBS.get(name, st.just(JOB)))
@@ -187,7 +187,6 @@ _SECTIONS = st.sampled_from(
 
 
 @pytest.mark.parametrize("name", [F.DEEPSPEED, F.TRANSFORMERS])
-@settings(max_examples=100)
 @given(config=st.dictionaries(_SECTIONS, _DOCUMENTS | st.dictionaries(_KEYS, _DOCUMENTS)), num_ranks=_RANKS)
 def test_any_values_of_known_keys_are_read_or_refused(
     name: str, config: dict[str, object], num_ranks: int | None
@@ -198,7 +197,6 @@ def test_any_values_of_known_keys_are_read_or_refused(
 READ = sorted(target.format for target in FORMATS.values() if target.read)
 
 
-@settings(max_examples=30)
 @given(st.text(max_size=300), st.sampled_from([None, *READ]), _RANKS)
 def test_any_text_is_refused_or_read(text: str, name: str | None, num_ranks: int | None) -> None:
     _is_read_or_refused(text, name, num_ranks)
