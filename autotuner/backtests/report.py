@@ -155,17 +155,17 @@ class Search:
     spearman: float | None
     """Rank correlation of predicted and measured step times."""
     regret: Floats
-    """Share of the best MFU that is lost if the first layout that our sampler proposes and that runs is kept; 1 if none
-    ran. It is the sampler's first proposal, unless that runs out of memory."""
+    """Share of the best MFU that is lost if the search stops at the first proposed layout that does not run out of
+    memory; 1 if every layout runs out of memory."""
     best_refused: bool
     """True if the best layout is predicted not to fit in memory."""
     trials: Mapping[str, Integers]
-    """Number of trials, including those out of memory, until the first within 2 % of the sheet's best step time, by
-    proposer. If the search gives up before, this is the number of layouts."""
+    """Number of trials, including those out of memory, until the first one within 2 % of the sheet's best step time, by
+    proposer. If the search ends before, it is the number of layouts."""
     num_run: Mapping[str, Integers]
-    """Number of trials that the search ran until it found such a layout or gave up, by proposer."""
+    """Number of trials that the search ran until it found such a layout or ended, by proposer."""
     num_lost: Mapping[str, Integers]
-    """Number of these trials that ran out of memory, by proposer."""
+    """Number of the trials in ``num_run`` that ran out of memory, by proposer."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -276,8 +276,8 @@ class Score:
     feasible_refused: float | None
     """Share of the measured runs that were predicted not to fit."""
     regret: float | None
-    """Share of the best measured MFU that is lost if the first layout that our sampler proposes and that runs is kept.
-    It is the mean over seeds; in the total, the median over sheets."""
+    """Share of the best measured MFU that is lost if a search stops at the first proposed layout that does not run out
+    of memory. It is the mean over seeds; in the total, the median over sheets."""
     trials_to_2pct: Mapping[str, TrialCount]
     """Number of trials, including those out of memory, until one is within 2 % of the sheet's best step time, by
     proposer (``ours``, ``tpe``, ``random``). In the total: over all sheets and seeds, with equally many per sheet."""
@@ -286,7 +286,7 @@ class Score:
     best_refused: float | None
     """1 if the best layout is predicted not to fit, otherwise 0. In the total: the share of sheets."""
     lost_to_memory: Mapping[str, float | None]
-    """Share of these searches' trials that ran out of memory, by proposer. In the total: of all trials."""
+    """Share of the trials of these searches that ran out of memory, by proposer. In the total: share of all trials."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

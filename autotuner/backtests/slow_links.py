@@ -350,8 +350,8 @@ class Score:
     num_orders: int
     """Number of pipelines and links on which adapted, delegated and inline sends were all measured."""
     orders_right: int
-    """Number of those whose three methods are predicted in the measured order. Inline is the faster one of 1F1B and
-    zero-bubble, of those that were measured."""
+    """Number of these pipelines and links for which the three methods are predicted in the measured order. The inline
+    method is the faster one of 1F1B and zero-bubble, or the only one of them that was measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ class Flags:
     """Values by ``canonical`` name of the flag. The words after a flag are a tuple, which is empty for a switch. Of
     equal flags the last counts, as in argparse."""
     asked: set[str] = field(default_factory=set, compare=False, repr=False)
-    """Names of the flags that a reader has asked for. All other flags are not used."""
+    """Names that a reader has looked up so far. ``unread`` reports all other names."""
 
     def __contains__(self, name: str) -> bool:
         self.asked.add(canonical(name))

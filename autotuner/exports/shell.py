@@ -58,12 +58,13 @@ class Command:
     """A command that a shell script runs or may run, with its expanded words."""
 
     words: tuple[str, ...]
-    """The command and its arguments, expanded. Parts that only a run can decide stay as they are written."""
+    """The command and its arguments, expanded. Parts that are only known when the script runs stay as they are
+    written."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Values of variables when the command runs, including variables set for it alone. The elements of an array are
     joined by blanks."""
     left_out: tuple[str, ...] = ()
-    """Arguments that the command has only under a condition that only a run can decide."""
+    """Arguments that the command has only under a condition that is only known when the script runs."""
     is_known: bool = True
     """True if every word is exactly the word that bash passes to the command."""
     is_certain: bool = True
@@ -87,7 +88,7 @@ class Script:
     unset: tuple[str, ...] = ()
     """Names of variables that are used but that the script never sets."""
     unknown: tuple[str, ...] = ()
-    """Expansions that only a run can decide, as they are written."""
+    """Expansions that are only known when the script runs, as they are written."""
     notes: tuple[str, ...] = ()
     """Notes about parts that were not followed, as sentences without full stops."""
 

@@ -292,9 +292,9 @@ class Scope:
     unset: dict[str, None] = field(default_factory=dict)
     """Names of variables that were used but are never set."""
     unknowns: dict[str, None] = field(default_factory=dict)
-    """Expansions that only a run can decide, as they are written."""
+    """Expansions that are only known when the script runs, as they are written."""
     source: bytes = b""
-    """Text of the script in UTF-8. Nodes contain positions in it."""
+    """Text of the script in UTF-8. The positions of nodes refer to it."""
 
     def assign(self, name: str, elements: Elements, *, append: bool = False, array: bool = False) -> None:
         """Set a variable.

@@ -166,7 +166,7 @@ class Reading(Notes):
     num_ranks: int | None = None
     """Number of ranks in the text; None if the text has none."""
     asked_ranks: int | None = None
-    """Number of ranks that the caller gives. It overrides the number in the text."""
+    """Number of ranks that the caller gives, which overrides the number in the text."""
     version: str = ""
     """Release of the trainer whose defaults apply."""
 

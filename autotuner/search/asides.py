@@ -19,8 +19,8 @@ class AsidesStanding:
     num_waiting: int = 0
     """Number of computations that were requested and have not begun."""
     num_ended: int = 0
-    """Number of computations that ended without an answer since the service started, because they took too long or too
-    much memory."""
+    """Number of computations that were stopped since the service started, because they took too long or needed too much
+    memory."""
 
 
 class Asides(Protocol):

@@ -183,9 +183,11 @@ class PredictionTable:
     """Caveats for the reader: parts that were never compared with a measured run, parts with constants from other
     hardware, and results of the measured runs that were sent."""
     unchanged: PredictedLayout | None = None
-    """Best layout that is numerically equivalent to plain training, if no row of the table is."""
+    """Best layout that is numerically equivalent to plain training; null if a row of the table is equivalent already,
+    or if there is no such layout."""
     not_searched: tuple[Alternative, ...] = ()
-    """Layouts one step outside the space that are expected to beat the best one inside it, the fastest first."""
+    """Layouts outside the space that differ from the best one in one option and are expected to be better, the fastest
+    first."""
     shortfall: Shortfall | None = None
     """Missing memory and possible remedies, if no layout fits."""
     current: Current | None = None

@@ -108,7 +108,8 @@ class BestLayouts:
     caveats: tuple[Caveat, ...] = ()
     """Caveats for the reader."""
     unchanged: PredictedLayout | None = None
-    """Best layout that is numerically equivalent to plain training, if none of the rows is."""
+    """Best layout that is numerically equivalent to plain training; None if one of the rows is equivalent already, or
+    if there is no such layout."""
     nearest: PredictedLayout | None = None
     """Legal layout with the smallest peak, if no layout fits."""
 

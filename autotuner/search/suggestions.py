@@ -140,10 +140,10 @@ class Shortfall:
     missing_bytes: float
     """Bytes that the rank with most memory lacks."""
     remedies: tuple[Remedy, ...]
-    """Changes that make a layout fit, the fastest first. If no single change does, all changes together."""
+    """Changes that make a layout fit, the fastest first. If no single change is enough, all changes together."""
     larger: LargerCluster | None
-    """Smallest cluster on which the unchanged space has a layout that fits. None: there is none with up to 128 times
-    the nodes, as far as the spaces are small enough to be predicted."""
+    """Smallest cluster on which a layout of the unchanged space fits. None: no cluster with up to 128 times the nodes
+    is large enough, or the spaces are too large to be predicted."""
 
 
 def shortfall(nearest: PredictedLayout, job: Job, space: SearchSpace) -> Shortfall:
@@ -279,9 +279,10 @@ class Current:
     reasons: tuple[Reason, ...] = ()
     """All rules that this layout breaks."""
     best: Alternative | None = None
-    """Gain of the first row of the table over this layout; None without a prediction or without a row."""
+    """Comparison of this layout with the first row of the table; None without a prediction or without a row."""
     unchanged: Alternative | None = None
-    """Gain of the best layout that is numerically equivalent, if the first row of the table is not."""
+    """Comparison of this layout with the best layout that is numerically equivalent to plain training; None if the
+    first row of the table is equivalent."""
 
     @property
     @derived

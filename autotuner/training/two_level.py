@@ -120,7 +120,7 @@ class Levels:
     ranks: tuple[int, ...]
     """Ranks of the group, in order."""
     by_node: tuple[tuple[int, ...], ...]
-    """Ranks of each node, in the same order."""
+    """Ranks of the group on each node, in the order of the group."""
 
     @property
     def are_one(self) -> bool:

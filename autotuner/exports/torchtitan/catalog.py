@@ -121,7 +121,7 @@ class Release:
     format: ExportFormat
     version: str
     keys: tuple[Key, ...]
-    """Keys of settings that each set one field."""
+    """Keys, each of which describes a setting that holds one field of a layout."""
     recipes: Mapping[int, str]
     """Names of the fp8 recipes for the release's float8 converter."""
     splits_every_sequence: bool

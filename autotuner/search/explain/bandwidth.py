@@ -48,8 +48,9 @@ class BandwidthWay:
     step_s: tuple[float, ...]
     """Predicted step time at each bandwidth of the curve."""
     faster_below_bytes_per_s: float | None
-    """Bandwidth below which the step of a lossy method is shorter than that of every full exchange; the curve's highest
-    bandwidth if it always is. None: it never is, or the method is not lossy."""
+    """Bandwidth below which a lossy method has a shorter step than every method with a full exchange. It is the curve's
+    highest bandwidth if the lossy method always has the shorter step; None if it never has, or if the method is not
+    lossy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,7 @@ class BandwidthCurve:
     own_bytes_per_s: float
     """Bandwidth that the cluster has."""
     own: str
-    """Name of the method that the layout has."""
+    """Name of the method that the layout itself uses."""
     ways: tuple[BandwidthWay, ...]
     spans: tuple[BandwidthSpan, ...]
     """Fastest method for each range of bandwidths, from the lowest bandwidth on."""

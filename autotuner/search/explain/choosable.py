@@ -36,7 +36,8 @@ class Choosable:
     layout: Layout
     """The whole layout with this value, and with the changes that follow from it."""
     reasons: tuple[Reason, ...] = ()
-    """Rules that the layout breaks and the present layout does not, or that are about this option."""
+    """Rules that the layout with this value breaks. Rules that the present layout breaks too are left out, unless they
+    are about this option."""
     is_idle: bool = False
     """True if the option has no effect with the other values of the layout."""
 
@@ -190,8 +191,8 @@ class WhatIf:
     layout: Layout
     """Layout on all ranks of the cluster, without options that have no effect with its other values."""
     choices: Mapping[str, tuple[Choosable, ...]]
-    """Values of each option with the rest of the layout unchanged, and the reasons why some are not possible; by
-    field."""
+    """Values of each option with the rest of the layout unchanged, and the reasons why some values are not possible.
+    The keys are field names."""
     reasons: tuple[Reason, ...]
     """All rules that the layout breaks; empty if it can run."""
     nearest: Layout | None

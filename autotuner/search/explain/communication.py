@@ -78,7 +78,7 @@ class Route:
     limiting_link: str
     """Name of the links that are busy for the longest time."""
     bytes_per_s: float
-    """Bandwidth of each rank for long messages: its bytes divided by the time that they take."""
+    """Bandwidth of each rank for long messages: the bytes that it sends divided by the time that they take."""
     links: tuple[LinkUse, ...]
     """All links that the traffic uses, from the links inside nodes upwards."""
 
@@ -175,7 +175,7 @@ class RankGroups:
     stages_in_order: bool = True
     """True if stages are placed in the order of rank numbers, each on consecutive ranks."""
     is_dealt: bool = False
-    """True if ranks are placed on nodes in turn (cyclic placement); otherwise consecutive ranks share a node."""
+    """True if consecutive ranks are on different nodes (cyclic placement); otherwise consecutive ranks share a node."""
 
     @property
     def num_nodes(self) -> int:

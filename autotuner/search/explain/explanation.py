@@ -85,7 +85,7 @@ class Explanation:
     memory: tuple[MemoryPart, ...]
     """Parts that take memory, the largest first."""
     stages: tuple[Memory, ...]
-    """Memory of each pipeline rank; ``memory`` is that of the rank with most memory."""
+    """Memory of each pipeline rank. ``memory`` has the parts of the pipeline rank with the most memory."""
     limit_bytes: float
     """Bytes of memory that a rank may use."""
     margin_bytes: float
@@ -94,7 +94,7 @@ class Explanation:
     """Changes that fit in memory, lengthen the step by 1 % at most, and raise MFU x probability to fit by 1 % or more,
     the best first. If the layout itself does not fit: changes that make it fit."""
     too_large: tuple[Alternative, ...]
-    """Changes that would help as much but do not fit in memory, those nearest to fitting first."""
+    """Changes that would help as much but do not fit in memory. The change that is nearest to fitting comes first."""
     illegal: tuple[Refusal, ...]
     """Changes that break a rule, so that they cannot run on this cluster."""
     caveats: tuple[Caveat, ...]
@@ -219,10 +219,11 @@ class TrialParts:
     limit_bytes: float
     """Bytes that a rank may allocate."""
     predicted_overlap: float | None = None
-    """Share of the bytes of gradients whose reduction starts before the backward passes end, by prediction; None where
-    one rank sees all tokens."""
+    """Predicted share of the gradient bytes whose reduction starts before the backward passes end; None if one rank
+    sees all tokens."""
     measured_overlap: float | None = None
-    """Overlap measured by hooks; None if there are none, as under FSDP, or if nothing was measured."""
+    """The same share as ``predicted_overlap``, measured by hooks; None if there are no hooks, as under FSDP, or if
+    nothing was measured."""
 
 
 def trial_parts(trial: Trial, request: SweepRequest) -> TrialParts:

@@ -52,17 +52,18 @@ class LayerGain:
 
     layer: CommunicationLayer
     options: tuple[str, ...]
-    """Options of the layer, by their fields."""
+    """Names of the layout fields that belong to the layer."""
     layout: Layout
     step_time_s: float
     value: float
     """Value that is compared: expected MFU, or the objective of the sweep for measured trials."""
     gain: float
-    """Share by which it is above the best of the layer before; 0 of the first."""
+    """Relative increase of ``value`` over the best layout of the layer before; 0 for the first layer."""
     changes: tuple[FieldChange, ...]
-    """Options that differ from the layer before; empty if nothing better was found."""
+    """Options in which ``layout`` differs from the best layout of the layer before; empty if no better layout was
+    found."""
     num_layouts: int
-    """Among which it was found."""
+    """Number of layouts among which ``layout`` is the best one."""
 
     @property
     @derived
@@ -76,9 +77,9 @@ class LayerReport:
     """Gains of the five layers of communication, from strategy to network, either predicted or measured."""
 
     gains: tuple[LayerGain, ...]
-    """Gains in the order of the layers; among measured trials, only of layers that were tried."""
+    """Gains in the order of the layers. A report on measured trials has only layers that trials varied."""
     total_gain: float
-    """Share by which the last best is above the first."""
+    """Relative increase of the value from the first layer's best layout to the last layer's best layout."""
     caveats: tuple[Caveat, ...] = ()
     """Caveats for the reader."""
 
@@ -98,10 +99,10 @@ class SweepLayers:
     """Gains of the five layers of communication for a sweep's job, predicted and measured."""
 
     predicted: LayerReport
-    """Gains by prediction, with the strategies of the sweep's own space, and more values of other layers than most
-    spaces have."""
+    """Predicted gains, for the strategies of the sweep's search space. Other layers have more values than most
+    spaces."""
     measured: LayerReport | None
-    """Among its trials that have a rank; null before there is one that leaves later layers alone."""
+    """Gains among the ranked trials of the sweep; null if no trial has a rank."""
 
 
 def options_of_layer(layer: CommunicationLayer) -> tuple[str, ...]:

@@ -85,12 +85,13 @@ class StepParts:
     parts: tuple[StepPart, ...]
     """Parts that take time in the prediction or in the measurement."""
     predicted: StepTime
-    """Predicted step. Its recomputation is inside the measured backward pass."""
+    """Predicted step time. It has recomputation as a part of its own, which a measurement counts in the backward
+    pass."""
     measured_s: float | None
     """Sum of the measured parts, which is the time of the step that was divided and not the median of the timed steps.
     None if no step was divided."""
     rank: int | None
-    """Rank whose step was profiled; None if none was, or if the slowest rank of each phase was timed."""
+    """Rank whose step was profiled; None if no step was profiled, or if each phase has the time of its slowest rank."""
 
     @property
     @derived
@@ -271,7 +272,7 @@ class Limit:
     rate: float | None = None
     """Rate that is the limit: FLOP/s of matrix products, bytes/s of memory, or bytes/s of the link to the host."""
     seq_len: int | None = None
-    """Tokens of a sequence. The time of attention grows with its square."""
+    """Number of tokens of a sequence. The time of attention grows with the square of this number."""
     num_micro_batches: int | None = None
     """Number of micro-batches of a pipeline, which is idle before and after them."""
     recomputed: tuple[RecomputePolicy, ...] = ()

@@ -56,8 +56,8 @@ class PredictedTimeline:
     """A simulated step of a layout as a timeline, with the step time that the cost model's formulas predict."""
 
     timeline: StepTimeline
-    """Timeline with one row per pipeline rank, because all of its ranks do the same. Of a deep pipeline, only the first
-    and the last rows."""
+    """Timeline with one row per pipeline rank, because all ranks of a stage do the same. For a deep pipeline, it has
+    only the first and the last rows."""
     predicted_s: float
     """Step time by which the layout is ranked."""
     apart: float

@@ -99,13 +99,14 @@ class Belief:
     log_hours: Floats
     """Mean of the logarithm of each cluster's hours."""
     weights: Floats
-    """Change of each cluster's log hours by one standard factor: shape (clusters, factors of all accelerators)."""
+    """Change of the logarithm of each cluster's hours by one standard deviation of each factor: shape (clusters,
+    factors of all accelerators)."""
     covariance: Floats
     """Covariance of the factors, given the measurements: shape (factors, factors)."""
     own: Floats
-    """Standard deviation of the error that each cluster has for itself."""
+    """Standard deviation of the error that only one cluster has, for each cluster."""
     accelerators: tuple[str, ...]
-    """Accelerators of the factors, in the order of the factors."""
+    """Accelerator to which each factor belongs, in the order of the factors."""
 
     @classmethod
     def of(cls, found: Sequence[Outcome], errors: Sequence[Errors]) -> Belief:
@@ -176,11 +177,11 @@ class Loss:
     """
 
     rates: Floats
-    """Price per hour of each cluster."""
+    """Loss per hour of a run on each cluster."""
     limits_h: Floats
     """Hours up to which a run meets all limits, for each cluster."""
     weight: float
-    """Penalty for a run that exceeds a limit, in costs of further runs."""
+    """Penalty for a run that breaks a limit, as a multiple of the loss of the run."""
     dollars: Floats
     """Dollars per unit of loss, for each cluster."""
 

@@ -63,7 +63,7 @@ class Outcome:
     num_steps: float
     """Number of optimizer steps of the run."""
     goodput: float
-    """Share of the run's time in which it makes progress."""
+    """Share of the run's time in which the training makes progress."""
     deviation: float
     """Standard deviation of the logarithm of the run's time."""
     is_hypothetical: bool = False
@@ -192,10 +192,10 @@ class SearchedCluster:
     outcome: Outcome | None
     """Outcome of the best layout; None if no layout that was searched fits."""
     is_thorough: bool
-    """True if all layouts were searched; otherwise only a thin space of them."""
+    """True if all layouts were searched; otherwise only a reduced space of them."""
     too_large: Caveat | None = None
-    """Caveat that the cluster, or all but a thin space of its layouts, was left out because there were too many; None
-    otherwise."""
+    """Caveat which says that the whole cluster, or all layouts outside a reduced space, were left out because there
+    were too many layouts; None if all were searched."""
 
 
 def searched_clusters(

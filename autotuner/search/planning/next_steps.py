@@ -85,7 +85,7 @@ class PilotSweep:
     cost: float
     """Cost of the sweep in US dollars."""
     saved: float
-    """Dollars that the choice improves by on average with this sweep, in addition to the sweeps before it."""
+    """Mean dollars by which the sweep improves the choice of a cluster, in addition to the sweeps before it."""
     error_after: float
     """Half-width e of the 80 % interval of the target's time after the sweep: t / (1 + e) .. t (1 + e)."""
 
@@ -222,9 +222,9 @@ class Upgrade:
     num_nodes: int = 0
     """Number of nodes that the change adds. The gains are of all of them together."""
     saved_s: float = 0.0
-    """Time that the run becomes shorter by."""
+    """Time by which the run becomes shorter."""
     saved_cost: float = 0.0
-    """US dollars that the run becomes cheaper by; below 0 if it costs more."""
+    """US dollars by which the run becomes cheaper; below 0 if it costs more."""
     mfu: float = 0.0
     """Increase of the MFU, 0..1."""
     price_per_hour: float = 0.0
@@ -234,7 +234,8 @@ class Upgrade:
     hours_per_dollar: float | None = None
     """Hours saved for each additional dollar of the run; null if the run does not cost more."""
     worth_per_accelerator_hour: float | None = None
-    """Dollars that an accelerator-hour may cost more before the run costs more; null for additional nodes."""
+    """Dollars by which the price of an accelerator-hour may rise before the run costs more than without the change;
+    null for additional nodes."""
     predicted: TrainingRun | None = None
     """Run with the change; null if no layout benefits from the change."""
 

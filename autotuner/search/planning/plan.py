@@ -78,7 +78,7 @@ class Candidate:
     is_on_front: bool
     """True if no other candidate is both faster and cheaper."""
     is_thorough: bool
-    """True if all layouts of the cluster were searched; otherwise only a thin space of them."""
+    """True if all layouts of the cluster were searched; otherwise only a reduced space of them."""
     chance_kept: float
     """Probability that a run on the cluster meets the goal's limits, 0..1; 1 if there are no limits."""
     chance_best: float
@@ -94,7 +94,8 @@ class Plan:
     """The result of a plan: it recommends a cluster for a training run. Nothing here was measured."""
 
     contenders: tuple[Candidate, ...]
-    """Clusters on which a layout fits, the least expected loss first. The first is the proposed one."""
+    """Clusters on which a layout fits. The cluster with the least expected loss comes first, and is the recommended
+    one."""
     num_compared: int
     """Number of clusters that were compared."""
     prices: tuple[Price, ...]
@@ -285,7 +286,7 @@ class PlanRun(Run):
     request: PlanRequest
     progress: PlanProgress
     result: Plan | None = None
-    """Plan of the run; None until it is computed, and in a list of runs."""
+    """Result of the plan; None until it is computed. A list of runs leaves it out."""
 
 
 _DIGITS = 16

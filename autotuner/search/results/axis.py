@@ -28,7 +28,7 @@ class Axis:
     label: str
     """Label of the axis for people; for a degree, its letters again."""
     words: tuple[str, ...]
-    """Words of the values in order, the plainest first; empty for an axis of numbers."""
+    """Words of the values in order, the simplest setting first; empty for an axis of numbers."""
     read: Callable[[Layout], Value]
     """A function that returns the value of a layout."""
 

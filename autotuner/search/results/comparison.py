@@ -60,13 +60,13 @@ class Contender:
     trial: Trial | None = None
     """Trial that ran the layout; None if the layout is only predicted."""
     standing: Standing | None = None
-    """Certainty of the trial's rank in its sweep; None if it has no rank."""
+    """Certainty of the trial's rank in its sweep; None if the trial has no rank."""
     of: str = ""
     """Reference of the layout for another request: an id, a URL of the page that explores layouts, or words."""
     name: str = ""
     """Name of the layout for people."""
     rank: int | None = None
-    """Rank of the trial in its sweep; None if it has none."""
+    """Rank of the trial in its sweep; None if the trial has no rank."""
     explored: Mapping[str, str] = field(default_factory=dict)
     """URL query of the page that explores the layout; empty for a trial, which has its own page."""
     notes: tuple[Note, ...] = ()
@@ -135,7 +135,7 @@ class ComparedLayout:
     """Reference of the layout for another request."""
     layout: Layout
     trial_id: str | None
-    """Id of the trial that ran it; null for a layout that is only predicted."""
+    """Id of the trial that ran the layout; null for a layout that is only predicted."""
     figures: Figures
     """Figures of the layout, measured if ``source`` says so."""
     beside: Beside | None

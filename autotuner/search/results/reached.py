@@ -143,7 +143,8 @@ class Standing:
     value: float
     """Value of the sweep's objective at that step time."""
     relative_error: float
-    """Half of the 95 % interval of ``value``, as a share of it, including the deviation between equal runs."""
+    """Half the width of the 95 % interval of ``value``, divided by ``value``. It includes the deviation between equal
+    runs."""
 
 
 def standings(times: Sequence[RankedTime]) -> Mapping[str, Standing]:

@@ -113,7 +113,7 @@ class Level:
     best_value: float
     """Best value of the sweep's objective among these layouts."""
     best_trial: int
-    """Number of the best one's trial in the sweep."""
+    """Number of the trial of the best of these layouts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

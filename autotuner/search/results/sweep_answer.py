@@ -53,8 +53,8 @@ class Rival:
     probability_best: float
     """Probability that the rival is the best of the ranked layouts, 0..1."""
     lacks: Mapping[str, Value]
-    """Choices of the best layout, by name, that this rival is the first to lack; empty in other roles than
-    ``without``."""
+    """Choices of the best layout, by name, for which this rival is the best layout without the choice; empty in other
+    roles than ``without``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +62,8 @@ class Why:
     """The reasons why the best layout is faster than one other ranked layout (the rival)."""
 
     rival: Rival
-    """Rival that the best layout is compared with: the layout that runs today, otherwise the first that is certainly
-    slower, otherwise the first."""
+    """Rival with which the best layout is compared: the layout that runs today; else the first one that is certainly
+    slower; else the first one."""
     predicted_gain: float
     """Gain as it was predicted before both layouts ran."""
     parts_are: PartsAre
@@ -89,7 +89,7 @@ class Answer:
     gate: GateOutcome | None
     """Outcome of the best layout's convergence gate; None if the layout is numerically equivalent and needs no gate."""
     probability_best: float
-    """Probability that the first layout is the best of the ranked ones, 0..1."""
+    """Probability that the layout ``best`` is truly the best of the ranked layouts, 0..1."""
     num_ranked: int
     """Number of layouts that were ranked."""
     num_tried: int
@@ -97,8 +97,8 @@ class Answer:
     ties: tuple[Rival, ...]
     """Ranked layouts that cannot be told apart from the best, the best of them first."""
     rivals: tuple[Rival, ...]
-    """Rivals, each layout once: the one that runs today, if known, the next ranks, and the best layout without each
-    choice."""
+    """Layouts to compare with, each once: the layout that runs today, if known; the next ranks; and the best layout
+    without each choice."""
     why: Why | None
     """Explanation of the best layout's lead over one rival; None if there is no rival."""
 

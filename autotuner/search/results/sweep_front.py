@@ -37,7 +37,7 @@ class Trade:
     """A step from one trial on the Pareto front to another, which improves some metrics and worsens others."""
 
     trial: int
-    """Number of the trial that has more of the metric."""
+    """Number of the trial to which the step leads."""
     gains: tuple[Change, ...]
     """Metrics in which that trial is better."""
     costs: tuple[Change, ...]
@@ -60,7 +60,7 @@ class FrontPoint:
     trades: tuple[Trade, ...]
     """Nearest trials on the front with more of some other metric, each trial once."""
     num_beaten: int
-    """Number of trials that this one dominates: they are better in no metric and worse in some."""
+    """Number of trials that this trial dominates: they are better in no metric and worse in at least one."""
     volume_share: float
     """Share of the hypervolume that the front would lose without this trial."""
     is_knee: bool
@@ -82,7 +82,8 @@ class Behind:
     changes: tuple[Change, ...]
     """Metrics in which the trial ``by`` is better."""
     may_belong: bool
-    """True if no trial would dominate this one if both were as far off as their intervals allow."""
+    """True if the trial may be on the front in truth: no trial would dominate it if the errors of both were as large as
+    their intervals allow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +114,7 @@ class SweepFront:
     behind: tuple[Behind, ...]
     """Other ranked trials, by number."""
     num_untold: int
-    """Number of ranked trials for which some metric is not known."""
+    """Number of ranked trials that are left out, because the value of some metric is unknown."""
     progress: tuple[Reach, ...]
     """Hypervolume after each ranked trial, by number."""
 

@@ -68,7 +68,7 @@ class Condition:
     values: tuple[int | float | str, ...]
     """Values in SI units. If there are several, a row matches if it has any of them."""
     said: str
-    """Condition as it was written, without blanks."""
+    """Condition as the user wrote it, without blanks."""
 
     def __call__(self, row: TableRow) -> bool:
         """Return True if the row meets the condition.
@@ -247,7 +247,7 @@ class TableColumn:
     unit: Unit
     """Unit of the values; shares are 0..1, prices in US dollars."""
     words: tuple[str, ...]
-    """Words of a choice, the plainest first; empty for other columns."""
+    """Words of a choice, the simplest setting first; empty for other columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +261,8 @@ class TableItem:
     trial_id: str | None
     """Id of the trial; null if the layout was not tried."""
     tied_with_best: bool | None
-    """True if the layout cannot be told apart from the first of the ranking; null if it has no rank."""
+    """True if the layout's value does not differ from that of the first layout by more than chance explains; null
+    without a rank."""
     values: dict[str, int | float | str | None]
     """Values of the selected columns by name. A value with an interval is followed by the interval's half-width,
     ``NAME_error``: 95 % for measured values, 80 % for estimated or predicted ones. Null if a value is not known."""

@@ -34,7 +34,7 @@ class TableRow:
     trial: Trial | None = None
     """Trial of the layout; None if it was not tried."""
     standing: Standing | None = None
-    """Certainty of the rank; None without one."""
+    """Certainty of the rank; None without a rank."""
     price_per_s: float = 0.0
     """Price of the whole cluster in dollars per second; 0 if no price is known."""
     modelled: Footprint | None = None
@@ -186,7 +186,7 @@ class Column:
     """A function that returns the half-width of the interval of a row's value, in its unit. None: the column has no
     intervals."""
     words: tuple[str, ...] = ()
-    """Words of a choice in order, the plainest first; empty for other columns."""
+    """Words of a choice in order, the simplest setting first; empty for other columns."""
     short: tuple[str, ...] = ()
     """Alternative names that people may write in a query."""
     is_usual: bool = False

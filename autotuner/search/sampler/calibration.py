@@ -123,7 +123,8 @@ class LearntFactor:
     relative_error: float
     """Half-width of the factor's 80 % interval, as a share of it."""
     differs: bool
-    """True if that interval does not contain 1, which is the uncorrected prediction."""
+    """True if the factor's 80 % interval does not contain 1. A factor of 1 means that the prediction needs no
+    correction."""
 
     @classmethod
     def of(cls, factor: float, deviation: float) -> LearntFactor:
@@ -148,13 +149,13 @@ class Lesson:
     last_finished_at: float
     """Time when the last of the trials finished, in epoch seconds."""
     calibration: Calibration | None
-    """Calibration for the newest of these jobs; None if every trial ran out of memory."""
+    """Calibration for the job of the newest trial; None if every trial ran out of memory."""
     median_error: float | None = None
     """Median of |predicted / measured - 1|, with predictions for a typical cluster; None if no trial has a step
     time."""
     left_out_error: float | None = None
-    """Median error after learning, where each job is predicted from all other jobs alone; None with fewer than two
-    jobs."""
+    """Median error of predictions that learnt only from other jobs: each job is predicted from the trials of all other
+    jobs. None with fewer than two jobs."""
 
     @property
     @derived

@@ -69,12 +69,12 @@ class TimedRuns:
     bf16_on_cores: Booleans
     """True for runs on CPU cores whose products are in bf16."""
     runs: Integers
-    """Number of each observation's run."""
+    """For each observation, the index of its run."""
     sums: Booleans
-    """True for the parts that each observation is the sum of, shape (observations, parts)."""
+    """For each observation, True for the parts of which it is the sum: shape (observations, parts)."""
     seconds: Floats
-    """Measured seconds of each observation. Those of one run sum to its step time, except for parts that are too
-    short."""
+    """Measured seconds of each observation. The observations of a run sum to its step time, except for parts that are
+    too short to be used."""
     own_variance: Floats
     """Variance of each observation's logarithm that no factor explains."""
     deviations: Floats

@@ -151,11 +151,11 @@ class Points:
     """
 
     layouts: LayoutColumns
-    """Layouts of the table's task. For a point of another task, the layout that the point is a proxy for."""
+    """Layouts of the job that is searched. For a point of another task, the layout for which the point is a proxy."""
     log_predicted: Floats
     """Mean of the logarithm of the quantity."""
     loads: Floats
-    """Change by one standard deviation of each factor, shape (P, F)."""
+    """Change of the logarithm by one standard deviation of each factor, shape (P, F)."""
     residual: Floats
     """Standard deviation of the error that no factor explains."""
     tasks: Integers

@@ -267,10 +267,10 @@ class Outcomes:
     """The possible results of each layout in all metrics of a Pareto front, given its uncertain step time."""
 
     log_worth: Floats
-    """Log values of shape (rows, metrics). For a rate, the amount that a step earns; for any other metric, its
-    value."""
+    """Logarithms of shape (rows, metrics). For a rate, of the value times the step time; for any other metric, of the
+    value itself."""
     is_rate: Booleans
-    """True for metrics that fall as the step time rises."""
+    """True for rates, which are metrics that fall as the step time rises."""
     mean: Floats
     """Mean of the log step time in seconds."""
     deviation: Floats

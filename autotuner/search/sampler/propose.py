@@ -40,10 +40,10 @@ class FrontWorths:
     """
 
     log_worth: Floats
-    """Log values of shape (rows, metrics). For a rate, the amount that a step earns; for any other metric, its
-    value."""
+    """Logarithms of shape (rows, metrics). For a rate, of the value times the step time; for any other metric, of the
+    value itself."""
     is_rate: Booleans
-    """True for metrics that fall as the step time rises."""
+    """True for rates, which are metrics that fall as the step time rises."""
 
     @classmethod
     def of(cls, metrics: Sequence[Metric], job: Job, footprints: FootprintColumns | None, num_rows: int) -> Self:
@@ -162,9 +162,10 @@ class Beliefs:
     limit_bytes: float
     """Bytes that a rank may allocate."""
     worth_per_step: Floats
-    """Amount that a step of each row earns: the value of the row times its step time."""
+    """For each row, the value of the objective times the step time."""
     front: FrontWorths | None = None
-    """Amounts that a step earns by metric, for a search for a Pareto front; None: only the best value is searched."""
+    """Parts of the values that do not depend on the step time, by metric, if the search is for a Pareto front; None:
+    the search is for the best value only."""
     others: OtherJobs | None = None
     """Proxy trials of rows, and trials from before the search; None: there are none."""
 

@@ -70,7 +70,7 @@ class ProxyTrials:
     depth: Integers
     """Largest number of layers per stage in the proxy of each layout."""
     which: Integers
-    """Number of each layout's proxy; equal if two layouts have the same proxy."""
+    """Number of the proxy trial of each layout. Layouts with the same number share one proxy trial."""
     refused: Sequence[tuple[str, int]]
     """Reasons why some layouts have no proxy, with the number of layouts; the most frequent first."""
     whole_model: bool

@@ -57,7 +57,7 @@ class Sieved:
 
     num_candidates: int
     """Number of different layouts that the values of the space make. Layouts that differ only in an option without
-    effect are one."""
+    effect count as one layout."""
     num_legal: int
     """Number of layouts that keep every rule: ``num_candidates`` minus all that the rules remove."""
     falls: tuple[Fall, ...]

@@ -97,7 +97,7 @@ class Alternative:
     changes: tuple[FieldChange, ...]
     """Changes from the other layout; empty if both layouts are equal."""
     gain: float
-    """Relative gain in tokens per second over the other layout; below 0 if this one is slower."""
+    """Relative gain of this layout over the other one in tokens per second; below 0 if this layout is slower."""
     prediction: Prediction
     excess_bytes: float
     """Bytes by which the peak of the layout exceeds the memory limit; 0 if it fits."""
@@ -496,7 +496,7 @@ class BatchWay:
     step_time_s: float
     """Predicted step time, with everything else as in the layout."""
     is_own: bool
-    """True for the method that the layout has."""
+    """True for the method that the layout itself uses."""
 
 
 def batch_ways(layout: Layout, job: Job) -> tuple[BatchWay, ...]:

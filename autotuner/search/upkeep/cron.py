@@ -140,7 +140,8 @@ class DueRun:
     """
 
     expected_due_at: float | None
-    """Next due time that the stored retune must still have, which shows that no other process has changed the row."""
+    """Next due time that was read from the store. The run is recorded only if the store still has this time, which
+    shows that no other process has recorded it."""
     due_at: float
     """Due time of the run; the last one if several were missed."""
     next_due_at: float | None

@@ -42,7 +42,8 @@ class PredictedPeak:
 
     peak_bytes: float
     is_counted: bool
-    """True if a dry run counted the peak; otherwise it is from the closed formulas alone."""
+    """True if a dry run counted the bytes of the tensors; otherwise the peak comes from the cost model's formulas
+    alone."""
     fit_probability: float
     """Probability that the device has enough memory for the peak."""
 

@@ -44,13 +44,15 @@ class Powers:
     may_replan: bool
     """True if the controller may change the schedule."""
     may_delegate: bool = False
-    """True if delegates may send when that saves time. They are used for a dead link in any case."""
+    """True if the controller may let delegates (processes that send for a rank) send when this saves time. For a dead
+    link, delegates send in any case."""
     is_always_delegated: bool = False
     """True if delegates always send, whatever the state of the links."""
     num_delegates: int = 1
     """Number of delegates per neighbour and direction."""
     extra_slack: int = 0
-    """Number of additional forward passes that are run ahead per slow link, on top of those that its delay requires."""
+    """Number of forward passes to run ahead for each slow link, in addition to those that the delay of the link
+    requires."""
     most_in_flight: tuple[int, ...] | None = None
     """Number of micro-batches that each stage has memory for; None: memory for all."""
 

@@ -23,9 +23,9 @@ class LinkCondition:
     jitter_s: Seconds = 0.0
     """Standard deviation of the delay from message to message."""
     bandwidth_bytes_per_s: Positive | None = None
-    """Bandwidth in one direction; None: that of the real link."""
+    """Bandwidth in one direction; None: the bandwidth of the real link."""
     is_dead: bool = False
-    """True if inline sends fail. Delegates can still send, over the hosts' own network."""
+    """True if the rank itself cannot send over the link. Delegates can still send, over the hosts' own network."""
 
     def hold_s(self, num_bytes: int, chance: random.Random) -> float:
         """Return the seconds by which the condition delays a message.
