@@ -22,6 +22,7 @@ _JOB = ("--model", "llama-3-8b", "--cluster", "h100:8", "--global-batch-size", "
 _WORK = _JOB[4:]
 _LAYOUT = "fsdp8 mb1 reshard recompute-selective"
 _SCRIPT = "torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 2 --micro-batch-size 1 --bf16\n"
+_ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 _NAMES = {"autotuner", "autotuner_report.py"}
 """What the wheel may install at the top level."""
 
@@ -59,8 +60,22 @@ def main() -> None:
             started = time.monotonic()
             _run(environment / "bin/autotuner", *words, cwd=folder)
             print(f"{time.monotonic() - started:5.2f} s  {question}  autotuner {' '.join(words)}")
+        _run_trial(environment, Path(folder))
         refused = subprocess.run((environment / "bin/autotuner", "serve"), capture_output=True, text=True, check=False)
         assert "pip install 'parallelism-autotuner[service]'" in refused.stderr, refused.stderr
+
+
+def _run_trial(environment: Path, folder: Path) -> None:
+    """Run a sweep of one real trial from the wheel, with the torch and the service's packages of this environment.
+
+    Packages on ``PYTHONPATH`` have no effect by their ``.pth`` files, so the checkout is not importable.
+    """
+    job = ("--model", "llama-demo", "--cluster", "local", "--global-batch-size", "16", "--seq-len", "128")
+    others = next((_TOOLS.parent / "lib").glob("python*/site-packages"))
+    env = os.environ | {"PYTHONPATH": str(others), "AUTOTUNER_DATABASE_URL": f"sqlite:///{folder}/autotuner.db"}
+    started = time.monotonic()
+    _run(environment / "bin/autotuner", "sweep", *job, "--trials", "1", "--no-loss-gate", cwd=folder, env=env)
+    print(f"{time.monotonic() - started:5.2f} s  a sweep of one real trial, started from the wheel")
 
 
 def _built(folder: Path) -> Path:
@@ -68,7 +83,7 @@ def _built(folder: Path) -> Path:
     found = []
     commit = subprocess.check_output(("git", "log", "-1", "--format=%ct"), cwd=_ROOT, text=True).strip()
     for place in (folder, _ROOT / "dist"):
-        _run(_TOOLS / "uv", "build", "-q", "--wheel", "-o", place, env=os.environ | {"SOURCE_DATE_EPOCH": commit})
+        _run(_TOOLS / "uv", "build", "-q", "--wheel", "-o", place, env=_ENVIRONMENT | {"SOURCE_DATE_EPOCH": commit})
         found.append(max(place.glob("*.whl"), key=lambda path: path.stat().st_mtime))
     first, wheel = found
     assert first.read_bytes() == wheel.read_bytes(), "two builds of one commit differ"
@@ -95,8 +110,8 @@ def _files(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*") if path.is_file())
 
 
-def _run(*words: str | Path, cwd: str | Path = _ROOT, env: os._Environ[str] | dict[str, str] = os.environ) -> None:
-    ended = subprocess.run(words, cwd=cwd, env={**env, "PYTHONPATH": ""}, capture_output=True, text=True, check=False)
+def _run(*words: str | Path, cwd: str | Path = _ROOT, env: dict[str, str] = _ENVIRONMENT) -> None:
+    ended = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, check=False)
     if ended.returncode:
         sys.exit(
             f"{' '.join(map(str, words))} ended with {ended.returncode}:\n{ended.stdout[-2000:]}{ended.stderr[-2000:]}"

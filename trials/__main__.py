@@ -1,4 +1,4 @@
-"""``python -m trials --spec SPEC.json --reports REPORTS.jsonl``: one rank of a trial, under torchrun or alone.
+"""``python -m autotuner.trials --spec SPEC.json --reports REPORTS.jsonl``: one rank of a trial, under torchrun or alone.
 
 Exit codes: 0, the reports end with a measurement; 1, the trial failed and the reports say why; 2, the spec cannot be
 read or cannot run on these ranks (torchrun itself exits with 1 whenever a rank exits with another code than 0).
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     die_with_parent(signal.SIGKILL)  # torchrun's ranks have sessions of their own, so killing its group spares them
     faulthandler.enable()  # a crash in native code leaves a stack
     faulthandler.register(signal.SIGUSR1, all_threads=False)  # a launcher that gives up asks where this rank hangs
-    parser = argparse.ArgumentParser(prog="python -m trials", description="Run one rank of a trial.")
+    parser = argparse.ArgumentParser(prog="python -m autotuner.trials", description="Run one rank of a trial.")
     parser.add_argument("--spec", type=Path, required=True, help="a TrialSpec as JSON")
     parser.add_argument("--reports", type=Path, required=True, help="file to append JSON lines to")
     paths = parser.parse_args(arguments)

@@ -377,7 +377,7 @@ class NodeTask:
     launcher watches them."""
     spec: TrialSpec | None = None
     """Trial that the task runs; None if the task runs another module."""
-    module: str = "trials"
+    module: str = "autotuner.trials"
     """Module that torchrun runs without a command, as ``python -m module --spec FILE --reports FILE``."""
     request: str = ""
     """JSON request for ``module``, if it is not a trial."""

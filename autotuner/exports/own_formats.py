@@ -149,7 +149,7 @@ exec "${{PYTHON:-python3}}" -m torch.distributed.run \\
   {rendezvous} \\
   --nproc-per-node {per_node_ranks} \\
   --max-restarts 0 \\
-  -m trials --spec "$folder/spec.json" --reports "$folder/reports.jsonl"
+  -m autotuner.trials --spec "$folder/spec.json" --reports "$folder/reports.jsonl"
 """
 
 _SBATCH_SCRIPT = """\
@@ -174,7 +174,7 @@ exec srun --cpu-bind=none --cpus-per-task="$SLURM_CPUS_ON_NODE" "${{PYTHON:-pyth
   --nnodes {num_nodes} --rdzv-backend c10d --rdzv-id "$SLURM_JOB_ID" --rdzv-endpoint "$head_node:{port}" \\
   --nproc-per-node {per_node_ranks} \\
   --max-restarts 0 \\
-  -m trials --spec "$folder/spec.json" --reports "$folder/reports.jsonl"
+  -m autotuner.trials --spec "$folder/spec.json" --reports "$folder/reports.jsonl"
 """
 
 
@@ -280,7 +280,7 @@ def _target(format_: ExportFormat, write: Callable[[Job, Layout], Export]) -> Ta
     )
 
 
-_PARTS = ("-m trials --spec", "<<'SPEC'")
+_PARTS = ("-m autotuner.trials --spec", "<<'SPEC'")
 """Texts that every such script contains, by which it is recognised."""
 
 TORCHRUN = _target(ExportFormat.TORCHRUN, _write_torchrun)

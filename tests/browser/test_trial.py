@@ -105,7 +105,7 @@ def test_an_export_is_read_without_a_script(plain_page: Page, driver: StoreDrive
     trial = driver.ended(driver.sweep(), 0, measurement())
     plain_page.goto(f"/trials/{trial.id}")
     plain_page.get_by_role("link", name="torchrun", exact=True).click()
-    expect(plain_page.locator("pre.copied")).to_contain_text("-m trials --spec")
+    expect(plain_page.locator("pre.copied")).to_contain_text("-m autotuner.trials --spec")
     plain_page.get_by_role("link", name="accelerate", exact=True).click()
     expect(plain_page.locator("pre.copied")).to_have_count(2)
     expect(plain_page.locator("#use-section h3").filter(has_not_text="cannot")).to_have_text(

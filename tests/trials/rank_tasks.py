@@ -145,7 +145,7 @@ def run_dry(context: TaskContext) -> int:
 
 
 def run_alone(context: TaskContext) -> int:
-    """Be the program ``python -m trials``."""
+    """Be the program ``python -m autotuner.trials``."""
     return run_rank(["--spec", str(context.folder / "spec.json"), "--reports", str(context.folder / "reports.jsonl")])
 
 

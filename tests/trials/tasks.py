@@ -39,7 +39,7 @@ from tests.patience import PATIENCE_S
 
 
 def run_trial(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
-    """The trial itself, as ``python -m trials`` runs it."""
+    """The trial itself, as ``python -m autotuner.trials`` runs it."""
     reporter = Reporter(folder / "reports.jsonl", rank=rank)
     rank_info = _rank_info(rank, world_size, spec.layout)
     return attempt(codec.dumps(spec), reporter, rank_info, store=_store(folder))

@@ -116,7 +116,7 @@ def test_a_port_that_is_in_use_is_a_failure_of_communication(tmp_path: Path) -> 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(taken.getsockname()[1])}
-        command = [sys.executable, "-m", "trials", *paths]
+        command = [sys.executable, "-m", "autotuner.trials", *paths]
         environment = {**os.environ, **place, **address}
         done = subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False)
     (failure,) = read_lines(tmp_path / "reports.jsonl")

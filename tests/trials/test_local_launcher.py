@@ -86,7 +86,7 @@ def test_torchrun_with_too_few_ranks_fails_and_the_reports_say_why(tmp_path: Pat
     spec, reports = tmp_path / "spec.json", tmp_path / "reports.jsonl"
     spec.write_text(codec.dumps(trial_spec(cpu_layout(pipeline_parallel_degree=2))))
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1")
-    command = [*torchrun, "-m", "trials", "--spec", str(spec), "--reports", str(reports)]
+    command = [*torchrun, "-m", "autotuner.trials", "--spec", str(spec), "--reports", str(reports)]
     process = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert process.returncode == 1  # torchrun's own code for any failed rank
     assert "exitcode  : 2" in process.stderr

@@ -79,7 +79,7 @@ def test_a_script_for_torchrun_writes_the_spec_and_starts_a_rank_per_core(tmp_pa
     lines = run(script_of("torchrun"), tmp_path, PYTHON=program(tmp_path, "python"))
     assert lines[:3] == ["-m", "torch.distributed.run", "--standalone"]
     assert lines[lines.index("--nproc-per-node") + 1] == "2"
-    assert lines[-6:] == ["-m", "trials", "--spec", "trial/spec.json", "--reports", "trial/reports.jsonl"]
+    assert lines[-6:] == ["-m", "autotuner.trials", "--spec", "trial/spec.json", "--reports", "trial/reports.jsonl"]
     assert codec.loads(TrialSpec, (tmp_path / "trial/spec.json").read_text()) == trial_spec(tiny_job(), FSDP)
 
 
