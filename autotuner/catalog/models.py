@@ -66,7 +66,7 @@ def model_called(name: str) -> TransformerSpec | None:
 
 
 def model_like(model: TransformerSpec) -> TransformerSpec:
-    """Return the catalog model that has the same shapes as this model; the model itself if there is none.
+    """Return the catalog model with the same shapes as the given model; the given model if the catalog has none.
 
     A catalog model with the same name is preferred. The name is the only field that may differ.
     """

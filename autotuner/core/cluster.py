@@ -160,7 +160,7 @@ class Cluster:
         return known.get(ends) or known.get(self.link_class)
 
     def with_link_health(self, links: Iterable[LinkHealth]) -> Self:
-        """Return the cluster with these link states added; they replace earlier states of the same links."""
+        """Return the cluster with these link states added. A new state replaces the earlier state of the same link."""
         return replace(self, link_health=(*self.link_health, *links))
 
     def resized(self, *, num_nodes: int | None = None, accelerators_per_node: int | None = None) -> Self:
@@ -225,7 +225,11 @@ class Cluster:
         return self.wired_link(self.wiring.limiting_path(range(0, group_size * stride, stride)))
 
     def wired_link(self, path: PathKind) -> Link:
-        """Return the link between two accelerators of a node that this kind of path, such as PCIe, connects."""
+        """Return the link between two accelerators of a node whose shortest connection is of the given kind.
+
+        Args:
+            path: Kind of the connection, such as NVLink or PCIe.
+        """
         wiring, link = self.wiring, self.intra_node_link
         if wiring is None or path is PathKind.NVLINK or (not wiring.nvlink_groups and path is not PathKind.SOCKETS):
             return link

@@ -135,7 +135,7 @@ class Violation:
 
 
 class Unreadable(InvalidInput):
-    """Raised when a stored document cannot be read. It is the service's own error, because no caller can correct it."""
+    """Raised when a stored document cannot be read. This is an error of the service: no caller can correct it."""
 
     def __init__(self, kind: str, text: str, problem: Exception) -> None:
         super().__init__(f"stored {kind}", text, f"cannot be read: {problem}")

@@ -277,7 +277,7 @@ class PhasedJob:
                 raise error.under(f"phases.{index}") from error
 
     def job_in(self, phase: JobPhase) -> Job:
-        """Return the job as it is during one of its phases."""
+        """Return the job during one of its phases: the whole job with the changes that the phase states."""
         return phase.job(self.job)
 
     def num_steps(self, phase: JobPhase) -> float:

@@ -66,9 +66,9 @@ class LayoutOptions:
     """The options of a layout. ``Layout`` has one value for each option, ``LayoutColumns`` a column of values.
 
     Neighbouring rank numbers belong to one tensor group. After the tensor axis come the context, data shard and data
-    replicate axes, and pipeline is the outermost axis; ``rank_order`` swaps the last two. So tensor groups stay inside
-    a node. An option that has no effect with the other options keeps its default. Therefore two layouts that run in the
-    same way are equal.
+    replicate axes, and pipeline is the outermost axis; ``rank_order`` swaps the last two axes. Because the ranks of a
+    tensor group have neighbouring numbers, the group stays inside a node. An option that has no effect with the other
+    options keeps its default. Therefore two layouts that run in the same way are equal.
     """
 
     data_parallel_replicate_degree: Option[Degree] = degree(
@@ -640,9 +640,10 @@ class Layout(LayoutOptions):
     def needs_passed_gate(self) -> bool:
         """True if the layout must pass a convergence gate before it is ranked.
 
-        This is so if replicas exchange less than their gradients, or clip them early.
+        Such layouts have replicas that exchange less than their gradients, or that clip their gradients early.
 
-        Layouts with 8-bit or 4-bit formats are ranked before their gate, because they are known to train about as well.
+        Layouts with 8-bit or 4-bit formats are ranked before their gate, because such formats are known to train about
+        as well.
         """
         return self.gradient_sync != GradientSync.FULL or self.gradient_clip != GradientClip.POST
 

@@ -43,7 +43,7 @@ class LinkPoint:
 
     @property
     def bandwidth_bytes_per_s(self) -> float:
-        """The bandwidth of the slower direction of the link, because ranks wait for the slower direction."""
+        """The bandwidth of the link in its slower direction. Ranks wait for the slower direction."""
         return min(self.forth_bytes_per_s, self.back_bytes_per_s)
 
 
@@ -193,8 +193,8 @@ class LinkNorm:
     def of(cls, points: Sequence[LinkPoint]) -> Self | None:
         """Return the typical values and limits for links that were measured together; None for fewer than three links.
 
-        Typical values are medians. They hold as long as at most half of the links are degraded. So one bad node out of
-        four is still found, although half of all links lead to it.
+        Typical values are medians. They stay close to those of nominal links while at most half of the links are
+        degraded. So the limits still find one bad node out of four, although half of all links lead to this node.
         """
         if len(points) < FEWEST_LINKS:
             return None

@@ -265,7 +265,7 @@ class Measurement:
 
     @property
     def highest_peak_bytes(self) -> float | None:
-        """The peak memory in bytes of the rank that uses most; None if no rank reported its peak."""
+        """The peak memory in bytes of the rank that uses the most memory; None if no rank reported its peak."""
         return max(self.peak_bytes, default=None)
 
     @property

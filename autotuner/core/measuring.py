@@ -252,7 +252,7 @@ FOREIGN_CPU_SHARE = "foreign_cpu_share"
 
 @value
 class Peak:
-    """The peak FLOP per second of all ranks together, which is the denominator of MFU, and the source of the number."""
+    """The denominator of MFU: the peak FLOP per second of all ranks together, with the source of the number."""
 
     flop_per_s: float
     source: str
@@ -314,7 +314,7 @@ def step_report(
 def measurement_of(
     spec: TrialSpec, peak: Peak, steps: Sequence[StepReport], seen: Seen, *, environment: Mapping[str, str]
 ) -> Measurement:
-    """Return the measurement of a trial from the reports of its steps; it has no breakdown yet.
+    """Return the measurement of a trial from the reports of its steps; the measurement has no breakdown yet.
 
     Args:
         spec: The trial.

@@ -257,7 +257,8 @@ class TransformerSpec:
     def num_parameters(self) -> int:
         """The number of trainable parameters and routing biases, each counted once, as in published checkpoints.
 
-        It is checked against transformers for every supported type of model, in tests/unit/catalog/huggingface.
+        Tests compare the number with the transformers library for every supported type of model
+        (tests/unit/catalog/huggingface).
         """
         return self.num_input_parameters + self.num_layer_parameters + self._num_output_parameters
 

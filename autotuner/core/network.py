@@ -170,7 +170,7 @@ def _number(groups: Groups, accelerator: int) -> int:
 
 @value
 class Tier:
-    """All switches of one level of a network. They are alike."""
+    """All switches of one level of a network. They are equal to each other."""
 
     name: str
     """Name of the level in answers: ``leaf``, ``spine``."""

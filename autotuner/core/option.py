@@ -93,8 +93,8 @@ class CommunicationLayer(Choice):
 
     Co-design searches the options of several layers together.
 
-    Source: Wei et al., "Communication optimization for distributed training: architecture, advances, and
-    opportunities" (arXiv 2403.07585). Its abstract names strategy, collectives and network, but not the two layers
+    Source: Wei et al., "Communication optimization for distributed training: architecture, advances, and opportunities"
+    (arXiv 2403.07585). The abstract of this paper names strategy, collectives and network, but not the two layers
     between them. The assignment of options to the five layers is our reading.
     """
 

@@ -73,7 +73,7 @@ class TrialEstimate:
 
     @property
     def highest_peak_bytes(self) -> float:
-        """The estimated peak memory in bytes of the rank that uses most."""
+        """The estimated peak memory in bytes of the rank that uses the most memory."""
         return self.full_size.peak_bytes
 
 

@@ -82,7 +82,10 @@ class Problem:
         return cls(error=type(error).__name__, message=message, state=_state(error) if is_ours else {})
 
     def as_error(self) -> AutotunerError:
-        """Return the stored error as an exception. Its class is the original one if this product defines it."""
+        """Return the stored error as an exception.
+
+        The result has the class of the original exception if this product defines that class.
+        """
         classes = {each.__name__: each for each in _errors(AutotunerError)}
         error = AutotunerError.__new__(classes.get(self.error, AutotunerError))
         error.args = (self.message,)

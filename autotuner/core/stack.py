@@ -23,7 +23,7 @@ TORCH_KERNELS = (
 
 @value
 class Stack:
-    """A training framework as the cost model sees it: its kernels, its memory use, its overlap and its overheads.
+    """The constants of a training framework in the cost model: kernels, memory use, overlap and overheads.
 
     The default values describe PyTorch as the trial job runs it. The catalog has other stacks, with their sources.
     """

@@ -181,8 +181,8 @@ def payload_bytes(x: Layout, num_elements: float, element_bytes: float) -> float
 def sent_bytes(x: Layout, num_elements: float, element_bytes: float) -> float:
     """Return the bytes that a rank sends in the exchange between replicas, averaged over the steps.
 
-    DeMo uses an all-gather, the other exchanges an all-reduce. So if indices are as long as values, DeMo sends more
-    than a full exchange once ``replicas >= chunk / top_k``.
+    DeMo uses an all-gather, the other exchanges an all-reduce. If indices are as long as values, DeMo therefore sends
+    more than a full exchange once ``replicas >= chunk / top_k``.
 
     Args:
         x: The layout.

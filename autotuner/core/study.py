@@ -60,7 +60,7 @@ class LossCurve:
     @property
     @derived
     def step_time_s(self) -> float:
-        """The median seconds of all steps but the first, which also allocates and compiles; 0 without a step."""
+        """The median seconds of a step, without the first step, which also allocates and compiles; 0 without a step."""
         return statistics.median(self.step_times_s[1:] or self.step_times_s or (0.0,))
 
     def smoothed(self, window_sequences: int) -> tuple[float, ...]:
@@ -290,7 +290,7 @@ class OptimizerStudyRequest:
         return replace(layout, data_parallel_shard_degree=shards)
 
     def job_of(self, candidate: OptimizerCandidate) -> Job:
-        """Return the job of a candidate's trial: with its batch size, on as many accelerators as it needs."""
+        """Return the job of a candidate's trial, with the candidate's batch size and number of accelerators."""
         workload = replace(self.job.workload, global_batch_size=candidate.global_batch_size)
         world_size = self.layout_of(candidate.data_parallel_degree).world_size
         return replace(self.job, workload=workload, cluster=_part(self.job.cluster, world_size))

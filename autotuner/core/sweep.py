@@ -126,7 +126,7 @@ _NO_LIMIT, _AS_SHARE = Hint("no limit"), Typed(read_share, written_share)
 
 @value
 class Budget:
-    """The limits of a sweep. It ends at the first one that it reaches.
+    """The limits of a sweep. The sweep ends when it reaches the first of these limits.
 
     Trials are ended when the limit of time or of accelerator-hours is reached.
     """
@@ -196,7 +196,7 @@ class SweepRequest:
 
     @property
     def trial_job(self) -> Job:
-        """The job of the sweep, with the memory per rank limited to the memory budget of trials, if there is one."""
+        """The job of the sweep, with the memory per rank limited to the sweep's memory budget for trials, if any."""
         return replace(self.job, cluster=self._within_budget(self.job.cluster))
 
     @property

@@ -127,7 +127,7 @@ class Input:
 
     @cached_property
     def takes_name_alone(self) -> bool:
-        """True if only a name may be typed, and not the object itself."""
+        """True if only the name of an object may be typed, and not its description."""
         mark = mark_of(self.item, Name)
         return mark is not None and mark.alone
 

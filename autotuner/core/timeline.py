@@ -67,7 +67,7 @@ class Block(NamedTuple):
 class RankSeconds:
     """The seconds of one rank's step by kind of work. Their sum is the time of the whole step.
 
-    They include the time spans that a drawing leaves out (folds).
+    Time spans that a drawing leaves out (folds) are included.
     """
 
     forward_s: float = 0.0

@@ -347,13 +347,13 @@ class Trial:
     def reached(self) -> Measurement | TrialEstimate | None:
         """The result that the trial is ranked by; None if there is none yet.
 
-        It is the measurement or, if a proxy trial ran, the estimate for the full-size layout.
+        The result is the measurement or, if a proxy trial ran, the estimate for the full-size layout.
         """
         return self.measurement if self.scaled is None else self.estimate
 
     @property
     def is_valid(self) -> bool:
-        """True if the trial may be ranked: its result is in a format of its hardware, and no gate is against it.
+        """True if the trial may be ranked: its hardware has the number format, and no convergence gate excludes it.
 
         A layout whose replicas exchange less than their gradients, or clip them early, must have passed a convergence
         gate. Any other layout must not have failed one.

@@ -66,7 +66,7 @@ class Typed:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A mark on the type of a field with its name on command lines and in forms, if it is not the field's own name."""
+    """A mark on the type of a field with a name for command lines and forms, if it differs from the field's name."""
 
     name: str
 

@@ -34,7 +34,8 @@ class MeasuredRuns:
 def calibrated(job: Job, runs: Iterable[MeasuredRuns]) -> Job:
     """Return the job with a calibration that combines its earlier calibration, if any, with these measured runs.
 
-    The calibration is a factor on predicted step times, with its uncertainty. Without runs the job stays as it is.
+    The calibration is a factor, with an uncertainty, by which predicted step times are multiplied. Without runs the job
+    stays as it is.
     """
     errors, variances = _errors([some for some in runs if len(some.step_time_s)])
     if not errors.size:

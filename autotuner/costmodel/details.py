@@ -288,7 +288,7 @@ def _sent_bytes(layout: Layout, job: Job, pipeline_rank: int) -> float:
 class PassShares:
     """The shares of forward, backward and deferred weight-gradient passes in a rank's computation; they sum to 1.
 
-    The rank is the slowest pipeline rank. Its recomputation is not counted.
+    The rank is the slowest pipeline rank. Recomputation is not counted.
     """
 
     forward: float

@@ -50,7 +50,7 @@ def own_copies(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Floats:
 def rows_per_expert(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Floats:
     """Return the number of rows (token copies) that each expert of the fullest rank multiplies in a micro-batch.
 
-    The rows come from all ranks of the expert group. They are rounded up to a multiple of ``_ROW_BLOCK``, because
+    The rows come from all ranks of the expert group. The number is rounded up to a multiple of ``_ROW_BLOCK``, because
     kernels process the rows of an expert in blocks.
     """
     tokens = tokens_per_pass(x, job) * x.expert_parallel_degree * width_split(x, job) / x.tensor_parallel_degree
@@ -93,7 +93,7 @@ def hidden_bytes(x: LayoutColumns, job: Job) -> Floats:
 def hidden_split(x: LayoutColumns) -> Integers:
     """Return the number of tensor ranks that divide the hidden states in norms and residual sums.
 
-    It is 1 without sequence parallelism, because then each tensor rank has all hidden states.
+    Without sequence parallelism the number is 1, because each tensor rank has all hidden states.
     """
     return np.where(x.sequence_parallel, x.tensor_parallel_degree, 1)
 

@@ -54,8 +54,8 @@ class Schedule:
     """The actions of every pipeline rank, in the order in which it runs them.
 
     The constructor checks that every stage is on one rank, and that every micro-batch has one forward pass (F) through
-    each stage, and later one backward pass: whole (B), or in two parts (I, later W). It does not check for ranks that
-    wait for one another in a circle; ``simulate`` and ``flow_of`` do.
+    each stage, and later one backward pass: whole (B), or in two parts (I, later W). Only ``simulate`` and ``flow_of``
+    check for ranks that wait for one another in a circle.
     """
 
     ranks: tuple[tuple[Action, ...], ...]

@@ -225,7 +225,7 @@ def relayed_share(inside: Integers, places: Places, network: Network, layouts: L
         inside: Number of ranks of a group that share a node.
         places: Places of the groups on nodes.
         network: Network with its rails.
-        layouts: Layouts, which may turn this relay off (NCCL's PXN); None: it is on.
+        layouts: Layouts, which may turn this relay off (NCCL's PXN); None: the relay is on.
     """
     share = 1 - 1 / _rails_met(inside, places, network)
     return share if layouts is None else np.where(layouts.pxn, share, 0.0)

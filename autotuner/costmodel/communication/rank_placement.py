@@ -147,7 +147,7 @@ class Places:
     def ring_ranks(self, part_nodes: int, *, by_node: bool = False) -> Floats:
         """Return the number of ranks whose network ports one ring can use alone when it leaves a part of the cluster.
 
-        It is the number of the part's ranks divided by the number of rings that leave the part.
+        The result is the number of the part's ranks, divided by the number of rings that leave the part.
 
         Args:
             part_nodes: Number of nodes of a part, in which no row's group lies as a whole.

@@ -140,7 +140,7 @@ def _routing_elements(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> 
 
 
 def lookup_s(x: LayoutColumns, job: Job) -> Floats:
-    """Return the seconds of the token lookup (input embedding). Its gradient takes as long."""
+    """Return the seconds of the token lookup (input embedding). The gradient of the lookup takes as long."""
     return 2 * hidden_bytes(x, job) / stream_rate(job)
 
 

@@ -66,7 +66,7 @@ def exchanging_bytes(x: LayoutColumns, owned: Floats) -> Floats:
 class Sharding:
     """The way in which data-parallel ranks share the weights, gradients and optimizer states of a layout.
 
-    It is the same on every pipeline rank.
+    All pipeline ranks of a layout share them in the same way.
     """
 
     dense_ranks: Floats
