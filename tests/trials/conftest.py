@@ -3,7 +3,9 @@ thread for torch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -11,11 +13,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # exported, but not by name
 
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.node_processes import NodeProcesses
 from tests.trials.agreement import Trainer
-from tests.trials.zygote import Zygote
+from tests.trials.zygote import Run, Zygote
 
 torch.set_num_threads(1)  # as in a rank: models this small are slower on several, much slower on cores that are shared
 
@@ -45,6 +48,13 @@ def launcher(request: pytest.FixtureRequest, forks: Forks, tmp_path: Path) -> Lo
 def trainer(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Trainer:
     """Compares layouts with a single process, which trains once per model and number format."""
     return Trainer(zygote, tmp_path_factory.mktemp("trainings"))
+
+
+@pytest.fixture(scope="module")
+def once(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Callable[[TrialSpec], Run]:
+    """Runs a trial for the first test of a module that asks for it; the others read what it left behind."""
+    folder, numbers = tmp_path_factory.mktemp("once"), count()
+    return cache(lambda spec: zygote.run(spec, folder / str(next(numbers))))
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +14,9 @@ import pytest
 from autotuner.core import codec
 from autotuner.core.choices import PipelineSchedule, Recompute
 from autotuner.core.layout import Layout
-from autotuner.core.measurement import Breakdown, Measurement
-from autotuner.core.timeline import Block, BlockKind, StepTimeline
+from autotuner.core.measurement import Breakdown
+from autotuner.core.timeline import Block, BlockKind
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.training.communicator import WAIT
 from autotuner.trials.measurement.breakdown import (
     BACKWARD,
@@ -31,9 +31,9 @@ from autotuner.trials.measurement.breakdown import (
 from autotuner.trials.measurement.measure import MARK
 from autotuner.trials.measurement.recording import FORWARD, UNNAMED_WAIT, Event
 from autotuner.trials.measurement.step_timeline import RankRecording, RecordedStep, is_shown, step_timeline
-from tests.builders import breakdown, cpu_layout
+from tests.builders import breakdown, cpu_layout, present
 from tests.trials.specs import ONE_STEP, fsdp, trial_spec
-from tests.trials.zygote import Zygote
+from tests.trials.zygote import Run
 
 # ---------------------------------------------------------------- breakdown
 COMPUTATION = {"forward_s", "backward_s", "optimizer_s", "other_s"}
@@ -67,39 +67,13 @@ PROFILED = replace(ONE_STEP, measured_steps=2, max_measured_steps=2, profiled_st
 """DDP broadcasts in the second step how it orders its gradients from then on."""
 
 
-class Profiler:
-    """Profiles each layout once."""
-
-    def __init__(self, zygote: Zygote, folder: Path) -> None:
-        self._zygote = zygote
-        self._folder = folder
-        self._found: dict[Layout, Measurement] = {}
-
-    def breakdown(self, layout: Layout) -> Breakdown:
-        found = self._measurement(layout).breakdown
-        assert found is not None
-        return found
-
-    def timeline(self, layout: Layout) -> StepTimeline:
-        found = self._measurement(layout).timeline
-        assert found is not None
-        return found
-
-    def _measurement(self, layout: Layout) -> Measurement:
-        if layout not in self._found:
-            run = self._zygote.run(trial_spec(layout, settings=PROFILED), self._folder / str(layout))
-            self._found[layout] = run.measurement
-        return self._found[layout]
-
-
-@pytest.fixture(scope="module")
-def profiler(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Profiler:
-    return Profiler(zygote, tmp_path_factory.mktemp("profiles"))
+def profiled(layout: Layout) -> TrialSpec:
+    return trial_spec(layout, settings=PROFILED)
 
 
 @pytest.mark.parametrize("layout", COMMUNICATION, ids=str)
-def test_a_step_divides_into_what_its_layout_does(layout: Layout, profiler: Profiler) -> None:
-    step = profiler.breakdown(layout)
+def test_a_step_divides_into_what_its_layout_does(layout: Layout, once: Callable[[TrialSpec], Run]) -> None:
+    step = present(once(profiled(layout)).measurement.breakdown)
     parts = {field.name: getattr(step, field.name) for field in fields(Breakdown) if field.name != "rank"}
     assert step.rank in range(layout.world_size)
     assert sum(parts.values()) == pytest.approx(step.step_s)
@@ -116,8 +90,8 @@ def test_the_breakdown_is_that_of_the_rank_that_computes_longest() -> None:
     assert longest_computing([waiting, working]) == working
 
 
-def test_a_trial_without_profiled_steps_has_no_breakdown(zygote: Zygote, tmp_path: Path) -> None:
-    assert zygote.run(trial_spec(), tmp_path).measurement.breakdown is None
+def test_a_trial_without_profiled_steps_has_no_breakdown(once: Callable[[TrialSpec], Run]) -> None:
+    assert once(trial_spec(settings=ONE_STEP)).measurement.breakdown is None
 
 
 # ---------------------------------------------------------------- device time
@@ -257,8 +231,10 @@ LAYOUTS: dict[Layout, Mapping[int, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-def test_every_rank_says_when_each_pass_of_each_micro_batch_began_and_ended(layout: Layout, profiler: Profiler) -> None:
-    step = profiler.timeline(layout)
+def test_every_rank_says_when_each_pass_of_each_micro_batch_began_and_ended(
+    layout: Layout, once: Callable[[TrialSpec], Run]
+) -> None:
+    step = present(once(profiled(layout)).measurement.timeline)
     assert [rank.rank for rank in step.ranks] == list(range(layout.world_size))
     assert step.folds == ()
     for rank in step.ranks:
@@ -278,8 +254,10 @@ def test_every_rank_says_when_each_pass_of_each_micro_batch_began_and_ended(layo
     assert passes == expected
 
 
-def test_a_micro_batch_goes_forward_on_a_stage_before_the_next_and_back_the_other_way(profiler: Profiler) -> None:
-    step = profiler.timeline(ONE_F_ONE_B)
+def test_a_micro_batch_goes_forward_on_a_stage_before_the_next_and_back_the_other_way(
+    once: Callable[[TrialSpec], Run],
+) -> None:
+    step = present(once(profiled(ONE_F_ONE_B)).measurement.timeline)
     blocks = {block.word: block for rank in step.ranks for block in rank.blocks if block.kind.is_pass}
     for number in range(step.num_micro_batches):
         assert blocks[f"0F{number}"].end_s <= blocks[f"1F{number}"].start_s

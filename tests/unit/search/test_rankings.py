@@ -25,7 +25,7 @@ from autotuner.search.space.legal import legal_layouts
 from tests.builders import big_job, llama_70b, measurement, prediction, present, tiny_job, tiny_space, trial
 
 # ---------------------------------------------------------------- The best layouts by prediction alone
-BUCKETS = tuple(2**power for power in range(20, 30))
+BUCKETS = tuple(2**power for power in range(20, 24))
 
 
 def eight_gpus() -> Job:
