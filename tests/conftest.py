@@ -9,13 +9,16 @@ import os
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
 from tests.databases import postgres_server
 from tests.parts import left_out_by
+
+if TYPE_CHECKING:
+    from tests.trials.zygote import Zygote
 
 for module in ("launcher_contract", "engine_contract"):  # not collected by themselves
     pytest.register_assert_rewrite(f"tests.contracts.{module}")
@@ -86,6 +89,16 @@ def temporary_folder() -> Iterator[None]:
             patch.setenv("TORCHINDUCTOR_CACHE_DIR", os.environ.get("TORCHINDUCTOR_CACHE_DIR", str(compiled)))
             patch.setattr(tempfile, "tempdir", folder)
             yield
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    """One process with torch in it, which forks the ranks of all tests."""
+    from tests.trials.zygote import Zygote  # noqa: PLC0415  # torch takes two seconds, which not every test needs
+
+    process = Zygote()
+    yield process
+    process.close()
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,5 @@
-"""Ranks that a zygote forks, a group of one rank and a single torch thread, as the tests of the trial job have them."""
+"""A group of one rank and a single torch thread, as the tests of the trial job have them."""
 
-from tests.trials.conftest import alone, zygote
+from tests.trials.conftest import alone
 
-__all__ = ["alone", "zygote"]
+__all__ = ["alone"]

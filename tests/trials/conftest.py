@@ -1,9 +1,9 @@
-"""One zygote for all trials of the suite, the trainings that others are compared with, a group of one rank, and one
+"""The launcher's own zygote, the trainings that others are compared with, a group of one rank, and one
 thread for torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -13,21 +13,13 @@ import torch
 import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # exported, but not by name
 
-from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.node_processes import NodeProcesses
 from tests.trials.agreement import Trainer
-from tests.trials.zygote import Run, Zygote
+from tests.trials.zygote import Once, Zygote
 
 torch.set_num_threads(1)  # as in a rank: models this small are slower on several, much slower on cores that are shared
-
-
-@pytest.fixture(scope="session")
-def zygote() -> Iterator[Zygote]:
-    process = Zygote()
-    yield process
-    process.close()
 
 
 @pytest.fixture(scope="session")
@@ -51,8 +43,7 @@ def trainer(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Trainer
 
 
 @pytest.fixture(scope="module")
-def once(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Callable[[TrialSpec], Run]:
-    """Runs a trial for the first test of a module that asks for it; the others read what it left behind."""
+def once(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Once:
     folder, numbers = tmp_path_factory.mktemp("once"), count()
     return cache(lambda spec: zygote.run(spec, folder / str(next(numbers))))
 

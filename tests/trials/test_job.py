@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -56,7 +55,7 @@ from tests.trials.specs import (
     trial_spec,
     zero,
 )
-from tests.trials.zygote import Run, Zygote
+from tests.trials.zygote import Once, Run, Zygote
 
 # ---------------------------------------------------------------- admission
 LATENT = LatentAttention(query_rank=8, key_value_rank=8, rope_head_dim=8, value_head_dim=16)
@@ -125,9 +124,6 @@ def test_a_gpu_is_given_what_only_gpus_can() -> None:
 
 # ---------------------------------------------------------------- attempt
 DDP = ddp(2, micro_batch_size=4)
-
-
-Once = Callable[[TrialSpec], Run]
 
 
 def kinds(run: Run) -> set[str]:
@@ -258,7 +254,7 @@ def test_a_rank_whose_peer_vanishes_reports_a_communication_failure(zygote: Zygo
     ("change", "rule"),
     [
         ({"tensor_parallel_degree": 2}, "the product of the degrees is 2 ranks, but the cluster has 1"),
-        ({"precision": Precision.FP8}, "not fp8; nearest legal value: "),
+        ({"precision": Precision.FP8}, "not in fp8; nearest legal value: "),
     ],
 )
 def test_a_refused_spec_names_value_and_rule(change: dict[str, Any], rule: str, zygote: Zygote, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import pairwise
 from typing import Any
@@ -33,7 +33,7 @@ from autotuner.trials.measurement.recording import FORWARD, UNNAMED_WAIT, Event
 from autotuner.trials.measurement.step_timeline import RankRecording, RecordedStep, is_shown, step_timeline
 from tests.builders import breakdown, cpu_layout, present
 from tests.trials.specs import ONE_STEP, fsdp, trial_spec
-from tests.trials.zygote import Run
+from tests.trials.zygote import Once
 
 # ---------------------------------------------------------------- breakdown
 COMPUTATION = {"forward_s", "backward_s", "optimizer_s", "other_s"}
@@ -72,7 +72,7 @@ def profiled(layout: Layout) -> TrialSpec:
 
 
 @pytest.mark.parametrize("layout", COMMUNICATION, ids=str)
-def test_a_step_divides_into_what_its_layout_does(layout: Layout, once: Callable[[TrialSpec], Run]) -> None:
+def test_a_step_divides_into_what_its_layout_does(layout: Layout, once: Once) -> None:
     step = present(once(profiled(layout)).measurement.breakdown)
     parts = {field.name: getattr(step, field.name) for field in fields(Breakdown) if field.name != "rank"}
     assert step.rank in range(layout.world_size)
@@ -90,7 +90,7 @@ def test_the_breakdown_is_that_of_the_rank_that_computes_longest() -> None:
     assert longest_computing([waiting, working]) == working
 
 
-def test_a_trial_without_profiled_steps_has_no_breakdown(once: Callable[[TrialSpec], Run]) -> None:
+def test_a_trial_without_profiled_steps_has_no_breakdown(once: Once) -> None:
     assert once(trial_spec(settings=ONE_STEP)).measurement.breakdown is None
 
 
@@ -231,9 +231,7 @@ LAYOUTS: dict[Layout, Mapping[int, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-def test_every_rank_says_when_each_pass_of_each_micro_batch_began_and_ended(
-    layout: Layout, once: Callable[[TrialSpec], Run]
-) -> None:
+def test_every_rank_says_when_each_pass_of_each_micro_batch_began_and_ended(layout: Layout, once: Once) -> None:
     step = present(once(profiled(layout)).measurement.timeline)
     assert [rank.rank for rank in step.ranks] == list(range(layout.world_size))
     assert step.folds == ()
@@ -255,7 +253,7 @@ def test_every_rank_says_when_each_pass_of_each_micro_batch_began_and_ended(
 
 
 def test_a_micro_batch_goes_forward_on_a_stage_before_the_next_and_back_the_other_way(
-    once: Callable[[TrialSpec], Run],
+    once: Once,
 ) -> None:
     step = present(once(profiled(ONE_F_ONE_B)).measurement.timeline)
     blocks = {block.word: block for rank in step.ranks for block in rank.blocks if block.kind.is_pass}

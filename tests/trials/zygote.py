@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -69,6 +70,10 @@ class Run:
 
     def _of(self, kind: str) -> tuple[dict[str, Any], ...]:
         return tuple({k: v for k, v in line.items() if k != "type"} for line in self.lines if line["type"] == kind)
+
+
+Once = Callable[[TrialSpec], Run]
+"""Runs a trial for the first test of a module that asks for it; the others read what it left behind."""
 
 
 class Zygote:
