@@ -14,7 +14,7 @@ from autotuner.core.errors import InvalidInput
     [
         ({}, "text", "must not be empty if the comment has no tag", None),
         ({"text": " \n"}, "text", "must not be empty if the comment has no tag", None),
-        ({"text": "x" * 2001}, "text", "must have at most 2000 characters", "x" * 2000),
+        ({"text": "x" * 2001}, "text", "must have 2000 characters or fewer", "x" * 2000),
         (
             {"text": "a\x1b[31m\r\nb\u202e"},
             "text",
