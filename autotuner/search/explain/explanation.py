@@ -222,8 +222,8 @@ class TrialParts:
     """Predicted share of the gradient bytes whose reduction starts before the backward passes end; None if one rank
     sees all tokens."""
     measured_overlap: float | None = None
-    """The same share as ``predicted_overlap``, measured by hooks; None if there are no hooks, as under FSDP, or if
-    nothing was measured."""
+    """Measured share of the gradient bytes whose reduction starts before the backward passes end. Hooks measure it.
+    None if there are no hooks, as under FSDP, or if nothing was measured."""
 
 
 def trial_parts(trial: Trial, request: SweepRequest) -> TrialParts:

@@ -69,9 +69,9 @@ class TimedRuns:
     bf16_on_cores: Booleans
     """True for runs on CPU cores whose products are in bf16."""
     runs: Integers
-    """For each observation, the index of its run."""
+    """Index of the run to which each observation belongs."""
     sums: Booleans
-    """For each observation, True for the parts of which it is the sum: shape (observations, parts)."""
+    """True for the parts whose sum an observation is: shape (observations, parts)."""
     seconds: Floats
     """Measured seconds of each observation. The observations of a run sum to its step time, except for parts that are
     too short to be used."""

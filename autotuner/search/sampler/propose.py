@@ -162,7 +162,7 @@ class Beliefs:
     limit_bytes: float
     """Bytes that a rank may allocate."""
     worth_per_step: Floats
-    """For each row, the value of the objective times the step time."""
+    """Value of the objective times the step time, for each row."""
     front: FrontWorths | None = None
     """Parts of the values that do not depend on the step time, by metric, if the search is for a Pareto front; None:
     the search is for the best value only."""
