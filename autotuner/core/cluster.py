@@ -195,8 +195,8 @@ class Cluster:
         """The number of neighbouring ranks that NVLink joins: the ranks of one node, or of several nodes in one domain.
 
         A job that is larger than one NVLink domain takes the same number of nodes from each of several domains. This
-        number is the largest one that divides the number of nodes of the job: a job of 32 nodes takes 16 of the 18
-        nodes of each domain. NVIDIA's launchers ask Slurm for such segments (``segment`` in
+        number is the largest one that divides the number of nodes of the job: a job of 32 nodes with 4 accelerators
+        each takes 16 of the 18 nodes of each domain. NVIDIA's launchers ask Slurm for such segments (``segment`` in
         scripts/performance/executors.py of NeMo 2.4 and in Megatron-Bridge). If the number is smaller than half of a
         domain, the job fills whole domains one after the other.
         """

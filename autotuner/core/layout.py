@@ -628,7 +628,7 @@ class Layout(LayoutOptions):
 
     @property
     def is_emulated(self) -> bool:
-        """True if the layout's number format is only emulated. Its speed is then meaningless, and it is not ranked."""
+        """True if the number format of the layout is only emulated. Its speed is then meaningless and is not ranked."""
         return self.precision == Precision.FP8_EMULATED
 
     @property
