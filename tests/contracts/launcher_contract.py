@@ -6,7 +6,7 @@ The tests run in every module that imports them and has a fixture ``subject``: h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,10 +29,9 @@ __all__ = [
     "test_a_trial_past_its_time_limit_comes_back_as_a_timeout",
     "test_a_trial_that_died_comes_back_as_a_failure_and_raises_nothing",
     "test_a_trial_that_ran_comes_back_as_its_measurement_after_all_its_steps",
-    "test_a_trial_whose_watcher_wants_a_stop_comes_back_with_the_watchers_answer",
     "test_it_says_how_many_trials_it_has_room_for",
     "test_trials_run_at_once_from_as_many_threads_as_there_is_room_for_and_each_has_its_own_steps",
-    "test_what_a_watcher_raises_comes_out_as_it_is_and_ends_the_trial",
+    "test_what_a_watcher_answers_or_raises_comes_out_as_it_is_and_ends_the_trial",
 ]
 
 
@@ -84,14 +83,6 @@ def test_a_trial_that_died_comes_back_as_a_failure_and_raises_nothing(subject: S
     assert outcome.kind == FailureKind.OOM
 
 
-@pytest.mark.parametrize("num_steps", [0, 1])
-def test_a_trial_whose_watcher_wants_a_stop_comes_back_with_the_watchers_answer(
-    subject: Subject, num_steps: int
-) -> None:
-    watcher = Watcher(stop_after=num_steps)
-    assert subject.run(spec("contract-stop", ENDLESS), watcher) == watcher.stop_requested()
-
-
 def test_a_trial_past_its_time_limit_comes_back_as_a_timeout(subject: Subject) -> None:
     outcome = subject.run(spec("contract-slow", replace(ENDLESS, timeout_s=2.0)), Watcher())
     assert isinstance(outcome, TrialFailure)
@@ -103,33 +94,39 @@ class Unwell(Watcher):
 
     def __init__(self, error: Exception, *, at: str) -> None:
         super().__init__()
-        self._error = error
+        self.error = error
         self._at = at
 
     def on_step(self, step: StepReport) -> None:
         super().on_step(step)
         if self._at == "step":
-            raise self._error
+            raise self.error
 
     def stop_requested(self) -> Stopped | None:
         if self._at == "stop":
-            raise self._error
+            raise self.error
         return None
 
 
-@pytest.mark.parametrize(
-    ("error", "at"),
-    [(OSError("no space left for the store"), "step"), (RuntimeError("a bug"), "stop")],
-    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else value,
-)
-def test_what_a_watcher_raises_comes_out_as_it_is_and_ends_the_trial(
-    subject: Subject, error: Exception, at: str
-) -> None:
+WATCHERS: dict[str, Callable[[], Watcher]] = {
+    "a stop after a step": lambda: Watcher(stop_after=1),
+    "an error after a step": lambda: Unwell(OSError("no space left for the store"), at="step"),
+    # Before the first step the process goes too that was to fork the ranks, and whoever comes next starts another.
+    "an error at once": lambda: Unwell(RuntimeError("a bug"), at="stop"),
+    "a stop at once": lambda: Watcher(stop_after=0),
+}
+
+
+@pytest.mark.parametrize("what", WATCHERS)
+def test_what_a_watcher_answers_or_raises_comes_out_as_it_is_and_ends_the_trial(subject: Subject, what: str) -> None:
     """An ``OSError`` too, though the launcher's own trouble often is one."""
-    trial = spec("contract-watcher", ENDLESS)
-    with pytest.raises(type(error)) as raised:
-        subject.run(trial, Unwell(error, at=at))
-    assert raised.value is error
+    trial, watcher = spec("contract-watcher", ENDLESS), WATCHERS[what]()
+    if not isinstance(watcher, Unwell):
+        assert subject.run(trial, watcher) == watcher.stop_requested()
+        return
+    with pytest.raises(type(watcher.error)) as raised:
+        subject.run(trial, watcher)
+    assert raised.value is watcher.error
     assert list(subject.held.left_over(trial.trial_id)) == []
 
 
