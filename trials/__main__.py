@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one rank of a trial and return its exit code.
 
     Args:
-        arguments: The words after the program's name; None: those of this process.
+        arguments: The command-line arguments after the program's name; None: the arguments of this process.
     """
     die_with_parent(signal.SIGKILL)  # torchrun's ranks have sessions of their own, so killing its group spares them
     faulthandler.enable()  # a crash in native code leaves a stack

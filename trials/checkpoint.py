@@ -40,15 +40,14 @@ _WRAPPERS = ("module.", "_checkpoint_wrapped_module.")
 
 
 class WholeState:
-    """Reads and writes the state of this rank's optimizer in a form that does not depend on the layout.
+    """Reads and writes the state of this rank's optimizer, in a format that does not depend on the layout.
 
-    The optimizer is AdamW, or sign descent, which keeps no moments.
+    The optimizer is AdamW or sign descent. Sign descent keeps no moments.
 
     Args:
-        stages: This rank's pipeline stages, built and not yet trained. (FSDP hides its parameters while they are
-            gathered.)
+        stages: This rank's pipeline stages, before the first step. (During a step, FSDP hides the parameters.)
         optimizer: The optimizer of these stages.
-        ties: True if the model's input and output share the vocabulary table.
+        ties: True if the embedding and the output projection of the model share one table (tied embeddings).
 
     Attributes:
         kinds: Names of the tensors that are kept for each parameter, such as the master weights.
@@ -65,7 +64,7 @@ class WholeState:
     def read(self) -> dict[str, Tensor]:
         """Return every tensor of the state by its kind and parameter name, such as ``masters.layers.0.mlp.up.weight``.
 
-        A tensor that is split over ranks is a DTensor.
+        A tensor that is split over ranks is returned as a DTensor.
         """
         state = self._optimizer.state_dict()
         return {
@@ -76,11 +75,11 @@ class WholeState:
         }
 
     def write(self, whole: dict[str, Tensor], num_steps: int) -> None:
-        """Continue the optimizer from a state that ``read`` returned.
+        """Set the state of the optimizer to one that ``read`` returned, so that the training continues from there.
 
         Args:
             whole: Tensors by kind and parameter name. Kinds that are missing stay unchanged.
-            num_steps: Number of steps that the state has been trained for.
+            num_steps: Number of training steps that led to the state.
         """
         state = self._optimizer.state_dict()
         kinds = [kind for kind in self.kinds if any(name.startswith(f"{kind}.") for name in whole)]
@@ -138,7 +137,7 @@ _PROGRESS = "num_steps"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """A checkpoint that was written or read: its bytes and the time it took."""
+    """The size of a checkpoint that was written or read, its number of training steps, and the time that this took."""
 
     num_steps: int
     """Number of optimizer steps that the training had completed."""
@@ -151,20 +150,20 @@ class Transfer:
 
 
 class Checkpoints:
-    """The checkpoints of a training. A training can continue from a checkpoint of any other layout.
+    """Saves and loads the checkpoints of a training. A checkpoint can be loaded with any other layout.
 
-    Replicas that exchange less than their gradients keep a remainder that they have not exchanged yet. A checkpoint
-    does not hold it, so it starts from zero after a switch of layouts. A layout without moments (sign descent) saves
-    none, and one that needs them then begins with zeros.
+    If replicas exchange only a part of their gradients, each replica keeps the rest for later steps. A checkpoint does
+    not contain this rest, so it is zero after loading. A layout with sign descent saves no moments; a layout that needs
+    moments then begins with zeros.
 
     Args:
         spec: The specification of the trial.
-        stages: This rank's pipeline stages, built and not yet trained.
+        stages: This rank's pipeline stages, before the first step.
         optimizer: The optimizer of these stages.
         grid: The grid of ranks, with this rank's place on it.
 
     Raises:
-        InvalidInput: The optimizer keeps another state than AdamW does.
+        InvalidInput: The optimizer keeps a different state from AdamW's, which checkpoints do not support.
     """
 
     def __init__(self, spec: TrialSpec, stages: Sequence[nn.Module], optimizer: ShardedOptimizer, grid: Grid) -> None:
@@ -177,10 +176,11 @@ class Checkpoints:
         self._state = WholeState(stages, optimizer, ties=spec.model.tied_embeddings)
 
     def save(self, folder: Path) -> Transfer:
-        """Write the state of all ranks to a folder; every rank must call it.
+        """Write a checkpoint to a folder. All ranks must call it at the same time.
 
         Raises:
-            InvalidInput: The replicas average their parameters every few steps, and have not just done so.
+            InvalidInput: The replicas average their parameters only every few steps, and the latest step did not
+                average them.
         """
         num_steps: int = self._optimizer.state_dict()["num_steps"]
         self._require_one_model(num_steps)
@@ -194,10 +194,10 @@ class Checkpoints:
         return Transfer(num_steps=num_steps, own_bytes=own_bytes, seconds=_together() - began, kinds=self._state.kinds)
 
     def load(self, folder: Path) -> Transfer:
-        """Continue from the checkpoint in a folder; every rank must call it.
+        """Load the checkpoint in a folder, and continue from it. All ranks must call it at the same time.
 
         Raises:
-            InvalidInput: The checkpoint is of another model.
+            InvalidInput: The checkpoint belongs to another model.
         """
         began = _together()
         saved = FileSystemReader(folder).read_metadata().state_dict_metadata

@@ -28,7 +28,7 @@ from autotuner.trials.distributed.mesh import Grid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """The links of a cluster in the states that a trial emulates, to measure how training behaves under slow links."""
+    """The links of a cluster, with the faults that a trial emulates to measure training under slow links."""
 
     cluster: Cluster
     """Cluster with only the faults that must be emulated; links that were measured to be slow are slow by
@@ -41,7 +41,7 @@ class Links:
         return cls(cluster=replace(cluster, link_health=assumed))
 
     def befallen_by(self, faults: Sequence[LinkHealth]) -> Links:
-        """Return the links with faults added. If a link already has a fault, the new one replaces it."""
+        """Return the links with more faults. If a link already has a fault, the new fault replaces it."""
         return Links(cluster=self.cluster.with_link_health(faults))
 
     @property
@@ -50,21 +50,21 @@ class Links:
         return all(health.is_healthy for health in self.cluster.link_health)
 
     def between(self, one: int, other: int) -> LinkHealth | None:
-        """Return the state of the link between two ranks of the job if it is degraded; None if it is not."""
+        """Return the fault of the link between two ranks of the job; None if the link is not degraded."""
         found = self.cluster.health_between(self.cluster.link_end(one), self.cluster.link_end(other))
         return None if found is None or found.is_healthy else found
 
     def in_ring(self, ranks: Sequence[int]) -> LinkHealth | None:
-        """Return the worst state of the links between neighbours in a ring of ranks; None if no link is degraded."""
+        """Return the worst fault among the links between neighbours in a ring of ranks; None if no link is degraded."""
         return _worst(self.between(one, other) for one, other in zip(ranks, [*ranks[1:], ranks[0]], strict=True))
 
     def among(self, ranks: Sequence[int]) -> LinkHealth | None:
-        """Return the worst state of the links between any two of the ranks; None if no link is degraded."""
+        """Return the worst fault among the links between any two of the ranks; None if no link is degraded."""
         return _worst(self.between(one, other) for one, other in combinations(ranks, 2))
 
 
 def pipeline_conditions(links: Links, layout: Layout, place: Place) -> LinkConditions:
-    """Return the delays, bandwidths and dead links that messages meet between the stages of one rank's pipeline."""
+    """Return the delays, bandwidths and dead links that the messages between the stages of one rank's pipeline meet."""
     ranks = [rank_at(layout, place._replace(stage=stage)) for stage in range(layout.pipeline_parallel_degree)]
     hops = [(stage, (stage + 1) % len(ranks)) for stage in range(len(ranks))]
     met = {(min(hop), max(hop)): links.between(ranks[hop[0]], ranks[hop[1]]) for hop in hops if hop[0] != hop[1]}
@@ -141,13 +141,14 @@ class _Group:
 
 
 class LateCollectives:
-    """Delays the collectives of some process groups as slow links would.
+    """Delays the collectives of some process groups as slow links would delay them.
 
     Args:
-        groups: The groups of this rank whose collectives are delayed. Those of other groups are not.
+        groups: The groups of this rank whose collectives are delayed. Collectives of other groups are not delayed.
         device: The device on which the ranks compute.
-        seed: Seed of the jitter. It is the same on all ranks, so that all ranks of a group are delayed alike.
-        wait: Makes the calling rank wait for a number of seconds.
+        seed: Seed of the random part of the delays. All ranks must use the same seed, so that the ranks of a group get
+            equal delays.
+        wait: Function that makes the calling rank wait for a number of seconds.
     """
 
     def __init__(
@@ -166,7 +167,7 @@ class LateCollectives:
         self._library: torch.library.Library | None = None
 
     def meet(self, links: Links) -> None:
-        """Delay collectives as these links do, from now on."""
+        """Delay collectives from now on as these links would delay them."""
         met = {name: _Group(ranks, links.in_ring(ranks), links.among(ranks)) for name, ranks in self._ranks.items()}
         self._late = {name: group for name, group in met.items() if group.pairs is not None}
         if self._late and self._library is None:
@@ -194,14 +195,14 @@ class LateCollectives:
 def ring_hold_s(
     num_rounds: int, num_ranks: int, num_bytes: int, delay_s: float, bandwidth_bytes_per_s: float | None
 ) -> float:
-    """Return the seconds that a slow link adds to a collective over a ring, whose steps wait for each other.
+    """Return the seconds that a slow link adds to a ring collective. Each step of a ring waits for the step before.
 
     Args:
         num_rounds: Number of times that data goes around the ring: 2 for an all-reduce, otherwise 1.
         num_ranks: Number of ranks in the ring.
-        num_bytes: Bytes of the whole tensor. Each step passes on the part of one rank.
+        num_bytes: Bytes of the whole tensor. Each step sends the part of one rank.
         delay_s: One-way delay of each message.
-        bandwidth_bytes_per_s: Bandwidth of the slow link; None: it is the same as that of all other links.
+        bandwidth_bytes_per_s: Bandwidth of the slow link; None: the link has the same bandwidth as all other links.
     """
     steps = num_rounds * (num_ranks - 1)
     thin_s = num_bytes / num_ranks / bandwidth_bytes_per_s if bandwidth_bytes_per_s else 0.0
@@ -285,7 +286,7 @@ class LinkFaults:
         return cls(Links.of(spec.cluster), grid, pipeline, device)
 
     def meet(self, faults: Sequence[LinkHealth]) -> None:
-        """Emulate these faults from the next step on, in addition to those that always apply."""
+        """Emulate these faults from the next step on, in addition to the faults that always apply."""
         links = self._links.befallen_by(faults)
         self._collectives.meet(links)
         if self._pipeline is not None:

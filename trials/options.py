@@ -27,10 +27,10 @@ from autotuner.core.layout import Layout
 
 
 def compiled(layer: nn.Module, layout: Layout, tensor_axis: DeviceMesh) -> nn.Module:
-    """Return the layer, compiled if the layout says so. The first step then includes the time of the compiler.
+    """Return the layer, compiled if the layout says so. The first step then takes longer, because it compiles.
 
-    The layer's ``forward`` is compiled, not its call. So hooks around the layer (those of FSDP and of the stopwatch)
-    stay outside, where they need not be traced.
+    Only the method ``forward`` of the layer is compiled. Hooks around the layer, such as the hooks of FSDP and of the
+    stopwatch, are not compiled, so the compiler need not trace them.
     """
     if not layout.compiled:
         return layer
@@ -53,10 +53,11 @@ def _decompose_collectives(tensor_axis: DeviceMesh) -> None:
 
 
 def compile_time_s() -> float:
-    """Return the seconds of all compilations in this process so far, forward and backward; 0.0 if nothing was compiled.
+    """Return the seconds that all compilations in this process took so far; 0.0 if nothing was compiled.
 
-    The number is torch dynamo's own count. The difference between the first step and a later one would include other
-    things that happen once: exchanged shapes, allocated moments, and sharding rules of DTensor.
+    The number is torch dynamo's own count, for forward and backward passes. The difference between the first and a
+    later step would be too large: the first step also exchanges shapes, allocates the optimizer's moments, and computes
+    DTensor's sharding rules.
     """
     dynamo: Any = sys.modules.get("torch._dynamo.utils")  # a process that compiles nothing need not import it
     return float(dynamo.calculate_time_spent()["total_wall_time"]) if dynamo else 0.0
@@ -68,8 +69,9 @@ def compile_time_s() -> float:
 def use_fp8(layer: nn.Module, layout: Layout) -> None:
     """Replace the linear modules of a layer by fp8 ones, real or emulated, if the layout says so.
 
-    The parameters stay in bf16. The factors of each product are rounded when they are used, forward and backward. The
-    embedding and the output projection are not part of a layer, so they stay in bf16.
+    The parameters stay in bf16. The two inputs of each matrix product are rounded to fp8 when they are used, in the
+    forward and in the backward pass. The embedding and the output projection are not part of a layer, so they stay in
+    bf16.
     """
     if layout.precision not in FP8_PRECISIONS:
         return
@@ -102,9 +104,10 @@ less than launching its two copies."""
 
 
 def offloaded(layer: nn.Module, layout: Layout, device: torch.device) -> nn.Module:
-    """Return the layer; if the layout says so, it keeps what its backward pass needs in the memory of the host.
+    """Return the layer. If the layout says so, the layer keeps its saved activations in host memory.
 
-    For a layer with recomputation, only its input goes there; what selective recomputation keeps stays on the device.
+    If the layer recomputes activations, only its input is kept there. Activations that selective recomputation does not
+    recompute stay on the device.
     """
     if layout.offload_activations:
         # the forward and not the call: FSDP's hooks around it gather the parameters first
@@ -129,11 +132,11 @@ class _Absent:
 
 
 class HostMemory:
-    """Copies tensors to the memory of the host and back, while the device computes.
+    """Copies tensors to host memory and back, while the device computes.
 
-    On CUDA the copies have their own stream, one for all layers. The copy to the host starts as soon as the tensor is
-    computed. The copy back starts when the backward pass on the host asks for the tensor, which is earlier than the
-    device needs it, because Python runs ahead of the device.
+    On CUDA, the copies of all layers run on one separate stream. The copy to the host starts as soon as the tensor has
+    been computed. The copy back starts when the host reaches the operation that needs the tensor. This is early enough,
+    because Python runs ahead of the device.
     """
 
     def __init__(self, device: torch.device, *, smallest_bytes: int = _SMALLEST_BYTES) -> None:
@@ -144,10 +147,10 @@ class HostMemory:
 
     @contextmanager
     def keeping(self, *, except_for: Iterable[Tensor]) -> Iterator[None]:
-        """Keep tensors that autograd saves for the backward pass in the memory of the host, while the block runs.
+        """While the block runs, keep the tensors that autograd saves for the backward pass in host memory.
 
         Args:
-            except_for: Tensors that stay on the device, with their views.
+            except_for: Tensors that stay on the device, together with their views.
         """
         stay = {_plain(tensor).untyped_storage().data_ptr() for tensor in except_for}
         sent: dict[Any, tuple[Tensor, _Absent]] = {}  # a tensor that several operations save is copied once
@@ -192,9 +195,9 @@ class HostMemory:
 
 
 def room_on_host(tensor: Tensor, *, pinned: bool) -> Tensor:
-    """Allocate memory of the host for a copy of a tensor.
+    """Allocate host memory for a copy of a tensor, and return it.
 
-    It is a function so that a dry run can count it separately.
+    It is a separate function so that a dry run can replace it and count this memory separately.
     """
     return torch.empty_like(tensor, device="cpu", pin_memory=pinned)
 
@@ -263,12 +266,13 @@ _SAVED = frozenset({*_MATRIX_PRODUCTS, *_SCALES, *_ATTENTION_CORES, *_COLLECTIVE
 
 
 def recomputed(layer: nn.Module, layout: Layout, *, index_in_stage: int) -> nn.Module:
-    """Return the layer; if the layout says so, it recomputes activations in the backward pass.
+    """Return the layer. If the layout says so, the layer recomputes its activations in the backward pass.
 
     Args:
         layer: The layer.
         layout: The layout.
-        index_in_stage: Number of the layer in its stage, from 0. A layout may recompute only every n-th layer.
+        index_in_stage: Number of the layer in its stage, from 0. It is needed because a layout may recompute only every
+            n-th layer.
     """
     if layout.recompute == Recompute.NONE or index_in_stage % layout.recompute_every:
         return layer

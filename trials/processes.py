@@ -19,7 +19,10 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def die_with_parent(signal_number: signal.Signals = signal.SIGKILL) -> None:
-    """Ask the kernel to send this process a signal when the thread that started it ends. It works only on Linux."""
+    """Ask the kernel to send this process a signal when the thread that started this process ends.
+
+    Only Linux can do so.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal_number))
 
@@ -34,7 +37,7 @@ def serve_one(request_type: type[R], answer: Callable[[R], object]) -> int:
 
     Args:
         request_type: The type of the request, which is read as JSON.
-        answer: Computes the answer.
+        answer: Function that computes the answer to a request.
 
     Returns:
         The exit code: 2 if the request cannot be read.

@@ -31,9 +31,9 @@ collective takes tens of seconds at most."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankInfo:
-    """The place of this process in a job: its rank and the number of ranks, in all and on its host.
+    """The position of this process in a job: its rank, and the numbers of ranks in the job and on its host.
 
-    By default, the process is alone.
+    By default, the process is the only one of its job.
     """
 
     rank: int = 0
@@ -46,7 +46,7 @@ class RankInfo:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RankInfo:
-        """Return the rank that torchrun's variables describe; without these variables, a process alone."""
+        """Return the rank that torchrun's environment variables describe; without them, the only rank of a job."""
         if "RANK" not in environment:
             return cls()
         return cls(
@@ -57,7 +57,9 @@ class RankInfo:
         )
 
     def nodes(self, placement: RankPlacement) -> Nodes:
-        """Return the nodes of the job. Ranks are numbered node by node, as torchrun numbers them.
+        """Return the number of nodes of the job, the ranks per node and the placement.
+
+        The processes are numbered node by node, as torchrun does it.
 
         Args:
             placement: The way in which ranks are assigned to nodes.
@@ -66,10 +68,10 @@ class RankInfo:
         return Nodes(num_nodes=self.world_size // ranks_per_node, ranks_per_node=ranks_per_node, placement=placement)
 
     def playing(self, cluster: Cluster | None) -> RankInfo:
-        """Return this rank on an emulated node, if one host runs all ranks of a cluster with several nodes.
+        """Return this rank as a rank of an emulated node, if one host runs all ranks of a cluster with several nodes.
 
         Args:
-            cluster: The cluster to emulate; None: there is none.
+            cluster: The cluster to emulate; None: nothing is emulated, and the rank is returned unchanged.
         """
         is_one_host = self.local_world_size == self.world_size
         if cluster is None or cluster.world_size != self.world_size or not is_one_host or self.ranks_per_node:
@@ -77,15 +79,15 @@ class RankInfo:
         return replace(self, ranks_per_node=cluster.accelerators_per_node)
 
     def dealt(self, placement: RankPlacement) -> RankInfo:
-        """Return this rank with the number that a placement (the way in which ranks are assigned to nodes) gives it.
+        """Return this rank with the rank number that the placement gives it. The process itself stays on its host.
 
-        The process stays on its host.
+        A placement is the way in which rank numbers are assigned to nodes.
         """
         nodes = self.nodes(placement)
         return replace(self, rank=nodes.number_of(*divmod(self.rank, nodes.ranks_per_node)))
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that torchrun would have set, because some libraries read them from the environment."""
+        """Return the environment variables that torchrun would have set, because some libraries read them."""
         return {
             "RANK": str(self.rank),
             "WORLD_SIZE": str(self.world_size),
@@ -95,7 +97,7 @@ class RankInfo:
 
 
 def device_of(kind: Literal["cpu", "cuda"], rank_info: RankInfo) -> torch.device:
-    """Return the device of this rank: the CPU, or the GPU with the rank's local number."""
+    """Return the device of this rank: the CPU, or the GPU with the local rank as its number."""
     return torch.device("cpu") if kind == "cpu" else torch.device("cuda", rank_info.local_rank)
 
 
@@ -104,15 +106,17 @@ def join_process_group(
 ) -> None:
     """Initialise the default process group, with gloo on CPUs and nccl on GPUs.
 
-    If a rank dies, every collective of the others fails within the timeout.
+    If a rank dies, every collective of the other ranks fails within the timeout.
 
     Args:
         device: The device of this rank.
         rank_info: The place of this rank in the job.
-        timeout_s: Longest time of a collective. A shorter built-in limit applies as well, unless the ranks compile.
-        store: The store in which the ranks meet; None: the address in torchrun's variables, or none for a process
-            alone.
-        compiles: True if the ranks compile layers, one after the other in a pipeline, and so are silent for longer.
+        timeout_s: Longest time of a collective, in seconds. A shorter built-in limit also applies, unless ``compiles``
+            is True.
+        store: The store through which the ranks find each other; None: torchrun's variables name the address. A single
+            rank needs neither.
+        compiles: True if the ranks compile layers. In a pipeline, ranks compile one after the other, so a collective
+            may take longer.
     """
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -129,22 +133,23 @@ def join_process_group(
 
 
 def barrier(device: torch.device) -> None:
-    """Wait until every rank has called this and its device has finished, with gloo and with nccl."""
+    """Wait until every rank has called this function and its device has finished its work; for gloo and nccl."""
     arrivals = torch.ones(1, device=device)
     dist.all_reduce(arrivals)
     arrivals.item()
 
 
 def host_name() -> str:
-    """Return the name of this machine, which tells which ranks share it."""
+    """Return the name of this machine. Ranks with the same name share the machine."""
     return socket.gethostname()
 
 
 class Reporter:
-    """Writes the reports of a rank as lines of a file: first ``started``, then ``NodeLine`` values with their tags.
+    """Writes the reports of a rank as lines of a file.
 
-    Rank 0 writes everything except failures, which any rank writes before it dies. Each line is one write to a file
-    that is opened for appending. So lines of several processes never mix, and they survive the process that wrote them.
+    The first line is ``started``; the others are ``NodeLine`` values. Rank 0 writes all reports except failures. Any
+    rank writes a failure before it dies. Each line is written at once to a file that is open for appending. So lines of
+    several processes never mix, and they remain after the process has died.
     """
 
     def __init__(self, path: Path, *, rank: int) -> None:
@@ -152,22 +157,22 @@ class Reporter:
         self._rank = rank
 
     def started(self, spec: TrialSpec, *, world_size: int) -> None:
-        """Report that all ranks have met; only rank 0 writes it."""
+        """Report that all ranks have joined the process group. Only rank 0 writes this report."""
         line = {"type": "started", "trial_id": spec.trial_id, "world_size": world_size, "layout": str(spec.layout)}
         if self._rank == 0:
             self._append(line)
 
     def report(self, value: NodeLine) -> None:
-        """Report a value that holds for all ranks together; only rank 0 writes it."""
+        """Report a value that describes all ranks together. Only rank 0 writes this report."""
         if self._rank == 0:
             self._append({"type": TAGS[type(value)], **codec.to_plain(value)})
 
     def failure(self, error: BaseException, *, memory_was_limited: bool = False) -> None:
-        """Report that this rank is about to die. If several ranks report it, the first line shows the cause.
+        """Report that this rank is about to die. If several ranks do so, the first report shows the cause.
 
         Args:
             error: The exception that ends the rank.
-            memory_was_limited: True if the process ran under a limit of memory, which explains more kinds of errors.
+            memory_was_limited: True if the process had a memory limit. Then more kinds of errors mean a lack of memory.
         """
         kind = classify(error, memory_was_limited=memory_was_limited)
         words = "".join(traceback.format_exception(error))
@@ -191,12 +196,12 @@ class NonFiniteLoss(ArithmeticError):
 
 
 def classify(error: BaseException, *, memory_was_limited: bool = False) -> FailureKind:
-    """Return the kind of failure that an exception means, judged by its type, its message and its causes.
+    """Return the kind of failure that an exception stands for, judged by its type, its message and its causes.
 
     Args:
         error: The exception.
-        memory_was_limited: True if the process ran under a limit of memory. Such a process may fail in unusual ways,
-            for example because there is no room for the stack of a thread.
+        memory_was_limited: True if the process had a memory limit. Such a process may run out of memory in unusual
+            ways, for example because there is no room for the stack of a new thread.
     """
     out_of_memory = OUT_OF_MEMORY + OUT_OF_LIMITED_MEMORY if memory_was_limited else OUT_OF_MEMORY
     causes = list(_chain(error))
@@ -211,7 +216,7 @@ def classify(error: BaseException, *, memory_was_limited: bool = False) -> Failu
 
 
 def headline(error: BaseException) -> str:
-    """Return the type and the first line of an exception's message as one line, for a table."""
+    """Return an exception as one line for a table: its type and the first line of its message."""
     words = " ".join(str(error).split("\n", 1)[0].split())
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 

@@ -25,10 +25,11 @@ _CUDA_REPETITIONS = 20
 
 
 def flop_per_s(device: torch.device, dtype: torch.dtype) -> float:
-    """Return the best rate, in FLOP/s, of square matrix products on this rank's core or device.
+    """Return the highest measured rate, in FLOP/s, of square matrix products on this rank's core or device.
 
-    Call it on all ranks at once. On a CPU, the thread's CPU time is measured. Therefore processes that use the core for
-    a while do not lower the rate; a permanent loss does, such as the share of the core's other hardware thread.
+    Call it on all ranks at once. On a CPU, the thread's CPU time is measured. Therefore another process that uses the
+    core for a while does not lower the rate. A permanent loss does lower it, for example if the other hardware thread
+    of the core is busy.
     """
     if device.type == "cuda":
         return _cuda_rate(device, dtype)

@@ -40,11 +40,13 @@ class Sizes:
 
     @classmethod
     def of(cls, device: torch.device, *, quick: bool) -> Sizes:
-        """Return sizes that are typical of layers which the device would train; all ranks measure the same sizes.
+        """Return sizes as they occur in layers that are trained on this kind of device.
+
+        All ranks measure the same sizes.
 
         Args:
             device: The device of this rank.
-            quick: Return a few tiny sizes, to try the benchmarks themselves.
+            quick: Return only a few tiny sizes, to test the benchmarks themselves.
         """
         if quick:
             return cls(
@@ -73,10 +75,10 @@ class Sizes:
 
 
 class Bench:
-    """A stopwatch for calls on one device.
+    """Measures the time of function calls on one device.
 
-    It measures several batches of calls and keeps the best one, since a disturbance can only add time. For collectives
-    on a CPU it keeps the median.
+    It times several batches of calls and keeps the shortest time, since a disturbance can only add time. For
+    collectives on a CPU, it keeps the median.
     """
 
     def __init__(self, device: torch.device, *, budget_s: float) -> None:
@@ -88,8 +90,8 @@ class Bench:
 
         Args:
             call: The function to time.
-            together: True if other ranks take part in the call. Then all ranks make the same number of calls, and
-            waiting for each other counts.
+            together: True if other ranks take part in the call. Then all ranks make the same number of calls, and the
+                time includes waiting for each other.
         """
         call()  # the first call plans, allocates and compiles
         if together:
@@ -115,13 +117,13 @@ class Bench:
 
 
 def launch_s(bench: Bench) -> float:
-    """Return the seconds that the smallest operation takes, on a tensor of one number."""
+    """Return the seconds that the smallest operation takes: one on a tensor with a single number."""
     number = torch.zeros(1, device=bench.device)
     return bench.seconds(lambda: number.add_(1.0))
 
 
 def gemm_points(bench: Bench, sizes: Sizes) -> Iterator[GemmPoint]:
-    """Measure matrix products of every size, in every precision that the device supports."""
+    """Yield the measured times of matrix products of every size, in every precision that the device supports."""
     for m, n, k in sizes.gemm:
         for precision in _precisions(bench.device):
             seconds = bench.seconds(_product(m, n, k, precision, bench.device))
@@ -129,7 +131,7 @@ def gemm_points(bench: Bench, sizes: Sizes) -> Iterator[GemmPoint]:
 
 
 def attention_points(bench: Bench, sizes: Sizes) -> Iterator[AttentionPoint]:
-    """Measure causal attention of every size, with every attention kernel that runs on the device."""
+    """Yield the measured times of causal attention of every size, with every kernel that runs on the device."""
     for kernel, backend in BACKENDS.items():
         for precision, dtype in _DTYPES.items():
             for shape in sizes.attention:
@@ -151,7 +153,10 @@ def attention_points(bench: Bench, sizes: Sizes) -> Iterator[AttentionPoint]:
 
 
 def traffic_points(bench: Bench, sizes: Sizes) -> Iterator[TrafficPoint]:
-    """Measure memory traffic: a copy, and ``a + 3 * b`` over vectors (the triad of the STREAM benchmark)."""
+    """Yield the measured times of memory traffic.
+
+    The operations are a copy, and ``a + 3 * b`` over vectors (the triad of the STREAM benchmark).
+    """
     for num_bytes in sizes.traffic_bytes:
         first, second, target = (torch.ones(num_bytes // 4, device=bench.device) for _ in range(3))
         seconds = bench.seconds(partial(target.copy_, first))
@@ -162,7 +167,7 @@ def traffic_points(bench: Bench, sizes: Sizes) -> Iterator[TrafficPoint]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:
-    """A group of ranks that this rank communicates with, while all other ranks do the same in their own groups."""
+    """A group of ranks to which this rank belongs. All other ranks communicate in similar groups at the same time."""
 
     group: dist.ProcessGroup
     num_nodes: int = 1
@@ -170,7 +175,7 @@ class Peers:
 
 
 def collective_points(bench: Bench, sizes: Sizes, peers: Iterable[Peers]) -> Iterator[CollectivePoint]:
-    """Measure every kind of collective, at every message size, in each of the groups."""
+    """Yield the measured times of every kind of collective, at every message size, in each of the groups."""
     for one in peers:
         for num_bytes in sizes.message_bytes:
             for kind, call in _collectives(num_bytes, bench.device, one.group):
@@ -184,9 +189,9 @@ def collective_points(bench: Bench, sizes: Sizes, peers: Iterable[Peers]) -> Ite
 
 
 def peers_within(device: torch.device, num_local_ranks: int) -> list[Peers]:
-    """Return groups of ranks in one node to measure: all its ranks, and on a CPU also every smaller power of two.
+    """Return the groups of ranks on one node to measure: all ranks of the node, and on a CPU also smaller groups.
 
-    The list is empty if the node has a single rank.
+    The sizes of the smaller groups are powers of two. The list is empty if the node has a single rank.
     """
     sizes = [1 << power for power in range(1, num_local_ranks.bit_length()) if num_local_ranks % (1 << power) == 0]
     if device.type == "cuda" or num_local_ranks not in sizes:
@@ -196,9 +201,9 @@ def peers_within(device: torch.device, num_local_ranks: int) -> list[Peers]:
 
 
 def peers_across(num_local_ranks: int) -> list[Peers]:
-    """Return groups of ranks on several nodes to measure; empty if the job has one node.
+    """Return the groups of ranks on several nodes to measure; empty if the job has one node.
 
-    The first group has the rank with this rank's local number on every node. The second has all ranks of all nodes.
+    The first group consists of one rank per node, all with the same local rank. The second group consists of all ranks.
     """
     ranks = range(dist.get_world_size())
     num_nodes = len(ranks) // num_local_ranks

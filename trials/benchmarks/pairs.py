@@ -35,7 +35,7 @@ _NORMAL = 1.4826
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairSizes:
-    """The number and size of the messages that are measured between two ends of a link."""
+    """The number and size of the messages with which a link is measured."""
 
     fewest: int = 7
     """Minimum number of small messages there and back, however long they take."""
@@ -50,11 +50,11 @@ class PairSizes:
 
     @classmethod
     def of(cls, device: torch.device, *, quick: bool) -> PairSizes:
-        """Return the number and size of messages that suffice to measure a link of this kind of device.
+        """Return the number and size of messages that are enough to measure a link between devices of this kind.
 
         Args:
             device: The device of this rank.
-            quick: Send fewer and smaller messages, to try the benchmark itself.
+            quick: Send fewer and smaller messages, to test the benchmark itself.
         """
         if quick:
             return cls(most=20, budget_s=0.1, long_bytes=2**20)
@@ -62,9 +62,10 @@ class PairSizes:
 
 
 def link_points(sizes: PairSizes, device: torch.device, rank_info: RankInfo) -> tuple[LinkPoint, ...]:
-    """Measure the link between every pair of ends that ``link_rounds`` lists; empty if there is only one end.
+    """Measure single links: between nodes or, in a job on one node, between the devices of the node.
 
-    Call it on all ranks at once. Every rank returns the points of all ranks.
+    ``link_rounds`` lists the pairs to measure. Call this function on all ranks at once; every rank returns the points
+    of all ranks. The result is empty if there is only one node with one device.
     """
     ends = _Ends(rank_info)
     mine = [point for _ in range(_PASSES) for point in _one_pass(sizes, device, ends)]

@@ -62,14 +62,15 @@ subtracted. Its sequences are short, so that attention is negligible."""
 
 
 def pass_points(device: torch.device, num_ranks: int, *, num_batches: int) -> Iterator[PassPoint]:
-    """Measure the passes of small layers, for each way to split a layer that the number of ranks allows.
+    """Yield the times of forward and backward passes of small layers, for each way to split a layer over the ranks.
 
-    All ranks run at once. It measures only on CPUs, where the work of the host is longer than that of the device.
+    Call it on all ranks at once. It measures only on CPUs, where the host's work of a pass takes longer than the
+    device's.
 
     Args:
-        device: The device of this rank; no points for a GPU.
+        device: The device of this rank. For a GPU, nothing is measured.
         num_ranks: Number of ranks of the job.
-        num_batches: Number of batches of each kind of layer to time.
+        num_batches: Number of batches to time for each kind of layer.
     """
     if device.type != "cpu":
         return

@@ -60,7 +60,7 @@ _NUM_BATCHES = 3
 
 
 def measure(request: ProfileRequest) -> Measurements:
-    """Start all ranks of this machine as forked processes, and return the measurements of rank 0.
+    """Fork one process for each rank on this machine, let all of them measure, and return the results of rank 0.
 
     Raises:
         ChildProcessError: A rank died; its traceback is on standard error.
@@ -107,16 +107,16 @@ def measure_rank(
     store: FileStore | None = None,
     hear: Callable[[CollectivePoint], None] = lambda point: None,
 ) -> Measurements:
-    """Measure as one of the ranks, and return what this rank measured.
+    """Run the benchmarks as one of the ranks, and return the results of this rank.
 
     Args:
         request: What to measure.
         rank_info: This rank's place in the job.
-        store: The store in which forked ranks meet; None: the ranks of a job meet as torchrun's variables say.
-        hear: Called with each measured collective.
+        store: The store through which forked ranks find each other; None: torchrun's variables name the address.
+        hear: Function that is called with each measured collective.
 
     Raises:
-        InvalidInput: The job has another number of ranks than the request.
+        InvalidInput: The number of ranks of the job differs from the number in the request.
     """
     if rank_info.world_size != request.num_ranks:
         raise InvalidInput(
@@ -170,9 +170,9 @@ def _measure_devices(
 
 
 def environment(device: torch.device) -> dict[str, str]:
-    """Return the versions of software and the name of the device.
+    """Return the versions of software, the name of the device, and a hash of the host's name.
 
-    The name of the host is only included as a hash, which tells machines apart without naming them.
+    The hash tells machines apart without revealing their names.
     """
     facts = {
         "python": platform.python_version(),
@@ -185,9 +185,9 @@ def environment(device: torch.device) -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what a request asks for, and return an exit code with the same meaning as a trial's.
+    """Run the benchmarks that a request names. Return the exit code, with the same meanings as for a trial.
 
-    Without ``--spec``, the request comes from standard input, and the answer goes to standard output.
+    Without ``--spec``, the request is read from standard input, and the result is written to standard output.
     """
     parser = argparse.ArgumentParser(
         prog="python -m autotuner.trials.benchmarks.profile", description="Benchmark devices."

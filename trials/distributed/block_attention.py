@@ -29,7 +29,7 @@ uses."""
 
 @dataclass(frozen=True, slots=True)
 class BlockKernel:
-    """An attention kernel for one block of keys: its forward and its backward function."""
+    """An attention kernel that computes attention to one block of keys: its forward and its backward function."""
 
     forward: Callable[[Tensor, Tensor, Tensor, bool], tuple[Tensor, Tensor, Rest]]
     """Function from q_BHQE, k_BKSE, v_BKSE and a flag for a causal block (then Q is S) to output_BHQE, log_sum_exp_BHQ
@@ -40,7 +40,7 @@ class BlockKernel:
 
 
 def block_kernel(kernel: AttentionKernel, device: torch.device) -> BlockKernel:
-    """Return the functions that compute one block of attention with this kernel on this device."""
+    """Return the forward and backward functions of this attention kernel for one block of keys on this device."""
     if kernel == AttentionKernel.FLASH and device.type == "cpu":
         return _FLASH_CPU
     return BLOCK_KERNELS[kernel]
@@ -171,7 +171,7 @@ BLOCK_KERNELS = {
 class OnlineSoftmax:
     """Attention of this rank's queries to all blocks of keys that have arrived so far, accumulated in fp32.
 
-    It starts with this rank's own block of keys.
+    It starts with this rank's own block of keys. Further blocks are added with ``merge``.
     """
 
     def __init__(self, kernel: BlockKernel, q_BHSE: Tensor, k_BKSE: Tensor, v_BKSE: Tensor) -> None:
@@ -181,13 +181,14 @@ class OnlineSoftmax:
         self._output_BHSE = output_BHSE.float()
 
     def output(self) -> Tensor:
-        """Return the attention output so far, output_BHSE, in the format of the queries."""
+        """Return the attention output over all blocks so far, output_BHSE, in the dtype of the queries."""
         return self._output_BHSE.to(self._q_BHSE.dtype)
 
     def merge(self, k: Tensor, v: Tensor, *, first_query: int = 0) -> None:
-        """Let the queries from index ``first_query`` on attend to all keys of another block as well.
+        """Add another block of keys and values: the queries from index ``first_query`` on attend to all its keys.
 
-        The earlier output and the new one are averaged with the weights of a softmax over the keys of both.
+        The new output is a weighted mean of the earlier output and the output of this block. The weights are those of
+        one softmax over all keys.
         """
         rows = slice(first_query, None)
         output, log_sum_exp, self.rest = self._kernel.forward(self._q_BHSE[:, :, rows], k, v, False)
@@ -217,7 +218,7 @@ class OnlineSoftmaxGradients:
         self._of_queries_BHSE = torch.zeros_like(q_BHSE, dtype=torch.float32)
 
     def queries(self) -> Tensor:
-        """Return the gradient of the queries over all blocks so far, in the format of the queries."""
+        """Return the gradient of the queries over all blocks so far, in the dtype of the queries."""
         return self._of_queries_BHSE.to(self._rows[1].dtype)
 
     def own_block(self, k_BKSE: Tensor, v_BKSE: Tensor) -> Tensor:
@@ -227,7 +228,7 @@ class OnlineSoftmaxGradients:
     def merged_block(self, k: Tensor, v: Tensor, *, first_query: int = 0) -> Tensor:
         """Return the gradients of another block's keys and values, stacked along a new first dim.
 
-        They come from the queries from index ``first_query`` on, which attended to that block.
+        Only the queries from index ``first_query`` on attended to that block, so only they contribute.
         """
         return self._block(k, v, causal=False, first_query=first_query)
 

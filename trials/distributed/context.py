@@ -30,9 +30,11 @@ from autotuner.trials.model.attention import AttentionCore
 class ContextPart:
     """The part of every sequence that one of ``num_ranks`` context ranks holds; by default, the whole sequence.
 
-    A sequence is cut into ``2 * num_ranks`` parts. Rank r holds part number r from the front and part number r from the
-    back, in this order. A token at the front attends to few others and one at the back to nearly all, so every rank
-    computes the same number of pairs (the balance of arXiv 2407.21783, section 3.3.2).
+    A sequence is cut into ``2 * num_ranks`` parts. Rank r holds part r counted from the front and part r counted from
+    the back, in this order. With a causal mask, a token near the front attends to few tokens, and a token near the back
+    to nearly all. So every rank computes the same number of pairs of a query and a key.
+
+    Source: arXiv 2407.21783, section 3.3.2.
     """
 
     rank: int = 0
@@ -44,7 +46,7 @@ class ContextPart:
         return self.rank, 2 * self.num_ranks - 1 - self.rank
 
     def positions(self, seq_len: int, device: torch.device | None = None) -> Tensor:
-        """Return the positions in a sequence of ``seq_len`` tokens that this rank holds, in rising order."""
+        """Return the positions of this rank's tokens in a sequence of ``seq_len`` tokens, in rising order."""
         size = seq_len // (2 * self.num_ranks)
         if self.num_ranks == 1:
             return torch.arange(seq_len, device=device)
@@ -55,12 +57,18 @@ class ContextPart:
         return self.positions(num_tokens * self.num_ranks, device)
 
     def in_order(self, tensor: Tensor, dim: int) -> Tensor:
-        """Reorder a tensor along ``dim``: from the parts of rank 0, rank 1, and so on to the order of the sequence."""
+        """Reorder a tensor along ``dim`` from the order of ranks to the order of the sequence.
+
+        In the order of ranks, the tokens of rank 0 come first, then the tokens of rank 1, and so on.
+        """
         held = tensor.chunk(2 * self.num_ranks, dim)
         return torch.cat((*held[::2], *reversed(held[1::2])), dim)
 
     def by_rank(self, tensor: Tensor, dim: int) -> Tensor:
-        """Reorder a tensor along ``dim``: from the order of the sequence to the parts of rank 0, rank 1, and so on."""
+        """Reorder a tensor along ``dim`` from the order of the sequence to the order of ranks.
+
+        In the order of ranks, the tokens of rank 0 come first, then the tokens of rank 1, and so on.
+        """
         parts = tensor.chunk(2 * self.num_ranks, dim)
         front, back = parts[: self.num_ranks], reversed(parts[self.num_ranks :])
         return torch.cat([half for both in zip(front, back, strict=True) for half in both], dim)
@@ -78,10 +86,11 @@ WHOLE = ContextPart()
 def all_gather_kv_attention(
     q_BHSE: Tensor, k_BKSE: Tensor, v_BKSE: Tensor, kernel: BlockKernel, part: ContextPart, group: ProcessGroup
 ) -> Tensor:
-    """Return causal attention of this rank's part of each sequence to the whole sequence, with all keys gathered first.
+    """Return the output of causal attention for this rank's tokens, after gathering the keys of all ranks.
 
-    Besides its own keys, a rank's queries see all keys before its first part. Those of its second part also see all
-    keys between its two parts. So no kernel needs a mask, and none computes a score that a mask would hide.
+    All queries of a rank attend to its own keys and to all keys before its first part. The queries of its second part
+    also attend to all keys between its two parts. These are whole blocks, so the kernels need no mask for them, and
+    compute no score that a mask would hide.
     """
     attended_BHSE: Tensor = _AllGatherKvAttention.apply(  # type: ignore[no-untyped-call]  # torch leaves it without types
         q_BHSE, k_BKSE, v_BKSE, kernel, part, group
@@ -147,11 +156,12 @@ def _seen(part: ContextPart, size: int) -> tuple[range, range]:
 def ring_attention(
     q_BHSE: Tensor, k_BKSE: Tensor, v_BKSE: Tensor, kernel: BlockKernel, part: ContextPart, group: ProcessGroup
 ) -> Tensor:
-    """Return causal attention of this rank's part of each sequence to the whole sequence, with keys sent around a ring.
+    """Return the output of causal attention for this rank's tokens, while keys and values are sent around a ring.
 
-    While a rank attends to the keys of one rank, those of the next rank are being sent. Of keys from a rank nearer to
-    the front, all queries see the first part. Of keys from a rank nearer to the back, only the queries of the second
-    part see both parts. In both cases, this is half of all pairs of a query and a key.
+    While a rank attends to the keys of one rank, the keys of the next rank are being sent. If the keys come from a rank
+    with a lower number, all queries attend to the first part of these keys. If they come from a rank with a higher
+    number, only the queries of the second part attend to them, but to both parts. In both cases, half of all pairs of a
+    query and a key are computed.
     """
     attended_BHSE: Tensor = _RingAttention.apply(  # type: ignore[no-untyped-call]  # torch leaves it without types
         q_BHSE, k_BKSE, v_BKSE, kernel, part, group
@@ -228,10 +238,10 @@ def _to_next(tensor: Tensor, part: ContextPart, group: ProcessGroup) -> Tensor:
 def ulysses_attention(
     q_BSHE: Tensor, k_BSKE: Tensor, v_BSKE: Tensor, core: AttentionCore, part: ContextPart, group: ProcessGroup
 ) -> Tensor:
-    """Return attention of this rank's tokens to the whole sequence, computed by exchanging heads for tokens (Ulysses).
+    """Return the output of attention for this rank's tokens, computed by an all-to-all of heads and tokens (Ulysses).
 
-    Each rank gives away most heads of its tokens and gets all tokens of its own heads; ``core`` computes the attention
-    of these heads; then the exchange is reversed.
+    Each rank first has all heads of its own tokens. After the exchange, it has some heads of all tokens, and ``core``
+    computes their attention. A second exchange sends the outputs back.
     """
     q, k, v = (_heads_for_tokens(x, part, group) for x in (q_BSHE, k_BSKE, v_BSKE))
     return _tokens_for_heads(core(q, k, v), part, group)
@@ -261,16 +271,16 @@ _Blockwise = Callable[[Tensor, Tensor, Tensor, BlockKernel, ContextPart, Process
 
 
 def context_part(grid: Grid) -> ContextPart:
-    """Return the part of every sequence that this rank holds under context parallelism."""
+    """Return the part of every sequence that this rank holds in its context-parallel group."""
     return ContextPart(rank=grid.context_rank, num_ranks=grid.layout.context_parallel_degree)
 
 
 def context_core(core: AttentionCore, grid: Grid, device: torch.device) -> AttentionCore:
-    """Return the attention core of a rank that holds a part of every sequence.
+    """Return the function that computes attention on a rank that may hold only a part of every sequence.
 
     Args:
-        core: An attention core for whole sequences. It is used if there is no context parallelism, or if heads are
-            exchanged for tokens. Otherwise the kernel of the layout attends block by block.
+        core: The function for whole sequences. It is used without context parallelism, and with Ulysses. Otherwise the
+            kernel of the layout computes attention block by block.
         grid: The grid of ranks, with this rank's place on it.
         device: The device of this rank.
     """

@@ -30,7 +30,7 @@ _operations = torch.ops._c10d_functional
 
 
 def all_gather(tensor: Tensor, group: ProcessGroup) -> Tensor:
-    """Return the tensors of all ranks in the group, joined along dim 0."""
+    """Gather the tensors of all ranks in the group, and return them concatenated along dim 0."""
     return wait(_operations.all_gather_into_tensor(tensor.contiguous(), group.size(), group.group_name))
 
 
@@ -40,7 +40,7 @@ def reduce_scatter(tensor: Tensor, group: ProcessGroup) -> Tensor:
 
 
 def start_all_to_all(tensor: Tensor, sent: Sequence[int], received: Sequence[int], group: ProcessGroup) -> Tensor:
-    """Start to send rows to every rank in the group and to receive rows from each.
+    """Start an all-to-all: send rows to every rank in the group, and receive rows from every rank.
 
     Args:
         tensor: The rows to send, in the order of the receiving ranks.
@@ -74,9 +74,9 @@ def wait(begun: Tensor) -> Tensor:
 
 
 def exchange(tensor: Tensor, sent: Sequence[int], received: Sequence[int], group: ProcessGroup) -> Tensor:
-    """Do an ``all_to_all`` that autograd can differentiate.
+    """Do an ``all_to_all`` through which autograd can compute gradients.
 
-    The backward pass sends each row's gradient back to the rank that the row came from.
+    The backward pass sends the gradient of each row back to the rank from which the row came.
 
     Args:
         tensor: The rows to send, in the order of the receiving ranks.
@@ -104,7 +104,7 @@ class _Exchange(torch.autograd.Function):
 
 
 def local_experts(grid: Grid) -> LocalExperts:
-    """Return the description of the experts that this rank holds, and of how their tokens are exchanged."""
+    """Return which experts this rank holds, and how it exchanges tokens with the ranks that hold the others."""
     layout = grid.layout
     if layout.expert_parallel_degree == 1:
         return LocalExperts(local_part=local_part)
@@ -120,12 +120,12 @@ def local_experts(grid: Grid) -> LocalExperts:
 
 
 def experts_of(module: nn.Module) -> list[Experts]:
-    """Return all modules with experts inside a module."""
+    """Return all submodules of a module that contain the matrices of experts."""
     return [part for part in module.modules() if isinstance(part, Experts)]
 
 
 def spread_experts(layer: nn.Module, grid: Grid) -> None:
-    """Turn the expert parameters of a layer into DTensors, which say that this rank holds only some of all experts.
+    """Turn the expert parameters of a layer into DTensors, because this rank holds only some of the experts.
 
     Without expert parallelism, nothing changes.
     """
@@ -191,12 +191,12 @@ class _Scaled(torch.autograd.Function):
 
 
 def routed_plan(layout: Layout, path: str) -> dict[str, ParallelStyle]:
-    """Return the parallel styles of the routed experts at ``path`` (the name of their module in the layer).
+    """Return the parallel styles of the mixture of experts whose module in the layer is named ``path``.
 
-    Without expert parallelism, each tensor rank holds columns and rows of all experts. It sees all tokens and routes
-    them as the other ranks do. Its answers are parts of a sum, and so are all gradients that it computes, the router's
-    included. With expert parallelism, a rank holds whole experts and routes the tokens of its part of the sequence. The
-    router's gradient is again a part of a sum.
+    Without expert parallelism, each tensor rank holds columns and rows of the matrices of all experts. Each rank sees
+    all tokens, and routes them as the other ranks do. Its outputs, and all gradients that it computes, must be summed
+    over the tensor ranks; this includes the gradient of the router. With expert parallelism, a rank holds whole experts
+    and routes the tokens of its part of the sequence. The gradient of the router must be summed here, too.
     """
     between: Placement = Shard(1) if layout.sequence_parallel else Replicate()
     router = SequenceParallel(sequence_dim=0, use_local_output=True)

@@ -71,14 +71,14 @@ class _ReduceScatter(_Allocates):
 
 
 def communicate_by(module: FSDPModule, shards: Communicator, replicas: Communicator | None) -> None:
-    """Make an FSDP module gather and reduce through a communicator, and sum its gradients over replicas.
+    """Make an FSDP module use our communicators to gather parameters, to reduce gradients and to sum over replicas.
 
-    FSDP divides the sum over shards to get a mean; the sum over replicas is divided before it is made. FSDP waits for
-    each collective where it starts it, and on the same stream, as it does for its own.
+    The result is a mean: FSDP divides the sum over shards, and each gradient is divided by the number of replicas
+    before it is summed over replicas. FSDP waits for these collectives in the same way as for its own.
 
     Args:
         module: The sharded module.
-        shards: Communicates among the ranks that share the module.
+        shards: Communicates among the ranks over which the module's parameters are sharded.
         replicas: Sums over ranks that hold the same shard; None: there are no replicas.
     """
     module.set_custom_all_gather(_AllGather(shards))  # type: ignore[arg-type]  # torch asks for a subclass of its own
@@ -97,10 +97,11 @@ _FSDP_LEVELS = (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
 
 
 def shard(module: nn.Module, grid: Grid) -> None:
-    """Apply FSDP2 to a module, or HSDP if the layout has replicas of shards; do nothing if it shards no gradients.
+    """Apply FSDP2 to a module, or HSDP if the layout has replicas of shards; do nothing if it does not shard gradients.
 
-    Context ranks are shards too: they hold the same parameters and see other tokens. Replicas that exchange less than
-    their gradients do not count as replicas for FSDP, because each of them shards its own model.
+    Parameters are sharded over context ranks, too, because these ranks hold the same parameters and see other tokens.
+    If replicas do not sum their whole gradients in every step, each replica is sharded by itself, and FSDP does not
+    know of the other replicas.
     """
     layout = grid.layout
     if layout.shard_level not in _FSDP_LEVELS:
@@ -111,7 +112,7 @@ def shard(module: nn.Module, grid: Grid) -> None:
 
 
 def shard_experts(layer: nn.Module, grid: Grid) -> None:
-    """Apply FSDP2 to the experts of a layer, among the ranks that hold the same experts; call it before ``shard``.
+    """Shard the experts of a layer with FSDP2 over the ranks that hold the same experts. Call it before ``shard``.
 
     Without expert parallelism, nothing happens.
     """
@@ -165,10 +166,10 @@ def reshard(model: nn.Module) -> None:
 
 
 def replicated_or_sharded(part: nn.Module, grid: Grid) -> nn.Module:
-    """Apply data parallelism to a part of the model: FSDP, DDP, or neither.
+    """Apply data parallelism to a part of the model: FSDP, DDP, or neither. Return the part.
 
-    The layers inside the part are sharded already. The part is returned unchanged if flat gradient buckets (see
-    ``optimizer_shards``) take the place of DDP, or if there is only one data-parallel rank.
+    The layers inside the part are sharded already. The part stays unchanged if flat gradient buckets (see
+    ``optimizer_shards``) replace DDP, or if there is only one data-parallel rank.
     """
     layout = grid.layout
     shard(part, grid)

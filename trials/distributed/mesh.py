@@ -18,14 +18,14 @@ from autotuner.training.two_level import communicator_of
 
 
 class Grid:
-    """The ranks of a layout as a mesh of axes, with the place of this rank on it.
+    """The device mesh of a layout, with the position of this rank on each axis.
 
     Ranks are numbered with the tensor axis innermost, then context, data shard, data replicate, and pipeline outermost.
-    So neighbours in a tensor group have neighbouring numbers and share a node. The layout may swap the outer two axes.
-    It may also rotate the pipeline: its stages then lie on other ranks than their numbers say. Context ranks see
-    different tokens through the same parameters, so shards spread over them as well: the axis ``shard`` combines the
-    data shard and the context axis, and DTensor needs it on the mesh of the tensor axis. The context axis alone is on a
-    mesh of its own.
+    So the ranks of a tensor group have consecutive numbers and share a node. The layout may swap the two outermost
+    axes. It may also rotate the pipeline, which assigns the stages to other ranks of the pipeline. Context ranks have
+    the same parameters and different tokens, so parameters are sharded over them as well. Therefore the axis ``shard``
+    combines the data shard axis and the context axis. DTensor needs ``shard`` and the tensor axis on one mesh, so the
+    context axis alone is on a separate mesh.
     """
 
     def __init__(self, layout: Layout, device: torch.device, nodes: Nodes | None = None) -> None:
@@ -55,14 +55,14 @@ class Grid:
         self._communicators = {} if nodes is None else self._of_own_collectives(nodes)
 
     def axis(self, *names: str) -> DeviceMesh:
-        """Return the submesh along the named axes (``pp``, ``dp_replicate``, ``shard``, ``tp``) that has this rank."""
+        """Return the submesh with this rank along the named axes (``pp``, ``dp_replicate``, ``shard``, ``tp``)."""
         return self._mesh[names]
 
     def experts(self, *names: str) -> DeviceMesh:
-        """Return the submesh along the named axes (``dp_replicate``, ``expert_shard``, ``expert``) that has this rank.
+        """Return the submesh with this rank along the named axes (``dp_replicate``, ``expert_shard``, ``expert``).
 
-        It exists only with expert parallelism. Ranks along ``expert`` are neighbours that hold different experts; ranks
-        along ``expert_shard`` hold the same experts.
+        The axes exist only with expert parallelism. Ranks along ``expert`` have consecutive numbers and hold different
+        experts. Ranks along ``expert_shard`` hold the same experts.
         """
         assert self._experts is not None
         return self._experts[names]
@@ -74,13 +74,16 @@ class Grid:
 
     @property
     def context(self) -> DeviceMesh:
-        """The mesh of the ranks that split sequences with this rank; it exists only with context parallelism."""
+        """The mesh of the ranks that split sequences with this rank. It exists only with context parallelism."""
         assert self._context is not None
         return self._context["cp"]
 
     @property
     def sums_over_replicas(self) -> bool:
-        """True if replicas sum their whole gradients in every step; False if they exchange less, and less often."""
+        """True if replicas sum their whole gradients in every step.
+
+        It is False if they exchange only a part of the gradients, or average their parameters every few steps.
+        """
         return self.layout.gradient_sync == GradientSync.FULL
 
     @property
@@ -98,20 +101,20 @@ class Grid:
     def gradient(self) -> dist.ProcessGroup:
         """The process group of the ranks that together hold one gradient of the whole model.
 
-        That is the whole job, or one replica if the replicas exchange less than their gradients.
+        It consists of all ranks of the job if replicas sum their whole gradients, else of the ranks of one replica.
         """
         whole = dist.group.WORLD if self._own_replica is None else self._own_replica
         assert whole is not None
         return whole
 
     def communicator(self, axis: DeviceMesh) -> Communicator:
-        """Return the communicator with which data-parallel ranks along an axis sum gradients and gather parameters."""
+        """Return the communicator of the data-parallel ranks along an axis, to sum gradients and gather parameters."""
         found = self._communicators.get(tuple(axis.mesh.tolist()))
         return TorchCommunicator(axis.get_group()) if found is None else found
 
     @property
     def has_own_collectives(self) -> bool:
-        """True if at least one communicator of the grid is our own implementation, not torch's."""
+        """True if at least one communicator of the grid is our own implementation and not torch's."""
         return bool(self._communicators)
 
     def _of_own_collectives(self, nodes: Nodes) -> dict[tuple[int, ...], Communicator]:
@@ -171,16 +174,16 @@ class Grid:
 
     @property
     def num_losses(self) -> int:
-        """The number of ranks that hold the same stage, but work on different tokens, and that sum their gradients.
+        """The number of ranks that hold the same stage, work on different tokens and sum their gradients.
 
-        Each of them computes the loss of a part of the batch.
+        Each of these ranks computes the loss of a part of the batch.
         """
         replicas = self.layout.data_parallel_replicate_degree if self.sums_over_replicas else 1
         return replicas * self.layout.data_parallel_shard_degree * self.layout.context_parallel_degree
 
 
 def local_part(tensor: Tensor) -> Tensor:
-    """Return this rank's shard of a DTensor, which shares the DTensor's memory; return any other tensor unchanged."""
+    """Return this rank's shard of a DTensor, without a copy; return any other tensor unchanged."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 

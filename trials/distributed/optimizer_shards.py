@@ -24,7 +24,10 @@ from autotuner.trials.model.decoder import Decoder, parameter_dtype
 
 
 class OptimizerShard(Protocol):
-    """A set of parameter elements that one rank updates, and the reduction of their gradients over ranks."""
+    """The interface of a set of parameter elements that this rank updates.
+
+    It also reduces their gradients over ranks.
+    """
 
     num_replicas: int
     """Number of ranks with these same elements, including this one, among the ranks that share one gradient
@@ -35,45 +38,50 @@ class OptimizerShard(Protocol):
     def expect_backward_passes(self, num_left: int) -> None:
         """Announce that ``num_left`` backward passes of the step are still to come.
 
-        The reduction of the gradients may start while the last of them runs.
+        The reduction of the gradients may start during the last backward pass.
         """
 
     def start_reduction(self) -> None:
         """Start to reduce the gradients, after the last backward pass of a step.
 
-        Do nothing if that has started already.
+        If the reduction has already started, nothing happens.
         """
 
     def take_gradient(self) -> Tensor:
-        """Return the elements' gradients over the global batch, in fp32, and drop them from the parameters."""
+        """Return the fp32 gradients of the shard's elements over the global batch; drop them from the parameters."""
 
     def values(self) -> Tensor:
-        """Return the elements in fp32. If the parameters are fp32, the result shares their memory."""
+        """Return the values of the shard's elements in fp32.
+
+        If the parameters are fp32, the result shares their memory.
+        """
 
     def write(self, values: Tensor) -> None:
-        """Set the elements to new values, on every rank that computes with them."""
+        """Set the elements of the shard to new values, on every rank that uses them in its passes."""
 
     @property
     def parameters(self) -> Sequence[nn.Parameter]:
-        """The parameters that have elements in this shard."""
+        """The parameters with elements in this shard."""
 
     def held(self, values: Tensor) -> list[Tensor]:
-        """Gather values from all shards, and return this rank's part of each parameter; it is a collective.
+        """Gather values of all shards, and return them as one tensor for this rank's part of each parameter.
+
+        This is a collective: all ranks must call it.
 
         Args:
-            values: One value for each element of this shard, such as a moment of Adam.
+            values: One value for each element of this shard, such as its moments of Adam.
         """
 
     def own(self, held: Sequence[Tensor]) -> Tensor:
-        """Return the values for the elements of this shard; the reverse of ``held``.
+        """Return the values for the elements of this shard, from the result of ``held``; it is the reverse of ``held``.
 
         Args:
-            held: This rank's part of each parameter.
+            held: For each parameter of the shard, the values of this rank's part.
         """
 
 
 class ParameterShard:
-    """This rank's part of one parameter whose gradient FSDP or DDP reduces, or that needs no reduction."""
+    """This rank's part of one parameter. FSDP or DDP reduces its gradient, or the gradient needs no reduction."""
 
     def __init__(self, parameter: nn.Parameter, *, num_replicas: int, is_tied: bool = False) -> None:
         self.num_replicas = num_replicas
@@ -81,35 +89,38 @@ class ParameterShard:
         self._parameter = parameter
 
     def expect_backward_passes(self, num_left: int) -> None:
-        """Do nothing: FSDP and DDP start their own reduction."""
+        """Do nothing, because FSDP and DDP start their own reduction."""
 
     def start_reduction(self) -> None:
-        """Do nothing: FSDP and DDP start their own reduction."""
+        """Do nothing, because FSDP and DDP start their own reduction."""
 
     def take_gradient(self) -> Tensor:
-        """Return the complete gradient of the part in fp32, and drop it from the parameter."""
+        """Return the reduced gradient of this part in fp32, and drop it from the parameter."""
         gradient = complete_gradient(self._parameter).float()
         self._parameter.grad = None
         return gradient
 
     def values(self) -> Tensor:
-        """Return the part in fp32. If the parameter is fp32, the result shares its memory."""
+        """Return the values of this part in fp32. If the parameter is fp32, the result shares its memory."""
         return local_part(self._parameter.detach()).float()
 
     @torch.no_grad()
     def write(self, values: Tensor) -> None:
-        """Set the part to new values."""
+        """Set this part of the parameter to new values."""
         held = local_part(self._parameter.detach())
         if held.data_ptr() != values.data_ptr():
             held.copy_(values)
 
     @property
     def parameters(self) -> Sequence[nn.Parameter]:
-        """A list of the only parameter."""
+        """The single parameter of this shard, in a list."""
         return [self._parameter]
 
     def held(self, values: Tensor) -> list[Tensor]:
-        """Return the values in a list: this shard is all that the rank holds of its parameter."""
+        """Return the values in a list.
+
+        Nothing is gathered, because this shard is the whole part that the rank holds.
+        """
         return [values]
 
     def own(self, held: Sequence[Tensor]) -> Tensor:
@@ -119,9 +130,9 @@ class ParameterShard:
 
 
 def complete_gradient(parameter: nn.Parameter) -> Tensor:
-    """Return this rank's part of a parameter's gradient, summed over the tensor ranks if it is still in parts.
+    """Return this rank's part of a parameter's gradient; if the tensor ranks hold partial sums, sum them first.
 
-    An example of such parts is the gradient of a norm under sequence parallelism.
+    The gradient of a norm under sequence parallelism is an example of such partial sums.
     """
     gradient = parameter.grad
     assert gradient is not None, "every parameter takes part in every step"
@@ -131,10 +142,7 @@ def complete_gradient(parameter: nn.Parameter) -> Tensor:
 
 
 def num_parts(parameter: nn.Parameter) -> int:
-    """Return the number of different parts that a parameter is cut into, one on each rank of a mesh.
-
-    1 if it is whole.
-    """
+    """Return the number of different parts into which a parameter is split over ranks; 1 if it is not split."""
     # what DDP reduces under tensor parallelism is a plain tensor that remembers what part of a DTensor it was
     spec = parameter if isinstance(parameter, DTensor) else getattr(parameter, "_st_info", None)
     if spec is None:
@@ -153,7 +161,7 @@ def num_parts(parameter: nn.Parameter) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduction:
-    """The way in which the gradients of one rank become gradients of the global batch."""
+    """The settings of the reduction from the gradients of one rank to the gradients of the global batch."""
 
     shards: Communicator | None
     """Ranks that split the update of the parameters; None: the update is not split."""
@@ -168,15 +176,14 @@ class Reduction:
 
 
 class BucketShard:
-    """The rank's shard of a bucket: a group of parameters that become views of one flat tensor.
+    """The rank's shard of a bucket, which is a group of parameters that become views of one flat tensor.
 
     It is an ``OptimizerShard``.
 
     Attributes:
-        num_holders: Number of ranks that hold the whole bucket, among those that together hold one gradient
-            (``Grid.gradient``).
-        num_copies: Number of these ranks that share one loss: the tensor ranks and stages of a replica.
-        max_norm: The norm to which the bucket's own gradient is clipped before its reduction; None: it is not clipped.
+        num_holders: Number of ranks with a copy of the whole bucket, among the ranks of ``Grid.gradient``.
+        num_copies: Number of these ranks that work on the same loss: the tensor ranks and stages of one replica.
+        max_norm: The norm to which the gradient of the bucket is clipped before its reduction; None: it is not clipped.
     """
 
     def __init__(
@@ -213,7 +220,7 @@ class BucketShard:
             parameter.register_post_accumulate_grad_hook(self._on_gradient)  # type: ignore[no-untyped-call]
 
     def expect_backward_passes(self, num_left: int) -> None:
-        """Start the reduction once ``num_left`` more backward passes have computed all gradients of the bucket."""
+        """Start the reduction when ``num_left`` more backward passes have computed all gradients of the bucket."""
         self._num_expected = num_left * len(self._parameters)
 
     def _on_gradient(self, parameter: Tensor) -> None:
@@ -226,7 +233,10 @@ class BucketShard:
 
     @torch.no_grad()
     def own_gradient(self) -> Tensor:
-        """Return the bucket's gradient of this rank's tokens alone, as one tensor, which the reduction will read."""
+        """Return the bucket's gradient from this rank's tokens alone, as one tensor.
+
+        The reduction starts from this tensor.
+        """
         if self._filled is None:
             self._filled = torch.zeros_like(self._flat, dtype=self._reduction.dtype)
             for parameter, piece in zip(self._parameters, _cut(self._filled, self._parameters), strict=True):
@@ -236,9 +246,9 @@ class BucketShard:
 
     @torch.no_grad()
     def start_reduction(self) -> None:
-        """Start to reduce the gradients, clipped first if the bucket has a bound.
+        """Start to reduce the gradients. If the bucket has a ``max_norm``, clip them first.
 
-        Do nothing if that has started already.
+        If the reduction has already started, nothing happens.
         """
         if self._sum is not None:
             return
@@ -270,12 +280,12 @@ class BucketShard:
         return None if replicas is None else replicas.all_reduce(gradient)
 
     def values(self) -> Tensor:
-        """Return the shard in fp32. If the bucket is fp32, the result shares its memory."""
+        """Return the values of this rank's shard in fp32. If the bucket is fp32, the result shares its memory."""
         return self._own.float()
 
     @torch.no_grad()
     def write(self, values: Tensor) -> None:
-        """Set the shard to new values, and gather the new values of the other shards into the bucket."""
+        """Set this rank's shard to new values, and gather the new values of the other ranks' shards into the bucket."""
         if self._own.data_ptr() != values.data_ptr():
             self._own.copy_(values)
         if self._reduction.shards is not None:
@@ -288,7 +298,7 @@ class BucketShard:
 
     @torch.no_grad()
     def held(self, values: Tensor) -> list[Tensor]:
-        """Gather values from all shards of the bucket, and return them for each parameter."""
+        """Gather values of all shards of the bucket, and return them as one tensor for each parameter."""
         flat = values
         if self._reduction.shards is not None:
             flat = values.new_empty(len(self._flat))
@@ -297,7 +307,7 @@ class BucketShard:
         return [piece.view_as(local_part(parameter.detach())) for piece, parameter in pieces]
 
     def own(self, held: Sequence[Tensor]) -> Tensor:
-        """Return this rank's shard of the values that are given for each parameter of the bucket."""
+        """Return the values for this rank's shard, from one tensor of values for each parameter of the bucket."""
         flat = held[0].new_zeros(len(self._flat))
         for piece, value in zip(_cut(flat, self._parameters), held, strict=True):
             piece.copy_(value.reshape(-1))
@@ -306,7 +316,7 @@ class BucketShard:
 
 
 def buckets(parameters: Iterable[nn.Parameter], bucket_bytes: int) -> Iterator[list[nn.Parameter]]:
-    """Yield parameters in groups, in their order. A group is complete when it holds ``bucket_bytes`` or more."""
+    """Yield parameters in groups, in their order. A group is complete when it has ``bucket_bytes`` or more."""
     bucket: list[nn.Parameter] = []
     held_bytes = 0
     for parameter in parameters:
@@ -353,15 +363,15 @@ class _Kind(NamedTuple):
 
 
 def optimizer_shards(stage: nn.Module, spec: TrialSpec, grid: Grid, overlap: Overlap) -> list[OptimizerShard]:
-    """Return the shards of all parameters of a stage.
+    """Return the optimizer shards of all parameters of a stage.
 
-    If neither FSDP nor DDP reduces them, move them into flat buckets.
+    If neither FSDP nor DDP reduces the gradients of the parameters, the parameters are moved into flat buckets.
 
     Args:
         stage: One pipeline stage of this rank.
         spec: The specification of the trial.
         grid: The grid of ranks, with this rank's place on it.
-        overlap: Counts the reductions of DDP and of flat buckets. It cannot see those of FSDP.
+        overlap: Counts the reductions of DDP and of flat buckets. It cannot see the reductions of FSDP.
     """
     if isinstance(stage, DistributedDataParallel):
         average(

@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 
 
 def is_planned(spec: TrialSpec) -> bool:
-    """Return True if the pipeline runs a list of planned actions instead of one of torch's own schedules.
+    """Return True if the pipeline runs a list of planned actions and not one of torch's own schedules.
 
-    That is so if the schedule is adaptive, if delegates (helper processes) send its messages, or if links are made
-    slow. Torch's own schedules send by operations that nothing can delay. The same schedule as a list of actions sends
-    over a transport that obeys ``LinkConditions``.
+    It is True if the schedule is adaptive, if delegates (helper processes) send the messages, or if the trial emulates
+    slow links. The messages of torch's own schedules cannot be delayed. A list of actions sends the same messages over
+    our transport, which can delay them (see ``LinkConditions``).
     """
     layout = spec.layout
     by_layout = layout.pipeline_schedule == PipelineSchedule.ADAPTIVE or layout.p2p_transport == P2PTransport.DELEGATED
@@ -63,9 +63,10 @@ def is_planned(spec: TrialSpec) -> bool:
 
 
 def start_standby(spec: TrialSpec, rank: int, device: torch.device, store: Store | None) -> Standby | None:
-    """Start the helpers that must exist before this process joins the others; None if torch's own schedule runs.
+    """Start the helper processes of a planned pipeline, and return the object that sends through them.
 
-    Delegates (processes that send for a rank) are forked from a process that has no threads yet and may use every core.
+    Call it before the process group is initialised: the helpers are forked, so this process must not have threads yet
+    and must not be bound to a core. The result is None if torch's own schedule runs.
     """
     layout = spec.layout
     if not is_planned(spec):
@@ -121,11 +122,11 @@ def pipeline_schedule(
         spec: The specification of the trial.
         grid: The grid of ranks, with this rank's place on it.
         device: The device of this rank.
-        loss: Returns the share of a micro-batch in the loss of the step.
+        loss: Function that returns the part of the step's loss that a micro-batch contributes.
         start_reduction: Called with the index of a stage in ``modules`` when its last backward pass is done. A planned
-            schedule calls it while passes of other stages still run.
+            schedule calls it while the passes of other stages still run.
         log: Records every pass.
-        standby: Sends the messages of a planned pipeline; None: its process group sends them, as torch's own does.
+        standby: Sends the messages of a planned pipeline; None: the process group of the pipeline sends them.
     """
     layout, num_micro_batches = spec.layout, spec.workload.num_micro_batches(spec.layout)
 
@@ -195,7 +196,7 @@ class _LoggedStage(PipelineStage):
 
 
 def plain_schedule(layout: Layout, num_micro_batches: int) -> Planned:
-    """Return the schedule for a pipeline in which no link is known to be slow and no pass has been timed."""
+    """Return the schedule of the layout without any measurement: no link is known to be slow, and no pass was timed."""
     if layout.pipeline_schedule != PipelineSchedule.ADAPTIVE:
         ranks, stages_per_rank = layout.pipeline_parallel_degree, layout.virtual_stages_per_rank
         return named_schedule(layout.pipeline_schedule, ranks, stages_per_rank, num_micro_batches)

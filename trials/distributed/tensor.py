@@ -35,9 +35,9 @@ from autotuner.trials.model.experts import SparseFeedForward
 class SplitTable(ParallelStyle):
     """The parallel style of a split embedding: each rank looks up tokens in its own rows, and the results are summed.
 
-    Source: arXiv 1909.08053, section 3. ``RowwiseParallel`` does the same in the forward pass. In the backward pass it
-    creates a gradient of the whole table on every rank, and keeps it until the step's end (``embedding_dense_backward``
-    of DTensor, torch 2.13).
+    Source: arXiv 1909.08053, section 3. ``RowwiseParallel`` does the same in the forward pass. In the backward pass,
+    however, ``RowwiseParallel`` creates a gradient of the whole table on every rank, and keeps it until the end of the
+    step (``embedding_dense_backward`` of DTensor, torch 2.13).
     """
 
     def __init__(self, found: Placement) -> None:
@@ -72,12 +72,12 @@ def _look_up(module: nn.Module, device_mesh: DeviceMesh, found: Placement, rows:
 
 
 def splits_logits(layout: Layout) -> bool:
-    """Return True if each tensor rank keeps only its part of the vocabulary's logits, False if each has all of them."""
+    """Return True if each tensor rank has only the logits of its part of the vocabulary; False if it has all logits."""
     return layout.tensor_parallel_degree > 1 and layout.loss_parallel
 
 
 def loss_of(layout: Layout, tensor_axis: DeviceMesh, vocab_size: int) -> Loss:
-    """Return the loss function for the logits that a rank of the layout computes; call it inside ``loss_context``."""
+    """Return the loss function for the logits of a rank of this layout. Call the function inside ``loss_context``."""
     return _vocabulary_parallel_cross_entropy(tensor_axis, vocab_size) if splits_logits(layout) else cross_entropy
 
 
@@ -89,7 +89,7 @@ def loss_context(layout: Layout) -> AbstractContextManager[None]:
 def logits_per_token(layout: Layout, vocab_size: int, rank: int) -> int:
     """Return the number of logits of a token on one tensor rank.
 
-    DTensor fills the ranks in turn, so the last rank may hold fewer.
+    DTensor gives each rank as many logits as the first one until none are left. So the last ranks may have fewer.
     """
     if not splits_logits(layout):
         return vocab_size
@@ -116,7 +116,7 @@ _Plan = dict[str, ParallelStyle]
 
 
 def split_layer(layer: nn.Module, spec: TrialSpec, grid: Grid) -> None:
-    """Split the matrices of a layer over the tensor ranks. Each rank keeps its part of the present values."""
+    """Split the matrices of a layer over the tensor ranks. Each rank keeps its part of the matrices' values."""
     plan = _layer_plan(spec)
     if isinstance(layer.mlp, SparseFeedForward):
         plan |= routed_plan(spec.layout, "mlp.routed") | _feed_forward_plan(spec, "mlp.shared")
@@ -126,7 +126,7 @@ def split_layer(layer: nn.Module, spec: TrialSpec, grid: Grid) -> None:
 
 
 def split_ends(decoder: Decoder, spec: TrialSpec, grid: Grid) -> None:
-    """Split the embedding and the output projection over the tensor ranks, if this part of the model has them."""
+    """Split the embedding and the output projection over the tensor ranks, if this part of the model contains them."""
     _split(decoder, _ends_plan(spec), grid)
     if grid.layout.compiled and grid.layout.tensor_parallel_degree > 1 and decoder.embedding is not None:
         # a compiled layer takes the embedding for a view of a DTensor and loses its gradient (torch 2.13); not a copy
@@ -202,9 +202,9 @@ def _ends_plan(spec: TrialSpec) -> _Plan:
 class TiedTables:
     """The copies of a tied vocabulary table on this rank: the first stage's embedding and the last stage's output.
 
-    Both begin with the same values and get the same gradients, so they stay equal and are never compared. The two ranks
-    that hold the same part of the table are at the ends of one pipeline. With a V-shaped schedule, the first of them
-    holds both copies.
+    Both copies begin with the same values and get the same gradients, so they stay equal without a comparison. The two
+    ranks that hold the same part of the table are the first and the last rank of one pipeline. With a V-shaped
+    schedule, the first rank holds both copies.
     """
 
     def __init__(self, tied: Sequence[int], pipeline: dist.ProcessGroup) -> None:
@@ -214,7 +214,7 @@ class TiedTables:
         self._last = dist.get_world_size(pipeline) - 1
 
     def sum(self, gradients: Sequence[Tensor]) -> None:
-        """Add up the gradients of the table's copies, in place, and give each copy the sum.
+        """Replace the gradient of each copy of the table by the sum over all copies, in place.
 
         Args:
             gradients: The gradients of all optimizer shards of this rank, in their order.

@@ -57,7 +57,7 @@ _FEWEST_LAYERS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extrapolation:
-    """The smaller jobs that run in place of a large one, and from which its figures follow."""
+    """The small jobs that run instead of a large one. The figures of the large job are extrapolated from them."""
 
     spec: TrialSpec
     layers: tuple[int, ...]
@@ -67,7 +67,10 @@ class Extrapolation:
 
     @classmethod
     def of(cls, spec: TrialSpec, *, exact: bool) -> Extrapolation:
-        """Return the smallest jobs from which the figures of a job follow; the job itself if ``exact`` is True."""
+        """Return the smallest jobs from which the figures of a job can be extrapolated.
+
+        If ``exact`` is True, return the job itself.
+        """
         layers = layers_per_stage(spec.layout, spec.model.num_layers)
         micro_batches = spec.workload.num_micro_batches(spec.layout)
         if exact:
@@ -80,7 +83,7 @@ class Extrapolation:
 
     @property
     def is_whole(self) -> bool:
-        """True if the job itself runs, so that nothing is extrapolated."""
+        """True if the whole job runs, so that nothing is extrapolated."""
         return len(self.layers) == len(self.micro_batches) == 1
 
     def specs(self) -> list[TrialSpec]:
@@ -88,7 +91,10 @@ class Extrapolation:
         return [_smaller(self.spec, *size) for size in product(self.layers, self.micro_batches)]
 
     def weights(self) -> list[float]:
-        """Return the weight of each job: the weighted sum of their figures is the figure of the whole job."""
+        """Return a weight for each small job.
+
+        The figure of the whole job is the weighted sum of the small jobs' figures.
+        """
         by_layers = _weights(self.layers, layers_per_stage(self.spec.layout, self.spec.model.num_layers))
         by_micro_batches = _weights(self.micro_batches, self.spec.workload.num_micro_batches(self.spec.layout))
         return [left * right for left, right in product(by_layers, by_micro_batches)]
@@ -145,13 +151,13 @@ _DEVICE = torch.device("cpu")
 
 
 def dry_run(request: DryRunRequest, progress: Callable[[str], None] = lambda _: None) -> DryRun:
-    """Count the memory that ranks hold and the operations that they run, each in its own process, without a device.
+    """Count the memory and the operations of each given rank in one step, without running the step on a device.
 
-    Each needs its own process because torch remembers groups and meshes.
+    Each rank is simulated in its own process, because torch keeps process groups and meshes for the life of a process.
 
     Args:
         request: The trial and the ranks to run.
-        progress: Called with a text that says how many of the runs are done.
+        progress: Function that is called with a text about the number of finished runs.
     """
     spec, notes = _runnable(request.spec)
     extrapolation = Extrapolation.of(spec, exact=request.exact)
@@ -199,7 +205,7 @@ def _answer(sender: Connection, spec: TrialSpec, rank: int) -> None:
 
 
 def run_rank(spec: TrialSpec, rank: int) -> RankDryRun:
-    """Build a rank's part of the model, and run its first step as a trial does; call it once per process."""
+    """Build a rank's part of the model, and run its first step as a trial does. Call it only once in a process."""
     torch.set_num_threads(1)
     with fake_ranks(rank, spec.layout.world_size):
         grid = Grid(spec.layout, _DEVICE)
@@ -380,7 +386,7 @@ def _num_cores() -> int:
 
 
 def main() -> int:
-    """Answer the request on standard input, and print progress to standard error.
+    """Answer the request on standard input, and print the progress to standard error.
 
     Returns:
         The exit code: 2 if the request cannot be read.

@@ -32,7 +32,10 @@ vote, it is a finite loss, and dividing by it is harmless."""
 
 @contextmanager
 def fake_ranks(rank: int, world_size: int) -> Iterator[None]:
-    """Act as one rank of a job with ``world_size`` ranks while the block runs; the other ranks are fake."""
+    """Let this process act as one rank of a job with ``world_size`` ranks while the block runs.
+
+    The other ranks are fake.
+    """
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
     try:
         yield
@@ -42,7 +45,10 @@ def fake_ranks(rank: int, world_size: int) -> Iterator[None]:
 
 @contextmanager
 def without_values() -> Iterator[None]:
-    """Create tensors with shapes but without values while the block runs. Create the device mesh before the block."""
+    """Create tensors with shapes but without values while the block runs.
+
+    Create the device mesh before the block, because the mesh needs tensors with values.
+    """
     with (
         FakeTensorMode(allow_non_fake_inputs=True),
         _RealStaysReal(),  # type: ignore[no-untyped-call]  # torch types no mode
@@ -54,7 +60,7 @@ def without_values() -> Iterator[None]:
 
 @contextmanager
 def answered_reducers() -> Iterator[None]:
-    """Complete the reductions of DDP's buckets at once while the block runs, because fake ranks never answer later."""
+    """Complete the reduction of DDP's buckets at once while the block runs, since fake ranks never send an answer."""
 
     def reduced(buffer: Tensor, group: dist.ProcessGroup) -> FuturePending:
         dist.all_reduce(buffer, group=group)

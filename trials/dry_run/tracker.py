@@ -56,7 +56,7 @@ _MOVES_NOTHING = frozenset(
 
 
 class OpCounter:
-    """Sums of the FLOP, bytes and collectives of operations that were executed on local tensors."""
+    """Counts the FLOP, the bytes and the collectives of operations on local tensors."""
 
     def __init__(self) -> None:
         self._flop = 0
@@ -66,13 +66,13 @@ class OpCounter:
         self._bytes: Counter[str] = Counter()
 
     def add(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
-        """Add one executed operation.
+        """Count one executed operation.
 
         Args:
             func: The operation of torch.
-            args: Its positional arguments.
-            kwargs: Its keyword arguments.
-            out: Its result.
+            args: The positional arguments of the operation.
+            kwargs: The keyword arguments of the operation.
+            out: The result of the operation.
         """
         name = func._opname
         if func.namespace in _LIBRARIES:
@@ -83,7 +83,7 @@ class OpCounter:
             self._flop += _flop(func, args, kwargs, out)
 
     def counts(self) -> OperationCounts:
-        """Return the sums over all operations added so far."""
+        """Return the sums over all operations that were counted so far."""
         collectives = tuple(
             CollectiveCount(kind=kind, num_calls=self._calls[kind], num_bytes=self._bytes[kind])
             for kind in sorted(self._calls)
@@ -104,10 +104,10 @@ class OpCounter:
 
 
 def bytes_staged_by_gloo(func: Any, args: tuple[Any, ...], out: Any) -> int:
-    """Return the bytes that gloo allocates in addition to an operation's own tensors while it runs.
+    """Return the bytes that gloo allocates during a collective, in addition to the collective's own tensors.
 
-    Measured with torch 2.13 and two ranks. Gloo gathers into a second whole tensor, and reduces a copy of what it
-    scatters; it does the others in place.
+    For an all-gather, gloo allocates a second tensor of the whole size. For a reduce-scatter, it copies the input.
+    Other collectives need no additional memory. Source: measured with torch 2.13 and two ranks.
     """
     is_staged = func.namespace in _LIBRARIES and _COLLECTIVES.get(func._opname) in ("all_gather", "reduce_scatter")
     return _whole_bytes(args, out) if is_staged else 0
@@ -164,10 +164,10 @@ class _Block:
 
 
 class Allocations:
-    """A record of the memory blocks of tensors, whether their bytes exist or not.
+    """A record of the memory blocks of tensors. In a dry run, the blocks have sizes but no real memory.
 
-    A block keeps one kind for all of its life. That is the kind of the phase in which it was allocated (``now``),
-    unless ``name`` says later that it is another one.
+    Each block has a kind, such as activations. At its allocation it gets the present kind (``now``); ``name`` can
+    change the kind later, for the whole life of the block.
     """
 
     def __init__(self) -> None:
@@ -176,25 +176,28 @@ class Allocations:
         self._changes: list[tuple[_Block, int]] = []
 
     def record(self, tensor: Tensor) -> None:
-        """Record the memory of a tensor that an operation returned; its block may be new."""
+        """Record the memory of a tensor that an operation returned.
+
+        The tensor may use a block that is known already.
+        """
         if tensor.device.type != "meta":
             self._block(tensor.untyped_storage())
 
     def hold_for_a_moment(self, num_bytes: int) -> None:
-        """Record a temporary block that an operation allocates and frees again, in addition to all present blocks."""
+        """Record that an operation allocates a temporary block and frees it again, while all present blocks exist."""
         block = _Block(self.now, 0)
         self._change(block, num_bytes)
         self._change(block, -num_bytes)
 
     def name(self, tensor: Tensor, kind: Kind) -> None:
-        """Set the kind of the block that holds a tensor."""
+        """Set the kind of the block that contains a tensor."""
         self._block(tensor.untyped_storage()).kind = kind
 
     @contextmanager
     def follow_resizes(self) -> Iterator[None]:
-        """Record the changes of size of blocks while the block of code runs.
+        """Record when the size of a memory block changes, while the ``with`` block runs.
 
-        FSDP keeps the tensors that it gathers into, and frees and reallocates their memory.
+        FSDP keeps the tensors that receive gathered parameters, and frees and reallocates only their memory.
         """
         resize = UntypedStorage.resize_
 
@@ -211,7 +214,7 @@ class Allocations:
 
     @contextmanager
     def within(self, kind: Kind) -> Iterator[None]:
-        """Count memory that is allocated while the block of code runs as memory of this kind."""
+        """Count memory that is allocated while the ``with`` block runs as memory of this kind."""
         before, self.now = self.now, kind
         try:
             yield
@@ -220,12 +223,12 @@ class Allocations:
 
     @contextmanager
     def elsewhere(self) -> Iterator[None]:
-        """Do not count memory that is allocated while the block of code runs, even later."""
+        """Do not count memory that is allocated while the ``with`` block runs, even if it is held afterwards."""
         with self.within(_ELSEWHERE):
             yield
 
     def peak(self) -> HeldBytes:
-        """Return the bytes by kind at the moment when most bytes were held."""
+        """Return the bytes of each kind at the moment of the highest total."""
         held = highest = 0
         moment = 0
         for index, (_, change) in enumerate(self._changes, start=1):
@@ -261,10 +264,10 @@ _LOCAL = (Tensor, nn.Parameter, FakeTensor)
 
 
 class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch types no mode
-    """A mode of torch that passes every operation in its block to ``allocations`` and ``op_counter``.
+    """A torch dispatch mode that passes every operation in its ``with`` block to ``allocations`` and ``op_counter``.
 
     Args:
-        on_cpu: True if the job runs on CPUs, so that its collectives are gloo's.
+        on_cpu: True if the job runs on CPUs, so that gloo executes its collectives.
     """
 
     def __init__(self, *, on_cpu: bool) -> None:
@@ -291,12 +294,15 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch type
         return out
 
     def start_counting(self) -> None:
-        """Forget the operations counted so far, which belong to no step; memory that is held still counts."""
+        """Set the counts of operations to zero, because the operations so far belong to no step.
+
+        Held memory still counts.
+        """
         self.op_counter = OpCounter()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Ignore operations while the block of code runs, because they are not operations of the rank."""
+        """Ignore operations while the ``with`` block runs, because the rank itself would not execute them."""
         self._paused += 1
         try:
             yield
@@ -306,13 +312,13 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch type
 
 @contextmanager
 def tracked(*, on_cpu: bool) -> Iterator[Tracker]:
-    """Track the operations of the rank while the block of code runs.
+    """Count the operations and the memory of the rank while the ``with`` block runs.
 
-    DTensor finds the shape of a result by running the operation once on tensors of the whole, undivided size. These
-    runs are ignored.
+    To find the shape of a result, DTensor runs the operation once on tensors of the full, undivided size. These runs
+    are not counted.
 
     Args:
-        on_cpu: True if the job runs on CPUs, so that its collectives are gloo's.
+        on_cpu: True if the job runs on CPUs, so that gloo executes its collectives.
     """
     tracker = Tracker(on_cpu=on_cpu)
     propagate: Callable[..., Any] = ShardingPropagator._propagate_tensor_meta_non_cached

@@ -39,10 +39,10 @@ _UNEQUAL = (LinkHealth(ends=(0, 1), delay_s=1.0),)
 
 
 def admit(spec: TrialSpec, rank_info: RankInfo) -> None:
-    """Check that the layout is legal for the model, the workload and the number of ranks.
+    """Raise an error unless the layout is legal for the model, the workload and the number of ranks.
 
     Raises:
-        InvalidInput: A rule is broken. The error names the first such rule and the nearest legal value.
+        InvalidInput: The layout breaks a rule. The error names the first broken rule and the nearest legal value.
     """
     require_legal(spec.layout, _job(spec, rank_info), (*RULES, *TRIAL_RULES))
     if spec.optimizer is not None and (refusal := spec.optimizer.refuses(spec.layout)):
@@ -98,16 +98,16 @@ time."""
 
 
 def attempt(spec_text: str, reporter: Reporter, rank_info: RankInfo, *, store: Store | None = None) -> int:
-    """Run a trial as one of its ranks, and return the exit code. Failures are written to the reports.
+    """Run a trial as one of its ranks, and return the exit code of the process. The reports contain any failure.
 
-    Afterwards this process cannot run another trial: it is bound to a core, and its process groups stay open until it
+    A process cannot run a second trial, because it stays bound to a core and its process groups stay open until it
     ends.
 
     Args:
         spec_text: The specification of the trial as JSON.
         reporter: Writes the reports of this rank.
         rank_info: The place of this rank in the job.
-        store: The store in which the ranks meet; None: they meet as torchrun's variables say.
+        store: The store through which the ranks find each other; None: torchrun's variables name the address.
     """
     reserve = mmap(-1, _RESERVE_BYTES, flags=MAP_PRIVATE | MAP_ANONYMOUS)  # counts against a limit, untouched
     try:

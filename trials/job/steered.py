@@ -27,17 +27,20 @@ from autotuner.training.pipelines.pipeline import ResilientPipeline
 
 
 class Gathered(Protocol):
-    """A function that exchanges a value among all ranks: it takes this rank's value and returns all, by rank."""
+    """The interface of a function that exchanges a value among all ranks.
+
+    It takes this rank's value and returns the values of all ranks, by rank.
+    """
 
     def __call__(self, own: Any, /) -> list[Any]:
         """Return the values of all ranks."""
 
 
 def powers(layout: Layout, most_in_flight: tuple[int, ...] | None = None) -> Powers:
-    """Return what the controller of a pipeline may change between the steps of a trial with this layout.
+    """Return the changes that the controller of a pipeline may make between the steps of a trial with this layout.
 
-    Only an adaptive schedule may be planned anew. Only a layout with delegates (processes that send for a rank) can use
-    them.
+    It may plan a new schedule only if the schedule of the layout is adaptive. It may use delegates (processes that send
+    messages for a rank) only if the layout has them.
 
     Args:
         layout: The layout of the trial.
@@ -56,15 +59,15 @@ def powers(layout: Layout, most_in_flight: tuple[int, ...] | None = None) -> Pow
 
 
 class SteeredPipeline:
-    """This rank's pipeline with a controller that plans it and adapts it to slow links between steps.
+    """This rank's pipeline, with a controller that changes the schedule between steps if links become slow.
 
-    All ranks do the same at the same time.
+    All ranks make the same changes at the same time.
 
     Args:
         spec: The specification of the trial.
         place: The place of this rank in the layout.
         pipeline: The stages of this rank.
-        gathered: Exchanges values among all ranks.
+        gathered: Function that exchanges values among all ranks.
     """
 
     def __init__(self, spec: TrialSpec, place: Place, pipeline: ResilientPipeline, gathered: Gathered) -> None:
@@ -75,18 +78,18 @@ class SteeredPipeline:
     def of(
         cls, spec: TrialSpec, place: Place, pipeline: ResilientPipeline | None, gathered: Gathered
     ) -> SteeredPipeline | None:
-        """Return the steered pipeline of a trial; None if nothing about its pipeline changes while it runs."""
+        """Return the steered pipeline of a trial, or None if nothing can change in its pipeline between steps."""
         is_adaptive = spec.layout.pipeline_schedule == PipelineSchedule.ADAPTIVE
         if pipeline is None or not (is_adaptive or spec.fault_trace is not None):
             return None
         return cls(spec, place, pipeline, gathered)
 
     def begin(self, most_in_flight: Callable[[int], int]) -> None:
-        """Plan the schedule from the times of the latest step, if it is adaptive, and watch the links from now on.
+        """If the schedule is adaptive, plan it from the times of the latest step. Watch the links from now on.
 
         Args:
-            most_in_flight: Returns the number of micro-batches that fit in this rank's memory, given the number that
-                were in flight in the latest step.
+            most_in_flight: Function that takes the number of micro-batches in flight in the latest step, and returns
+                the number that fits in this rank's memory.
         """
         layout = self._spec.layout
         if layout.pipeline_schedule != PipelineSchedule.ADAPTIVE:

@@ -40,18 +40,18 @@ T = TypeVar("T")
 def run_steps(
     spec: TrialSpec, reporter: Reporter, device: torch.device, grid: Grid, peak: Peak, standby: Standby | None = None
 ) -> None:
-    """Build the step of a trial, repeat it as the settings say, and report the measurements of all ranks together.
+    """Build the training step of a trial, run it as often as the settings say, and report the measurement of all ranks.
 
-    The measurement is reported before any step is profiled. If the profiler makes a rank run out of memory, or the rank
-    is killed, no later collective can succeed, so other ranks could not report either.
+    The measurement is reported before any step is profiled. If a rank dies while its steps are profiled, no later
+    collective can succeed, and the measurement could not be collected any more.
 
     Args:
         spec: The specification of the trial.
         reporter: Writes the reports of this rank.
         device: The device of this rank.
         grid: The grid of ranks, with this rank's place on it.
-        peak: The peak rate of the accelerator, to which the MFU refers.
-        standby: Sends the messages of a planned pipeline; None: its process group sends them.
+        peak: The peak rate of the accelerator, by which MFU is computed.
+        standby: Sends the messages of a planned pipeline; None: the process group of the pipeline sends them.
     """
     watch, gpu = MemoryWatch(device), gpu_of(device)
     watch.start()

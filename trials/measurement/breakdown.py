@@ -22,7 +22,7 @@ from autotuner.trials.measurement.recording import FORWARD, UNNAMED_WAIT, Event,
 
 
 class Span(NamedTuple):
-    """An interval of time in which one kind of work (``part``) happened, in nanoseconds of one clock."""
+    """A time interval in which one kind of work (``part``) took place, in nanoseconds of one clock."""
 
     start_ns: int
     end_ns: int
@@ -30,10 +30,10 @@ class Span(NamedTuple):
 
 
 def divided(window: Span, spans: Iterable[Span]) -> Counter[str]:
-    """Return the nanoseconds of a window for each part (kind of work), as a sum over its moments.
+    """Divide the nanoseconds of a window among the parts (kinds of work), and return the nanoseconds of each part.
 
-    A moment belongs to the first span in the list that covers it. Moments that no span covers belong to the part of the
-    window itself, so the parts always sum to the length of the window.
+    Each moment belongs to the first span in the list that covers it. Moments that no span covers belong to the part of
+    the window itself. So the parts always sum to the length of the window.
     """
     free: list[tuple[int, int]] = [(window.start_ns, window.end_ns)]
     parts: Counter[str] = Counter()
@@ -44,11 +44,11 @@ def divided(window: Span, spans: Iterable[Span]) -> Counter[str]:
 
 
 def joined(spans: Sequence[Span], breaks: Sequence[int]) -> list[Span]:
-    """Return the spans in order of time, with the gap between two neighbours closed unless a break falls into it.
+    """Return the spans in order of time, where spans are joined with their neighbours unless a break lies between them.
 
     Args:
         spans: The spans.
-        breaks: Moments in nanoseconds at which a gap must stay open.
+        breaks: Moments in nanoseconds at which two spans must stay separate.
     """
     closed: list[Span] = []
     breaks = sorted(breaks)
@@ -84,7 +84,7 @@ BACKWARD = "autograd::engine::evaluate_function: "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moments:
-    """The main moments of a recorded step, in nanoseconds of the host's clock."""
+    """The most important moments of a recorded step, in nanoseconds of the host's clock."""
 
     thread: int
     """Id of the thread that runs the step."""
@@ -101,7 +101,10 @@ class Moments:
 
     @classmethod
     def of(cls, events: Sequence[Event]) -> Moments:
-        """Return the moments of a step from its recorded events, among which are the marks of the stopwatch."""
+        """Return the moments of a step, found in its recorded events.
+
+        The marks of the stopwatch are among the events.
+        """
         marks = {event.name.removeprefix(MARK): event for event in events if event.name.startswith(MARK)}
         window = Span(marks["begin"].end_ns, marks["done"].start_ns, "other_s")
         nodes = [event for event in events if event.name.startswith(BACKWARD)]
@@ -142,10 +145,10 @@ _PARTS: tuple[tuple[str, Communication], ...] = (
 
 
 def communication_part(name: str) -> Communication | None:
-    """Return the part of a breakdown to which a collective belongs, by the name of its operation or kernel.
+    """Return the part of a breakdown to which the operation or kernel of that name belongs, if it is a collective.
 
     For example, ``all_gather_s`` for ``c10d::_allgather_base_``, ``gloo:all_gather`` and
-    ``ncclDevKernel_AllGather_RING_LL``. None if the name is not one of a collective.
+    ``ncclDevKernel_AllGather_RING_LL``. It is None if the name does not belong to a collective.
     """
     bare = name.replace("_", "").lower()
     return next((part for word, part in _PARTS if word in bare), None)
@@ -157,9 +160,13 @@ def communication_part(name: str) -> Communication | None:
 def host_time_ns(events: Sequence[Event], *, pipelined: bool) -> Counter[str]:
     """Return the nanoseconds of a step on a CPU for each part of a ``Breakdown``.
 
-    A moment in which the main thread starts a collective or waits for one belongs to that collective. Any other moment
-    belongs to the first of these that covers it: a backward pass, a stage's forward pass, an operation outside of both,
-    a collective that gloo carries out while no operation runs (a wait for it in C++ is visible nowhere else).
+    If the main thread starts a collective or waits for it at a moment, the moment belongs to this collective. Any other
+    moment belongs to the first item of this list that covers it:
+
+    - A backward pass.
+    - The forward pass of a stage.
+    - Another operation of the main thread.
+    - A collective that gloo carries out while no operation runs. (A wait for it in C++ is not visible otherwise.)
 
     Args:
         events: The recorded events of the step.
@@ -223,10 +230,11 @@ _CALLS = ("c10d::", "_c10d_functional::", "nccl:")
 def device_time_ns(host: Sequence[Event], device: Sequence[Event], *, pipelined: bool) -> Counter[str]:
     """Return the nanoseconds of a step on a GPU for each part of a ``Breakdown``.
 
-    A moment in which any kernel computes belongs to the phase that launched the kernel. A moment in which only kernels
-    of NCCL run belongs to their collective: that time is exposed. While no kernel runs, the GPU waits for the host;
-    that time belongs to none of the parts. NCCL's kernel of a send or receive runs while it waits for the other rank.
-    So in a pipeline, the time of such kernels beyond the shortest of them counts as waiting.
+    A moment in which a kernel computes belongs to the phase that launched the kernel. A moment in which only NCCL
+    kernels run belongs to their collective, because this communication is not hidden. While no kernel runs, the GPU
+    waits for the host; this time belongs to no part. In a pipeline, the NCCL kernel of a send or receive also runs
+    while it waits for the other rank. Therefore only the time of the shortest such kernel counts as communication; the
+    rest counts as waiting.
 
     Args:
         host: The recorded operations of the host.
@@ -329,7 +337,7 @@ def breakdown_of(recordings: Mapping[int, Recording], layout: Layout, device: to
     """Return the breakdown of this rank's time, averaged over its recorded steps.
 
     Args:
-        recordings: Recordings by the number of their step; at least one.
+        recordings: Recordings of steps by the number of the step; at least one.
         layout: The layout of the trial.
         device: The device of this rank.
         rank: The number of this rank.
@@ -347,5 +355,5 @@ def breakdown_of(recordings: Mapping[int, Recording], layout: Layout, device: to
 
 
 def longest_computing(breakdowns: Sequence[Breakdown]) -> Breakdown:
-    """Return the breakdown of the rank that computes longest, for which the other ranks wait."""
+    """Return the breakdown of the rank that computes longest, since the other ranks wait for that rank."""
     return max(breakdowns, key=lambda b: b.forward_s + b.backward_s + b.optimizer_s)

@@ -26,7 +26,7 @@ because they change within a step. Source: nvml.h of CUDA 12, ``nvmlClocksEventR
 
 
 class Gpu:
-    """A GPU as NVML sees it. A fact that the model or a virtual machine does not report is None or missing."""
+    """A GPU as NVML reports it. A fact that the GPU or a virtual machine does not report is None or missing."""
 
     def __init__(self, library: Any, handle: Any) -> None:
         self._nvml = library
@@ -34,16 +34,16 @@ class Gpu:
 
     @property
     def energy_j(self) -> float | None:
-        """Return the joules used since the driver was loaded; None if the GPU does not count them.
+        """Return the energy in joules that was used since the driver was loaded; None if the GPU does not count it.
 
-        The board itself counts, so nobody has to sample its power.
+        The GPU counts the energy itself, so no process has to read its power at short intervals.
         """
         millijoules = self._ask("nvmlDeviceGetTotalEnergyConsumption")
         return None if millijoules is None else millijoules / 1e3
 
     @property
     def facts(self) -> dict[str, str]:
-        """Return the driver, the clocks and what limits them, the power limit, error correction, and the bus width."""
+        """Return the driver version, the clocks and their limits, the power limit, error correction and bus width."""
         nvml = self._nvml
         found = {
             "driver": self._ask("nvmlSystemGetDriverVersion", of_device=False),
@@ -95,8 +95,8 @@ def gpu_of(device: torch.device) -> Gpu | None:
 class PowerMeter:
     """A meter of the mean power of a GPU between two moments, which reads NVML's energy counter twice.
 
-    It needs no thread that would disturb a rank. A100 and H100 sample their own power during only a quarter of the time
-    (arXiv 2312.02741). So the power of a load with short bursts is less certain than that of a steady one.
+    It needs no thread, which would disturb a rank. A100 and H100 sample their power only in a quarter of the time
+    (arXiv 2312.02741). So the result is less accurate if the load changes quickly.
     """
 
     gpu: Gpu | None
@@ -105,11 +105,11 @@ class PowerMeter:
 
     @classmethod
     def start(cls, gpu: Gpu | None) -> PowerMeter:
-        """Return a meter that counts from now on; ``gpu`` is None if nothing can measure its power."""
+        """Return a meter that measures from now on. ``gpu`` is None if the rank has no GPU with NVML."""
         return cls(gpu=gpu, energy_j=gpu.energy_j if gpu else None, started_at=time.perf_counter())
 
     def mean_w(self) -> float | None:
-        """Return the mean power in watts since the start; None if nothing measures it."""
+        """Return the mean power in watts since the start; None if it cannot be measured."""
         now_j = self.gpu.energy_j if self.gpu else None
         if now_j is None or self.energy_j is None:
             return None
@@ -120,7 +120,7 @@ class PowerMeter:
 
 
 def environment(device: torch.device, gpu: Gpu | None, variables: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the facts of this rank's machine: versions, hardware, and variables that change how libraries behave.
+    """Return facts about this rank's machine: versions, hardware, and variables that change how libraries behave.
 
     The name of the host is hashed, so that results can be shared and machines can still be told apart.
     """
@@ -130,10 +130,11 @@ def environment(device: torch.device, gpu: Gpu | None, variables: Mapping[str, s
 
 
 def of_all_ranks(facts: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Return the facts of rank 0, together with those that differ on other ranks.
+    """Return the facts about the machine of rank 0, with the values of other ranks where they differ.
 
-    Differences are listed because a single rank often makes a step slow. Of clocks and limits, only the lowest value is
-    given. Versions and devices are listed with their ranks. If there are several machines, ``nodes`` lists them.
+    A single different rank often makes every step slow, so the result shows the differences. For clocks and limits, it
+    has only the lowest value of all ranks. Different versions and devices are listed with their ranks. If there are
+    several machines, ``nodes`` lists them.
     """
     hosts = sorted({one["host"] for one in facts})
     together = {name: _of_all(name, value, facts) for name, value in facts[0].items()}
@@ -165,24 +166,30 @@ def _cuda(device: torch.device) -> dict[str, str]:
 
 
 def own_core(rank_info: RankInfo) -> int:
-    """Return the CPU core of this rank: the ranks of a host take the allowed cores in turn."""
+    """Return the CPU core of this rank.
+
+    Each rank of a host gets the next allowed core; after the last, the first again.
+    """
     allowed = sorted(os.sched_getaffinity(0))
     return allowed[rank_info.local_rank % len(allowed)]
 
 
 def num_cores_used(rank_info: RankInfo) -> int:
-    """Return the number of different cores to which the ranks of this host are bound; call it before ``pin``."""
+    """Return the number of different cores that the ranks of this host use together. Call it before ``pin``."""
     return min(rank_info.local_world_size, len(os.sched_getaffinity(0)))
 
 
 def pin(core: int) -> None:
-    """Bind this process, and the threads that it starts, to one core, so that a trial's number of cores is known."""
+    """Bind this process, and the threads that it starts, to one core.
+
+    So the number of cores that a trial uses is known.
+    """
     os.sched_setaffinity(0, {core})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuTime:
-    """CPU seconds of the machine since boot, and of this process since its start; two of them make an interval."""
+    """CPU seconds of the machine since boot, and of this process since its start; two readings make an interval."""
 
     machine_busy_s: float
     machine_total_s: float
@@ -190,10 +197,10 @@ class CpuTime:
 
     @classmethod
     def now(cls, helpers: Iterable[int] = ()) -> CpuTime:
-        """Read the counters of the kernel.
+        """Read the CPU times from the kernel.
 
         Args:
-            helpers: Ids of processes that work for this one; their CPU time counts as its own.
+            helpers: Ids of processes that work for this process. Their CPU time is added to the time of this process.
         """
         busy_s, total_s = machine_cpu_s()
         usage = resource.getrusage(resource.RUSAGE_SELF)

@@ -25,9 +25,9 @@ MARK = "trial: "
 
 
 class Stopwatch:
-    """Named moments of a step: points in the CUDA stream, or on a CPU the time at which the host reaches the mark.
+    """Records named moments of a step: on CUDA as events in the stream, on a CPU as times of the host.
 
-    A profiler that runs at the same time records them too.
+    A profiler that runs at the same time records these moments, too.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -35,16 +35,16 @@ class Stopwatch:
         self._marks: dict[str, Any] = {}
 
     def mark(self, name: str) -> None:
-        """Record the present moment under a name; a later call with the same name replaces it."""
+        """Record the present moment under a name. A later call with the same name replaces the moment."""
         with record_function(MARK + name):
             self._marks[name] = self._clock.now()
 
     def between_s(self, start: str, end: str) -> float:
-        """Return the seconds between two named moments; on CUDA, wait until the second one has passed."""
+        """Return the seconds between two named moments; on CUDA, wait until the second has passed."""
         return self._clock.between_s(self._marks[start], self._marks[end])
 
     def mark_backward_of(self, layer: nn.Module, name: str) -> None:
-        """Record a moment in each backward pass: when the gradient of the layer's input is known.
+        """Record a moment in each backward pass: the moment when the gradient of the layer's input has been computed.
 
         Args:
             layer: The layer.
@@ -87,7 +87,7 @@ class RankRecord:
 
 
 def phases_of(stopwatch: Stopwatch) -> PhaseTimes:
-    """Return the times of the phases in the latest step that the stopwatch followed."""
+    """Return the times of the phases of the latest step, from the moments that the stopwatch recorded."""
     averaging_s = stopwatch.between_s("updated", "agreed")
     return PhaseTimes(
         forward_backward_s=stopwatch.between_s("start", "first layer's gradient"),
@@ -104,14 +104,14 @@ def measurement(
     *,
     environment: Mapping[str, str],
 ) -> Measurement:
-    """Return the measurement of a trial, still without a breakdown of the time.
+    """Return the measurement of a trial. The breakdown of the step time is added later.
 
     Args:
         spec: The specification of the trial.
-        peak: The peak rate of the accelerator, to which the MFU refers.
+        peak: The peak rate of the accelerator, by which MFU is computed.
         steps: The reports of all steps, from rank 0.
         ranks: The record of every rank.
-        environment: The facts of the machines.
+        environment: The facts about the machines.
     """
     here = [record for record in ranks if record.host == ranks[0].host]
     measured = _Measured(

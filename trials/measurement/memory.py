@@ -17,10 +17,10 @@ from autotuner.trials.processes import silence_stderr
 
 
 def limit(device: torch.device, budget_bytes: int) -> None:
-    """Limit this process to ``budget_bytes`` more memory; beyond that, it fails as on a full device.
+    """Limit the memory of this process to ``budget_bytes`` more than now. Beyond that, it fails as on a full device.
 
-    On a CPU the kernel refuses data pages beyond the budget. So memory that malloc caches counts, as memory of the
-    caching allocator does on CUDA. The Python objects that come with a model count too.
+    On a CPU, the kernel refuses data pages beyond the budget. Therefore memory that malloc has cached counts, as memory
+    of the caching allocator does on CUDA. The Python objects of a model count, too.
     """
     if device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
@@ -55,12 +55,12 @@ def _status_bytes(field: str) -> int:
 
 
 class MemoryWatch:
-    """A record of the peak of memory from the first parameter on: bytes held by tensors, and bytes reserved for them.
+    """Records the peak memory from the first parameter on: bytes in tensors, and bytes reserved for tensors.
 
-    On CUDA the allocator keeps both peaks anyway. On a CPU the profiler records every allocation of torch's allocator.
-    It costs microseconds per operation, and seconds to evaluate. So it ends with the first step, which reaches the
-    peak, and does not disturb the steps that are timed. The growth of the process is watched only after that, because
-    the records of the profiler are part of the process too.
+    On CUDA, the allocator itself knows both peaks. On a CPU, the profiler records every allocation of torch's
+    allocator. This costs microseconds per operation, and seconds to evaluate. Therefore the profiler runs only during
+    the first step, which already reaches the peak, so it does not disturb the timed steps. The growth of the process is
+    measured only after the first step, because the records of the profiler also use memory of the process.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -71,7 +71,7 @@ class MemoryWatch:
         self._resident_bytes = 0
 
     def start(self) -> None:
-        """Start to record; memory that was allocated before does not count."""
+        """Start to record. Memory that was allocated before this call does not count."""
         if self._device.type == "cuda":
             torch.cuda.empty_cache()  # what is cached counts as reserved
             torch.cuda.reset_peak_memory_stats(self._device)
@@ -83,7 +83,7 @@ class MemoryWatch:
             self._recording.enter_context(self._profile)
 
     def stop(self) -> None:
-        """Stop the profiler on a CPU, and keep the peak; do nothing on CUDA."""
+        """Stop the profiler on a CPU, and keep the peak that it found; on CUDA, do nothing."""
         if self._profile is None:
             return
         with silence_stderr():
@@ -94,14 +94,14 @@ class MemoryWatch:
 
     @property
     def peak_bytes(self) -> int:
-        """Return the peak of bytes held by tensors: of torch's CPU allocator up to ``stop``, or of CUDA's up to now."""
+        """Return the peak number of bytes in tensors: on a CPU up to the call of ``stop``, on CUDA up to now."""
         return torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else self._peak_bytes
 
     @property
     def reserved_bytes(self) -> int:
-        """Return the peak of bytes reserved for tensors, in use or not.
+        """Return the peak number of bytes that were reserved for tensors, in use or not.
 
-        On CUDA, that is the memory of the caching allocator. On a CPU, it is the growth of the process.
+        On CUDA, it is the memory of the caching allocator. On a CPU, it is the growth of the process.
         """
         if self._device.type == "cuda":
             return torch.cuda.max_memory_reserved(self._device)

@@ -37,8 +37,8 @@ its own."""
 class Event(NamedTuple):
     """An operation on a thread of the host, or a kernel or copy on the device.
 
-    The ``correlation`` of a kernel is that of the operation that launched it, or 0 if none is known. Threads of the
-    host that the profiler does not follow, such as those of gloo, have numbers of their own.
+    A kernel has the same ``correlation`` as the operation that launched it; 0 means that the operation is not known.
+    Threads of the host that the profiler does not follow, such as threads of gloo, have other thread numbers.
     """
 
     start_ns: int
@@ -49,14 +49,14 @@ class Event(NamedTuple):
 
 
 class Recording:
-    """The profiler's events of one step; empty until the recording has ended."""
+    """The events that the profiler recorded in one step; empty until the recording has ended."""
 
     def __init__(self) -> None:
         self.host: list[Event] = []
         self.device: list[Event] = []
 
     def fill(self, events: Sequence[Any]) -> None:
-        """Take the events from the profiler's results (kineto is the profiler library of torch)."""
+        """Set the events from the results of the profiler (its library is named kineto)."""
         for event in events:
             if event.device_type() == DeviceType.CPU:
                 self.host.append(_event(event, event.start_thread_id(), _correlation(event)))
@@ -82,7 +82,7 @@ def _event(event: Any, thread: int, correlation: int) -> Event:
 def recorded(device: torch.device, stages: Sequence[nn.Module]) -> Iterator[Recording]:
     """Record all operations while the block runs.
 
-    The forward passes of stages and waits for collectives become events.
+    The recording also has an event for the forward pass of each stage and for each wait for a collective.
     """
     recording = Recording()
     profiler = profile(use_device="cuda" if device.type == "cuda" else None)

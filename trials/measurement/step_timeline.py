@@ -29,7 +29,7 @@ from autotuner.training.pipelines.pipeline import PassLog
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedStep:
-    """The recorded passes of one rank in a step, in seconds from the moment at which all ranks began the step."""
+    """The passes of one rank in a recorded step, in seconds from the moment at which all ranks began the step."""
 
     began_ns: int
     """Time at which all ranks began, on the clock of this rank's host."""
@@ -47,9 +47,9 @@ class RecordedStep:
 
 
 class ActionLog:
-    """A log of the passes of a step. While it is off, each call costs only a comparison.
+    """A log of the forward and backward passes of a step. While it is off, each call costs only a comparison.
 
-    On a GPU, moments are points of the stream, so that nothing waits for them before the step is over.
+    On a GPU, moments are events in the stream, so that no operation waits for them before the step is over.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -64,23 +64,26 @@ class ActionLog:
         self._began_ns, self._begin = time.perf_counter_ns(), self._log.clock.now()
 
     def running(self, kind: BlockKind, stage: int, micro_batch: int) -> AbstractContextManager[None]:
-        """Return a context that records a pass, which runs inside it."""
+        """Return a context that records one pass. Run the pass inside the context."""
         return self._log.running(kind, stage, micro_batch) if self._is_on else nullcontext()
 
     def going_on(self) -> AbstractContextManager[None]:
-        """Return a context whose time is added to the latest pass. So the loss counts as part of its forward pass."""
+        """Return a context whose time is added to the latest pass.
+
+        It is used to count the loss as part of a forward pass.
+        """
         return self._log.going_on() if self._is_on else nullcontext()
 
     def end(
         self, complete_s: float, updated_s: float, done_s: float, *, averaging_s: tuple[float, ...] = ()
     ) -> RecordedStep:
-        """Stop to record, and return the recorded step.
+        """Stop recording, and return the recorded step.
 
         Args:
             complete_s: Moment at which the gradients were complete, in seconds from the beginning of the step.
             updated_s: Moment at which the parameters were updated.
             done_s: Moment at which the step was over.
-            averaging_s: Start and end of an averaging of parameters among replicas; empty if there was none.
+            averaging_s: The moments at which replicas began and ended to average parameters; empty if they did not.
         """
         self._is_on = False
         passes = tuple(
@@ -114,7 +117,7 @@ _DIGITS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRecording:
-    """All steps that one rank recorded."""
+    """All steps that one rank has recorded."""
 
     rank: int
     host: str
@@ -126,7 +129,8 @@ class RankRecording:
 def is_shown(rank: int, layout: Layout) -> bool:
     """Return True if the timeline shows a rank.
 
-    It shows all ranks of a small job; of a larger one, the first rank of each of the first and last pipeline stages.
+    In a small job, the timeline shows all ranks. In a larger job, it shows only the first and the last pipeline stages,
+    each with its first rank.
     """
     if layout.world_size <= _ALL_RANKS:
         return True
@@ -137,7 +141,9 @@ def is_shown(rank: int, layout: Layout) -> bool:
 
 
 def step_timeline(ranks: Sequence[RankRecording], layout: Layout, num_micro_batches: int) -> StepTimeline:
-    """Return the timeline of the shortest recorded step, which was disturbed least, with repeated parts folded.
+    """Return the timeline of the shortest recorded step, with its repeated parts folded.
+
+    The shortest step was disturbed least.
 
     Args:
         ranks: The recordings of the ranks that the timeline shows.

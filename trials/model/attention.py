@@ -22,7 +22,10 @@ from autotuner.training.batches import WHOLE_ROWS, Documents, attend_by_document
 
 
 class AttentionCore(Protocol):
-    """A function that computes causal attention within each document, or within each row if it has no documents."""
+    """The interface of a function that computes causal attention.
+
+    Tokens attend only to tokens of the same document, or of the same row if the row has no documents.
+    """
 
     def __call__(self, q_BSHE: Tensor, k_BSKE: Tensor, v_BSKE: Tensor, documents: Documents = WHOLE_ROWS, /) -> Tensor:
         """Return attended_BSHE of queries, keys and values."""
@@ -49,7 +52,7 @@ def attention_core(kernel: AttentionKernel, *, seq_len: int, device: torch.devic
 
 
 def attend(q_BSHE: Tensor, k_BSKE: Tensor, v_BSKE: Tensor, documents: Documents = WHOLE_ROWS, /) -> Tensor:
-    """Compute causal attention over whole sequences, once for each document.
+    """Compute causal attention over whole sequences, for each document separately.
 
     The enclosing ``kernel_context`` chooses the kernel.
     """

@@ -31,12 +31,12 @@ _EPSILON = 1e-5  # Llama 3's rms_norm_eps (model card, 2024-04)
 def norm(spec: TransformerSpec, width: int, *, fused: bool = True) -> nn.Module:
     """Return the normalisation layer of the model.
 
-    The fused and the composed layer have parameters with the same names.
+    The fused and the composed form of the layer have parameters with the same names.
 
     Args:
         spec: The model.
         width: Number of elements that are normalised together.
-        fused: Use torch's own module; False: compose it of simple operations.
+        fused: True to use torch's own module; False to compose the layer of simple operations.
     """
     if spec.norm == "rmsnorm":
         return (nn.RMSNorm if fused else _ComposedRMSNorm)(width, eps=_EPSILON)
@@ -78,12 +78,12 @@ _ROTARY_BASE = 500_000.0  # Llama 3's rope_theta (arXiv 2407.21783, section 3.2)
 
 
 def every_position(num_tokens: int, device: torch.device | None) -> Tensor:
-    """Return the positions 0, 1, ... of a rank that holds whole sequences."""
+    """Return the positions 0, 1, ... for a rank that holds whole sequences."""
     return torch.arange(num_tokens, device=device)
 
 
 def rotary_table(positions: Tensor, head_dim: int) -> Tensor:
-    """Return the cosines and sines of every position and frequency for rotary embeddings: shape (2, S, E/2), fp32.
+    """Return the cosines and sines for rotary embeddings, for every position and frequency: shape (2, S, E/2), fp32.
 
     Source: RoFormer, arXiv 2104.09864, equation 15.
     """
@@ -93,14 +93,14 @@ def rotary_table(positions: Tensor, head_dim: int) -> Tensor:
 
 
 def rotate(x_BSHE: Tensor, table: Tensor) -> Tensor:
-    """Apply a rotary embedding: turn each pair (e, e + E/2) of elements of a head by the angle of its position."""
+    """Apply a rotary embedding: rotate each pair (e, e + E/2) of elements of a head by the angle of its position."""
     cos, sin = table.to(x_BSHE.dtype)[:, :, None, :]
     first, second = x_BSHE.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
 
 class Attention(nn.Module):
-    """A module of causal self-attention: projections and norms around a function (``AttentionCore``) that attends."""
+    """A module of causal self-attention: projections and norms around the attention function (``AttentionCore``)."""
 
     def __init__(self, spec: TransformerSpec, core: AttentionCore, *, fused_norm: bool = True) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class Attention(nn.Module):
         self.core = core
 
     def forward(self, x_BSD: Tensor, table: Tensor | None, documents: Documents = WHOLE_ROWS) -> Tensor:
-        """Attend over the whole sequence, or over each document.
+        """Return the output of attention over the whole sequence, or over each document.
 
         Args:
             x_BSD: The hidden state.
@@ -136,7 +136,7 @@ class Attention(nn.Module):
 class Layer(nn.Module):
     """A transformer layer: attention and a feed-forward block, each with a norm before it and a residual around it.
 
-    The feed-forward block is dense unless another one is given.
+    The feed-forward block is dense unless another block is given.
     """
 
     def __init__(
@@ -161,13 +161,14 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Some consecutive layers of a decoder, with the embedding if they begin it, and with the output if they end it.
+    """A range of consecutive layers of a decoder model, with the embedding and the output projection at its ends.
 
-    It sees the tokens of every sequence at ``token_positions``. If it does not receive the tokens themselves, there are
-    ``seq_len`` of them: tensor ranks may hold only a part of the hidden states, which do not tell their number.
+    The embedding is included if the range begins with the first layer, and the output projection if it ends with the
+    last. The tokens have the positions ``token_positions``. A stage without the embedding does not receive tokens, and
+    the hidden states of a tensor rank may be only a part; therefore ``seq_len`` gives their number.
 
-    Parameters are named as in the whole model (``layers.7.mlp.up.weight``), whichever part this is. Tied tables are two
-    parameters until somebody ties them; code that replaces parameters by parts of them must tie them again.
+    Parameters have the same names as in the whole model (such as ``layers.7.mlp.up.weight``). Tied tables are two
+    parameters until the caller ties them. Code that replaces parameters by shards must tie them again.
     """
 
     def __init__(
@@ -198,9 +199,10 @@ class Decoder(nn.Module):
         self.output = nn.Linear(spec.hidden_size, spec.vocab_size, bias=False) if ends else None
 
     def forward(self, x: Tensor, documents: Documents = WHOLE_ROWS) -> Tensor:
-        """Run the layers.
+        """Run the layers, and return the logits or the hidden state.
 
-        The first stage takes tokens_BS, later ones x_BSD; the last returns logits_BSV, others x_BSD.
+        The first stage takes tokens_BS; later stages take x_BSD. The last stage returns logits_BSV; other stages return
+        x_BSD.
         """
         positions_S = self._positions(x, documents)
         if self.embedding is not None:
@@ -238,26 +240,27 @@ _STANDARD_DEVIATION = 0.02  # GPT-2's initializer_range; a trial trains a few st
 
 
 def parameter_dtype(precision: Precision) -> torch.dtype:
-    """Return the format of parameters, activations and gradients.
+    """Return the dtype of parameters, activations and gradients.
 
-    The optimizer's own copies of the parameters are fp32 (see ``trials.step.optimizer``).
+    The optimizer keeps its own copies of the parameters in fp32 (see ``trials.step.optimizer``).
     """
     return torch.float32 if precision == Precision.FP32 else torch.bfloat16
 
 
 def materialise(module: nn.Module, path: str, *, seed: int, device: torch.device, dtype: torch.dtype) -> None:
-    """Replace the meta parameters of a module by their first values, and its buffers by zeros.
+    """Replace the parameters of a module on the meta device by their initial values, and its buffers by zeros.
 
     Every tensor has its own random generator, seeded by the trial's seed and the tensor's name in the whole model. So
-    its values depend neither on the layout nor on the order of construction. They are drawn on ``device`` (a GPU draws
-    billions in well under a second): they are equal between layouts, but not between kinds of device.
+    the values depend neither on the layout nor on the order of construction. They are drawn on ``device``, because a
+    GPU draws billions of values in less than a second. Therefore they are the same for all layouts, but differ between
+    CPUs and GPUs.
 
     Args:
         module: The module.
         path: The name of the module in the whole model.
         seed: The seed of the trial.
-        device: The device on which values are drawn and kept.
-        dtype: The format of the parameters.
+        device: The device on which the values are drawn and kept.
+        dtype: The dtype of the parameters.
     """
     for name, parameter in list(module.named_parameters()):
         owner, _, leaf = name.rpartition(".")

@@ -28,22 +28,22 @@ from autotuner.core.model import TransformerSpec
 
 
 def histogram(indices: Tensor, num_values: int) -> Tensor:
-    """Count how often each of the values 0 to ``num_values`` - 1 occurs in a tensor.
+    """Count how often each value from 0 to ``num_values`` - 1 occurs in a tensor.
 
-    Unlike ``torch.bincount``, the shape of the result does not depend on the data.
+    Unlike that of ``torch.bincount``, the shape of the result does not depend on the data.
     """
     nothing = torch.zeros(num_values, dtype=torch.long, device=indices.device)
     return nothing.scatter_add(0, indices, torch.ones_like(indices))
 
 
 def count_on_host(counts: Tensor, total: int) -> list[int]:
-    """Return counts from the device as a list of numbers; the host waits for the device.
+    """Return counts on the device as a list of integers. The host waits for the device.
 
-    In a dry run, tensors have no values; then ``total`` is divided as evenly as possible.
+    In a dry run, tensors have no values. Then the result is ``total``, divided as evenly as possible.
 
     Args:
         counts: The counts on the device.
-        total: Their sum.
+        total: The sum of the counts.
     """
     if isinstance(counts, FakeTensor):
         quotient, remainder = divmod(total, len(counts))
@@ -60,7 +60,7 @@ def inverse(order: Tensor) -> Tensor:
 
 
 def permuted(rows: Tensor, order: Tensor, back: Tensor) -> Tensor:
-    """Return ``rows[order]``, with a backward pass that is as reproducible as the forward pass.
+    """Return ``rows[order]``; unlike that of plain indexing, its backward pass is deterministic.
 
     Args:
         rows: The rows.
@@ -98,7 +98,7 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(ffn_size, hidden_size, bias=bias)
 
     def forward(self, x_BSD: Tensor) -> Tensor:
-        """Apply the block to every token separately."""
+        """Return the block's output, which is computed for every token separately."""
         gate_BSF = None if self.gate is None else self.gate(x_BSD)
         out_BSD: Tensor = self.down(activated(gate_BSF, self.up(x_BSD)))
         return out_BSD
@@ -127,7 +127,7 @@ def _itself(parameter: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalExperts:
-    """The experts that one of ``num_ranks`` ranks holds in every layer, and the way in which it exchanges tokens."""
+    """The experts of every layer that one of ``num_ranks`` ranks holds, and the way in which it exchanges tokens."""
 
     rank: int = 0
     num_ranks: int = 1
@@ -137,7 +137,7 @@ class LocalExperts:
     """Function that returns the part of a parameter's values that this rank holds."""
 
     def indices(self, num_experts: int) -> range:
-        """Return the numbers of the experts that this rank holds, which are consecutive."""
+        """Return the numbers of the experts that this rank holds. They are consecutive."""
         size = num_experts // self.num_ranks
         return range(self.rank * size, (self.rank + 1) * size)
 
@@ -159,7 +159,7 @@ class SparseFeedForward(nn.Module):
         self.shared = FeedForward(spec.hidden_size, width, gated=spec.gated_mlp, bias=False) if width else None
 
     def forward(self, x_BSD: Tensor) -> Tensor:
-        """Return the sum of the routed and the shared experts' answers for every token."""
+        """Return, for every token, the sum of the outputs of its routed experts and of the shared experts."""
         out_BSD: Tensor = self.routed(x_BSD)
         return out_BSD if self.shared is None else out_BSD + self.shared(x_BSD)
 
@@ -202,9 +202,10 @@ class _Routed(nn.Module):
 
 
 class Experts(nn.Module):
-    """The matrices of a rank's experts, each kind in one tensor whose first dim is the expert.
+    """The matrices of a rank's experts. Matrices of one kind are in one tensor, whose first dim is the expert.
 
-    With expert parallelism, the parameters are DTensors over the mesh axis ``expert``; this tells them from all others.
+    With expert parallelism, the parameters are DTensors over the mesh axis ``expert``. Other parameters are never
+    sharded over this axis.
     """
 
     def __init__(self, spec: TransformerSpec, experts: MixtureOfExperts, local: LocalExperts) -> None:
@@ -219,10 +220,10 @@ class Experts(nn.Module):
         self._local_part = local.local_part
 
     def forward(self, x_AD: Tensor, counts_N: Tensor) -> Tensor:
-        """Return the answers of the experts to rows of tokens, which must be sorted by expert.
+        """Return the outputs of the experts for rows of tokens. The rows must be sorted by expert.
 
         Args:
-            x_AD: The rows, for the experts of all ranks.
+            x_AD: The rows to process, from all ranks.
             counts_N: Number of rows for each expert.
         """
         return self._exchange(x_AD, counts_N, self._compute)

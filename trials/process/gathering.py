@@ -23,7 +23,7 @@ _ANSWER_S = 10.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Wait until all nodes of a job are there. There is no timeout: the process that started this one ends it."""
+    """Wait until all nodes of a job have started. There is no timeout, because the parent process can end this one."""
     parser = argparse.ArgumentParser(
         prog="python -m autotuner.trials.process.gathering", description="Wait for all nodes."
     )

@@ -56,13 +56,13 @@ _CHUNK_BYTES = 1 << 16
 
 
 class Teller:
-    """Collects what the ranks of one node write, and writes it to the output of the job.
+    """Collects the reports and the output of the ranks of one node, and writes them to the output of the job.
 
-    A single process writes everything, so that lines never mix.
+    Only this process writes to the output of the job, so that lines never mix.
 
     Attributes:
-        reports: File to which the ranks of our own trainer append.
-        told: Folder of the files to which the ranks of a registered trainer append.
+        reports: File to which the ranks of the built-in decoder append their reports.
+        told: Folder with the files to which the ranks of a registered trainer append their reports.
         rank_logs: Folder into which torchrun writes the output of each rank.
         deaths: File in which torchrun lists the ranks that died.
     """
@@ -84,7 +84,7 @@ class Teller:
         self.rank_logs.mkdir()
 
     def tell(self, value: NodeLine) -> None:
-        """Write one value as a line, however long it is."""
+        """Write one value as a line to the output of the job. The line may have any length."""
         self._write(node_line(value))
 
     def started(self) -> None:
@@ -92,13 +92,14 @@ class Teller:
         self.tell(NodeStarted(node=self._node_rank, host=socket.gethostname(), at=time.time()))
 
     def runs_on(self, environment: Mapping[str, str]) -> None:
-        """Write the environment of a registered trainer, which may not report it itself."""
+        """Write the environment in which a registered trainer runs, because the trainer itself may not report it."""
         self._tell_of_trainer(json.dumps({"environment": dict(environment)}))
 
     def listen(self, output: IO[bytes]) -> None:
-        """Write every line that a trainer, or torchrun itself, prints, until the output is closed by all its writers.
+        """Copy every line that a trainer or torchrun prints to the output of the job.
 
-        A carriage return (as of a progress bar) ends a line too, and a very long line is written in pieces.
+        It returns when all writers have closed ``output``. A carriage return, as in a progress bar, ends a line, too. A
+        very long line is written in pieces.
         """
         rest = b""
         while chunk := os.read(output.fileno(), _CHUNK_BYTES):
@@ -113,7 +114,10 @@ class Teller:
             self.tell(Printed(text=line.decode(errors="replace"), at=time.time()))
 
     def forward(self) -> None:
-        """Write the lines that ranks have appended to their files since the last call. Incomplete lines wait."""
+        """Copy the lines that ranks have appended to their files since the last call.
+
+        Incomplete lines are copied later.
+        """
         for line in self._new_lines(self.reports):
             self._write(PREFIX + line.encode() + b"\n")
         for path in sorted(self.told.glob("rank-*.jsonl")):
@@ -121,14 +125,14 @@ class Teller:
                 self._tell_of_trainer(line)
 
     def ended(self, *, exit_code: int, timed_out: bool, oom_killed: bool, told_to_end: bool, is_trainer: bool) -> None:
-        """Write the last lines: the rest of the reports, the logs of ranks after a failure, and the end of the node.
+        """Write the last lines: the remaining reports, the logs of ranks after a failure, and how the node ended.
 
         Args:
             exit_code: The exit code of the node's processes.
-            timed_out: True if they ran longer than allowed.
-            oom_killed: True if the kernel killed one because the node's memory was full.
-            told_to_end: True if somebody asked them to end.
-            is_trainer: True if a registered trainer ran, not our own trial.
+            timed_out: True if the processes ran longer than allowed.
+            oom_killed: True if the kernel killed a process because the node's memory was full.
+            told_to_end: True if the node got SIGTERM.
+            is_trainer: True if a registered trainer ran; False if the built-in decoder ran.
         """
         self.forward()
         if exit_code != 0 and not is_trainer:
@@ -211,10 +215,10 @@ class NodePlace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run this node's part of a job, and return the exit code.
+    """Run this node's ranks of a job to their end, and return the exit code.
 
     Args:
-        arguments: The words after the program's name; None: those of this process.
+        arguments: The command-line arguments after the program's name; None: the arguments of this process.
     """
     parser = argparse.ArgumentParser(
         prog="python -m autotuner.trials.process.node", description="Run one node of a job."
@@ -385,7 +389,7 @@ class _Node:
 
 
 def cpu_time(node_rank: int) -> CpuTime:
-    """Return the CPU time of this machine, and of this process together with all its descendants."""
+    """Return two CPU times: of this machine, and of this process together with all its descendants."""
     busy_s, total_s = machine_cpu_s()
     own = (os.getpid(), *supervisor.descendants(os.getpid()))
     return CpuTime(node=node_rank, busy_s=busy_s, total_s=total_s, own_s=sum(map(process_cpu_s, own)))

@@ -69,7 +69,7 @@ class _Over(Exception):
 
 
 def main() -> int:
-    """Run the job that a variable of the environment describes; return 0 when its outcome has been printed."""
+    """Run the job that an environment variable describes. Return 0 after its outcome has been printed."""
     order = json.loads(zlib.decompress(base64.b64decode(os.environ.pop(ORDER))))
     ray.init(address="auto", log_to_driver=False, logging_level="error")
     ray.cloudpickle.register_pickle_by_value(ray_node)

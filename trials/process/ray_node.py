@@ -24,9 +24,9 @@ _STDERR_BYTES = 2000
 class NodeActor:
     """The Ray actor of one node. The driver calls its methods, several at once, each from its own thread.
 
-    If Ray or the kernel kills the actor, the node's processes end too: their supervisor is a child of this process, and
-    the kernel tells it (``autotuner.host.supervisor``). The class is sent to the node by value, so the interpreter that
-    Ray itself runs in needs none of our packages.
+    If Ray or the kernel kills the actor, the processes of the node end, too: their supervisor is a child of the actor,
+    and the kernel tells it about the actor's end (see ``autotuner.host.supervisor``). Ray sends the code of the class
+    to the node. So the Python interpreter of Ray needs none of our packages.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class NodeActor:
         self._is_stopped = False
 
     def place(self) -> tuple[str, int]:
-        """Return the address of this node for other nodes, and a port of it that is free now."""
+        """Return the address at which other nodes reach this node, and a port of this node that is free now."""
         import ray  # noqa: PLC0415  # there where an actor runs; who tests this class needs none
 
         with socket.socket() as listener:
@@ -47,10 +47,10 @@ class NodeActor:
         return ray.util.get_node_ip_address(), port
 
     def start(self, python: str, arguments: Sequence[str], task: str) -> None:
-        """Start the node's processes. ``read`` returns what they print.
+        """Start the node's processes and return at once. ``read`` returns the output of the processes.
 
         Args:
-            python: Path of the Python interpreter; empty: the one that this actor runs in.
+            python: Path of the Python interpreter; empty: the interpreter of this actor.
             arguments: Arguments of ``autotuner.trials.process.node``, without the task.
             task: A ``NodeTask`` as JSON.
         """
@@ -58,13 +58,13 @@ class NodeActor:
         threading.Thread(target=self._keep, args=(python or sys.executable, arguments, task), daemon=True).start()
 
     def read(self, patience_s: float) -> dict[str, Any]:
-        """Return what the node's processes have printed since the last call.
+        """Return the output of the node's processes since the last call.
 
-        It returns as soon as there is anything, or after ``patience_s`` seconds.
+        It returns as soon as there is new output, or after ``patience_s`` seconds.
 
         Returns:
-            A dict: ``output`` in bytes; ``exit_code``, which is None while any of the processes is left; and
-            ``last_words``, the end of what they wrote to standard error.
+            A dict: ``output`` in bytes; ``exit_code``, which is None while a process of the node is left; and
+            ``last_words``, the end of the text that the processes wrote to standard error.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._output or self._exit_code is not None, patience_s)
@@ -72,7 +72,7 @@ class NodeActor:
             return {"output": output, "exit_code": self._exit_code, "last_words": self._last_words}
 
     def stop(self) -> None:
-        """Ask the node's processes to end. ``read`` tells when they have ended."""
+        """Ask the node's processes to end, and return at once. A result of ``read`` shows when they have ended."""
         with self._changed:
             self._is_stopped = True
             if self._process is not None:

@@ -22,10 +22,11 @@ class TaskContext:
     rank_info: RankInfo
 
     def store(self) -> Store:
-        """Return the store in which the ranks meet: a file, because all ranks are on one host and then need no port.
+        """Return the store through which the ranks find each other. It is a file, so the ranks need no port.
 
-        The file stays as long as the folder. A store that knows the number of ranks would remove its file when that
-        many have closed it and none has it open. A rank that opens it after that, or still reads, would wait for ever.
+        All ranks of a task are on one host. The file stays as long as the folder. A store that knows the number of
+        ranks would delete the file after that number of ranks have closed it. Then a rank that opens the file later
+        would wait for ever.
         """
         return FileStore(str(self.folder / "store"))
 
@@ -48,7 +49,10 @@ def find_task(name: str) -> Task:
 
 
 def run_trial(context: TaskContext) -> int:
-    """Run the trial in ``spec.json`` of the task's folder, and append reports to ``reports.jsonl``."""
+    """Run the trial in ``spec.json`` of the task's folder, and return the exit code.
+
+    Reports are appended to ``reports.jsonl`` in the same folder.
+    """
     spec_text = (context.folder / "spec.json").read_text()
     reporter = Reporter(context.folder / "reports.jsonl", rank=context.rank_info.rank)
     return attempt(spec_text, reporter, context.rank_info, store=context.store())

@@ -16,11 +16,12 @@ from autotuner.trials.processes import die_with_parent
 
 
 def main() -> None:
-    """Run torchrun with the arguments of this process, except for the first two.
+    """Run torchrun with the arguments of this process after the first two.
 
-    The first argument is the pid of the launcher, with which this process ends; 0: there is none. The second is a file.
-    If ranks die, it gets ``[[rank, exit code], ...]`` in the order in which torchrun saw their deaths. An exit code
-    below zero is the number of the signal that ended the rank.
+    The first argument is the pid of the launcher; this process ends when the launcher ends. 0 means that there is no
+    launcher. The second argument is the path of a file. If ranks die, ``[[rank, exit code], ...]`` is written to the
+    file, in the order in which torchrun noticed the deaths. A negative exit code is the number of the signal that ended
+    the rank.
     """
     launcher_pid, deaths = int(sys.argv.pop(1)), Path(sys.argv.pop(1))
     die_with_parent(signal.SIGTERM)

@@ -96,10 +96,11 @@ def _redirect(directory: Path) -> None:
 
 @contextmanager
 def shown_in_proc(name: str, value: str) -> Iterator[None]:
-    """Make ``/proc/PID/environ`` show a value for this process, and for those that it forks while the block runs.
+    """While the block runs, ``/proc/PID/environ`` shows a value for this process and the processes that it forks.
 
-    The kernel shows the memory that a program was started with, and a fork starts no program. So the variable must
-    exist from the start, with at least as many characters; spaces fill the rest of it.
+    The kernel shows the memory with the environment of the program's start, and a fork does not start a program.
+    Therefore this function overwrites that memory. The variable must exist from the start with at least as many
+    characters as the new value. Spaces fill the rest.
     """
     before = _overwrite(name, value)
     try:
@@ -198,7 +199,7 @@ def _is_hung_up() -> bool:
 
 
 def main() -> None:
-    """Serve the launcher that started this process: fork the ranks that it asks for."""
+    """Serve the launcher that started this process: fork ranks when the launcher asks for them."""
     id_variable = sys.argv[1]
     torch.set_num_threads(1)  # before any operation: a forked rank must not inherit a thread pool
     gc.collect()

@@ -28,29 +28,30 @@ from autotuner.trials.distributed.context import WHOLE, ContextPart
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Languages:
-    """A division of the vocabulary into equal parts, each of which is an artificial language."""
+    """A division of the vocabulary into equal parts. The tokens of each part form one artificial language."""
 
     vocab_size: int
     num_languages: int = 1
     """Number of languages; 1: all sequences use the whole vocabulary."""
 
     def of_row(self, row: int, num_rows: int, turn: int = 0) -> int:
-        """Return the number of the language for a row of a global batch.
+        """Return the number of the language in which a row of a global batch is written.
 
-        Neighbouring rows, such as those of one rank, share a language.
+        Neighbouring rows, such as the rows of one rank, share a language.
 
         Args:
-            row: The row.
+            row: Number of the row.
             num_rows: Number of rows in the global batch.
-            turn: Number of languages by which every row moves on. Over all turns, each rank reads every language.
+            turn: Number that is added to the language of every row. With turns 0, 1, 2, …, each rank reads every
+                language once.
         """
         return (row * self.num_languages // num_rows + turn) % self.num_languages
 
     def tokens(self, language: int, shares: Tensor) -> Tensor:
-        """Return tokens of a language for random numbers from 0 to 1; low tokens are more frequent, as words are.
+        """Return random tokens of a language, one for each number in ``shares``; small token ids are more frequent.
 
-        There is nothing else to learn, so that after a hundred steps of a convergence gate the loss hardly improves any
-        more.
+        ``shares`` holds random numbers from 0 to 1. The frequencies of the tokens are all that a model can learn. So
+        the loss hardly improves any more after a hundred steps of a convergence gate.
         """
         first = language * self.vocab_size // self.num_languages
         size = (language + 1) * self.vocab_size // self.num_languages - first
@@ -77,9 +78,9 @@ class Batch:
     divides its summed losses by it, so that every token of the batch has the same weight."""
 
     def together(self) -> MicroBatch:
-        """Return all micro-batches as one, since a pipeline splits them itself.
+        """Return all micro-batches as one batch, since a pipeline splits the batch itself.
 
-        Their rows must have the same length.
+        All rows must have the same length.
         """
         return MicroBatch(
             tokens_BS=torch.cat([one.tokens_BS for one in self.micro_batches]),
@@ -96,7 +97,9 @@ def batch(
     part: ContextPart = WHOLE,
     turn: int = 0,
 ) -> Batch:
-    """Return the sequences of a global batch that one rank trains on; the sequences of other ranks are not drawn.
+    """Draw and return the sequences of a global batch that one rank trains on.
+
+    The sequences of other ranks are not drawn.
 
     Args:
         spec: The specification of the trial.
@@ -104,7 +107,7 @@ def batch(
         data_parallel_rank: Number of the slice of the global batch.
         device: The device of this rank.
         part: The part of each sequence that this context rank holds.
-        turn: Number of languages by which every rank moves on from its own language.
+        turn: Number that is added to the number of every rank's language.
     """
     layout, lengths = spec.layout, sequence_lengths(spec, step)
     languages = Languages(vocab_size=spec.model.vocab_size, num_languages=spec.settings.num_languages)
@@ -132,7 +135,7 @@ def sequence_lengths(spec: TrialSpec, step: int) -> tuple[int, ...]:
 
 
 def as_drawn(spec: TrialSpec, steps: Iterable[int]) -> TrialSpec:
-    """Return the trial with the sequence lengths that were drawn in these steps, to count its tokens and FLOP."""
+    """Return the trial with the sequence lengths that were drawn in these steps. Its tokens and FLOP are then exact."""
     if spec.workload.lengths is None:
         return spec
     drawn_lengths = LengthDistribution.of(length for step in steps for length in sequence_lengths(spec, step))

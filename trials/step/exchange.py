@@ -24,12 +24,12 @@ _DTYPES = {PayloadPrecision.FP32: torch.float32, PayloadPrecision.BF16: torch.bf
 
 
 class Exchange:
-    """Keeps replicas in agreement that do not sum their whole gradients in every step.
+    """Keeps replicas in agreement that do not sum their whole gradients in every step. This base class does nothing.
 
-    Subclasses exchange gradients before the update of the parameters, or parameters after it.
+    A subclass exchanges gradients before the update of the parameters, or parameters after the update.
 
     Args:
-        by: The object that exchanges tensors, and remembers what was not sent yet.
+        by: The object that exchanges tensors, and keeps the values that were not sent yet.
     """
 
     def __init__(self, by: Replicator | ParameterAverager) -> None:
@@ -37,14 +37,14 @@ class Exchange:
 
     @property
     def payload_bytes(self) -> int:
-        """The bytes that this rank contributed in the latest step.
+        """The number of bytes that this rank contributed to exchanges in the latest step.
 
-        A collective may send them several times; that is not counted.
+        If a collective sends the bytes several times, they are counted once.
         """
         return int(self._by.payload_bytes)
 
     def gradients(self, own: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return the gradients to use in the update.
+        """Return the gradients for the update of the parameters.
 
         Args:
             own: The gradients of this replica.
@@ -52,10 +52,10 @@ class Exchange:
         return own
 
     def parameters(self) -> None:
-        """Exchange parameters after the update, if that is due in this step."""
+        """Exchange parameters after the update, if an exchange is due in this step."""
 
     def state_dict(self) -> Mapping[str, Any]:
-        """Return the state that a rank needs in order to continue later."""
+        """Return the state that a rank needs to continue later."""
         state: Mapping[str, Any] = self._by.state_dict()
         return state
 
@@ -65,16 +65,16 @@ class Exchange:
 
 
 class GradientExchange(Exchange):
-    """Exchanges gradients before the update, so that all replicas apply the same gradients bit by bit.
+    """Exchanges gradients before the update, so that all replicas apply exactly the same gradients.
 
-    A tied vocabulary table that is on two stages has one gradient, and both must send the same. What a replicator
-    chooses to send may depend on the position of a tensor, so the table comes first. If one rank holds both copies, it
-    is sent once.
+    If two stages hold a copy of a tied vocabulary table, both must send the same values of its gradient. The choice of
+    values may depend on the position of a tensor in the list, so the table comes first on both stages. If one rank
+    holds both copies, the gradient is sent once.
 
     Args:
-        by: A replicator (which sends a compressed form of gradients) for the tensors in ``order``.
+        by: The replicator, which sends gradients in compressed form, for the tensors in ``order``.
         order: Numbers of the tensors to exchange, in the order in which they are sent.
-        same: Numbers of tensors that are copies, with the number of the tensor whose result they get.
+        same: For each tensor that is a copy, its number and the number of the tensor whose result it gets.
     """
 
     def __init__(self, by: Replicator, order: Sequence[int], *, same: Mapping[int, int]) -> None:
@@ -83,29 +83,29 @@ class GradientExchange(Exchange):
         self._same = same
 
     def gradients(self, own: Sequence[Tensor]) -> list[Tensor]:
-        """Exchange the gradients with the other replicas, and return the result (see ``Exchange.gradients``)."""
+        """Exchange the gradients with the other replicas, and return the gradients for the update."""
         taken = exchange(self._by, [own[index] for index in self._order])
         agreed = dict(zip(self._order, taken, strict=True))
         return [agreed[self._same.get(index, index)] for index in range(len(own))]
 
 
 class ParameterExchange(Exchange):
-    """Averages parameters every few steps, between replicas that each apply their own gradients."""
+    """Averages the parameters of all replicas every few steps. Between these steps, each replica trains alone."""
 
     def parameters(self) -> None:
-        """Average the parameters with the other replicas, if that is due in this step."""
+        """Average the parameters with the other replicas, if an average is due in this step."""
         self._by.after_step()
 
 
 def exchange_of(
     layout: Layout, masters: Sequence[Tensor], group: dist.ProcessGroup, tied: Sequence[int] = ()
 ) -> Exchange | None:
-    """Return the exchange between replicas that a layout chooses; None if replicas sum their whole gradients.
+    """Return the exchange between replicas of a layout; None if replicas sum their whole gradients in every step.
 
     Args:
         layout: The layout of the trial.
         masters: The fp32 parameters that this rank updates.
-        group: The ranks of other replicas that hold the same parameters.
+        group: The ranks of all replicas that hold the same parameters.
         tied: Indices in ``masters`` of the copies of a vocabulary table that another stage holds as well.
     """
     if layout.gradient_sync == GradientSync.FULL:

@@ -26,7 +26,8 @@ def local_optimizer(
 ) -> torch.optim.Optimizer:
     """Return an optimizer with these settings over fp32 tensors.
 
-    LAMB and MADGRAD come from the library pytorch_optimizer. An optimizer without a fused kernel gets an unfused one.
+    LAMB and MADGRAD come from the library pytorch_optimizer. If an optimizer has no fused kernel, an unfused one is
+    used.
     """
     betas = (settings.beta1, settings.beta2)
     match settings.name:
@@ -82,7 +83,7 @@ def _adamw(masters: Sequence[Tensor], settings: OptimizerSettings, kernel: Optim
 
 
 class SignDescent(torch.optim.Optimizer):
-    """An optimizer without state and weight decay: ``parameter -= learning_rate * sign(gradient)``.
+    """An optimizer without state or weight decay: ``parameter -= learning_rate * sign(gradient)``.
 
     An element whose gradient is zero, such as one that a sparse exchange has not sent, keeps its value.
 
@@ -117,12 +118,12 @@ def total_norm(
     num_replicas: Sequence[int],
     groups: Sequence[dist.ProcessGroup | None] = (None,),
 ) -> Tensor:
-    """Return the norm of a gradient that is spread over ranks; each element counts once, even if several ranks hold it.
+    """Return the norm of a gradient whose elements are on several ranks. An element on several ranks counts once.
 
     Args:
         gradients: The gradients that this rank holds, in fp32.
-        num_replicas: For each tensor, the number of ranks that hold the same elements.
-        groups: Process groups to sum over, one after the other; by default, the whole job.
+        num_replicas: For each gradient, the number of ranks that hold the same elements.
+        groups: Process groups over which squares are summed, one after the other; by default, the whole job.
     """
     squares = torch._foreach_div(squared_norms(gradients), [float(number) for number in num_replicas])
     total = torch.stack(squares).sum()
@@ -133,7 +134,7 @@ def total_norm(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaClip:
-    """Clips the whole gradient of this replica, before any part of it is reduced with other replicas."""
+    """Clips the whole gradient of this replica, before the gradient is reduced with other replicas."""
 
     buckets: Sequence[BucketShard]
     """Shards of gradients that this rank holds."""
@@ -155,9 +156,10 @@ class ReplicaClip:
 def clip_before_reduction(
     shards: Sequence[OptimizerShard], grid: Grid, max_norm: float | None, tied: TiedTables | None
 ) -> Callable[[], None] | None:
-    """Return a function that clips each replica's whole gradient after its last backward pass; None if none is needed.
+    """Return a function that clips the whole gradient of each replica, or None if no such function is needed.
 
-    If the layout clips each bucket when it is full, the buckets are told their bound now.
+    Call the function after the last backward pass of a step. If the layout clips each bucket separately, this function
+    sets the maximum norm of the buckets and returns None.
 
     Args:
         shards: The optimizer shards of this rank.
@@ -194,7 +196,7 @@ def _bound(buckets: Sequence[BucketShard], max_norm: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:
-    """The ranks that share a rank's gradients, and the steps that they take together before the update."""
+    """The ranks with which a rank shares its gradients, and the functions that they call together before the update."""
 
     gradient: dist.ProcessGroup | None = None
     """The ranks that share one gradient; None: all ranks of the job."""
@@ -217,19 +219,19 @@ def _unheard(moment: str) -> None:
 class ShardedOptimizer:
     """An optimizer over fp32 master weights, on each rank's own shards.
 
-    AdamW treats every element separately, so it needs no DTensor: its kernel runs on the local tensors, whichever axes
-    they are split over. Only LAMB needs whole tensors, and is refused if ranks hold parts. An fp32 parameter is its own
-    master; a bf16 one has a copy (mixed precision of arXiv 1710.03740, section 3.1), which is written back after each
-    step.
+    AdamW treats every element separately. So its kernel runs on the local tensors, along whichever axes they are split.
+    Only LAMB needs whole tensors, and is refused if ranks hold parts of tensors. An fp32 parameter is its own master
+    weight. A bf16 parameter has an fp32 copy as its master weight; after each step, the copy is written back to the
+    parameter (mixed precision, arXiv 1710.03740, section 3.1).
 
     Args:
         shards: The shards that this rank updates.
         settings: The settings of the optimizer.
         kernel: The implementation of the optimizer.
-        max_gradient_norm: The norm to which the gradient is clipped after its reduction, and before a lossy exchange of
-            it; None: it is not clipped.
-        follows_signs: Use sign descent in place of the optimizer, with its learning rate.
-        peers: The other ranks that the gradients involve.
+        max_gradient_norm: The norm to which the gradient is clipped after its reduction. If replicas exchange
+            compressed gradients, it is clipped before that exchange. None: the gradient is not clipped.
+        follows_signs: True to use sign descent in place of the optimizer in ``settings``, with the same learning rate.
+        peers: The ranks with which this rank shares its gradients.
     """
 
     def __init__(
@@ -257,14 +259,14 @@ class ShardedOptimizer:
 
     @property
     def gradients(self) -> list[Tensor]:
-        """The gradients of the shards in fp32, after ``take_gradients``."""
+        """The gradients of the shards in fp32. They exist after ``take_gradients``."""
         return [master.grad for master in self._masters if master.grad is not None]
 
     def take_gradients(self) -> None:
-        """Finish the reduction of the gradients, and take them from the parameters for the update.
+        """Finish the reduction of the gradients, and move them from the parameters to the master weights.
 
-        They are the gradients of the global batch. If replicas exchange less than their gradients, each replica first
-        clips its own gradient, and the result of the exchange is taken.
+        They are the gradients of the global batch. If replicas do not sum their whole gradients, each replica first
+        clips its own gradient. The gradients are then the result of the exchange between replicas.
         """
         if self._peers.before_reduction is not None:
             self._peers.before_reduction()
@@ -280,23 +282,23 @@ class ShardedOptimizer:
                 master.grad = agreed
 
     def drop_gradients(self) -> None:
-        """Drop the gradients that ``take_gradients`` has taken."""
+        """Free the gradients that ``take_gradients`` has moved to the master weights."""
         self._optimizer.zero_grad(set_to_none=True)
 
     def gradient_norm(self) -> Tensor:
-        """Return the norm of the whole model's gradient.
+        """Return the norm of the gradient of the whole model.
 
-        It is one number for all ranks, or one for each replica if replicas exchange less than their gradients.
+        All ranks have the same norm. If replicas do not sum their whole gradients, each replica has its own norm.
         """
         return total_norm(self.gradients, [shard.num_replicas for shard in self.shards], (self._peers.gradient,))
 
     @torch.no_grad()
     def step(self, mark: Callable[[str], None] = _unheard) -> None:
-        """Update the parameters with the gradients that ``take_gradients`` has taken, and drop these gradients.
+        """Update the parameters with the gradients from ``take_gradients``, and free these gradients.
 
         Args:
-            mark: Called with ``updated`` when the parameters are updated, and with ``agreed`` when replicas have
-                exchanged theirs.
+            mark: Function that is called with ``updated`` after the update of the parameters, and with ``agreed`` after
+                replicas have exchanged parameters.
         """
         if self.exchange is None:
             self._clip()
@@ -317,9 +319,9 @@ class ShardedOptimizer:
             clip(self.gradients, self.gradient_norm(), self._max_gradient_norm)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state that this rank needs in order to continue later.
+        """Return the state that this rank needs to continue later.
 
-        It has the master weights, and the states of the optimizer and of the exchange between replicas.
+        It has the master weights, the state of the optimizer, and the state of the exchange between replicas.
         """
         return {
             "masters": [master.clone() for master in self._masters],

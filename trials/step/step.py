@@ -41,9 +41,9 @@ from autotuner.trials.step.optimizer import Peers, ShardedOptimizer, clip_before
 
 
 class TokenMean:
-    """A loss function that divides the summed losses of a micro-batch by the tokens of the step.
+    """A loss function: the sum of a micro-batch's losses, divided by the number of tokens of the whole step.
 
-    The number of tokens differs from step to step if the sequences have different lengths.
+    If the sequences have different lengths, the number of tokens differs from step to step.
 
     Attributes:
         tokens_per_loss: The divisor for the current step (see ``Batch``).
@@ -68,14 +68,14 @@ none."""
 class AccumulatedPasses:
     """Runs micro-batches one after the other, on a rank that holds every layer.
 
-    Replicas reduce gradients once, after the last micro-batch. FSDP reduces them after each one, because a layout that
-    shards gradients has no room for whole ones. If parameters are not sharded, those gathered for the first micro-batch
-    serve all others.
+    Replicas reduce gradients once, after the last micro-batch. FSDP reduces gradients after each micro-batch, because a
+    layout that shards gradients has no room for whole gradients. If parameters are not sharded between passes, they are
+    gathered for the first micro-batch and used for all others.
 
     Args:
         model: The model.
-        loss: Returns the share of a micro-batch in the loss of the step.
-        before_last: Called before the last micro-batch.
+        loss: Function that returns the part of the step's loss that a micro-batch contributes.
+        before_last: Function that is called before the last micro-batch.
         log: Records every pass.
     """
 
@@ -116,7 +116,7 @@ class AccumulatedPasses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelinePasses:
-    """Runs the passes of a step over all micro-batches by a pipeline schedule."""
+    """Runs the forward and backward passes of a step over all micro-batches, in the order of a pipeline schedule."""
 
     schedule: Schedule
     loss: TokenMean
@@ -149,7 +149,7 @@ class PipelinePasses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """An optimizer step of this rank, which can be repeated."""
+    """A repeatable training step of this rank: passes over all micro-batches, and an update of the parameters."""
 
     layout: Layout
     passes: Passes
@@ -179,18 +179,19 @@ class Step:
 
     @property
     def pipeline(self) -> ResilientPipeline | None:
-        """The pipeline in which the order of passes, and the ranks that send, can change between steps.
+        """The pipeline whose schedule and sending processes can change between steps.
 
-        None if there is no pipeline, or if torch's own schedule runs it.
+        It is None if there is no pipeline, or if torch's own schedule runs the pipeline.
         """
         schedule = self.passes.schedule if isinstance(self.passes, PipelinePasses) else None
         return schedule if isinstance(schedule, ResilientPipeline) else None
 
     def evaluate(self, batch: Batch) -> float:
-        """Return the mean loss of a batch over all ranks, without an update; each rank uses its own parameters.
+        """Return the mean loss of a batch over all ranks, without an update. Each replica uses its own parameters.
 
-        Gradients are computed and dropped, so that it works for every layout, and a pipeline's schedule runs as it
-        always does. Do not train after it: a lossy exchange between replicas has already seen these gradients.
+        Gradients are computed and then dropped. So the method works for every layout, and a pipeline runs its usual
+        schedule. Do not train afterwards: an exchange of compressed gradients between replicas keeps a part of these
+        gradients for the next step.
         """
         loss = self.global_loss(self.gradients(batch))
         self.optimizer.drop_gradients()
@@ -199,7 +200,7 @@ class Step:
     def gradients(self, batch: Batch) -> Tensor:
         """Compute the gradients of a batch, and return this replica's mean loss; 0 on a rank that computes no loss.
 
-        The optimizer holds the gradients afterwards.
+        Afterwards the optimizer has the gradients.
         """
         with kernel_context(self.layout), loss_context(self.layout):
             replica_loss = self.passes(batch)
@@ -210,8 +211,8 @@ class Step:
     def global_loss(self, replica_loss: Tensor) -> float:
         """Return the mean loss over all replicas, on every rank.
 
-        Only the last pipeline stage adds to the sum. There, all tensor ranks hold the loss of the same part of a
-        sequence.
+        Only ranks of the last pipeline stage contribute to the sum. The tensor ranks of this stage all have the loss of
+        the same tokens.
         """
         holders = self.layout.world_size // self.layout.pipeline_parallel_degree
         loss = replica_loss / holders
@@ -224,7 +225,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reductions:
-    """Tells the optimizer shards of a rank when to start their reductions, while backward passes still run."""
+    """Starts the reductions of a rank's optimizer shards at the right time, while backward passes still run."""
 
     early: Sequence[Sequence[OptimizerShard]]
     """Shards of each stage whose reduction starts before the optimizer takes their gradients."""
@@ -232,12 +233,12 @@ class Reductions:
     """Counts the reductions that start before the last gradient."""
 
     def expect_backward_passes(self, num_left: int) -> None:
-        """Announce that ``num_left`` backward passes through the first stage are still to come in this step."""
+        """Announce that ``num_left`` backward passes through this rank's first stage are still to come in this step."""
         for shard in self.early[0]:
             shard.expect_backward_passes(num_left)
 
     def start(self, stage: int) -> None:
-        """Start the reductions of a stage whose last backward pass is done."""
+        """Start the reductions of a stage, after the last backward pass of the stage."""
         self.overlap.gradient()  # hooks do not run for weight gradients that a schedule computes separately
         for shard in self.early[stage]:
             shard.start_reduction()
@@ -255,16 +256,16 @@ def build_step(
     log: ActionLog | None = None,
     standby: Standby | None = None,
 ) -> Step:
-    """Return the optimizer step of this rank.
+    """Return the training step of this rank.
 
     Args:
         spec: The specification of the trial.
         stages: The stages of this rank, as ``parallel_stages`` returns them.
         grid: The grid of ranks, with this rank's place on it.
         device: The device of this rank.
-        stopwatch: Records the moments of each step.
-        log: Records every pass; None: nothing does.
-        standby: Sends the messages of a planned pipeline; None: its process group sends them.
+        stopwatch: Records the main moments of each step.
+        log: Records every pass; None: passes are not recorded.
+        standby: Sends the messages of a planned pipeline; None: the process group of the pipeline sends them.
     """
     stopwatch.mark_backward_of(first_layer(stages[0]), "first layer's gradient")
     overlap = Overlap()
