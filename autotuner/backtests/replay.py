@@ -150,7 +150,7 @@ class Replay:
 
     @classmethod
     def of(cls, sheet: Sheet) -> Replay:
-        """Return the replay of a sheet. No result is known at the start of the search."""
+        """Return a simulated search over a sheet (the measured runs of one job). No result is known at the start."""
         every = np.stack([np.asarray(getattr(sheet.layouts, name), dtype=np.int64) for name in OPTIONS], axis=1)
         codes, first, layout_of_row = np.unique(every, axis=0, return_index=True, return_inverse=True)
         layouts = sheet.layouts.take(first)
@@ -167,7 +167,7 @@ class Replay:
         )
 
     def knowing(self, num_layouts: int, seed: int) -> Replay:
-        """Return this replay with the results of ``num_layouts`` of its layouts known at the start of the search.
+        """Return this simulated search with the results of ``num_layouts`` of its layouts known at the start.
 
         The sampler knows the measured times of these layouts and may not propose them. The seed decides which layouts
         they are.
@@ -185,7 +185,7 @@ class Replay:
 
     @property
     def judged_rows(self) -> Booleans:
-        """A mask over the rows of the sheet: True if the result of the row's layout is not known at the start."""
+        """A mask over the measured runs: True if the result of the run's layout is not known at the start."""
         return ~np.isin(self.layout_of_row, self.known)
 
     @property

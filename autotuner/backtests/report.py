@@ -242,7 +242,7 @@ def _regret(replay: Replay, walk: Sequence[int]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialCount:
-    """The number of trials that searches need, as median and 90th percentile over sheets and seeds."""
+    """The number of trials that simulated searches need: median and 90th percentile over jobs and seeds."""
 
     median: float | None
     p90: float | None

@@ -172,7 +172,10 @@ class Sheet:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Table:
-    """The measured runs of a table, in one sheet per job. The sheets have the order of their first rows."""
+    """The measured runs of a table, divided into sheets. A sheet has the runs of one job.
+
+    The sheets have the order of their first rows in the table.
+    """
 
     sheets: tuple[Sheet, ...]
     left_out: Mapping[str, int]

@@ -233,8 +233,8 @@ _OF_THE_SHELL = ("PWD", "OLDPWD", "HOME", "USER", "HOSTNAME", "SHELL", "PATH", "
 def launched(text: str, document: str = "") -> Launched:
     """Return the training command in a text.
 
-    If the text has several commands, the result is a command that is certain to run (it depends on no unknown
-    condition). If there are several such commands, the result is the one with the most flags.
+    If the text has several commands, commands that are certain to run are preferred (they depend on no unknown
+    condition), then the command with the most flags.
 
     Args:
         text: A shell script, a command line, arguments alone, or ``/proc/PID/cmdline`` with its NULs.

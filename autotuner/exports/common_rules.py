@@ -19,7 +19,7 @@ from autotuner.core.rules.rule import Limit, Rule, held, named
 
 
 def keeps(field: str, message: str, when: Callable[[Layout, Job], bool] = lambda x, j: True) -> Limit:
-    """Return a rule without a name which says that a field must have its default value.
+    """Return an unnamed rule that requires the default value of a field.
 
     It is meant for a field in which a trainer offers no choice.
 

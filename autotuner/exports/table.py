@@ -197,7 +197,7 @@ class Reading(Notes):
         return (self.settings.text(name) or default).lower()
 
     def meant(self, name: str, word: str, values: Mapping[str, _T], others: str = "", nearest: object = None) -> _T:
-        """Return the value that a trainer's word stands for.
+        """Return the value that a trainer's word means.
 
         Args:
             name: Name of the setting, for error messages.

@@ -136,9 +136,9 @@ def best_predicted(
         limit: Maximum number of layouts to return.
         rules: Rules that a layout must keep.
         most: Maximum number of candidate layouts that are checked against the rules.
-        compared_by: Objective and fault trace; None: MFU with nominal links. With a fault trace, layouts are compared
-            by their value under the faults of the trace. A layout must then be legal even if every link is in its worst
-            state.
+        compared_by: Objective, and fault trace (a record of injected link faults) if there is one. None: MFU with
+            nominal links. With a fault trace, layouts are compared by their value under the faults of the trace. A
+            layout must then be legal even if every link is in its worst state.
 
     Raises:
         SpaceTooLarge: More than ``most`` candidate layouts would have to be checked.

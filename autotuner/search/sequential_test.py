@@ -408,10 +408,10 @@ def next_runs(
 def next_baseline_runs(runs: RunGroup | None, test: SequentialTest) -> int:
     """Return how many more runs a baseline needs in its first session, so that later tests can detect ``test.loss``.
 
-    The baseline needs as many runs as a candidate whose noise is somewhat larger than the measured noise, because few
-    runs may show too little noise: in one of five cases, the standard deviation of three runs is less than half of the
-    true one, and that of ten runs is less than three quarters of it. The total is at most a quarter of ``max_runs``,
-    because later sessions add more runs.
+    A baseline has the runs with which later runs are compared. It needs as many runs as a candidate whose noise is
+    somewhat larger than the measured noise, because few runs may show too little noise: in one of five cases, the
+    standard deviation of three runs is less than half of the true one, and that of ten runs is less than three quarters
+    of it. The total is at most a quarter of ``max_runs``, because later sessions add more runs.
 
     Args:
         runs: Runs so far; None: none yet.
@@ -470,7 +470,15 @@ add up to one that is detected, and the latest ones, which show the present nois
 
 
 def longer_baseline(baseline: Sequence[RunGroup], runs: RunGroup) -> tuple[RunGroup, ...]:
-    """Return the baseline with the runs of one more session. Only its first 5 and last 15 sessions are kept."""
+    """Return a baseline with the runs of one more session added.
+
+    A baseline has the runs with which later runs of a layout are compared. Only its first 5 and last 15 sessions are
+    kept.
+
+    Args:
+        baseline: Runs of each session so far.
+        runs: Runs of the new session.
+    """
     groups = (*baseline, runs)
     if len(groups) <= _FIRST_GROUPS + _LAST_GROUPS:
         return groups

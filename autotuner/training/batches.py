@@ -40,8 +40,8 @@ class BalancedBatchSampler(Sampler[list[int]]):
 
     All ranks shuffle in the same way, and each rank assigns the whole global batch to the ranks by itself. Therefore
     ranks need not communicate. The global batches of an epoch do not depend on the method of assignment. If the number
-    of sequences is not a multiple of the global batch size, the remaining sequences are left out. Other sequences
-    remain in each epoch.
+    of sequences is not a multiple of the global batch size, the remaining sequences are left out. In each epoch,
+    different sequences are left out.
 
     Args:
         lengths: Number of tokens of each sequence of the data set.

@@ -95,8 +95,8 @@ class LinkTimelines:
     def is_measured_slow(self) -> bool:
         """Return True if the trial recorded its step while the links were degraded.
 
-        If the degraded links come from a fault trace, the result is False, because trials record a step with nominal
-        links.
+        If the degraded links come from a fault trace (a record of injected link faults), the result is False, because
+        trials record a step with nominal links.
         """
         return self.slow is not None and self.stretch is None
 
@@ -116,13 +116,13 @@ def trial_link_timelines(trial: Trial, request: SweepRequest) -> LinkTimelines:
 def link_timelines(layout: Layout, job: Job, trace: FaultTrace | None = None) -> LinkTimelines:
     """Return two predicted timelines of a step of a legal layout: with nominal links, and with degraded links.
 
-    The degraded links are those in the cluster's link health. If there is a fault trace, the links that are degraded in
-    the worst period of the trace are added.
+    The degraded links are those in the cluster's link health. If there is a fault trace (a record of injected link
+    faults), the links that are degraded in its worst period are added.
 
     Args:
         layout: The layout.
         job: The job.
-        trace: Injected faults of the links during the run; None: there are none.
+        trace: Fault trace: the faults that are injected into the links, period by period. None: there are none.
     """
     healthy = _predicted(layout, _under(job, ()))
     stretch = None if trace is None else _worst(layout, job, trace)

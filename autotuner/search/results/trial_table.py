@@ -51,7 +51,7 @@ class TableRow:
 
     @property
     def robust(self) -> RobustMeasurement | None:
-        """The measurement of the layout under the sweep's fault trace; None if there is none."""
+        """The measurement of the layout under injected link faults (the sweep's fault trace); None if there is none."""
         return self.reached.robust if isinstance(self.reached, Measurement) else None
 
     @property

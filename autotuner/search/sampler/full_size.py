@@ -74,7 +74,7 @@ class FullSize:
         self._last: tuple[tuple[Layout, ...], LayoutColumns, PredictionColumns] | None = None
 
     def estimates(self, layouts: Sequence[Layout], trials: Iterable[ProxyTrial]) -> list[FullSizeEstimate]:
-        """Return the full-size estimate of each layout, given the results of proxy trials.
+        """Return the full-size estimate of each layout, given the results of proxy trials (smaller trials).
 
         Args:
             layouts: Layouts of the job; every one must be legal.
@@ -187,7 +187,11 @@ class SmallScale:
 
     @cached_property
     def left_out(self) -> str:
-        """Part of a sentence that says how many legal layouts have no proxy trial, and why; empty if all have one."""
+        """Part of a sentence that says how many legal layouts have no proxy trial, and why.
+
+        A proxy trial runs a smaller layout in place of a full-size one. The text is empty if every layout has a proxy
+        trial.
+        """
         if not self._trials.refused:
             return ""
         number, (why, _) = self._trials.num_refused, self._trials.refused[0]
@@ -208,7 +212,7 @@ class SmallScale:
         return StandIn(job=scaled.job(self._job, self._cluster), layout=scaled.layout)
 
     def growth(self, layout: Layout) -> float:
-        """Return the predicted step time of a layout divided by the predicted step time of its proxy trial."""
+        """Return the ratio of two predicted step times: of a layout, and of its proxy trial (a smaller trial)."""
         if layout not in self._growth:
             small = self.stand_in(layout)
             few_s = predict_one(small.layout, small.job).step_time.total_s

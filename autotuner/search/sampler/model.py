@@ -82,7 +82,7 @@ class TaskSimilarity:
 
     @classmethod
     def of_one_task(cls, num_factors: int) -> TaskSimilarity:
-        """Return the similarity for a model with a single task, which is correlated only with itself."""
+        """Return the similarity for a model with a single task (a job with its trainer)."""
         return cls(factors=np.ones((num_factors, 1, 1)), residual=np.ones((1, 1)))
 
     @classmethod
@@ -192,7 +192,13 @@ class Related:
         return len(self.points)
 
     def take(self, index: Integers) -> Related:
-        """Return the points at these indices, together with the same correlations between tasks."""
+        """Return the points at these indices.
+
+        The correlations between tasks (jobs with their trainers) are those of this object.
+
+        Args:
+            index: Indices of the points.
+        """
         return Related(points=self.points.take(index), similarity=self.similarity)
 
 
@@ -217,8 +223,10 @@ class Prior:
     def points(self, rows: Integers) -> Points:
         """Return some layouts of the table as points of the Gaussian model.
 
+        The points belong to task 0, which is the job that is searched.
+
         Args:
-            rows: Indices of the layouts in the table. Their task is number 0, the job of the table.
+            rows: Indices of the layouts in the table.
         """
         return Points(
             layouts=self.layouts.take(rows),
@@ -243,10 +251,13 @@ class Prior:
     def covariance(self, left: Points, right: Points, similarity: TaskSimilarity | None = None) -> Floats:
         """Return the prior covariance of the errors of two sets of points: shape (left, right).
 
+        A point is a layout in a task (a job with its trainer).
+
         Args:
             left: The first set of points.
             right: The second set of points.
-            similarity: Similarity of the tasks of the points; None: all points belong to task 0.
+            similarity: Similarity of the tasks of the points; None: all points belong to task 0, the job that is
+                searched.
         """
         similarity = similarity or TaskSimilarity.of_one_task(self.deviations.size)
         alike = layout_similarity(left.layouts, right.layouts)
@@ -288,7 +299,7 @@ class Posterior:
         """Return the exact mean and variance of the modelled log quantity (step time or peak memory) of some layouts.
 
         Args:
-            points: Points whose tasks the similarity includes, or indices of layouts in the table.
+            points: Indices of layouts in the table, or points of tasks (jobs with their trainers) that the model knows.
         """
         points = points if isinstance(points, Points) else self.prior.points(points)
         explained = self._explained(points)

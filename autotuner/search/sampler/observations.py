@@ -33,7 +33,10 @@ sampler with proxies ran the proxy, and a trial of any other sampler ran the lay
 
 @dataclass(frozen=True, kw_only=True)
 class SmallEvidence:
-    """Results of trials by row of the table of layouts; either all from full-size trials, or all from proxy trials."""
+    """Results of trials, by row of the table of layouts.
+
+    Either all trials ran the full-size layouts, or all were proxy trials, which run smaller layouts in their place.
+    """
 
     pending: tuple[int, ...] = ()
     """Rows whose trial waits or runs now."""
@@ -65,8 +68,8 @@ class EvidenceReader:
         worth_per_step: For each row, the product of the objective value and the step time. With it, either of the two
             can be computed from the other.
         allowance_bytes: Part of each row's predicted peak that a measured peak does not include.
-        small_allowance_bytes: Function that returns this part for the proxy trial of a row; None: trials run the
-            layouts themselves.
+        small_allowance_bytes: Function that returns this part for the proxy trial of a row (a smaller trial in its
+            place); None: trials run the layouts themselves.
         same_trial: A number for each row. Rows with the same number share one trial. None: each row has its own trial.
     """
 

@@ -216,8 +216,8 @@ def on_front(objective: Objective, trials: Iterable[Trial]) -> list[Trial]:
 def adds_to_front(values: Sequence[float], others: Iterable[Sequence[float]]) -> bool:
     """Return True if a trial extends the Pareto front by more than noise.
 
-    The result is False if some other trial is better in every metric, or worse by less than 1 %. Differences of less
-    than 1 % are noise on most machines.
+    The result is False if there is another trial that, in every metric, is either better or worse by less than 1 %.
+    Differences of less than 1 % are noise on most machines.
 
     Args:
         values: Values of a trial in each metric of a front.

@@ -81,7 +81,7 @@ class ProxyTrials:
 
     @property
     def num_refused(self) -> int:
-        """Number of layouts for which no proxy trial exists."""
+        """Number of layouts that have no proxy trial (a smaller trial that runs in place of the layout)."""
         return sum(count for _, count in self.refused)
 
     def trial_of(self, layout: Layout) -> ScaledTrial:

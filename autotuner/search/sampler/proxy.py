@@ -37,11 +37,11 @@ _Group = tuple[int, int]
 
 
 def measured_parts(job: Job, layout: Layout, cluster: Cluster, trial: ScaledTrial) -> tuple[str, ...]:
-    """Return the fields of ``StepTime`` that have the same value in a proxy trial and in the full-size layout.
+    """Return the fields of ``StepTime`` that take equally long in a proxy trial and in the full-size layout.
 
-    For these fields, shapes and counts are equal, and each group has as many ranks over the same kind of link. The
-    result is empty if a rank of the proxy trial holds fewer layers, because the trial then measures each part for only
-    some of the layers.
+    A proxy trial runs a smaller layout in place of the full-size one. For these fields, shapes and counts are equal,
+    and each group has as many ranks over the same kind of link. The result is empty if a rank of the proxy trial holds
+    fewer layers, because the trial then measures each part for only some of the layers.
 
     Args:
         job: The full-size job.

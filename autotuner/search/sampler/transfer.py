@@ -92,7 +92,9 @@ class StandIns:
         self._similarities: dict[tuple[Transfer, int], TaskSimilarity] = {}  # by the number of known jobs
 
     def times(self, stood_for: StoodFor) -> Related:
-        """Return proxy trials as points of the Gaussian model of step times, each linked to its full-size layout.
+        """Return proxy trials (smaller trials) as points of the Gaussian model of step times.
+
+        Each point is linked to the full-size layout of its proxy trial.
 
         Args:
             stood_for: Full-size layouts, each with the proxy trial that ran in its place.
@@ -101,7 +103,7 @@ class StandIns:
         return self._related(stood_for, [self._known[one].times for _, one in stood_for], TIME_FACTORS, TIME_TRANSFER)
 
     def peaks(self, stood_for: StoodFor, told: Sequence[MemoryTrial]) -> RelatedPeaks:
-        """Return proxy trials as points of the Gaussian model of peak memory, with their memory results.
+        """Return proxy trials (smaller trials) as points of the Gaussian model of peak memory, with their results.
 
         Args:
             stood_for: Full-size layouts, each with the proxy trial that ran in its place.
@@ -132,7 +134,11 @@ class StandIns:
         return MemoryTrial(fits=True, peak_bytes=peak_bytes + self.allowance_bytes(stand_in))
 
     def allowance_bytes(self, stand_in: StandIn) -> float:
-        """Return the bytes of a proxy trial's predicted peak memory that a measured peak does not include."""
+        """Return the bytes of predicted peak memory that a measured peak does not include, for a proxy trial.
+
+        Args:
+            stand_in: Job and layout that the proxy trial (a smaller trial) runs.
+        """
         self._predict([stand_in])
         return self._known[stand_in].allowance_bytes
 
@@ -230,7 +236,9 @@ class OtherJobs:
         return self._stand_ins.times(stood_for) if stood_for else None
 
     def peaks(self, rows: Sequence[int], trials: Sequence[MemoryTrial]) -> RelatedPeaks | None:
-        """Return memory results of past trials and then of some rows' proxy trials; None if there are no results.
+        """Return memory results of past trials, then of the proxy trials (smaller trials) of some rows.
+
+        The result is None if there are no such trials.
 
         Args:
             rows: Rows of the table that have a proxy trial.
@@ -244,10 +252,10 @@ class OtherJobs:
         return self._stand_ins.peaks(stood_for, [*past, *trials]) if stood_for else None
 
     def allowance_bytes(self, row: int) -> float:
-        """Return the bytes of a proxy trial's predicted peak memory that a measured peak does not include.
+        """Return the bytes of predicted peak memory that a measured peak does not include, for a row's proxy trial.
 
         Args:
-            row: Row of the table whose proxy trial is meant.
+            row: Row of the table that has a proxy trial (a smaller trial in its place).
         """
         return self._stand_ins.allowance_bytes(self._stand_in(row))
 

@@ -74,7 +74,12 @@ def _with_defaults(layout: Layout, names: Iterable[str]) -> Layout:
 
 
 def settle_columns(layouts: LayoutColumns, job: Job) -> LayoutColumns:
-    """Return a table of layouts, each changed as ``settle`` changes it."""
+    """Return a table of layouts with defaults for every option that has no effect with a layout's other values.
+
+    Args:
+        layouts: The table of layouts.
+        job: The job that the layouts are for.
+    """
     columns: dict[str, Any] = {name: getattr(layouts, name) for name in OPTIONS}
     for names, is_lone in _LONE_GROUPS:
         _put_defaults(columns, names, is_lone(cast("Layout", LayoutColumns(columns))))

@@ -141,7 +141,8 @@ def trainer_space(job: Job, trainer: Trainer, target: Target, axes: Axes, *, is_
         trainer: The registered trainer.
         target: The export format that the trainer reads.
         axes: Values that the caller gave, by option.
-        is_gated: True if a convergence gate runs before a layout that is not numerically equivalent gets a rank.
+        is_gated: True if a convergence gate (short training that compares losses) runs before a layout that is not
+            numerically equivalent gets a rank.
 
     Raises:
         InvalidInput: The trainer has no setting for a value that the caller gave.

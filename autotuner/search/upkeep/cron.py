@@ -26,10 +26,10 @@ _NIGHTLY = "0 2 * * *"
 class Cron:
     """A cron expression of five fields, in a time zone.
 
-    An expression with a fixed hour and minute is due once a day, even when clocks change. If its time is in the hour
-    that is skipped in spring, it is due at the end of this hour. If its time is in the hour that is repeated in autumn,
-    it is due at the first of the two times. An expression with ``*`` as minute or hour follows the clock instead: it is
-    not due in the skipped hour, and it is due in both repeated hours (the rules of Debian's cron).
+    An expression with a fixed hour and minute is due exactly once on each of its days, even when clocks change. If its
+    time is in the hour that is skipped in spring, it is due at the end of this hour. If its time is in the hour that is
+    repeated in autumn, it is due at the first of the two times. An expression with ``*`` as minute or hour follows the
+    clock instead: it is not due in the skipped hour, and it is due in both repeated hours (the rules of Debian's cron).
     """
 
     expression: str
@@ -156,7 +156,8 @@ class DueRun:
 def due_run(retune: Retune, *, now: float, is_running: bool) -> DueRun | None:
     """Return the run of a scheduled retuning that is due now, or None if no run is due.
 
-    If several due times were missed, there is only one run for all of them.
+    A scheduled retuning repeats a sweep to find out whether the layout in use became slower or a better one exists. If
+    several due times were missed, there is only one run for all of them.
 
     Args:
         retune: The scheduled retuning as it is stored.

@@ -87,9 +87,10 @@ def gate_result(
 
 
 def reused_result(asked: GateRunRequest, earlier: GateRun) -> MfuGateResult | None:
-    """Return the result of a gate from the runs of an earlier equal gate; None if these runs do not decide it.
+    """Return the result of a performance regression gate from the runs of an earlier, equal gate.
 
-    The earlier runs are compared with the baseline of the new gate.
+    The earlier runs are compared with the baseline of the new gate. The result is None if they do not decide whether
+    training became slower.
 
     Args:
         asked: The request of the new gate's run.
@@ -106,7 +107,7 @@ def reused_result(asked: GateRunRequest, earlier: GateRun) -> MfuGateResult | No
 
 
 def end_of(result: MfuGateResult, detail: str) -> Finish:
-    """Return the end state of a gate's run: failed if the gate does not let the change pass.
+    """Return the end state of a run of a performance regression gate: failed if the gate rejects the change.
 
     Args:
         result: The result of the gate.
@@ -116,13 +117,13 @@ def end_of(result: MfuGateResult, detail: str) -> Finish:
 
 
 def new_baseline(gate: GateRun, result: MfuGateResult, *, now: float) -> Baseline | None:
-    """Return the baseline that the gate sets, or None if the baseline does not change.
+    """Return the new baseline of a performance regression gate, or None if the baseline does not change.
 
-    A gate sets the baseline only if its request says so, and if the gate passed or is the first one for this baseline.
-    While the layout and the environment stay the same, the new runs are added to the old runs. The baseline starts
-    again from the new runs if the layout or the environment changed, or if training became faster by more than the
-    tolerance. This makes sure that later gates find a loss of the gained speed. Reused runs are in the baseline already
-    and are not added twice.
+    The baseline has the runs with which later runs are compared. A gate sets the baseline only if its request says so,
+    and if the gate passed or is the first one for this baseline. While the layout and the environment stay the same,
+    the new runs are added to the old runs. The baseline starts again from the new runs if the layout or the environment
+    changed, or if training became faster by more than the tolerance. This makes sure that later gates find a loss of
+    the gained speed. Reused runs are in the baseline already and are not added twice.
 
     Args:
         gate: The run of the gate.
@@ -186,15 +187,15 @@ def _measured(
 
 
 def gate_announcement(gate: GateRun, result: MfuGateResult, text: str, *, at: float) -> Announcement:
-    """Return the message about a finished gate for the feed and the webhooks.
+    """Return the message about a finished performance regression gate, for the web feed and the webhooks.
 
-    A gate has one announcement, whose id is derived from the id of the gate.
+    There is one message per gate. Its id is derived from the id of the gate.
 
     Args:
         gate: The run of the gate.
-        result: Its result.
+        result: The result of this run.
         text: The result in words.
-        at: Time of the announcement in epoch seconds.
+        at: Time of the message in epoch seconds.
     """
     asked = gate.request.gate
     job = asked.sweep.job

@@ -55,7 +55,7 @@ class PredictedPeak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedGate:
-    """The result of a gate that uses predictions and not measurements: whether a change may be merged, and why."""
+    """The decision whether a change of the layout may be merged, made from predictions and not from measurements."""
 
     outcome: MfuGateOutcome
     tolerance: float

@@ -86,14 +86,14 @@ def outcome_of(sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial
 
 
 def end_of(outcome: RetuneOutcome, detail: str, explanation: Sequence[str] = ()) -> Finish:
-    """Return the end state of a run of a scheduled retuning.
+    """Return the end state of a run of a scheduled retuning, which measures the layout in use again.
 
     The run counts as failed if it found a regression, or if it could not run.
 
     Args:
         outcome: The outcome of the run.
         detail: The verdict in words.
-        explanation: Further sentences for announcements.
+        explanation: Further sentences for the message about the run.
     """
     is_trouble = outcome.verdict in (Verdict.REGRESSION, Verdict.COULD_NOT_RUN)
     state = RunState.FAILED if is_trouble else RunState.COMPLETE
@@ -109,8 +109,10 @@ def _is_known(sweep: Sweep, findings: ChallengeFindings) -> bool:
 def is_faster(request: RetuneRequest, against: Comparison | None) -> bool:
     """Return whether the layout in use is faster than its baseline by more than the tolerance, beyond the noise.
 
+    The baseline has earlier runs of the same layout.
+
     Args:
-        request: Request of the scheduled retuning, with the tolerance.
+        request: Request of the scheduled retuning (regular measurements of the layout in use), with the tolerance.
         against: Comparison of the layout in use with its baseline; None: there was none.
     """
     if against is None or against.decision is not Decision.NOT_SLOWER:
@@ -121,6 +123,8 @@ def is_faster(request: RetuneRequest, against: Comparison | None) -> bool:
 def is_open(against: Comparison) -> bool:
     """Return whether the layout in use seems to differ from its baseline, but the test has not decided it yet.
 
+    The baseline has earlier runs of the same layout.
+
     Args:
         against: Comparison of the layout in use with its baseline.
     """
@@ -129,7 +133,10 @@ def is_open(against: Comparison) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """The layout in use (incumbent) of a scheduled retuning, and the baseline that its next run is compared with."""
+    """The layout in use (incumbent), and the baseline with which the next run of a scheduled retuning compares it.
+
+    The baseline has earlier runs of the same layout.
+    """
 
     incumbent: Layout | None
     """Layout in use; None: there is none yet."""
@@ -174,15 +181,16 @@ _TITLES = {
 
 
 def retune_announcement(run: RetuneRun, outcome: RetuneOutcome, text: str, *, at: float) -> Announcement:
-    """Return the message about a finished run of a scheduled retuning for the feed and the webhooks.
+    """Return the message about a finished run of a scheduled retuning, for the web feed and the webhooks.
 
-    A run has one announcement, whose id is derived from the id of the run.
+    A scheduled retuning measures the layout in use again. There is one message per run. Its id is derived from the id
+    of the run.
 
     Args:
         run: The run.
-        outcome: Its outcome.
+        outcome: The outcome of the run.
         text: The outcome in words.
-        at: Time of the announcement in epoch seconds.
+        at: Time of the message in epoch seconds.
     """
     found = outcome.findings
     facts: dict[str, object] = {
@@ -210,7 +218,10 @@ def retune_announcement(run: RetuneRun, outcome: RetuneOutcome, text: str, *, at
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendPoint:
-    """Measurements of the layout in use by one run of a scheduled retuning: one point of the trend chart."""
+    """One point of the trend chart: the measurements of the layout in use by one run of a scheduled retuning.
+
+    A scheduled retuning measures the layout in use again at regular times.
+    """
 
     run_id: str
     """Id of the run."""

@@ -242,7 +242,7 @@ class Delegates:
 
     @property
     def all(self) -> tuple[Delegate, ...]:
-        """The delegates for all neighbours and both directions."""
+        """The delegates (processes that send or receive for the rank) for all neighbours and both directions."""
         return tuple(one for group in (*self.sending.values(), *self.receiving.values()) for one in group)
 
     @property

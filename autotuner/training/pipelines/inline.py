@@ -23,7 +23,7 @@ report arrivals."""
 
 
 class InlineTransport:
-    """A transport in which the rank itself sends and receives messages, without delegates.
+    """A transport in which the rank itself sends and receives messages, without other processes (delegates).
 
     If a link delays a message, it also delays the sending rank. On a GPU, this is because the send is in the same
     stream as the kernels of the passes that follow, and before them (head-of-line blocking, arXiv 2504.19232). The

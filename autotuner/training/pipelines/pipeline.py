@@ -231,7 +231,8 @@ class ResilientPipeline(_PipelineScheduleRuntime):
     """Runs the stages of one rank by a schedule of ``autotuner.schedules`` that may change between steps.
 
     Call ``step`` as with torch's own schedules. Between two steps, you may change the schedule, the emulated conditions
-    of links, and whether delegates send. All ranks must use the new schedule from the same step on.
+    of links, and whether delegates (processes that send for the rank) send. All ranks must use the new schedule from
+    the same step on.
 
     Attributes:
         schedule: Schedule of the next step.

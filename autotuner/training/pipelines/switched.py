@@ -24,12 +24,12 @@ Reconnect = Callable[[int, int], Channel]
 
 
 class SwitchedTransport:
-    """A transport in which either the rank itself or its delegates send. The sender can change between steps.
+    """A transport in which either the rank itself sends, or its delegates (other processes) send for it.
 
-    If a link is dead, delegates always carry its messages. Messages that the rank itself sent are kept until the end of
-    the step, because only the receiving rank knows whether they have arrived. A link can be dead because an emulated
-    condition cut it. When the condition ends, ``reconnect`` makes a new channel for the link. Without ``reconnect``,
-    the link stays dead.
+    This can change between steps. If a link is dead, delegates always carry its messages. Messages that the rank itself
+    sent are kept until the end of the step, because only the receiving rank knows whether they have arrived. A link can
+    be dead because an emulated condition cut it. When the condition ends, ``reconnect`` makes a new channel for the
+    link. Without ``reconnect``, the link stays dead.
     """
 
     def __init__(
@@ -133,9 +133,10 @@ class SwitchedTransport:
         self._inline.close()
 
     def take(self, message: Message, buffer: Tensor) -> float | None:
-        """Wait for a message that the rank itself or a delegate receives, and return the seconds since it was sent.
+        """Wait for a message that the rank itself or a delegate receives; return the seconds since it was sent.
 
-        The result is None if the time of its arrival is unknown.
+        A delegate is a process that receives for the rank. The result is None if the time of the message's arrival is
+        unknown.
         """
         if message in self._coming and message not in self._came:
             with self._bridging():
