@@ -1,4 +1,4 @@
-"""``python -m autotuner.trials --spec SPEC.json --reports REPORTS.jsonl``: one rank of a trial, under torchrun or alone.
+"""``python -m autotuner.trials --spec SPEC.json --reports REPORTS.jsonl``: one rank of a trial, alone or in torchrun.
 
 Exit codes: 0, the reports end with a measurement; 1, the trial failed and the reports say why; 2, the spec cannot be
 read or cannot run on these ranks (torchrun itself exits with 1 whenever a rank exits with another code than 0).
