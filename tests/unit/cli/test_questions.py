@@ -50,14 +50,6 @@ def test_predict_marks_fp8_and_shows_the_best_though_what_runs_today_cannot(cli:
     assert "data_parallel_replicate_degree: the product of the degrees is 3 ranks, but the cluster has 64" in text
 
 
-def test_predict_has_an_exit_code_of_its_own_where_nothing_fits(cli: CommandLine) -> None:
-    job = ["--model", "llama-3-70b", "--cluster", "h100:8", "--global-batch-size", "64", "--seq-len", "8192"]
-    text = cli.run("predict", *job, code=7)
-    assert "nothing fits: the nearest layout lacks" in text
-    assert "the smallest cluster that does: " in text
-    assert json.loads(cli.run("predict", *job, "--json", code=7))["shortfall"]["missing_bytes"] > 0
-
-
 def test_the_first_line_says_how_large_a_model_is_and_names_a_cluster_not_its_file(cli: CommandLine) -> None:
     assert cli.run("predict", *JOB, "--limit", "1").startswith("llama-3-70b (70.6B parameters) on h100:64, 1024 ")
     sparse = ("--model", "mixtral-8x7b", "--cluster", "h100:8", "--global-batch-size", "64", "--seq-len", "8192")

@@ -26,7 +26,7 @@ from autotuner.store.sql import open_store
 from tests.api.service import StoreDriver
 from tests.builders import cpu_layout, failure, measurement, tiny_model
 from tests.system.service import measuring
-from tests.unit.cli.command_line import JOB, CommandLine
+from tests.unit.cli.command_line import CommandLine
 
 
 # ---------------------------------------------------------------- sweep
@@ -41,7 +41,7 @@ def tiny_sweep(directory: Path, *more: str, **settings: int) -> list[str]:
 
 def test_a_sweep_is_asked_for_with_its_objective_gain_parallel_trials_and_loss_gate(cli: CommandLine) -> None:
     more = ["--objective", "tokens_per_s", "--parallel", "4", "--no-loss-gate", "--gate-tolerance", "0.1"]
-    created = cli.run_json("sweep", *JOB, "--no-wait", *more, "--min-gain", "0.05")
+    created = cli.run_json(*tiny_sweep(cli.directory, "--no-wait", *more, "--min-gain", "0.05"))
     request = created["request"]
     assert created["budget"]["min_gain"] == 0.05
     assert request["objective"] == {"metric": "tokens_per_s", "under_faults": False, "profile": [], "front": []}
@@ -82,9 +82,9 @@ def test_a_sweep_on_a_simulated_cluster_runs_at_any_size_and_says_that_nothing_w
 def test_a_fault_trace_is_lines_or_the_file_that_holds_them(cli: CommandLine, tmp_path: Path) -> None:
     written = tmp_path / "trace.txt"
     written.write_text("# congestion on one link\n7;0_1;0.06\n30;0_1;0\n")
-    of_file = cli.run_json("sweep", *JOB, "--no-wait", "--fault-trace", str(written))["request"]
+    of_file = cli.run_json(*tiny_sweep(cli.directory, "--no-wait", "--fault-trace", str(written)))["request"]
     lines = ("--fault-trace", "7;0_1;0.06|30;0_1;0", "--fault-steps", "40")
-    said = cli.run_json("sweep", *JOB, "--no-wait", *lines)["request"]
+    said = cli.run_json(*tiny_sweep(cli.directory, "--no-wait", *lines))["request"]
     assert of_file["objective"]["under_faults"]
     assert of_file["fault_trace"]["faults"] == said["fault_trace"]["faults"]
     assert (of_file["fault_trace"]["num_steps"], said["fault_trace"]["num_steps"]) == (60, 40)
@@ -180,11 +180,11 @@ def test_an_exported_study_holds_what_its_sweep_compares(tmp_path: Path) -> None
 
 
 def queued(cli: CommandLine) -> str:
-    return str(cli.run_json("sweep", *JOB, "--no-wait")["id"])
+    return str(cli.run_json(*tiny_sweep(cli.directory, "--no-wait"))["id"])
 
 
 def test_a_comment_is_written_shown_with_its_sweep_and_removed(cli: CommandLine) -> None:
-    sweep_id = cli.run_json("sweep", *JOB, "--no-wait")["id"]
+    sweep_id = queued(cli)
     written = cli.run_json("comment", sweep_id, "{NCCL 2.28}", "--tag", "baseline", "--tag", "paper")
     assert (written["text"], written["tags"]) == ("{NCCL 2.28}", ["baseline", "paper"])
     assert "{NCCL 2.28}, #baseline, #paper" in cli.run("show", sweep_id)
