@@ -125,7 +125,7 @@ _ABOVE_DEVICES = torch._C.DispatchKey.BackendSelect
 
 
 class GroupCut(ConnectionError):
-    """Raised when a collective would have to cross a dead link."""
+    """Raised when a collective would have to send data over a dead link."""
 
     def __init__(self, health: LinkHealth, ranks: Sequence[int]) -> None:
         super().__init__(f"link {health} is dead, and a collective of ranks {list(ranks)} cannot avoid it")
@@ -262,7 +262,7 @@ def _tensors(arguments: Iterable[Any]) -> Iterator[Tensor]:
 
 
 class LinkFaults:
-    """The emulated faults of one rank's links, in its pipeline and in its tensor, data, context and expert groups.
+    """Emulates faults of one rank's links, in its pipeline and in its tensor, data, context and expert groups.
 
     Collectives over the whole pipeline, such as the sum of the loss, are not delayed, because trainers need their
     results only in the next step.
@@ -279,7 +279,7 @@ class LinkFaults:
     def of(
         cls, spec: TrialSpec, grid: Grid, pipeline: ResilientPipeline | None, device: torch.device
     ) -> LinkFaults | None:
-        """Return the emulated faults of a trial; None if all its links always stay in their real state."""
+        """Return the object that emulates the link faults of a trial; None if the trial emulates no faults."""
         if not spec.has_slow_links:
             return None
         assert spec.cluster is not None, "only a cluster has slow links"

@@ -55,7 +55,7 @@ def serve_one(request_type: type[R], answer: Callable[[R], object]) -> int:
 def silence_stderr() -> Iterator[None]:
     """Discard standard error while the block runs, including what C++ code writes to it.
 
-    The last lines of standard error are shown to people when a rank dies, so noise must not fill them.
+    When a rank dies, people see the last lines of its standard error. Unimportant output must not fill these lines.
     """
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)

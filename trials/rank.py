@@ -189,7 +189,7 @@ class Reporter:
 
 
 class NonFiniteLoss(ArithmeticError):
-    """Raised when the loss is infinite or not a number, so that further steps would be meaningless."""
+    """Raised when the loss is infinite or not a number. Further steps would be meaningless."""
 
     def __init__(self, step: int, loss: float) -> None:
         super().__init__(f"the loss of step {step} is {loss}")

@@ -123,14 +123,14 @@ gloo, OpenMP, the CPU libraries, the two fabrics under NCCL, and C's allocator."
 
 
 def software_facts() -> dict[str, str]:
-    """Return the versions of Python, of the recorded packages, and of the system (see ``system_facts``)."""
+    """Return the versions of Python, of the packages that trials record, and of the system (see ``system_facts``)."""
     return {"python": platform.python_version(), **_packages(), **system_facts()}
 
 
 def system_facts() -> dict[str, str]:
-    """Return the versions of driver, kernel, operating system and C library, and the container image.
+    """Return the versions of the driver, kernel, operating system and C library, and the name of the container image.
 
-    Unknown ones are left out.
+    Unknown facts are left out.
     """
     facts = {
         "driver": driver_version(),

@@ -68,9 +68,9 @@ def descendants(pid: int) -> list[int]:
 
 
 def kernel_oom_kills() -> int:
-    """Return how many processes the kernel has killed since boot for lack of memory.
+    """Return how many processes the kernel has killed since boot because memory was full.
 
-    It is 0 if the kernel does not count them.
+    It is 0 if the kernel does not count such processes.
     """
     try:
         with open("/proc/vmstat", encoding="utf-8") as counters:

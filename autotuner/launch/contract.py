@@ -32,7 +32,7 @@ class TrialWatcher(Protocol):
         ...
 
     def on_note(self, note: str) -> None:
-        """Take a note for people who wait for the trial, as a sentence."""
+        """Take a note, a sentence for the people who wait for the trial."""
         ...
 
     def on_wait(self, reason: str | None) -> None:
@@ -86,9 +86,9 @@ class Launcher(Protocol):
         ...
 
     def capacity(self, cluster: Cluster) -> int:
-        """Return how many trials on clusters of that size can run at once without disturbing each other's measurements.
+        """Return how many trials on clusters of this size can run at once without disturbing each other's measurements.
 
-        It is at least 1, even if ``refuses`` gives a reason.
+        It is at least 1, even if ``refuses`` returns a reason.
         """
         ...
 
@@ -102,7 +102,7 @@ class Launcher(Protocol):
 
 
 class CannotRun(AutotunerError):
-    """Raised for a problem of the launcher itself: a full disk, a missing work folder, a process that cannot start."""
+    """Raised for a problem of the launcher itself, such as a full disk or a process that cannot start."""
 
 
 @contextmanager
@@ -138,7 +138,7 @@ Result_co = TypeVar("Result_co", covariant=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The nodes on which an attempt at a trial runs, and the devices of its ranks."""
+    """The nodes on which one attempt at a trial runs, and the devices of its ranks."""
 
     num_nodes: int
     """Number of nodes; 1 for a trial on this machine, even if the trial's cluster has more."""
@@ -174,7 +174,7 @@ class Work(Protocol[Result_co]):
     """
 
     def task(self, name: str, place: Place) -> NodeTask:
-        """Return the task that each node runs. All its processes carry ``name``.
+        """Return the task for each node of the attempt. All processes of the task carry the name ``name``.
 
         Raises:
             InvalidInput: The work cannot run on these nodes.
@@ -237,21 +237,24 @@ class Ranks(Protocol):
 
 
 class Starter(Protocol):
-    """The interface for starting ranks on this machine. Several threads may start attempts at once."""
+    """The interface for starting the ranks of an attempt on this machine.
+
+    Several threads may start attempts at once.
+    """
 
     slack_s: float
     """Seconds beyond the time limit that the process that owns the ranks gets to end them itself; 0 if ``follow``
     itself enforces the limit."""
 
     def start(self, task: NodeTask, folder: Path) -> Ranks:
-        """Start the ranks of a task for one node, and return before they run.
+        """Start the ranks of a task for one node, and return without waiting until they run.
 
         Args:
-            task: The task; its ``job_name`` marks all processes.
-            folder: A folder for this attempt only, which is deleted when the attempt is over.
+            task: The task. Its ``job_name`` marks all processes of the task.
+            folder: A folder for this attempt only. The caller deletes it when the attempt is over.
 
         Raises:
-            OSError: No process can be started.
+            OSError: A process cannot be started.
         """
         ...
 

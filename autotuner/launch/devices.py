@@ -51,7 +51,7 @@ class DevicePool:
 
     @classmethod
     def of_this_machine(cls) -> DevicePool:
-        """Return the pool of devices that all launchers of this user on this machine share."""
+        """Return a pool that shares the devices of this machine with the pools of all other launchers of this user."""
         return cls(lock_folder=_lock_folder)
 
     def capacity(self, cluster: Cluster) -> int:

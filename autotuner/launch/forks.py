@@ -137,14 +137,14 @@ class Zygote:
         return self._process.poll() == -signal.SIGKILL
 
     def start(self, task: str, folder: Path, num_ranks: int, environment: Mapping[str, str]) -> ForkedRanks:
-        """Ask the zygote to fork ``num_ranks`` ranks, and return before they run, possibly before torch is imported.
+        """Ask the zygote to fork ``num_ranks`` ranks, and return without waiting for them or for the import of torch.
 
         Args:
             task: The function that each rank calls, as ``module:function``; its type is
                 ``autotuner.trials.process.task.Task``.
             folder: A folder for this request only. Its subfolder ``ranks`` gets the output of the ranks.
             num_ranks: Number of ranks, all on this host.
-            environment: Environment variables of the ranks. ``ATTEMPT_ID`` is one of them and has a unique value.
+            environment: Environment variables of the ranks. ``ATTEMPT_ID`` must be among them, with a unique value.
         """
         attempt_id = environment[ATTEMPT_ID]
         orders = {"task": task, "folder": str(folder), "num_ranks": num_ranks, "environment": dict(environment)}
@@ -163,7 +163,7 @@ class Zygote:
                     ranks.heard(event)
 
     def forget(self, ranks: ForkedRanks) -> None:
-        """Stop passing events to these ranks."""
+        """Stop passing events about these ranks to them."""
         self._served.pop(ranks.attempt_id, None)
 
     def log(self) -> str:
@@ -245,7 +245,7 @@ class ForkedRanks:
             self.heard({"event": "ended", "rank": rank, "exit_code": -signal.SIGKILL})
 
     def poll(self) -> Sequence[NodeLine]:
-        """Return the lines that the ranks wrote since the last call, and the deaths that the zygote noticed."""
+        """Return the lines that the ranks wrote, and the deaths that the zygote noticed, since the last call."""
         deaths, self._num_deaths_told = self.deaths[self._num_deaths_told :], len(self.deaths)
         path, chunk = self._folder / "reports.jsonl", b""
         if path.exists():
@@ -256,7 +256,7 @@ class ForkedRanks:
         return [*self._reader.read(chunk), *deaths]
 
     def log(self) -> str:
-        """Return why no rank was started, or else the end of the zygote's standard error."""
+        """Return the reason why no rank was started, or else the last part of the zygote's standard error."""
         return self._refusal or self._zygote.log()
 
     def end(self, why: Ending) -> AttemptEnd:

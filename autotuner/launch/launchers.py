@@ -50,7 +50,7 @@ class Launchers:
         return min(room, self._devices.capacity(cluster)) if self._devices and cluster.engine == LOCAL else room
 
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
-        """Run the trial with the launcher of its engine; on this machine, wait for free devices first."""
+        """Run the trial with the launcher of its engine. If it runs on this machine, wait for free devices first."""
         engine = spec.cluster.engine if spec.cluster else LOCAL
         launcher = self._by_engine.get(engine)
         if launcher is None:

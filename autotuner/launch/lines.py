@@ -74,7 +74,7 @@ class NodeOutputs:
     """The output of the nodes of a job, as far as it has arrived.
 
     Attributes:
-        ends: How the processes of each node ended, by node. Nodes that still run are missing.
+        ends: How the processes of each node ended, by the number of the node. Nodes that still run are missing.
     """
 
     def __init__(self, num_nodes: int, ranks_per_node: int) -> None:
@@ -115,9 +115,9 @@ class NodeOutputs:
         return [] if has_failed else [node for node, end in ends if end.told_to_end]
 
     def attempt_end(self, *, timed_out: bool, detail: str = "") -> AttemptEnd:
-        """Return how the attempt ended.
+        """Return how the attempt ended, from the reports of the nodes.
 
-        ``detail`` is the engine's description of the job, which is added to the log.
+        ``detail`` is the engine's description of the job. It is added to the log of the attempt.
         """
         ends = [end for _, end in sorted(self.ends.items())]
         bad = next((end.exit_code for end in ends if end.exit_code), None)

@@ -140,7 +140,7 @@ dies."""
 
 @contextmanager
 def work_folder(work_dir: Path, name: str) -> Iterator[Path]:
-    """Create a folder for the block, and delete it afterwards. Folders left there by dead launchers are deleted first.
+    """Create a folder for the block, and delete it afterwards. Folders of launchers that died are deleted first.
 
     Raises:
         OSError: The folder cannot be created.

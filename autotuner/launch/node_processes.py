@@ -79,7 +79,7 @@ class NodeProcesses:
         return NodeProcess(process, task)
 
     def close(self) -> None:
-        """Do nothing, because no resource is kept."""
+        """Do nothing, because nothing is kept between attempts."""
 
 
 class NodeProcess:
@@ -284,7 +284,7 @@ _CHOICE = random.SystemRandom()
 def free_port() -> int:
     """Return a port at which no process listens now.
 
-    Another process may choose the same port, with odds of one in ten thousand.
+    The probability that another process chooses the same port is about one in ten thousand.
     """
     while True:
         port = _CHOICE.choice(_PORTS)

@@ -45,9 +45,9 @@ class SimulatedLauncher:
         self._handles = itertools.count(1)
 
     def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
-        """Return a reason if the cluster names a queue without a scenario.
+        """Return the reason why the trial cannot be simulated: its cluster names a queue without a scenario; else None.
 
-        Every size and every trainer can be simulated.
+        Clusters of every size and every trainer can be simulated.
         """
         del trainer
         if not cluster.queue or cluster.queue in self._scenarios:
@@ -71,7 +71,7 @@ class SimulatedLauncher:
         return _Run(spec, spec.cluster, scenario, Luck(spec, self._seed), watcher, job).outcome()
 
     def close(self) -> None:
-        """Do nothing, because no resource is kept."""
+        """Do nothing, because nothing is kept between trials."""
 
 
 class _Run:

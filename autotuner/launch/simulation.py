@@ -137,7 +137,7 @@ that trials on GPUs showed."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """The true step time and memory of a simulated run, as a perfect measurement would give them."""
+    """The true step time and memory use of a simulated run. A perfect measurement would find these values."""
 
     prediction: Prediction
     step_time_s: float
@@ -228,7 +228,7 @@ class Truth:
 
 
 def truth_of(spec: TrialSpec, cluster: Cluster, scenario: Scenario, luck: Luck) -> Truth:
-    """Return the true step time and memory of this run: the prediction, changed by the scenario's random errors."""
+    """Return the true step time and memory use of a run: the prediction, changed by random errors of the scenario."""
     job = Job(model=spec.model, cluster=cluster, workload=spec.workload, stack=spec.stack or Stack())
     prediction = predict_one(spec.layout, job)
     of_layout = scenario.noise * luck.of_layout("step time")

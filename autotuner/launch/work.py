@@ -107,7 +107,7 @@ class BenchmarkWork:
         return False
 
     def judge(self, end: AttemptEnd) -> Measurements | TrialFailure:
-        """Return the benchmark results, or the failure that ended them."""
+        """Return the benchmark results, or the failure that ended the benchmarks."""
         if self.reports.benchmarks is not None:
             return self.reports.benchmarks
         ended = verdict(self._spec, self.reports, end)
@@ -183,7 +183,7 @@ class TrainerWork:
         return self._reports.failure is not None
 
     def judge(self, end: AttemptEnd) -> Measurement | TrialFailure:
-        """Return the measurement or the failure, from the trainer's reports, its exit code and its output."""
+        """Return the measurement or the failure, judged by the trainer's reports, its exit code and its output."""
         return trainer_verdict(self._spec, self._reports, end)
 
     def _devices(self, place: Place) -> dict[str, str]:

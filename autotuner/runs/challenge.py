@@ -56,7 +56,7 @@ class ChallengeRuns:
 
     @classmethod
     def of(cls, request: SweepRequest, challenge: Challenge, trials: Iterable[Trial]) -> ChallengeRuns:
-        """Group the trials of a sweep by their role. Trials that wait, run or were cancelled are left out."""
+        """Group the trials of a sweep by their role. Trials that wait, still run or were cancelled are left out."""
         ended = [t for t in sorted(trials, key=lambda t: t.number) if t.state.finished]
         ended = [trial for trial in ended if trial.state is not TrialState.CANCELLED]
         own = [trial for trial in ended if trial.layout == challenge.incumbent]
@@ -77,7 +77,7 @@ class ChallengeRuns:
 
     @property
     def incumbent_runs(self) -> RunGroup | None:
-        """Return the results of the incumbent's runs before the turns; None if none of them was measured."""
+        """Return the combined results of the incumbent's runs before the turns; None if no such run was measured."""
         return run_group(self.incumbent)
 
     def wants_incumbent(self) -> bool:

@@ -40,5 +40,5 @@ class SystemClock:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Return after that many seconds."""
+        """Wait ``seconds`` seconds."""
         time.sleep(seconds)

@@ -79,7 +79,7 @@ class DeliveryMachine:
         return Later(at=now + wait_s, detail=answer.detail)
 
     def tell(self, outcome: WebhookAnswer) -> None:
-        """Take in the receiver's answer."""
+        """Take in the answer of the receiver to the latest post."""
         self._answer = outcome
 
 

@@ -20,7 +20,7 @@ _MAX_FAULTS_IN_A_ROW = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spending:
-    """The time and the accelerator-hours that a sweep has used."""
+    """The wall-clock time and the accelerator-hours that a sweep has used."""
 
     elapsed_s: float
     accelerator_hours: float
@@ -156,7 +156,10 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunGate:
-    """An instruction to run a convergence gate: train a trial's layout and ``reference``, and compare the losses."""
+    """An instruction to run a convergence gate.
+
+    The gate trains the layout of a trial and the layout ``reference``, and compares their losses.
+    """
 
     trial: Trial
     reference: Layout

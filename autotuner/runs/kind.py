@@ -72,13 +72,13 @@ class OneAction:
         return self._next
 
     def tell(self, outcome: Step) -> None:
-        """Take in the outcome of the action, which becomes the next step."""
+        """Take in the outcome of the action. It becomes the next step of the run."""
         self._next = outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """The work on one run that a worker has claimed: the machine that decides, and the function that acts."""
+    """The work on one claimed run: the machine, which decides, and the function that performs the machine's actions."""
 
     machine: Machine
     perform: Callable[[Any], Any]

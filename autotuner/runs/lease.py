@@ -81,7 +81,7 @@ class Hold:
             raise
 
     def stopped(self) -> Stopped | None:
-        """Return the reason to stop as a trial's outcome, or None if the trial may go on."""
+        """Return why the trial must stop, in the form of a trial's outcome; None if the trial may go on."""
         match self.stop():
             case Stop.LEASE_LOST:
                 return Stopped(reason="lease_lost")
@@ -163,7 +163,10 @@ class Hold:
             _log.warning(f"{self.run.kind}.store_unavailable", error=str(error))
 
     def release(self, due_at: float | None = None, detail: str | None = None) -> None:
-        """Give the unfinished run back to the queue, due now or at ``due_at``, with ``detail`` as its explanation."""
+        """Give the unfinished run back to the queue. ``detail`` is stored as the explanation.
+
+        The run is due at once, or at ``due_at``.
+        """
         now = self._clock.now()
         self._until_stored(lambda: self._store.release(self._lease, now=now, due_at=due_at, detail=detail))
 

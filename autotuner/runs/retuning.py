@@ -60,7 +60,8 @@ def challenged_sweep(
 def best_known(request: SweepRequest, past: Iterable[PastTrial]) -> Layout | None:
     """Return the fastest layout that earlier trials measured for the job, or None.
 
-    Layouts that are not numerically equivalent are left out, because a trial alone does not show if they train as well.
+    Layouts that are not numerically equivalent are left out, because one trial does not show whether they train equally
+    well.
     """
     rules = trial_rules(request.trainer)
     measured = [(one.step_time_s, one.layout) for one in past if one.step_time_s is not None]
@@ -92,7 +93,7 @@ def runs_here(request: RetuneRequest) -> bool:
 
 
 def last_measured(store: Store, name: str) -> RetuneRun | None:
-    """Return the retune's last run that measured something, or None if none of its latest runs did."""
+    """Return the retune's latest run that measured something, or None if none of its recent runs did."""
     runs, _ = store.retunes.runs(name, page=Page(limit=_NUM_RECENT))
     return next((run for run in runs if run.result and run.result.findings and run.result.findings.runs), None)
 

@@ -276,7 +276,7 @@ class SweepMachine:
     # ------------------------------------------------------------------ reports of trials and requests of users
     @locked
     def change(self, demand: Demand) -> None:
-        """Take in a changed demand, such as another budget or a trial to run again."""
+        """Take in the new demand of the sweep: another budget, or a trial to run again."""
         if demand == self.demand:
             return
         self.demand = demand
@@ -361,7 +361,7 @@ class SweepMachine:
     @property
     @locked
     def lacks_estimates(self) -> bool:
-        """Return True if a proxy trial was measured and its full-size estimate is not stored."""
+        """Return True if a proxy trial was measured but its full-size estimate is not stored yet."""
         return any(trial.ran_measurement and trial.reached is None for trial in self._trials.values())
 
     @locked
@@ -415,7 +415,7 @@ class SweepMachine:
 
     @property
     def study(self) -> optuna.Study:
-        """Return the Optuna study, for plots and tests. Its trials are copies of the sweep's trials."""
+        """Return the Optuna study of the sweep, for plots and tests. Its trials are copies of the sweep's trials."""
         return self._study.study
 
     # ------------------------------------------------------------------ reasons to stop

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Candidates:
-    """The layouts that a sweep may try, with their predictions."""
+    """The layouts that a sweep may try, each with its prediction."""
 
     layouts: LayoutColumns
     """The legal layouts of the space, and the incumbent if it lies outside the space."""
@@ -77,7 +77,7 @@ class Candidates:
 
     @property
     def least_bytes(self) -> float:
-        """Return the smallest predicted peak of memory, in bytes, among the candidates; infinite if there are none."""
+        """Return the smallest predicted peak memory of all candidates, in bytes; infinite if there is no candidate."""
         return float(self.predictions.memory.total_bytes.min(initial=math.inf))
 
     def sampler(self, request: SweepRequest, past: Sequence[PastTrial] = ()) -> LayoutSampler:
@@ -252,7 +252,7 @@ class SweepStudy:
 
     @property
     def running(self) -> Collection[int]:
-        """Return the numbers of the trials that were ordered and have not ended."""
+        """Return the numbers of the trials that were ordered and have not ended yet."""
         return self._asked.keys()
 
     @property
@@ -311,7 +311,7 @@ class SweepStudy:
 
     # ------------------------------------------------------------------ learning
     def layout(self, number: int) -> Layout:
-        """Return the layout that a running trial runs."""
+        """Return the layout of a running trial."""
         return self._ordered[number]
 
     def loses(self, number: int, step: StepReport) -> bool:

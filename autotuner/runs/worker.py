@@ -66,7 +66,7 @@ class Worker:
         self._watch = LeaseWatch(clock, owner=owner)
 
     def run_once(self) -> bool:
-        """Take one run and work on it until it ends or is given back; return False if no run is due."""
+        """Take one run from the queue, and work on it until it ends or is given back. Return False if no run is due."""
         lapsed = self._watch.lapsed(lambda: self._store.leases(self._kinds))
         try:
             run = self._store.claim(
@@ -169,7 +169,7 @@ def _heard_ends(hold: Hold, machine: Machine, running: set[Future[Any]]) -> bool
 
 
 def new_owner() -> str:
-    """Return a name for a worker that no other worker has. It does not reveal the name of the machine."""
+    """Return a unique name for a worker. The name does not reveal the name of the machine."""
     return f"{host_hash()[:6]}-{os.getpid()}-{uuid4().hex[:6]}"
 
 
@@ -192,7 +192,7 @@ class Presence:
     def end(self) -> None:
         """Delete the worker's heartbeat, because the worker has stopped.
 
-        If the store cannot be reached, the store deletes the heartbeat itself after a day.
+        If the store cannot be reached, the heartbeat stays until other workers delete it, after about a day.
         """
         try:
             self._store.forget(self._name)

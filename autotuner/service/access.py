@@ -229,7 +229,7 @@ class Tokens:
         return self.store.get_token(token_id)
 
     def has_admin(self) -> bool:
-        """Return True if a valid token with the admin scope exists."""
+        """Return True if at least one valid token has the admin scope."""
         now = self.clock.now()
         return any(token.scope is Scope.ADMIN and token.is_valid(now) for token in self.all())
 

@@ -110,7 +110,7 @@ class Background:
         self._shutdown.set()
 
     def stop(self) -> None:
-        """Stop all background threads, and wait until they have ended."""
+        """Stop all background threads, and wait until all have ended."""
         self.request_stop()
         while self._threads:
             self._threads.pop(0).join()

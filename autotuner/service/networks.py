@@ -24,7 +24,10 @@ def read_networks(text: str, setting: str) -> tuple[Network, ...]:
 
 
 def is_within(address: str, networks: Sequence[Network]) -> bool:
-    """Return True if one of the networks contains the address; an IPv4-mapped IPv6 address counts as IPv4."""
+    """Return True if one of the networks contains the address.
+
+    An IPv4-mapped IPv6 address counts as an IPv4 address.
+    """
     one = read_address(address)
     return one is not None and is_held(unmapped(one), networks)
 

@@ -45,7 +45,7 @@ class AccessStore(Part):
         """Store a new API token together with the hash (``digest``) of its secret.
 
         Raises:
-            Conflict: The id is taken.
+            Conflict: Another token has that id.
         """
         check_name("token.name", token.name)
         try:
@@ -63,7 +63,10 @@ class AccessStore(Part):
         return Token(**values), digest
 
     def list_tokens(self) -> Sequence[Token]:
-        """Return all API tokens, also revoked ones: ordered by name, and the newest first among tokens of one name."""
+        """Return all API tokens, including revoked tokens, ordered by name.
+
+        Among the tokens of one name, the newest comes first.
+        """
         with reading(self._engine) as connection:
             rows = connection.execute(_TOKENS.order_by(tokens.c.created_at.desc(), tokens.c.id)).all()
         found = [Token(**row._mapping) for row in rows]
@@ -87,7 +90,7 @@ class AccessStore(Part):
 
     # ------------------------------------------------------------------ sessions
     def add_session(self, session: Session) -> None:
-        """Store a new browser session, and delete the sessions that had expired before it was created."""
+        """Store a new browser session. Delete the sessions that had expired when the new session was created."""
         with writing(self._engine) as connection:
             _get_token(connection, session.token_id)
             connection.execute(delete(sessions).where(sessions.c.expires_at <= session.created_at))
@@ -122,7 +125,8 @@ class AccessStore(Part):
     def audit(self, *, caller: str | None = None, page: Page = Page()) -> tuple[Sequence[AuditEntry], int]:
         """Return one page of audit log entries, newest first, and the total number of entries.
 
-        ``caller`` is the name of a caller, whose entries alone are returned and counted; None: entries of all callers.
+        If ``caller`` is the name of a caller, only the entries of this caller are returned and counted; None: the
+        entries of all callers.
         """
         with reading(self._engine) as connection:
             rows, total = window(connection, select_audit(caller), page)

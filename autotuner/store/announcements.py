@@ -50,7 +50,7 @@ class AnnouncementStore(Part):
             raise name_taken("webhook", webhook.name) from None
 
     def get_webhook(self, name: str) -> Webhook:
-        """Return the webhook of that name. If there is none, ``NotFound`` suggests the most similar name."""
+        """Return the webhook of that name. If there is no such webhook, ``NotFound`` suggests the most similar name."""
         with reading(self._engine) as connection:
             row = one_row(connection, _WEBHOOKS.where(webhooks.c.name == name), "webhook", name, _NAMES)
         return Webhook(**row._mapping)
@@ -63,7 +63,7 @@ class AnnouncementStore(Part):
         return sorted(found, key=lambda webhook: webhook.name)  # not in SQL: PostgreSQL sorts text as its locale says
 
     def remove_webhook(self, name: str) -> None:
-        """Delete the webhook of that name, and its deliveries."""
+        """Delete the webhook of that name, together with its deliveries."""
         with writing(self._engine) as connection:
             one_row(connection, _NAMES.where(webhooks.c.name == name).with_for_update(), "webhook", name, _NAMES)
             connection.execute(delete(runs).where(runs.c.kind == "delivery", runs.c.subject == name))
@@ -85,8 +85,8 @@ class AnnouncementStore(Part):
         """Return one page of webhook deliveries, newest first, and the total number of deliveries that match.
 
         Args:
-            webhook: Name of the webhook whose deliveries are wanted; None: of all webhooks.
-            state: State of the wanted deliveries; None: any state.
+            webhook: Name of a webhook, whose deliveries are returned; None: deliveries to all webhooks.
+            state: State of the deliveries to return; None: any state.
             page: Which part of the list to return.
         """
         found, total = self._runs.list("delivery", subject=webhook, states=_STATES[state] if state else (), page=page)

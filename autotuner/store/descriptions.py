@@ -52,9 +52,10 @@ class DescriptionStore(Part):
             return read_document(cls, one_row(connection, query, KINDS[cls], name, _names(cls)).document)
 
     def stored(self, cls: type[Described]) -> Stored[Described]:
-        """Return all values of one type, ordered by name, with the name of the caller who stored each.
+        """Return all stored values of one type, ordered by name, each with the name of its creator.
 
-        The name is empty if that caller was anonymous.
+        The type is models, clusters or profiles. The creator is the caller who stored the value. The creator's name is
+        empty if that caller was anonymous.
         """
         query = select(descriptions.c.document, descriptions.c.created_by).where(descriptions.c.kind == KINDS[cls])
         with reading(self._engine) as connection:
@@ -158,7 +159,8 @@ def check_name(field: str, name: str) -> None:
     """Raise an error unless every database can store ``name`` and a person can type it.
 
     Raises:
-        InvalidInput: The name is empty or has a character that cannot be printed; PostgreSQL stores no NUL in a text.
+        InvalidInput: The name is empty or has a character that cannot be printed. (PostgreSQL, for example, cannot
+            store a NUL in a text.)
     """
     if not name or not name.isprintable():
         raise InvalidInput(field, name, "must be printable text of at least one character")

@@ -340,6 +340,9 @@ def window(
 
 
 def select_total(query: AnySelect, page: Page) -> Select[int]:
-    """Return the query that counts the rows of ``query``: at most ``COUNTED_BEHIND`` rows after the end of the page."""
+    """Return the query that counts the rows of ``query``.
+
+    The count stops ``COUNTED_BEHIND`` rows after the end of the page.
+    """
     some = query.with_only_columns(literal(1)).limit(page.offset + page.limit + COUNTED_BEHIND)
     return select(func.count()).select_from(some.subquery())

@@ -74,7 +74,7 @@ def forget_steps(connection: Connection, trial: Trial) -> None:
 def read_events(connection: Connection, sweep_id: str, after: int, limit: int) -> list[Event]:
     """Return up to ``limit`` events of a sweep with a sequence number above ``after``, in order.
 
-    Events of steps are returned with all fields of the step's report.
+    An event about a step has all fields of the step's report.
     """
     told = [Event(**row._mapping) for row in connection.execute(select_events(sweep_id, after, limit))]
     reports = _reports(connection, [event.data for event in told if event.kind == STEP])
@@ -89,7 +89,7 @@ def select_events(sweep_id: str, after: int, limit: int) -> AnySelect:
 
 
 def last_other_event(sweep_id: str) -> Select[int]:
-    """Return the query for the sequence number of the sweep's last event that is not about a training step."""
+    """Return the query for the sequence number of the last event of a sweep that is not about a training step."""
     mine = (events.c.run_id == sweep_id) & (events.c.kind != STEP)
     return select(events.c.sequence).where(mine).order_by(events.c.sequence.desc()).limit(1)
 

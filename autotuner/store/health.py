@@ -73,7 +73,7 @@ class Health(Part):
     def attention(self, *, now: float) -> Sequence[Trouble]:
         """Return all incidents that need an operator's attention now.
 
-        The most serious kind comes first; within a kind the newest comes first.
+        Kinds are ordered by seriousness, the most serious first. Within a kind, the newest incident comes first.
         """
         return [*self._unattended(now), *self.troubles(since=now - _SHOWN_S)]
 
@@ -92,16 +92,17 @@ class Health(Part):
     def troubles(self, *, since: float, limit: int = 20) -> Sequence[Trouble]:
         """Return incidents that are not fixed yet, at most ``limit`` of each kind.
 
-        They are ordered by kind, and the newest comes first within a kind.
+        They are ordered by kind. Within a kind, the newest incident comes first.
 
         The kinds are:
 
         - Scheduled retunings whose last finished run found a regression or could not run, at any time.
         - Performance regression gates that failed, stayed undecided or could not run after ``since``.
-        - Sweeps that failed after ``since``. Sweeps of retunings and gates are left out, and so are sweeps whose exact
-          job a later sweep has measured.
+        - Sweeps that failed after ``since``. Sweeps of retunings and gates are left out. A sweep is also left out if a
+          later sweep has measured exactly the same job.
         - Clusters whose last finished check failed, at any time.
-        - Webhooks with deliveries that were given up after ``since`` and not sent again: one incident for each webhook.
+        - Webhooks with deliveries that failed finally after ``since`` and were not sent again: one incident for each
+          webhook.
         """
         with reading(self._engine) as connection:
             found = (
@@ -116,7 +117,10 @@ class Health(Part):
 
     # ------------------------------------------------------------------ workers, by their heartbeats
     def tell(self, worker: KnownWorker) -> None:
-        """Store a worker's heartbeat in place of its earlier one, and delete workers that were silent for a day."""
+        """Store a worker's heartbeat in place of its earlier heartbeat.
+
+        Delete workers without a heartbeat for a day.
+        """
         replaced = (workers.c.name == worker.name) | (workers.c.seen_at < worker.seen_at - DAY_S)
         with writing(self._engine) as connection:
             connection.execute(delete(workers).where(replaced))
@@ -171,7 +175,7 @@ def _of_clusters(connection: Connection, limit: int) -> Iterator[Trouble]:
 
 # ---------------------------------------------------------------------- gates
 def select_failed(kind: str, since: float) -> AnySelect:
-    """Return the query for the runs of a kind that failed after ``since``, newest first."""
+    """Return the query for runs of a kind that failed after ``since``, newest first."""
     failed = (runs.c.kind == kind) & (runs.c.state == RunState.FAILED) & (runs.c.finished_at > since)
     columns = (runs.c.id, runs.c.subject, runs.c.detail, runs.c.finished_at, runs.c.result, runs.c.request)
     return select(*columns).where(failed).order_by(*NEWEST)
@@ -186,7 +190,7 @@ def _of_gates(connection: Connection, since: float, limit: int) -> Iterator[Trou
 
 # ---------------------------------------------------------------------- sweeps
 def select_sweeps(since: float) -> AnySelect:
-    """Return the query for sweeps that failed after ``since`` and whose job no later sweep has measured.
+    """Return the query for sweeps that failed after ``since`` and whose job was not measured by a later sweep.
 
     Sweeps that belong to a retuning or a gate are left out.
     """

@@ -75,7 +75,7 @@ class MfuGateStore(Part):
             return connection.scalar(select(baselines.c.document).where(mine))
 
     def list_baselines(self) -> Sequence[Baseline]:
-        """Return all baselines, ordered by name, and newest first among those of one name."""
+        """Return all baselines, ordered by name. Among the baselines of one name, the newest comes first."""
         with reading(self._engine) as connection:
             found = connection.scalars(select(baselines.c.document)).all()
         return sorted(found, key=lambda baseline: (baseline.name, -baseline.at, baseline.key))

@@ -45,7 +45,7 @@ class OptimizerStudyStore(Part):
             return connection.scalars(mine.order_by(study_trials.c.number)).all()
 
     def save_trial(self, trial: OptimizerTrial, lease: Lease) -> None:
-        """Store a new trial of a study, or replace its stored version.
+        """Store a new trial of an optimizer study, or replace the stored version of the trial.
 
         Raise ``LeaseLost`` if another worker has the study.
         """

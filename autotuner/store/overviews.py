@@ -99,7 +99,7 @@ def select_progress(sweep_ids: Sequence[str], now: float) -> AnySelect:
 
 
 def run_hours(now: float) -> ColumnElement[float | None]:
-    """Return the SQL expression for the accelerator-hours of a trial until ``now``; null before the trial starts."""
+    """Return the SQL expression for a trial's accelerator-hours until ``now``; null if the trial has not started."""
     of_jobs = trials.c.busy_s + trials.c.num_busy * now  # null where an engine was given none
     of_attempt = func.coalesce(trials.c.finished_at, now) - trials.c.started_at
     return func.coalesce(of_jobs, of_attempt) * trials.c.world_size / 3600.0
@@ -239,7 +239,7 @@ def select_best_so_far(sweep_ids: list[str]) -> AnySelect:
 
 
 def select_owners() -> Select[str]:
-    """Return the query for the names of all callers who own a sweep, in order. It reads only an index.
+    """Return the query for the names of all callers who own a sweep, in alphabetical order. It reads only an index.
 
     Sweeps of anonymous callers have no owner.
     """

@@ -56,7 +56,7 @@ class RetuneStore(Part):
     def save(self, request: RetuneRequest, *, now: float, next_due_at: float | None, created_by: str = "") -> Retune:
         """Store a new retune and return it; raise ``Conflict`` if another retune has its name.
 
-        ``next_due_at`` is the time of its first run; None: no run is due.
+        ``next_due_at`` is the due time of the retune's first run; None: no run is due.
         """
         check_name("retune.name", request.name)
         retune = Retune(
@@ -164,12 +164,12 @@ class RetuneStore(Part):
             return get_run(connection, RETUNE_ROWS, new.id)
 
     def unfinished_run(self, name: str) -> RetuneRun | None:
-        """Return the run of the retune that has not finished, or None. A retune has at most one."""
+        """Return the unfinished run of the retune, or None. A retune has at most one unfinished run."""
         with reading(self._engine) as connection:
             return _unfinished_run(connection, name)
 
     def runs(self, name: str, *, page: Page = Page()) -> tuple[Sequence[RetuneRun], int]:
-        """Return one page of a retune's runs, the latest due time first, and the total number of its runs."""
+        """Return one page of a retune's runs, latest due time first, and the total number of its runs."""
         with reading(self._engine) as connection:
             one_row(connection, _NAMES.where(retunes.c.name == name), "retune", name, _NAMES)
         return self._runs.list(RetuneRun, subject=name, page=page)

@@ -188,8 +188,8 @@ class RunStore:
     ) -> tuple[Sequence[Run], int]:
         """Return one page of runs, newest first, and the total number of runs that match.
 
-        If ``kind`` is None, runs of all listed kinds are returned. Runs that this release cannot read are left out of
-        the page, but counted.
+        If ``kind`` is None, runs of all listed kinds are returned. Runs that this release cannot read are not on the
+        page, but they are counted.
         """
         kinds = self._listed() if kind is None else [_name(kind)]
         with reading(self._engine) as connection:

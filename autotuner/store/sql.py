@@ -36,7 +36,7 @@ def open_store(url: str, *, answer_s: float = _ANSWER_S) -> Store:
 
 
 def memory_store() -> Store:
-    """Return an empty store in this process's memory, for tests and for questions whose answers are not kept."""
+    """Return an empty store in this process's memory, for tests and for requests that store nothing."""
     return Store(memory_engine())
 
 

@@ -110,7 +110,7 @@ class SweepStore(Part):
             return overviews.list_overviews(connection, where, order, page, now)
 
     def sweep_owners(self) -> Sequence[str]:
-        """Return the names of all callers who own a sweep, in order."""
+        """Return the names of all callers who own a sweep, in alphabetical order."""
         with reading(self._engine) as connection:
             return connection.scalars(overviews.select_owners()).all()
 

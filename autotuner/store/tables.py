@@ -103,7 +103,7 @@ class KnownFields(Document[Value]):
 
 
 class Documents(TypeDecorator[tuple[Value, ...]], Generic[Value]):
-    """A column type that stores a tuple of core values, or of words, as a JSON list."""
+    """A column type that stores a tuple of core values, or of plain words, as a JSON list."""
 
     impl = Text
     cache_ok = True

@@ -97,7 +97,7 @@ class TrialStore(Part):
             return save_trial(connection, trial, "trial.started", now)
 
     def add_step(self, trial_id: str, step: StepReport, *, lease: Lease, now: float) -> None:
-        """Store the report of a training step of a running trial. Writes the event ``trial.step``."""
+        """Store the report of one training step of a running trial. Writes the event ``trial.step``."""
         try:
             with self._holding(lease, trial_id) as connection:
                 mine = select(trials.c.number, trials.c.state).where(trials.c.id == trial_id)
@@ -309,7 +309,7 @@ def check_sweep(connection: Connection, sweep_id: str) -> None:
 
 
 def objective_of(connection: Connection, sweep_id: str) -> Objective:
-    """Return the objective of a stored sweep: what its search maximises."""
+    """Return the objective of a stored sweep: the quantity that its search maximises."""
     columns = [sweeps.c[field.name] for field in fields(Objective)]
     return Objective(**connection.execute(select(*columns).where(sweeps.c.id == sweep_id)).one()._mapping)
 

@@ -70,7 +70,7 @@ def _measure_core(core: int, barrier: Barrier, answer: Connection) -> None:
 
 
 def main() -> None:
-    """Measure the rate of matrix products on all cores at the same time, one process per core, and print one line."""
+    """Measure the rate of matrix products on all cores at the same time, one process per core, and print it."""
     torch.set_num_threads(1)  # before any operation: a forked process must not inherit a thread pool
     cores = sorted(os.sched_getaffinity(0))
     context = multiprocessing.get_context("fork")

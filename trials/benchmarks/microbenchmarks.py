@@ -27,7 +27,7 @@ _FIRST_WITH_FP8 = (8, 9)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """The sizes of matrices, attention, memory traffic and messages that the microbenchmarks measure."""
+    """The sizes of matrices, attention, memory traffic and messages for which the microbenchmarks are run."""
 
     gemm: tuple[tuple[int, int, int], ...]
     """Rows, columns and inner size of each matrix product."""

@@ -201,7 +201,10 @@ class OnlineSoftmax:
 
 
 class OnlineSoftmaxGradients:
-    """The backward pass of an ``OnlineSoftmax``, block by block. Gradients of the queries are accumulated in fp32."""
+    """Computes the backward pass of an ``OnlineSoftmax`` block by block.
+
+    Gradients of queries are accumulated in fp32.
+    """
 
     def __init__(
         self,
@@ -222,7 +225,10 @@ class OnlineSoftmaxGradients:
         return self._of_queries_BHSE.to(self._rows[1].dtype)
 
     def own_block(self, k_BKSE: Tensor, v_BKSE: Tensor) -> Tensor:
-        """Return the gradients of this rank's keys and values from its own queries, stacked along a new first dim."""
+        """Return the gradients of this rank's keys and values that come from its own queries.
+
+        The two gradients are stacked along a new first dim.
+        """
         return self._block(k_BKSE, v_BKSE, causal=True, first_query=0)
 
     def merged_block(self, k: Tensor, v: Tensor, *, first_query: int = 0) -> Tensor:

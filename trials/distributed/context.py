@@ -42,7 +42,7 @@ class ContextPart:
 
     @property
     def parts(self) -> tuple[int, int]:
-        """The numbers of the two parts that this rank holds, counted from the front of the sequence."""
+        """The numbers of the two parts of the sequence that this rank holds, counted from the front."""
         return self.rank, 2 * self.num_ranks - 1 - self.rank
 
     def positions(self, seq_len: int, device: torch.device | None = None) -> Tensor:
@@ -53,7 +53,7 @@ class ContextPart:
         return torch.cat([torch.arange(part * size, (part + 1) * size, device=device) for part in self.parts])
 
     def own_positions(self, num_tokens: int, device: torch.device | None = None) -> Tensor:
-        """Return the positions of this rank's ``num_tokens`` tokens in their whole sequence, in rising order."""
+        """Return the positions of this rank's ``num_tokens`` tokens in the whole sequence, in rising order."""
         return self.positions(num_tokens * self.num_ranks, device)
 
     def in_order(self, tensor: Tensor, dim: int) -> Tensor:

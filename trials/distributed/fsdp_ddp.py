@@ -160,7 +160,7 @@ def _held_by_expert_ranks(module: nn.Module, grid: Grid) -> set[nn.Parameter]:
 
 
 def reshard(model: nn.Module) -> None:
-    """Free the gathered parameters of a sharded model, so that the next forward pass gathers them again."""
+    """Free the gathered parameters of a sharded model. The next forward pass gathers them again."""
     for module in _sharded_modules(model):
         module.reshard()
 

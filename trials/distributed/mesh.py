@@ -88,9 +88,10 @@ class Grid:
 
     @property
     def replicas(self) -> DeviceMesh:
-        """The mesh of ranks that hold the same parameters, work on different tokens, and sum gradients with this rank.
+        """The mesh of the ranks that hold the same parameters as this rank and sum gradients with it.
 
-        It exists only if no parameters are sharded over data-parallel ranks.
+        These ranks work on different tokens. The mesh exists only if no parameters are sharded over data-parallel
+        ranks.
         """
         assert self.layout.data_parallel_shard_degree == 1
         if not self.sums_over_replicas:
@@ -160,14 +161,14 @@ class Grid:
 
     @property
     def context_rank(self) -> int:
-        """The index of this rank among the ranks that split a sequence."""
+        """The index of this rank among the ranks that together hold a sequence."""
         return self.position("shard") % self.layout.context_parallel_degree
 
     @property
     def data_parallel_rank(self) -> int:
-        """The index of the slice of the global batch that this rank works on.
+        """The index of this rank's slice of the global batch.
 
-        The slices are numbered with the data shard axis innermost and the data replicate axis outermost.
+        The index counts along the data shard axis first, then along the data replicate axis.
         """
         data_shard = self.position("shard") // self.layout.context_parallel_degree
         return self.position("dp_replicate") * self.layout.data_parallel_shard_degree + data_shard

@@ -124,7 +124,7 @@ class ParameterShard:
         return [values]
 
     def own(self, held: Sequence[Tensor]) -> Tensor:
-        """Return the only tensor in the list."""
+        """Return the single tensor in the list."""
         (values,) = held
         return values
 
@@ -266,7 +266,7 @@ class BucketShard:
             self._pending = self._reduce_replicas(whole)
 
     def take_gradient(self) -> Tensor:
-        """Wait for the reduction, and return the gradient of this rank's shard in fp32."""
+        """Wait for the reduction, and return the reduced gradient of this rank's shard in fp32."""
         assert self._sum is not None
         if self._pending is not None:
             self._pending.wait()
@@ -293,7 +293,7 @@ class BucketShard:
 
     @property
     def parameters(self) -> Sequence[nn.Parameter]:
-        """All parameters of the bucket."""
+        """All parameters in the bucket."""
         return self._parameters
 
     @torch.no_grad()

@@ -30,7 +30,7 @@ def parallel_stages(spec: TrialSpec, grid: Grid, device: torch.device) -> tuple[
 
 
 def first_layer(stage: nn.Module) -> nn.Module:
-    """Return the first layer of a stage that ``parallel_stages`` returned."""
+    """Return the first transformer layer of a stage that ``parallel_stages`` returned."""
     layers = next(module for module in stage.modules() if isinstance(module, nn.ModuleDict))
     return next(iter(layers.values()))
 

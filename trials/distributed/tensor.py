@@ -82,7 +82,7 @@ def loss_of(layout: Layout, tensor_axis: DeviceMesh, vocab_size: int) -> Loss:
 
 
 def loss_context(layout: Layout) -> AbstractContextManager[None]:
-    """Return the context in which the forward and the backward pass of the loss must run."""
+    """Return a context. Run the forward and the backward pass of the loss inside this context."""
     return loss_parallel() if splits_logits(layout) else nullcontext()
 
 

@@ -386,7 +386,9 @@ def _num_cores() -> int:
 
 
 def main() -> int:
-    """Answer the request on standard input, and print the progress to standard error.
+    """Read a request for a dry run from standard input, carry it out, and print the answer.
+
+    Progress is printed to standard error.
 
     Returns:
         The exit code: 2 if the request cannot be read.

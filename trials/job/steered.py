@@ -114,7 +114,10 @@ class SteeredPipeline:
         return [conditions.between(link, link + 1).delay_s for link in range(num_links)]
 
     def after_step(self, number: int) -> tuple[LinkEvent, ...]:
-        """Return the events that the controller noticed in a step, such as a slow link; empty before ``begin``."""
+        """Return the events that the controller noticed in step ``number``, such as a slow link.
+
+        The result is empty before ``begin`` is called.
+        """
         return () if self._controller is None else self._controller.after_step(number)
 
     def _plan(self, times: PassTimes, may: Powers) -> None:

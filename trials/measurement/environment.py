@@ -76,7 +76,7 @@ def _first(modes: Sequence[int] | None) -> int | None:
 
 
 def gpu_of(device: torch.device) -> Gpu | None:
-    """Return the GPU of a device; None for a CPU, or if NVML or its Python package is missing."""
+    """Return the GPU behind a torch device; None for a CPU, or if NVML or its Python package is missing."""
     if device.type != "cuda":
         return None
     try:
@@ -208,7 +208,7 @@ class CpuTime:
         return cls(machine_busy_s=busy_s, machine_total_s=total_s, own_s=own_s)
 
     def since(self, start: CpuTime) -> CpuTime:
-        """Return the CPU time used from ``start`` to this moment."""
+        """Return the CPU time between ``start`` and this reading."""
         return CpuTime(
             machine_busy_s=self.machine_busy_s - start.machine_busy_s,
             machine_total_s=self.machine_total_s - start.machine_total_s,
@@ -216,10 +216,10 @@ class CpuTime:
         )
 
     def foreign_share(self, ranks_s: float) -> float:
-        """Return the fraction of the machine's CPU time that processes other than the ranks used, 0..1.
+        """Return the fraction of the machine's CPU time, 0..1, that other processes than the ranks used.
 
         Args:
-            ranks_s: CPU seconds of all ranks of this host together.
+            ranks_s: Sum of the CPU seconds of all ranks on this host.
         """
         if self.machine_total_s <= 0.0:
             return 0.0  # shorter than a tick of the kernel's clock

@@ -65,7 +65,7 @@ class Stopwatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRecord:
-    """The measurements of one rank over all measured steps."""
+    """The results of the measured steps on one rank."""
 
     host: str
     cpu: CpuTime

@@ -31,7 +31,7 @@ def limit(device: torch.device, budget_bytes: int) -> None:
 
 
 def lift_limit() -> bool:
-    """Remove the limit that ``limit`` set on a CPU, so that a rank that ran out of memory can still report it.
+    """Remove the memory limit that ``limit`` set on a CPU, so that a rank without memory can still write a report.
 
     Returns:
         True if there was a limit.

@@ -59,7 +59,7 @@ class ActionLog:
         self._begin: Any = None
 
     def begin(self) -> None:
-        """Start to record a step, at the moment at which all ranks begin it."""
+        """Start recording a step. Call it at the moment when all ranks begin the step."""
         self._is_on = True
         self._began_ns, self._begin = time.perf_counter_ns(), self._log.clock.now()
 

@@ -41,7 +41,7 @@ BACKENDS = {
 
 
 def attention_core(kernel: AttentionKernel, *, seq_len: int, device: torch.device) -> AttentionCore:
-    """Return a function that computes attention over whole sequences on one rank.
+    """Return the function that computes attention over whole sequences with this kernel.
 
     Args:
         kernel: The attention kernel.
@@ -69,7 +69,7 @@ def attend(q_BSHE: Tensor, k_BSKE: Tensor, v_BSKE: Tensor, documents: Documents 
 
 
 def kernel_context(layout: Layout) -> AbstractContextManager[None]:
-    """Return the context in which ``attend`` uses the kernel of the layout, in the forward and the backward pass."""
+    """Return a context in which ``attend`` uses the attention kernel of the layout, forward and backward."""
     backend = BACKENDS.get(layout.attention_kernel)
     return nullcontext() if backend is None else sdpa_kernel(backend)
 

@@ -293,10 +293,9 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def cross_entropy(logits_BSV: Tensor, labels_BS: Tensor) -> Tensor:
-    """Return the sum of the cross-entropy losses of all tokens that have a label, computed in fp32.
+    """Return the sum of the cross-entropy losses of all tokens with a label, computed in fp32.
 
-    It is a sum, not a mean: the caller divides it by the number of tokens of the whole step, so that all tokens count
-    alike.
+    The caller divides the sum by the number of tokens of the whole step, so that all tokens have the same weight.
     """
     return functional.cross_entropy(
         logits_BSV.flatten(0, 1).float(), labels_BS.flatten(), ignore_index=NO_LABEL, reduction="sum"

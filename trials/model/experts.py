@@ -53,7 +53,7 @@ def count_on_host(counts: Tensor, total: int) -> list[int]:
 
 
 def inverse(order: Tensor) -> Tensor:
-    """Return the permutation that undoes ``order``."""
+    """Return the inverse of the permutation ``order``."""
     back = torch.empty_like(order)
     back[order] = torch.arange(len(order), device=order.device)
     return back
@@ -105,7 +105,10 @@ class FeedForward(nn.Module):
 
 
 def activated(gate: Tensor | None, up: Tensor) -> Tensor:
-    """Return the input of a feed-forward block's last matrix: SwiGLU of ``gate`` and ``up``, or GELU without a gate."""
+    """Return the input of the last matrix of a feed-forward block: SwiGLU of ``gate`` and ``up``, or GELU of ``up``.
+
+    It is GELU if ``gate`` is None.
+    """
     return functional.gelu(up) if gate is None else functional.silu(gate) * up
 
 
@@ -147,7 +150,9 @@ ALL_EXPERTS = LocalExperts()
 
 
 class SparseFeedForward(nn.Module):
-    """A mixture of experts: each token goes to the few experts that a router chooses, and to all shared experts.
+    """A mixture of experts.
+
+    A router sends each token to a few routed experts. Each token also goes to all shared experts.
 
     Source: arXiv 2401.06066.
     """

@@ -38,10 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def gather(node_rank: int, num_nodes: int, address: tuple[str, int]) -> None:
-    """Return as soon as all nodes have called this function.
+    """Wait until all nodes of a job have called this function.
 
     Args:
-        node_rank: Number of this node, from 0. Node 0 listens, and all others connect to it.
+        node_rank: Number of this node, from 0. Node 0 listens, and all other nodes connect to it.
         num_nodes: Number of nodes of the job.
         address: Host and port of node 0.
     """

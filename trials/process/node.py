@@ -79,7 +79,7 @@ class Teller:
         self._agent_lines: list[str] = []
 
     def make_folders(self) -> None:
-        """Create the folders that other processes write into."""
+        """Create the folders into which other processes write."""
         self.told.mkdir()
         self.rank_logs.mkdir()
 

@@ -15,7 +15,7 @@ from autotuner.trials.rank import RankInfo, Reporter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContext:
-    """The folder of a task (such as a trial) on one host, and the number of this process among its ranks."""
+    """The folder of a task (such as a trial) on one host, and the rank of this process in the task."""
 
     folder: Path
     """Empty folder that is only for this task and is deleted afterwards."""
@@ -37,10 +37,10 @@ code."""
 
 
 def find_task(name: str) -> Task:
-    """Return the task that ``name`` describes as ``module:function``; the module is imported.
+    """Import and return the function that ``name`` gives as ``module:function``.
 
     Raises:
-        ImportError: There is no such module.
+        ImportError: The module does not exist.
         AttributeError: The module has no such function.
     """
     module, _, function = name.partition(":")

@@ -46,7 +46,7 @@ _EXIT_BROKEN = 70
 
 
 def fork_rank(task: Task, folder: Path, rank_info: RankInfo, environment: Mapping[str, str]) -> int:
-    """Fork a process that runs a task as one rank and exits with the task's exit code; return its pid.
+    """Fork a process that runs a task as one rank, and return its pid. It exits with the task's exit code.
 
     Args:
         task: The function to run.

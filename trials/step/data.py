@@ -127,7 +127,10 @@ def batch(
 
 
 def sequence_lengths(spec: TrialSpec, step: int) -> tuple[int, ...]:
-    """Return the number of tokens of each sequence in a step's global batch, before they are assigned to replicas."""
+    """Return the number of tokens of each sequence in a step's global batch.
+
+    The sequences are not assigned to replicas yet.
+    """
     workload = spec.workload
     if workload.lengths is None:
         return (workload.seq_len,) * workload.global_batch_size

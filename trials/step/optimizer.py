@@ -332,7 +332,7 @@ class ShardedOptimizer:
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state that ``state_dict`` returned on a rank with the same shards."""
+        """Set the state to one that ``state_dict`` returned on a rank with the same shards, and continue from there."""
         for shard, master, saved in zip(self.shards, self._masters, state["masters"], strict=True):
             master.copy_(saved)
             shard.write(master)

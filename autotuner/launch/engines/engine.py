@@ -14,7 +14,7 @@ from autotuner.core.trial_spec import NodeTask
 
 
 class EngineUnavailable(AutotunerError):
-    """Raised when the engine does not answer now. It may answer later, and jobs that it runs go on."""
+    """Raised when the engine does not answer now. It may answer later, and its running jobs continue."""
 
 
 class EngineRefused(AutotunerError):
@@ -78,7 +78,9 @@ class Engine(Protocol):
         ...
 
     def submit(self, order: JobOrder) -> str:
-        """Start a job and return its handle. If a job with that name exists already, its handle is returned.
+        """Start a job and return its handle.
+
+        If a job with the name in the order exists already, return that job's handle.
 
         Raises:
             EngineRefused: The engine does not accept the job.
@@ -95,7 +97,8 @@ class Engine(Protocol):
     def look(self, handle: str) -> JobStatus:
         """Return the state of the job.
 
-        A job that the engine no longer knows is ``ENDED`` if its nodes reported their end, and ``LOST`` otherwise.
+        If the engine no longer knows the job, the state is ``ENDED`` if the nodes reported their end, and ``LOST``
+        otherwise.
         """
         ...
 
@@ -111,7 +114,7 @@ class Engine(Protocol):
         ...
 
     def forget(self, handle: str) -> None:
-        """Remove the engine's record and files of a job that is over. If there are none, nothing happens."""
+        """Remove the engine's record and the files of a job that is over. If they do not exist, nothing happens."""
         ...
 
     def close(self) -> None:

@@ -193,7 +193,7 @@ class KubernetesEngine:
         return True
 
     def forget(self, handle: str) -> None:
-        """Delete the Job with its pods and its Service, and the copies of its logs."""
+        """Delete the Job with its pods, its Service, and the copies of its logs."""
         name = _name_of(handle)
         self._api.delete(name)
         self._jobs.forget(name)

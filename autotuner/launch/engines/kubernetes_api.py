@@ -43,7 +43,7 @@ _CONFLICT_S = 0.2
 
 
 class Missing(EngineUnavailable):
-    """Raised when Kubernetes has no object of that name."""
+    """Raised when Kubernetes has no object with the requested name."""
 
 
 class Stream:
@@ -153,7 +153,10 @@ class KubernetesApi:
         return found
 
     def log(self, pod: str, container: str) -> Stream:
-        """Follow the output of a container from its first byte to its end. Each line begins with its timestamp."""
+        """Return the output of a container, from its first byte to its end, as a stream that stays open.
+
+        Each line begins with its timestamp.
+        """
         log: Callable[..., Any] = partial(
             self._core.read_namespaced_pod_log, pod, self._namespace, container=container, follow=True, timestamps=True
         )
@@ -172,7 +175,7 @@ class KubernetesApi:
         return _names(lister)
 
     def local_queues(self) -> builtins.list[str] | None:
-        """Return the names of Kueue's local queues in the namespace, or None if the account may not list them.
+        """Return the names of Kueue's local queues in the namespace, or None if the account may not list queues.
 
         Raises:
             EngineRefused: The cluster has no Kueue.

@@ -241,10 +241,10 @@ def service(engine: str, order_name: str, owner: dict[str, Any]) -> dict[str, An
 
 
 def check_pod(settings: KubernetesSettings) -> None:
-    """Raise an error unless the operator's tables for pods and containers fit the Kubernetes schema.
+    """Raise an error unless the operator's settings for pods and containers fit the Kubernetes schema.
 
     Raises:
-        InvalidInput: A field does not fit. The error names the path of the first one.
+        InvalidInput: A setting does not fit. The error names the path of the first such setting.
     """
     checked("V1Container", {"name": CONTAINER, **settings.container}, "container")
     checked("V1PodSpec", {"containers": [], **settings.pod}, "pod")

@@ -45,7 +45,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodState:
-    """The state of a pod when it was last seen."""
+    """The state of a pod when the cluster last listed it."""
 
     name: str
     index: int
@@ -355,7 +355,7 @@ class Jobs:
             return None if record is None or record.job is None else _status(record, now, start_timeout_s)
 
     def pod(self, name: str, index: int) -> PodState | None:
-        """Return the newest pod with that index (the number of the node) in the job, or None."""
+        """Return the newest pod of the job for the node with the number ``index``, or None if no pod is known."""
         with self._lock:
             record = self._records.get(name)
             return next((pod for pod in record.newest if pod.index == index), None) if record else None

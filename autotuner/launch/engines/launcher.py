@@ -74,10 +74,10 @@ class EngineLauncher:
         return self._engine
 
     def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
-        """Return why the trial cannot run on the engine, or None if it can.
+        """Return the reason why the trial cannot run on the engine, or None if it can.
 
-        Reasons are a queue that the operator does not allow, a cluster that the engine cannot provide, or an unknown
-        trainer.
+        Reasons are that the operator does not allow the queue, that the engine cannot provide the cluster, or that the
+        trainer is not registered.
         """
         if trainer is not None and (refusal := refuses_trainer(self._trainers, trainer)):
             return refusal

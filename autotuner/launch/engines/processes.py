@@ -60,7 +60,10 @@ class ProcessEngine:
         self._folder = Path(settings.folder).absolute()
 
     def refuses(self, cluster: Cluster) -> str | None:
-        """Return the reason why no job can start on the cluster: it has accelerators or too many nodes; else None."""
+        """Return the reason why no job can start on the cluster, or None.
+
+        Possible reasons are that the cluster has accelerators or too many nodes.
+        """
         if cluster.accelerator.kind != "cpu":
             return (
                 f"the engine {self._name} runs processes on CPU cores, but {cluster.name} has "
@@ -79,7 +82,7 @@ class ProcessEngine:
         return f"{self._settings.num_nodes} nodes, which are processes of this machine"
 
     def submit(self, order: JobOrder) -> str:
-        """Store the job in a folder and return its handle. Its nodes start when enough nodes are free."""
+        """Store the job in a folder and return its handle. The nodes of the job start when enough nodes are free."""
         job = self._folder / order.name
         with suppress(FileExistsError):
             job.mkdir(parents=True)
@@ -88,11 +91,11 @@ class ProcessEngine:
         return order.name
 
     def find(self, name: str) -> str | None:
-        """Return the job's handle, which is its name, if the job's folder exists; else None."""
+        """Return the job's handle, which is its name; None if the job's folder does not exist."""
         return name if (self._folder / name / "nodes").exists() else None
 
     def look(self, handle: str) -> JobStatus:
-        """Return the state of the job, after starting its nodes if enough are free now."""
+        """Start the job's nodes if it waits and enough nodes are free now; then return the state of the job."""
         job = self._folder / handle
         if not (job / "nodes").exists():
             return JobStatus(phase=EngineJobPhase.LOST, detail="the engine knows nothing about this job")
@@ -103,7 +106,7 @@ class ProcessEngine:
         return JobStatus(phase=EngineJobPhase.RUNNING if is_running else EngineJobPhase.ENDED)
 
     def read(self, handle: str, node_rank: int, offset: int) -> bytes:
-        """Return what the node has printed after the first ``offset`` bytes."""
+        """Return the output of a node from byte ``offset`` on."""
         try:
             with (self._folder / handle / f"node-{node_rank}.out").open("rb") as output:
                 output.seek(offset)
@@ -131,7 +134,7 @@ class ProcessEngine:
         shutil.rmtree(self._folder / handle, ignore_errors=True)
 
     def close(self) -> None:
-        """Do nothing, because no resource is held. Nodes keep running."""
+        """Do nothing, because the engine keeps no resource between calls. Running nodes continue."""
 
     def _start(self, job: Path) -> JobStatus:
         if (job / "cancelled").exists():

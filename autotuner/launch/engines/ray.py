@@ -93,10 +93,12 @@ class RayEngine:
         return f"Ray {self._api.version()} at {self._settings.address}"
 
     def submit(self, order: JobOrder) -> str:
-        """Start a driver for the job and return the handle. If a job of that name exists, return its handle.
+        """Start a driver for the job and return the job's handle.
+
+        If a job of that name exists, return that job's handle.
 
         Raises:
-            EngineRefused: Ray does not accept the job, or somebody else's job has that name.
+            EngineRefused: Ray does not accept the job, or the job of that name was not started by the autotuner.
         """
         with self._submitting[order.name]:
             if handle := self.find(order.name):
@@ -119,7 +121,7 @@ class RayEngine:
         return None if handle in self._forgotten else handle
 
     def look(self, handle: str) -> JobStatus:
-        """Return the state that the driver reports, or Ray's state of the job if the driver is gone."""
+        """Return the state of the job as its driver reports it, or as Ray reports it if the driver has ended."""
         self._tidy()
         job, followed = self._job(handle), self._followed(handle)
         followed.read(self._api, must=job is None or not job.state.is_terminal)

@@ -25,7 +25,7 @@ _OURS = "AUTOTUNER_"
 
 @value
 class RaySettings:
-    """An operator's settings for jobs on Ray."""
+    """The settings with which an operator runs jobs on Ray."""
 
     address: str
     """Address of Ray's dashboard, which serves the Jobs API: ``http://head:8265``."""
@@ -68,7 +68,7 @@ class RaySettings:
 
     @property
     def env_vars(self) -> Mapping[str, object]:
-        """Return the environment variables that ``runtime_env`` sets."""
+        """Return the environment variables that the setting ``runtime_env`` contains."""
         given = self.runtime_env.get("env_vars", {})
         if not isinstance(given, dict):
             raise InvalidInput("runtime_env.env_vars", given, "must be a table whose values are texts")
@@ -94,7 +94,7 @@ _UNAUTHORIZED = (401, 403)
 
 
 class JobState(StrEnum):
-    """The states of a job's driver, with Ray's names for them."""
+    """The state of a job's driver, in Ray's own words."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -104,7 +104,7 @@ class JobState(StrEnum):
 
     @property
     def is_terminal(self) -> bool:
-        """Return True if the driver is gone."""
+        """Return True if the driver has ended."""
         return self not in (JobState.PENDING, JobState.RUNNING)
 
 
@@ -139,7 +139,7 @@ class JobsApi:
         return str(self._json("GET", "/api/version").get("ray_version", "without a version"))
 
     def submit(self, submission_id: str, entrypoint: str, runtime_env: Any, metadata: Mapping[str, str]) -> None:
-        """Submit a job, which Ray then starts.
+        """Submit a job to Ray, which then runs the command ``entrypoint``.
 
         Raises:
             EngineRefused: Ray does not accept the job.

@@ -60,7 +60,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 @value
 class EngineSettings:
-    """Settings that an operator can give for an engine of any kind."""
+    """The settings that an operator can give for every kind of engine."""
 
     queues: tuple[str, ...] = ()
     """Queues or partitions that clusters may name; a cluster that names none uses the first."""

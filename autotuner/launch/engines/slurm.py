@@ -40,7 +40,7 @@ class SlurmEngine:
     Args:
         name: Name under which the operator registered the engine.
         settings: The operator's settings.
-        command: Runs Slurm's programs; None: those of this machine.
+        command: Runs Slurm's programs; None: the programs on this machine are run.
         fresh_s: Seconds for which an answer of squeue, which lists all jobs, is used again.
     """
 
@@ -54,15 +54,15 @@ class SlurmEngine:
         self._submitting: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def refuses(self, cluster: Cluster) -> str | None:
-        """Return None, because sbatch itself refuses jobs that the partition or the account does not allow."""
+        """Return None, because sbatch itself refuses a job whose partition or account is not allowed."""
         del cluster
         return None
 
     def check(self, queues: Sequence[str] = ()) -> str:
-        """Return the version of Slurm and the state of its partitions, for a person.
+        """Check that Slurm answers, and return its version and the state of its partitions as a text for people.
 
         Raises:
-            EngineUnavailable: No controller answers, or the shared folder is not there.
+            EngineUnavailable: No controller answers, or the shared folder does not exist.
             EngineRefused: A partition does not exist, or Slurm does not accept the account or the QOS.
         """
         shared = Path(self._settings.shared)
@@ -196,7 +196,7 @@ class SlurmEngine:
         self._submitting.pop(name, None)
 
     def close(self) -> None:
-        """Do nothing, because no resource is held."""
+        """Do nothing, because the engine keeps no resource between calls."""
 
     def _folder(self, name: str) -> JobFolder:
         return JobFolder(Path(self._settings.shared), name)

@@ -220,7 +220,7 @@ class JobFolder:
             return self.path.is_dir()
 
     def create(self, task: NodeTask, script: str) -> None:
-        """Write the files that the nodes will read. Writing them again changes nothing."""
+        """Write the files that the nodes will read. A second call with the same arguments changes nothing."""
         with self._work():
             self.path.mkdir(parents=True, exist_ok=True)
             (self.path / "task.json").write_text(dumps(task))
@@ -234,7 +234,7 @@ class JobFolder:
         return self._number("claim") or self._number("submitted")
 
     def submitted_as(self, number: int) -> None:
-        """Store the number that Slurm gave the job."""
+        """Store the number that Slurm gave to the job."""
         with self._work():
             new = self.path / "submitted.new"
             new.write_text(str(number))
@@ -254,7 +254,7 @@ class JobFolder:
 
     @property
     def was_restarted(self) -> bool:
-        """Return True if Slurm started the job a second time. The second start exits at once."""
+        """Return True if Slurm started the job a second time. The batch script ends at once in a second start."""
         with self._work():
             return (self.path / "restarted").exists()
 

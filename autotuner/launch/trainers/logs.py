@@ -67,7 +67,10 @@ def labelled(line: str) -> dict[str, float]:
 
 
 class Intervals:
-    """Counts the steps between two log lines. The lines may be printed once per rank and slightly out of order."""
+    """Counts the steps between two log lines.
+
+    Each line may occur once per rank, and lines may be slightly out of order.
+    """
 
     def __init__(self) -> None:
         self._latest: deque[int] = deque(maxlen=8)
@@ -207,7 +210,7 @@ class MegatronLog:
         self._intervals = Intervals()
 
     def read(self, line: str) -> Reported | None:
-        """Return the step or the memory that a line (without its line end) reports; None if it reports neither."""
+        """Return the step or the memory use that a line (without its line end) reports; None if it reports neither."""
         line = plain(line)
         if memory := _MEGATRON_MEMORY.search(line):
             peak_bytes = num_bytes(number(memory[2]), MIB)  # "MB" are MiB: bytes / 1024 / 1024

@@ -178,7 +178,7 @@ class Progress:
 
     @property
     def num_measured(self) -> int:
-        """Return the number of measured steps, without the warm-up."""
+        """Return the number of measured steps. Warm-up steps do not count."""
         return sum(not step.is_warmup for step in self.steps)
 
     def _is_whole(self, number: int) -> bool:

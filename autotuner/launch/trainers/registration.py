@@ -77,9 +77,9 @@ def check_command(command: Sequence[str]) -> None:
 
 
 def knows_nodes(command: Sequence[str]) -> bool:
-    """Return True if the command has a placeholder for the number of its node.
+    """Return True if the command has a placeholder for the number of the node on which it runs.
 
-    Without it, each node would train alone.
+    Without the number, each node would train alone.
     """
     return any(name in (TORCHRUN, "node_rank") for argument in command for name in _placeholders(argument, "command"))
 
@@ -174,7 +174,7 @@ _SET_BY_THE_LAUNCHER = ("AUTOTUNER_", "CUDA_VISIBLE_DEVICES")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredTrainer:
-    """A trainer as its operator registered it, with the command that runs it here."""
+    """A trainer as its operator registered it, with the command that runs it."""
 
     trainer: Trainer
     """The part of the registration that sweeps use."""
