@@ -117,10 +117,7 @@ class NodeProcess:
         """
         self._read()
         self._was_told_to_end = bool(self._outputs.told_to_end)  # by another process
-        for node in self._nodes():  # before its ranks, since otherwise it could not report how they ended
-            with contextlib.suppress(psutil.Error):
-                node.terminate()
-        self._wait(_GRACE_S)
+        self._wait(_GRACE_S, tells_node=True)  # before its ranks, since otherwise it could not report how they ended
         self._process.terminate()  # the supervisor ends what the node has left
         self._stuck = end_all(self._attempt_id, grace_s=0.0, living=self._left)
         self._wait(_KILLED_S)
@@ -148,10 +145,17 @@ class NodeProcess:
             while chunk := os.read(self._pipe.fileno(), _CHUNK_BYTES):
                 self._unread += self._outputs.read(0, chunk)
 
-    def _wait(self, seconds: float) -> None:
-        """Wait for the node's end and keep reading: a node whose pipe is full cannot report how it ended."""
+    def _wait(self, seconds: float, *, tells_node: bool = False) -> None:
+        """Wait for the node's end and keep reading: a node whose pipe is full cannot report how it ended.
+
+        If ``tells_node``, send SIGTERM to the node, as soon as the supervisor has started it.
+        """
         deadline = time.monotonic() + seconds
         while not self.has_ended() and time.monotonic() < deadline:
+            for node in self._nodes() if tells_node else ():
+                tells_node = False
+                with contextlib.suppress(psutil.Error):
+                    node.terminate()
             self._read()
             time.sleep(_POLL_S)
 
