@@ -75,7 +75,7 @@ class WholeState:
         }
 
     def write(self, whole: dict[str, Tensor], num_steps: int) -> None:
-        """Set the state of the optimizer to one that ``read`` returned, so that the training continues from there.
+        """Restore a state of the optimizer that ``read`` returned, so that the training continues from there.
 
         Args:
             whole: Tensors by kind and parameter name. Kinds that are missing stay unchanged.

@@ -53,7 +53,7 @@ def serve_one(request_type: type[R], answer: Callable[[R], object]) -> int:
 
 @contextmanager
 def silence_stderr() -> Iterator[None]:
-    """Discard standard error while the block runs, including what C++ code writes to it.
+    """Discard standard error while the block runs, including output of C++ code.
 
     When a rank dies, people see the last lines of its standard error. Unimportant output must not fill these lines.
     """

@@ -18,7 +18,7 @@ def machine_cpu_s() -> tuple[float, float]:
 
 
 def process_cpu_s(pid: int) -> float:
-    """Return the CPU seconds that a process used, with those of its ended children; 0 if the process is gone.
+    """Return the CPU seconds that a process used, including its ended children; 0 if the process is gone.
 
     A child counts once the process has waited for it.
     """

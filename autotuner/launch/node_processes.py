@@ -52,8 +52,8 @@ class NodeProcesses:
     """Starts each attempt as one node process (``python -m autotuner.trials.process.node``) under a supervisor process.
 
     The supervisor adopts every process that loses its parent. The kernel ends the supervisor when the *thread* that
-    started it ends. Therefore all processes of an attempt end with it, even those that started their own session, and
-    no process outlives a service that is killed.
+    started it ends. Therefore all processes of an attempt end with the attempt, even a process that started its own
+    session, and no process outlives a service that is killed.
     """
 
     slack_s = _SLACK_S

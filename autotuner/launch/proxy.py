@@ -59,7 +59,7 @@ def extrapolated(spec: TrialSpec, shallow: Measurement, deep: Measurement) -> Me
     The result is a failure if the whole model would not fit in memory.
 
     Times, phases and bytes are extrapolated linearly in the number of layers. Losses, warm-up, clocks and power are
-    those of the larger proxy.
+    taken from the larger proxy.
     """
     small, large = _required(proxies(spec))
     line = _Line(layers=(small.model.num_layers, large.model.num_layers), to=spec.model.num_layers)

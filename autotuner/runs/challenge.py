@@ -194,7 +194,7 @@ def _gave_up(trials: Sequence[Trial]) -> bool:
 
 
 def findings(request: SweepRequest, trials: Iterable[Trial]) -> ChallengeFindings:
-    """Return what the trials of a sweep show about its challenge.
+    """Return the findings of a sweep's trials about its challenge, which compares a new layout with the one in use.
 
     The findings say how the incumbent, the baseline and the best layout compare. If the sweep still runs, they are the
     findings so far. If the sweep has no challenge, the findings are empty.

@@ -114,7 +114,7 @@ class LossGates:
         return None
 
     def answered(self, trials: Iterable[Trial]) -> RunGate | None:
-        """Return a gate that need not run because the result of an earlier trial's gate holds for it, or None."""
+        """Return a gate that need not run, because the result of an earlier trial's gate also holds for it; or None."""
         known = list(trials)
         for trial in known:
             if trial.ran_measurement and self._is_open(trial) and (verdict := verdict_of(trial.layout, known)):

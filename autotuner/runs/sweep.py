@@ -63,7 +63,8 @@ class SweepMachine:
         started_at: Epoch seconds of the sweep's first start, plus the seconds during which the sweep was idle since
             then.
         past: Trials of earlier sweeps from which the search learns. They must not change during the sweep.
-        demand: The present budget and the trials that people asked to run again; None: those of the request.
+        demand: The present budget and the trials that people asked to run again; None: the budget of the request, and
+            no trial.
 
     Attributes:
         lock: The lock that each method holds. Hold it yourself to make several calls without a call of another thread
@@ -113,8 +114,8 @@ class SweepMachine:
     def tell(self, outcome: None) -> None:
         """Do nothing, because the thread of each trial calls ``finished`` itself.
 
-        The outcome of one trial changes the estimates of others. Separate calls keep the estimates of two trials that
-        end at the same time apart.
+        The outcome of one trial changes the estimates of other trials. If two trials end at the same time, separate
+        calls do not mix up their estimates.
         """
 
     @locked
@@ -294,7 +295,10 @@ class SweepMachine:
 
     @locked
     def reported(self, number: int, step: StepReport) -> Stopped | None:
-        """Return why the running trial should end early after this step, since others are much better, or None."""
+        """Return why the running trial should end early after this step, or None if it may go on.
+
+        A trial should end early if other trials are much better.
+        """
         layout = self._study.layout(number)
         if not step.is_measured or layout.is_emulated or self._is_compared(number):
             return None

@@ -82,7 +82,7 @@ def _trials(store: Store, sweep_id: str) -> Sequence[Trial]:
 
 
 class TrialPerformer:
-    """Performs the trials and convergence gates that the machine of one sweep orders, each on a thread of its own.
+    """Performs the trials and convergence gates that the machine of one sweep orders, each on a separate thread.
 
     A thread waits in the launcher until its trial has ended. Every write to the store checks the lease. A write that
     must not be lost is repeated until it succeeds.

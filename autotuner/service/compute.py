@@ -68,7 +68,8 @@ class Turns:
     fewer computations takes a place in the queue from the caller with the most.
 
     Args:
-        num_at_once: Number of places. If there are several, long computations (searches) leave one free for short ones.
+        num_at_once: Number of places. If there are several, long computations (searches) leave one place free for short
+            computations.
         max_waiting: Number of computations that may wait for a place.
         seconds: Longest time for which a computation waits.
     """
@@ -199,7 +200,7 @@ class AsidePool:
 
     Args:
         num_at_once: Number of computations that may run at the same time. If it is above 1, long computations
-            (searches) leave one place free for short ones.
+            (searches) leave one place free for short computations.
         limits: Time and memory that one computation may take. A computation also waits no longer than this time for a
             place.
     """

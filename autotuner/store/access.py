@@ -139,7 +139,7 @@ def _get_token(connection: Connection, token_id: str) -> Token:
 
 
 def select_audit(caller: str | None) -> AnySelect:
-    """Return the query for audit log entries, newest first: of one caller, or of all callers if ``caller`` is None."""
+    """Return the query for audit log entries, newest first, of one caller, or of all callers if ``caller`` is None."""
     chosen = _ENTRIES if caller is None else _ENTRIES.where(audit.c.caller == caller)
     return chosen.order_by(audit.c.at.desc(), audit.c.id.desc())
 

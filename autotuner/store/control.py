@@ -72,9 +72,9 @@ class ControlStore(Part):
     def rerun(self, trial_id: str, *, now: float, caller: Caller = NOBODY_ASKED) -> Sweep:
         """Run a trial again, alone, after the running work has ended. A finished sweep is queued for this trial only.
 
-        The new trial is a repeat of the first measured trial with the same layout. A repeat has no rank of its own. If
-        no trial with the layout was measured, the new trial is not a repeat and has a rank. While the new trial waits
-        or runs, another call changes nothing. The event ``sweep.changed`` is written, and ``sweep.queued`` if the sweep
+        The new trial is a repeat of the first measured trial with the same layout. A repeat is not ranked itself. If no
+        trial with the layout was measured, the new trial is not a repeat and is ranked. While the new trial waits or
+        runs, another call changes nothing. The event ``sweep.changed`` is written, and ``sweep.queued`` if the sweep
         was finished.
 
         Raises:

@@ -352,8 +352,8 @@ class RunStore:
     def release(self, lease: Lease, *, now: float, due_at: float | None = None, detail: str | None = None) -> None:
         """Give up the lease of an unfinished run. A worker can claim the run again at once, or from ``due_at`` on.
 
-        If people asked for a pause, the run is paused. If an engine still runs a job of the run, a worker first has to
-        end that job. ``detail`` replaces the run's stored explanation; None keeps it.
+        If a pause was requested, the run is paused. If an engine still runs a job of the run, a worker first has to end
+        that job. ``detail`` replaces the run's stored explanation; None keeps it.
         """
         with self.holding(lease) as connection:
             said: dict[str, Any] = {} if detail is None else {"detail": detail}
@@ -367,8 +367,9 @@ class RunStore:
     def finish(self, lease: Lease, end: Finish, *, now: float, seen: int | None = None) -> bool:
         """End a run as ``end`` says and return True, or return False if its demand has changed.
 
-        ``seen`` is the version of the demand (what people want to happen to the run) that the worker knows; None: the
-        version does not matter. If people have changed the demand since that version, the run does not end.
+        The demand is the part of the request that people may change while the run is active, such as the budget.
+        ``seen`` is the version of the demand that the worker knows; None: the version does not matter. If people have
+        changed the demand since that version, the run does not end.
         """
         with self.holding(lease) as connection:
             run = self._read(connection.execute(_RUNS.where(runs.c.id == lease.run_id)).one())
@@ -403,7 +404,7 @@ class RunStore:
         _write_end(connection, new.id, end, now if ended_at is None else ended_at, self._rows[new.kind])
 
     def change(self, connection: Connection, run: Run, demand: Any) -> None:
-        """Change the demand of a locked run: what people want to happen to it, such as another budget.
+        """Change the demand of a locked run: the part of its request that people may change, such as the budget.
 
         The worker of the run gets the new demand when it renews its lease, and cannot finish the run before.
         """

@@ -104,7 +104,7 @@ class _Exchange(torch.autograd.Function):
 
 
 def local_experts(grid: Grid) -> LocalExperts:
-    """Return which experts this rank holds, and how it exchanges tokens with the ranks that hold the others."""
+    """Return the numbers of this rank's experts, and the way in which it exchanges tokens with other ranks."""
     layout = grid.layout
     if layout.expert_parallel_degree == 1:
         return LocalExperts(local_part=local_part)

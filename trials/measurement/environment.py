@@ -132,9 +132,9 @@ def environment(device: torch.device, gpu: Gpu | None, variables: Mapping[str, s
 def of_all_ranks(facts: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """Return the facts about the machine of rank 0, with the values of other ranks where they differ.
 
-    A single different rank often makes every step slow, so the result shows the differences. For clocks and limits, it
-    has only the lowest value of all ranks. Different versions and devices are listed with their ranks. If there are
-    several machines, ``nodes`` lists them.
+    A single rank with other hardware or settings often makes every step slow, so the result shows the differences. For
+    clocks and limits, it has only the lowest value of all ranks. Different versions and devices are listed with their
+    ranks. If there are several machines, ``nodes`` lists them.
     """
     hosts = sorted({one["host"] for one in facts})
     together = {name: _of_all(name, value, facts) for name, value in facts[0].items()}

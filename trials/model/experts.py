@@ -30,7 +30,7 @@ from autotuner.core.model import TransformerSpec
 def histogram(indices: Tensor, num_values: int) -> Tensor:
     """Count how often each value from 0 to ``num_values`` - 1 occurs in a tensor.
 
-    Unlike that of ``torch.bincount``, the shape of the result does not depend on the data.
+    The shape of the result does not depend on the data, as it does for ``torch.bincount``.
     """
     nothing = torch.zeros(num_values, dtype=torch.long, device=indices.device)
     return nothing.scatter_add(0, indices, torch.ones_like(indices))
@@ -60,7 +60,7 @@ def inverse(order: Tensor) -> Tensor:
 
 
 def permuted(rows: Tensor, order: Tensor, back: Tensor) -> Tensor:
-    """Return ``rows[order]``; unlike that of plain indexing, its backward pass is deterministic.
+    """Return ``rows[order]``, with a deterministic backward pass; the backward pass of plain indexing is not.
 
     Args:
         rows: The rows.

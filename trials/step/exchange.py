@@ -60,7 +60,7 @@ class Exchange:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set the state to one that ``state_dict`` returned, so that the training continues from there."""
+        """Restore a state that ``state_dict`` returned, so that the training continues from there."""
         self._by.load_state_dict(state)
 
 

@@ -85,7 +85,7 @@ def _adamw(masters: Sequence[Tensor], settings: OptimizerSettings, kernel: Optim
 class SignDescent(torch.optim.Optimizer):
     """An optimizer without state or weight decay: ``parameter -= learning_rate * sign(gradient)``.
 
-    An element whose gradient is zero, such as one that a sparse exchange has not sent, keeps its value.
+    An element with a zero gradient keeps its value, for example if a sparse exchange has not sent its gradient.
 
     Source: the sign-SGD update of arXiv 2411.19870, section 3.
     """
@@ -332,7 +332,7 @@ class ShardedOptimizer:
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set the state to one that ``state_dict`` returned on a rank with the same shards, and continue from there."""
+        """Restore a state that ``state_dict`` returned on a rank with the same shards, and continue from there."""
         for shard, master, saved in zip(self.shards, self._masters, state["masters"], strict=True):
             master.copy_(saved)
             shard.write(master)

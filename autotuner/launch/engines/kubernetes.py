@@ -147,7 +147,7 @@ class KubernetesEngine:
         return f"Job/{name}"
 
     def look(self, handle: str) -> JobStatus:
-        """Return the state of the job, from the latest lists of jobs and pods and from what earlier lists showed."""
+        """Return the state of the job, from the latest lists of jobs and pods and from facts in earlier lists."""
         self._list()
         name = _name_of(handle)
         timeout_s = self._settings.start_timeout_s

@@ -260,9 +260,9 @@ _NO_LOSS = -1.0
 class TorchtitanLog:
     """A reader of torchtitan's log. Every rank prints the first step and every ``log_freq``-th step.
 
-    A launcher may show the lines of some ranks only. Tokens per second are those of one device, averaged since the last
-    line. Memory is the peak that the allocator held since the last line. The rank of a line is known only if torchrun
-    prints it before the line.
+    A launcher may show the lines of some ranks only. Tokens per second are counted for one device, and averaged since
+    the last line. Memory is the peak that the allocator held since the last line. The rank of a line is known only if
+    torchrun prints it before the line.
     """
 
     def __init__(self, spec: TrialSpec) -> None:

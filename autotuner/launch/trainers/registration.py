@@ -108,7 +108,7 @@ def rendered(
     file: Path | None,
     spec_file: Path,
 ) -> list[str]:
-    """Return the command of a trial with its placeholders filled in, except those whose values only the nodes know.
+    """Return the command of a trial with its placeholders filled in, except those that only a node can fill in.
 
     Args:
         command: The command in the trainer's registration.
