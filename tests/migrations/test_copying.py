@@ -114,7 +114,7 @@ def test_a_backup_is_one_file_that_its_owner_alone_reads(sqlite_url: str, tmp_pa
 def test_a_backup_overwrites_nothing(sqlite_url: str, tmp_path: Path) -> None:
     migrate(sqlite_url)
     (tmp_path / "copy.db").write_text("mine")
-    with pytest.raises(InvalidInput, match="exists already"):
+    with pytest.raises(InvalidInput, match="already exists"):
         backup(sqlite_url, tmp_path / "copy.db")
     assert (tmp_path / "copy.db").read_text() == "mine"
 
