@@ -245,8 +245,8 @@ def end_all(
         living: Returns the processes of the attempt that are still alive.
 
     Returns:
-        Ids of the processes that were still there a second after SIGKILL. They are in a driver call that nothing can
-        interrupt (state D).
+        Ids of the processes that were still there a second after SIGKILL. Such a process is in a driver call that
+        nothing can interrupt (state D).
     """
     for process in living(attempt_id):
         with contextlib.suppress(psutil.NoSuchProcess):

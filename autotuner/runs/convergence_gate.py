@@ -101,7 +101,7 @@ class LossGates:
         return bool(self._running)
 
     def due(self, leaders: Iterable[Trial]) -> RunGate | None:
-        """Return the next convergence gate that one of the leading trials needs, or None if no trial needs one now.
+        """Return the next convergence gate that one of the trials ``leaders`` needs, or None if none needs a gate now.
 
         A trial needs a gate if its layout is not numerically equivalent and has no gate result yet. The layout in use
         needs no gate, because it is already known to train, unless the sweep may rank it only with a gate result. If a

@@ -78,8 +78,8 @@ def no_improvement(request: SweepRequest, ended: Sequence[Trial]) -> tuple[StopR
     """Return a reason to stop the sweep if the patience of its budget is used up, or None.
 
     Patience is the number of trials in a row that do not beat the best earlier one by 1 %. For an objective with
-    several metrics (a Pareto front), a trial is no improvement if one earlier trial is within 1 % of it, or better, in
-    every metric.
+    several metrics (a Pareto front), a trial does not count as an improvement if one earlier trial is within 1 % of it,
+    or better, in every metric.
     """
     objective, patience = request.objective, request.budget.patience
     best, earlier, since = 0.0, list[tuple[float, ...]](), 0

@@ -94,7 +94,7 @@ class Turns:
 
     @contextmanager
     def take(self, *, is_search: bool) -> Iterator[None]:
-        """Wait for a place and hold it until the block ends.
+        """Wait until a computation of the caller may run, and hold its place until the block ends.
 
         ``is_search`` is True for a long computation.
 

@@ -34,7 +34,8 @@ class Plans:
     """Queues, reads and computes plans in this process of the service.
 
     The workers of this object look for plans whenever a caller asks for a plan, or reads a plan that is not computed
-    yet. So if another process dies while it computes a plan, a process in which a caller reads that plan takes it over.
+    yet. If another process dies while it computes a plan, the plan stays unfinished until a caller reads it. The
+    process that answers this caller then computes the plan.
     """
 
     def __init__(self, store: RunStore, asides: Asides, clock: Clock, lease_s: float) -> None:

@@ -61,8 +61,8 @@ class MfuGateStore(Part):
     def find_reusable(self, content: str) -> GateRun | None:
         """Return the last gate with the same content that was decided by its own sweep, or None.
 
-        ``content`` is a hash of everything that decides the result: the request of the gate and the software versions.
-        The result of such a gate can be used again.
+        ``content`` is a hash of everything that a gate measures: its sweep, its layout and the software versions. The
+        result of such a gate can be used again.
         """
         with reading(self._engine) as connection:
             gate_id = connection.scalar(select(runs.c.id).where(runs.c.unique_key == _unique(content)))

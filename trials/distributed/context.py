@@ -158,10 +158,10 @@ def ring_attention(
 ) -> Tensor:
     """Return the output of causal attention for this rank's tokens, while keys and values are sent around a ring.
 
-    While a rank attends to the keys of one rank, the keys of the next rank are being sent. If the keys come from a rank
-    with a lower number, all queries attend to the first part of these keys. If they come from a rank with a higher
-    number, only the queries of the second part attend to them, but to both parts. In both cases, half of all pairs of a
-    query and a key are computed.
+    While a rank computes attention to the keys of one rank, it already receives the keys of the next rank. If the keys
+    come from a rank with a lower number, all queries attend to the first part of these keys. If they come from a rank
+    with a higher number, only the queries of the second part attend to them, but to both parts. In both cases, half of
+    all pairs of a query and a key are computed.
     """
     attended_BHSE: Tensor = _RingAttention.apply(  # type: ignore[no-untyped-call]  # torch leaves it without types
         q_BHSE, k_BKSE, v_BKSE, kernel, part, group

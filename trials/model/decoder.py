@@ -165,7 +165,7 @@ class Decoder(nn.Module):
 
     The embedding is included if the range begins with the first layer, and the output projection if it ends with the
     last. The tokens have the positions ``token_positions``. A stage without the embedding does not receive tokens, and
-    the hidden states of a tensor rank may be only a part; therefore ``seq_len`` gives their number.
+    a tensor rank may have the hidden states of some tokens only. Therefore ``seq_len`` gives the number of tokens.
 
     Parameters have the same names as in the whole model (such as ``layers.7.mlp.up.weight``). Tied tables are two
     parameters until the caller ties them. Code that replaces parameters by shards must tie them again.
