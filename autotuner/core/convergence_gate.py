@@ -40,12 +40,12 @@ second."""
 
 
 def function_key(x: Layout) -> Mapping[str, Any]:
-    """Return the numbers by which two layouts are compared: equal numbers mean that both train the same function.
+    """Return numbers that describe the function that a layout trains: layouts with equal numbers train the same one.
 
-    The result has the values of all options that are not numerically equivalent. In addition it has the number of
-    replicas that a lossy exchange averages over, the number of ranks that an early gradient clip averages over, and the
-    numbers that decide where the buckets of this clip end. With 8 bits or fewer it has the number of tensor ranks that
-    split a matrix, because their parts share a scale.
+    The result has the values of all options that are not numerically equivalent. It also has what decides how these
+    options round or average: for a lossy exchange of gradients the number of replicas; for a clip of gradients before
+    they are averaged, the number of ranks and the limits of the buckets, because each bucket is clipped by itself; and
+    for 8 bits or fewer the number of tensor-parallel ranks, because the parts of a matrix share one scale.
 
     For a table of layouts the values are columns.
     """

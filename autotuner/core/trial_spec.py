@@ -163,7 +163,7 @@ class Trainer:
         return name in self.options if self.options else name not in self.fixed and name not in elsewhere
 
     def held(self, name: str) -> int | None:
-        """Return the value of a layout field that the trainer's own code fixes; None if it fixes none."""
+        """Return the value to which the trainer's own code fixes a layout field; None if the code leaves it free."""
         value: int = getattr(from_plain(Layout, dict(self.fixed)), name)
         return value if name in self.fixed else None
 

@@ -80,11 +80,12 @@ _STATEMENTS = {
         "clipping before the reduction trains another function, and is ranked once its convergence gate is passed"
     ),
     _Kind.LINEAR_ATTENTION: (
-        "priced as fused attention cores of as many FLOP in chunks of 64 tokens: their kernels may reach less, and "
+        "predicted as fused attention cores of as many FLOP in chunks of 64 tokens: their kernels may reach less, and "
         "what context ranks exchange does not grow with the sequence as predicted"
     ),
     _Kind.INDEXED_ATTENTION: (
-        "queries see the keys that an indexer chooses, priced as all keys, and its scores not: sequences that are many "
+        "queries see the keys that an indexer chooses, predicted as all keys, and its scores not: sequences that are "
+        "many "
         "times longer than what it chooses are faster than predicted"
     ),
     _Kind.PARALLEL_BLOCKS: (
@@ -92,7 +93,8 @@ _STATEMENTS = {
         "both results at once, in half of the predicted collectives"
     ),
     _Kind.ATTENTION_SINKS: (
-        "attention has sinks, priced without: a kernel that does not support them falls back to one that keeps its "
+        "attention has sinks, predicted without them: a kernel that does not support them falls back to one that keeps "
+        "its "
         "scores in memory"
     ),
 }

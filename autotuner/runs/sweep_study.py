@@ -98,9 +98,9 @@ class Candidates:
 
 
 def rows_beside_incumbent(request: SweepRequest, layouts: LayoutColumns) -> Integers:
-    """Return the row numbers of the layouts that differ from the challenge's incumbent in exactly one option.
+    """Return the row numbers of the layouts that differ in exactly one option from the layout that is in use today.
 
-    The result is empty if the challenge has no incumbent.
+    The result is empty if the request names no such layout (``challenge.incumbent``).
     """
     if request.challenge is None or request.challenge.incumbent is None:
         return np.empty(0, dtype=np.int64)

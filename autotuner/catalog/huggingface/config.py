@@ -22,8 +22,8 @@ _MOST_LAYERS = 100_000
 """Maximum length of a list of layers."""
 
 _FALLS_BACK = "a kernel that does not support {} falls back to one that keeps its scores in memory"
-ALIBI = "positions are biases of the scores (ALiBi), priced as a rotation: " + _FALLS_BACK.format("them")
-SOFT_CAP = "scores are capped by a hyperbolic tangent, priced without: " + _FALLS_BACK.format("it")
+ALIBI = "positions are biases of the scores (ALiBi), predicted as a rotation: " + _FALLS_BACK.format("them")
+SOFT_CAP = "scores are capped by a hyperbolic tangent, predicted without it: " + _FALLS_BACK.format("it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +277,7 @@ def untold_modules(config: Config) -> tuple[str, ...]:
     which = " and ".join(word for word in ("vision", "audio") if config.has(f"{word}_config"))
     sentence = (
         f"only the language model is counted and predicted, without the {which} tower and the "
-        "layers that connect it: training these parts too takes longer and more memory"
+        "layers that connect it: training takes longer and needs more memory if these parts are trained too"
     )
     return (sentence,) if which else ()
 
@@ -286,8 +286,8 @@ def _left_out(config: Config) -> tuple[str, ...]:
     """Return sentences about the parts of a model that are not counted in any family."""
     num_ahead = config.count("num_nextn_predict_layers", "mtp_num_hidden_layers")
     sentence = (
-        f"{num_ahead} {'layer' if num_ahead == 1 else 'layers'} of multi-token prediction are not "
-        "counted or predicted: training them takes longer and more memory"
+        f"layers of multi-token prediction ({num_ahead}) are not counted or predicted: "
+        "training takes longer and needs more memory"
     )
     return ((sentence,) if num_ahead else ()) + untold_modules(config)
 

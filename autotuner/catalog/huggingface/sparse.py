@@ -119,7 +119,7 @@ def _llama4_chunks(config: Config) -> dict[str, Any]:
     if chunk < 2 or not chunked:
         return {}
     sentence = (
-        f"{chunked} of {num_layers} layers attend within chunks of {chunk:,} tokens, priced as windows of half as "
+        f"{chunked} of {num_layers} layers attend within chunks of {chunk:,} tokens, predicted as windows of half as "
         "many: a query sees as many keys on average"
     )
     return {"attention_window": chunk // 2, "num_windowed_layers": chunked, "approximations": (sentence,)}

@@ -63,10 +63,10 @@ class SweepTables:
         return trials.once("ranked", lambda: ranked_rows(sweep.request, trials.trials))
 
     def untried(self, informed: Sweep, trials: SweepTrials) -> tuple[TableRow, ...]:
-        """Return table rows of the best predicted layouts of a sweep that no trial has tried.
+        """Return table rows of layouts that no trial of a sweep has tried, the best predicted ones first.
 
         Args:
-            informed: The sweep, whose job is calibrated by its trials.
+            informed: The sweep. The predictions of its job must have been corrected by its trials already.
             trials: The trials of the sweep.
 
         Raises:
