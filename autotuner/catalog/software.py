@@ -103,7 +103,8 @@ def model_kind(model: TransformerSpec) -> str:
 def comparisons() -> Mapping[tuple[str, str, str], Compared]:
     """Return the catalog's comparisons of measured runs with predictions, from ``compared.toml``.
 
-    The keys are the names of the stack and the accelerator, and the kind of model.
+    Each key has three parts: the name of the software stack, the name of the accelerator, and the kind of model (dense,
+    or with experts).
     """
     entries = [
         from_plain(Compared, entry, f"compared.{i}") for i, entry in enumerate(read_tables(_COMPARED)["compared"])

@@ -15,7 +15,7 @@ from autotuner.core.value import Count, FromOne, NonNegative, value
 
 @value
 class Tariff:
-    """The prices of accelerator-hours and energy, the power drawn around accelerators, and the emissions of energy."""
+    """The prices of accelerator-hours and energy, the power of hosts, network and cooling, and the CO2 of each kWh."""
 
     spot_price_per_accelerator_hour: NonNegative = 0.0
     """Price in US dollars of an accelerator-hour that the provider may interrupt; 0 if there is none."""

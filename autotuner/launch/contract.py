@@ -109,8 +109,8 @@ class CannotRun(AutotunerError):
 def launcher_work() -> Iterator[None]:
     """Turn every ``OSError`` in the block into ``CannotRun``.
 
-    Use it only around the launcher's own files and processes. Do not call a watcher in the block, because an
-    ``OSError`` of the watcher is not a problem of the launcher.
+    Use it only around the launcher's own files and processes. Do not call a ``TrialWatcher`` in the block,
+    because an ``OSError`` that the caller's watcher raises is not a problem of the launcher.
     """
     try:
         yield

@@ -510,7 +510,7 @@ def _documents(cls: type[Run]) -> Sequence[tuple[str, type[Any]]]:
 
 
 def hold(connection: Connection, lease: Lease) -> None:
-    """Lock the run of a lease so that its worker may write, and check that the worker still holds the lease.
+    """Lock the run of a lease until the transaction ends, and check that the lease's worker still holds it.
 
     Raises:
         LeaseLost: Another worker has claimed the run, or the run has ended or was deleted.

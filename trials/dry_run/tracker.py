@@ -83,7 +83,7 @@ class OpCounter:
             self._flop += _flop(func, args, kwargs, out)
 
     def counts(self) -> OperationCounts:
-        """Return the sums over all operations that were counted so far."""
+        """Return the FLOP, the bytes and the collectives of all operations that were counted so far."""
         collectives = tuple(
             CollectiveCount(kind=kind, num_calls=self._calls[kind], num_bytes=self._bytes[kind])
             for kind in sorted(self._calls)

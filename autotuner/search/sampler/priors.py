@@ -183,7 +183,7 @@ class RelatedPeaks:
 
 
 def memory_prior(layouts: LayoutColumns, memory: MemoryColumns) -> Prior:
-    """Return the prior of each layout's log peak memory in bytes, which holds before any trial."""
+    """Return the prior distribution of the log of each layout's peak memory in bytes, before any trial has run."""
     total_bytes = memory.total_bytes
     return Prior(
         layouts=layouts,
