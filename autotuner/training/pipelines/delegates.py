@@ -34,7 +34,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The place of one message in the memory that a rank shares with a delegate, the process that sends for the rank."""
+    """The place of one message in the memory that a rank shares with a delegate, its process for sending."""
 
     offset: int
     num_bytes: int
