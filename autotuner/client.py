@@ -107,7 +107,7 @@ class Predictions(Answer[PredictionTable]):
             raise InvalidInput(
                 "space",
                 self.value.num_legal,
-                "none of this number of legal layouts fits in memory; print the answer to see what would help",
+                "is the number of legal layouts, but none of them fits in memory; print the answer to see what helps",
             )
         return self.value.items[0]
 
@@ -175,7 +175,9 @@ class Ranking(Answer[Any]):
             InvalidInput: No layout was measured.
         """
         if not self.value:
-            raise InvalidInput("budget", 0, "no layout was measured; print the answer to see why")
+            raise InvalidInput(
+                "best", None, "is not known, because no layout was measured; print the answer to see why"
+            )
         return self.value[0]
 
     def _rows(self) -> Iterator[dict[str, Any]]:

@@ -188,7 +188,9 @@ def _greet(http: httpx.Client, url: str) -> None:
     try:
         http.get("/api/v1/health")
     except httpx.UnsupportedProtocol as error:
-        raise InvalidInput("--server", url, "must be the URL of a service", "http://127.0.0.1:8000") from error
+        raise InvalidInput(
+            "--server", url, "must be the URL of a service, for example http://127.0.0.1:8000"
+        ) from error
     except httpx.TransportError as error:
         raise StoreUnavailable(f"no service answers at {url} ({error}); start one with `autotuner serve`") from error
 

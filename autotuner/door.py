@@ -207,7 +207,8 @@ class Autotuner:
         if isinstance(found, Cluster):
             found = found if isinstance(given, str) else as_described(found)
             if found.world_size > MAX_WORLD_SIZE:
-                raise InvalidInput(path, found.name, f"must have at most {MAX_WORLD_SIZE} accelerators")
+                rule = f"has {found.world_size:,} accelerators, but may have at most {MAX_WORLD_SIZE:,}"
+                raise InvalidInput(path, found.name, rule)
         return cast("T", found)
 
     def _named(self, cls: type[Any], name: str, *, is_measured: bool) -> Any:

@@ -228,10 +228,11 @@ class Checkpoints:
         if layout.gradient_sync != GradientSync.DILOCO or averages_in(num_steps - 1, layout.sync_period):
             return
         rule = (
-            f"replicas have the same model only after every {layout.sync_period} steps, so a checkpoint "
-            "must be at a multiple of that"
+            f"must be a multiple of {layout.sync_period}, because only at these steps all replicas have the same model"
         )
-        raise InvalidInput(_PROGRESS, num_steps, rule, layout.sync_period * max(1, num_steps // layout.sync_period))
+        raise InvalidInput(
+            _PROGRESS, num_steps, rule, layout.sync_period * max(1, round(num_steps / layout.sync_period))
+        )
 
 
 def _kind(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, TypeVar
@@ -151,8 +152,8 @@ def errors_of(
     Args:
         inputs: Inputs of the form.
         error: The error that the form's request caused.
-        usual: Usual text of each input, by the input's name. A message suggests it if the error has no nearest legal
-            value.
+        usual: Usual text of each input, by the input's name. A message shows it as an example if the error has no
+            nearest legal value.
         others: Paths of request fields for which the form has elements of its own. A message about such a field gets
             this path as its name, even if the field also belongs to an input.
     """
@@ -167,9 +168,9 @@ def errors_of(
     for each in error.complaints:
         name = next((one for one in others if f"{each.field}.".startswith(f"{one}.")), "")
         about = None if name else input_for(inputs, each.field)
-        near = (usual or {}).get(about.name) if about and each.nearest is None else _near(each, about)
+        example = (usual or {}).get(about.name) if about else None
         value = f"{quoted(each.value)}: " if about is None or about.has_words else ""
-        said = f"{value}{each.rule}" + ("" if near is None else f"; nearest: {near}")
+        said = f"{value}{each.rule}{_hint(each, about, example)}"
         place = name or (about.name if about else "")
         found.setdefault(place, f"{inside} = {said}" if (inside := _inside(each.field, about, name)) else said)
     return found
@@ -183,6 +184,13 @@ def _inside(field: str, about: Input | None, name: str) -> str:
 
 _PARTS_OF_CLUSTERS = ("accelerator", "link", "profile")
 """Names of the descriptions to which a cluster refers by name."""
+
+
+def _hint(error: InvalidInput, about: Input | None, example: str | None) -> str:
+    """Return the nearest legal value; without one, the example, unless the rule has an example itself."""
+    if error.nearest is not None:
+        return f"; nearest: {_near(error, about)}"
+    return f"; for example {example}" if example and not re.search("for example|such as", error.rule) else ""
 
 
 def _near(error: InvalidInput, about: Input | None) -> object:

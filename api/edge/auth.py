@@ -229,14 +229,17 @@ def check_start(app: App, host: str) -> None:
 def _proxy(settings: Settings) -> Proxy:
     if not settings.proxy_header:
         rule = (
-            "must be the name of the header in which the proxy sends the caller's name, because "
-            "AUTOTUNER_LOGIN is proxy"
+            "must be the name of the header in which the proxy sends the caller's name, for example "
+            "X-Forwarded-User, because AUTOTUNER_LOGIN is proxy"
         )
-        raise InvalidInput("AUTOTUNER_PROXY_HEADER", settings.proxy_header, rule, "X-Forwarded-User")
+        raise InvalidInput("AUTOTUNER_PROXY_HEADER", settings.proxy_header, rule)
     networks = read_networks(settings.proxy_networks, PROXY_NETWORKS)
     if not networks:
-        rule = "must name the networks of the proxy, because otherwise anybody could send the name of another caller"
-        raise InvalidInput(PROXY_NETWORKS, settings.proxy_networks, rule, "127.0.0.1")
+        rule = (
+            "must name the networks of the proxy, for example 127.0.0.1, because otherwise anybody could send the "
+            "name of another caller"
+        )
+        raise InvalidInput(PROXY_NETWORKS, settings.proxy_networks, rule)
     admins = frozenset(filter(None, map(str.strip, settings.proxy_admins.split(","))))
     return Proxy(header=settings.proxy_header, networks=networks, scope=settings.proxy_scope, admins=admins)
 

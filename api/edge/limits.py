@@ -200,21 +200,21 @@ def check_shape(body: bytes) -> None:
     for _ in range(MAX_DEPTH):
         level = [member for field, value in level for member in _members(field, value)]
     if level:
-        raise InvalidInput(level[0][0], "...", f"must have at most {MAX_DEPTH} levels of nesting", MAX_DEPTH)
+        raise InvalidInput(level[0][0], "...", f"must have at most {MAX_DEPTH} levels of nesting")
 
 
 def _members(field: str, value: object) -> Iterator[tuple[str, object]]:
     """Yield the members of a list or an object, each with its field; a list's members keep the field of the list."""
     match value:
         case list() | dict() if len(value) > MAX_MEMBERS:
-            raise InvalidInput(field, value, f"must have at most {MAX_MEMBERS} members, not {len(value)}", MAX_MEMBERS)
+            raise InvalidInput(field, value, f"must have at most {MAX_MEMBERS} members, not {len(value)}")
         case list():
             yield from ((field, member) for member in value)
         case dict():
             for name in value:
                 if len(name) > MAX_FIELD_NAME:
                     rule = f"must have at most {MAX_FIELD_NAME} characters, not {len(name)}"
-                    raise InvalidInput(field, name, rule, MAX_FIELD_NAME)
+                    raise InvalidInput(field, name, rule)
             yield from value.items()
 
 

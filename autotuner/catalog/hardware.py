@@ -278,7 +278,9 @@ def _nodes(count: str, per_node: int) -> tuple[int, int]:
     numbers = [int(part) for part in parts]
     if len(numbers) != count.count("x") + 1 or len(numbers) > 2 or min(numbers) < 1:
         raise InvalidInput(
-            "cluster", count, "must be a number of accelerators, or nodes x accelerators per node such as 2x8", 1
+            "cluster",
+            count,
+            "must be a number of accelerators such as 16, or nodes x accelerators per node such as 2x8",
         )
     if len(numbers) == 2:
         return numbers[0], numbers[1]

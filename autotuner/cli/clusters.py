@@ -87,7 +87,7 @@ def add(
     from autotuner.report.cluster import cluster_added
 
     if file is None and accelerator is None:
-        raise InvalidInput("--accelerator", None, "is required, or --from with a file", "h100")
+        raise InvalidInput("--accelerator", None, "is required, for example h100; or name a file with --from")
     said = {
         "name": name,
         "accelerator": accelerator,

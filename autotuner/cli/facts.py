@@ -157,7 +157,12 @@ def profile(
     from autotuner.store.schema import migrate_if_embedded
 
     if links and keep:
-        raise InvalidInput("--keep", keep, "must be left out with --links, because --links always measures")
+        raise InvalidInput(
+            "--keep",
+            keep,
+            "cannot be used together with --links, because --links always makes a new measurement; leave out one of "
+            "the two",
+        )
 
     settings = Settings(num_workers=0, log_level="warning")
     migrate_if_embedded(settings.database_url)

@@ -45,7 +45,7 @@ def read_open(file: TextIO, path: str, field: str) -> str:
     """
     text = file.read(MAX_CHARACTERS + 1)
     if len(text) > MAX_CHARACTERS:
-        raise InvalidInput(field, path, f"must have at most {MAX_CHARACTERS:,} characters")
+        raise InvalidInput(field, path, f"has more than {MAX_CHARACTERS:,} characters, the most that can be read")
     return text
 
 

@@ -228,16 +228,15 @@ def _either(flag: str, text: str, other: str, said: str | None) -> str:
         InvalidInput: Both options are given, or none.
     """
     if bool(text) == bool(said):
-        raise InvalidInput(
-            other, said or "nothing", f"has the same meaning as {flag}: give exactly one of them", text or None
-        )
+        raise InvalidInput(other, said, f"has the same meaning as {flag}; give exactly one of the two")
     return text or said or ""
 
 
 def _refuse_beside(kind: str, texts: Mapping[str, str]) -> None:
     for flag, text in texts.items():
         if text:
-            raise InvalidInput(flag, text, f"must be left out if a {kind} is given")
+            rule = f"cannot be used together with the id of a {kind}, which has its own value; leave out one of the two"
+            raise InvalidInput(flag, text, rule)
 
 
 def _asked(request: type[R], inputs: Sequence[Input], texts: Mapping[str, str], kind: str) -> R:

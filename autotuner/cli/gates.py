@@ -115,7 +115,7 @@ def gate(
         raise InvalidInput(
             "--against",
             against,
-            "must be left out without --predict, because a measured gate compares with the --baseline",
+            "can be used only together with --predict, because a measured gate compares with the --baseline",
         )
     else:
         answer, address = _measured(request, layout, server, quiet=as_json)
@@ -199,7 +199,9 @@ def _predicted(
     candidate, notes = _read(layout, lambda: job.cluster.world_size)
     reference = None if against is None else _read(against, lambda: job.cluster.world_size)[0]
     if reference is not None and (broken := reasons(reference, job)):
-        raise InvalidInput("--against", str(reference), f"cannot run: {broken[0].message}", broken[0].nearest)
+        first = broken[0]
+        hint = "" if first.nearest is None else f"; nearest legal value of {first.field}: {first.nearest}"
+        raise InvalidInput("--against", str(reference), f"cannot run, because {first.message}{hint}")
     counted, why = _counted(job, candidate) if counts_memory else (None, ())
     tolerance = request.test.tolerance
     return predicted_gate(job, candidate, reference, tolerance=tolerance, dry_run=counted, notes=(*notes, *why)), job

@@ -67,7 +67,7 @@ def sweep(
             raise InvalidInput(
                 "--fault-steps",
                 fault_steps,
-                "must be left out without --fault-trace, because it is the length of that trace",
+                "can be used only together with --fault-trace, because it is the length of that trace",
             )
         request = replace(request, fault_trace=replace(request.fault_trace, num_steps=fault_steps))
     _start(lambda client: client.create_sweep(request), wait=wait, server=server, as_json=as_json)

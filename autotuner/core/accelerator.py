@@ -156,9 +156,9 @@ class Accelerator:
             rule = (
                 f"must be between 0 and {self.power_w:g}, which is power_w, the most watts that the accelerator draws"
             )
-            raise InvalidInput("idle_power_w", self.idle_power_w, rule, self.power_w)
+            raise InvalidInput("idle_power_w", self.idle_power_w, rule, 0.0 if self.idle_power_w < 0 else self.power_w)
         if not self.attention_kernels:
-            raise InvalidInput("attention_kernels", (), "must name at least one kernel", "math")
+            raise InvalidInput("attention_kernels", (), "must name at least one kernel, for example math")
 
     def peak_flop_per_s(self, precision: Precision) -> float:
         """Return the dense peak of a number format, in FLOP/s; 0.0 if the hardware lacks the format.

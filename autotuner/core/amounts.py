@@ -42,7 +42,6 @@ def read_amount(field: str, text: str) -> float:
             text,
             "must be a number such as 2000, 400B or 2T, where K, M, B and T stand for thousand, "
             "million, billion and trillion",
-            "2T",
         )
     return float(found[1]) * _SCALES[found[2].upper()]
 
@@ -63,7 +62,7 @@ def read_duration_s(field: str, text: str) -> float:
     if found is None:
         number = re.match(_NUMBER, text.strip())
         rule = "must be a number of hours, days or weeks, such as 36h, 60d or 8w"
-        raise InvalidInput(field, text, rule, f"{number[0]}d" if number else "60d")
+        raise InvalidInput(field, text, rule, f"{number[0]}d" if number else None)
     return float(found[1]) * _UNITS_S[found[2][0]]
 
 
@@ -92,8 +91,7 @@ def read_prices(field: str, text: str) -> dict[str, float]:
             raise InvalidInput(
                 field,
                 part,
-                "must be the name of an accelerator, =, and its price in US dollars per hour",
-                _nearest_price(part),
+                "must be the name of an accelerator, =, and its price in US dollars per hour, such as h100=2.1",
             )
         found[price[1]] = float(price[2])
     return found
@@ -102,12 +100,6 @@ def read_prices(field: str, text: str) -> dict[str, float]:
 def written_prices(prices: Mapping[str, float]) -> str:
     """Return prices as people type them, in a form that ``read_prices`` reads: ``h100=2.1, b200=4``."""
     return ", ".join(f"{name}={price:g}" for name, price in prices.items())
-
-
-def _nearest_price(text: str) -> str:
-    """Return a legal price text near the given one: its accelerator or its number is kept."""
-    name = text.partition("=")[0].strip()
-    return f"h100={name}" if re.fullmatch(_NUMBER, name) else f"{name or 'h100'}=2.1"
 
 
 def read_tokens(field: str, text: str) -> int:

@@ -16,6 +16,7 @@ from random import Random
 from autotuner.core.choices import BatchBalance
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
+from autotuner.core.value import nearest_divisor
 from autotuner.core.workload import LengthDistribution
 
 NUM_STRATA = 4
@@ -105,10 +106,18 @@ def strata(longest: int) -> tuple[int, ...]:
 def _require_shares(num_sequences: int, num_ranks: int, num_dealing_ranks: int) -> None:
     if num_ranks < 1 or num_sequences % num_ranks or num_sequences < num_ranks:
         raise InvalidInput(
-            "num_ranks", num_ranks, f"must divide the number of sequences in a batch, {num_sequences}", 1
+            "num_ranks",
+            num_ranks,
+            f"must divide the number of sequences in a batch, {num_sequences}",
+            nearest_divisor(num_ranks, num_sequences) if num_sequences else None,
         )
     if num_dealing_ranks < 1 or num_ranks % num_dealing_ranks:
-        raise InvalidInput("num_dealing_ranks", num_dealing_ranks, f"must divide the number of ranks, {num_ranks}", 1)
+        raise InvalidInput(
+            "num_dealing_ranks",
+            num_dealing_ranks,
+            f"must divide the number of ranks, {num_ranks}",
+            nearest_divisor(num_dealing_ranks, num_ranks),
+        )
 
 
 def _as_they_come(num_sequences: int, num_ranks: int) -> Hands:

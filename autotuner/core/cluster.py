@@ -37,7 +37,8 @@ class Tariff:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.interrupted_share < 1.0:
-            raise InvalidInput("interrupted_share", self.interrupted_share, "must be 0 or more and below 1", 0.0)
+            nearest = 0.99 if self.interrupted_share >= 1 else 0.0
+            raise InvalidInput("interrupted_share", self.interrupted_share, "must be 0 or more and below 1", nearest)
 
 
 LOCAL = "local"

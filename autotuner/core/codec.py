@@ -152,7 +152,8 @@ def _read_value(cls: type[Any], document: Any, path: str) -> Any:
     for name in (*document, *required):
         if name not in readers:
             near = get_close_matches(name, readers, 1)
-            raise InvalidInput(_join(path, name), document[name], f"is not a field of {cls.__name__}", *near)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise InvalidInput(_join(path, name), document[name], f"is not a known field of {cls.__name__}{hint}")
         if name not in document:
             raise InvalidInput(_join(path, name), None, "is required")
     values = {name: readers[name](value, _join(path, name)) for name, value in document.items()}

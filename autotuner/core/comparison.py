@@ -50,7 +50,7 @@ class SequentialTest:
     """Most runs of the candidate. A test that has not decided by then stays undecided."""
 
     def __post_init__(self) -> None:
-        for name, nearest in (("loss", 0.99), ("power", 0.999), ("false_alarms", 0.5)):
+        for name, nearest in (("loss", 0.99), ("power", 0.999), ("false_alarms", 0.99)):
             if getattr(self, name) >= 1:
                 raise InvalidInput(
                     name, getattr(self, name), "must be less than 1, because no test is certain", nearest
@@ -60,7 +60,7 @@ class SequentialTest:
                 "tolerance",
                 self.tolerance,
                 f"must be less than loss, the slowdown that the test must find ({self.loss:g})",
-                0.0,
+                float(f"{0.9 * self.loss:.6g}"),
             )
         if self.max_runs < self.min_runs:
             rule = f"must be at least min_runs ({self.min_runs})"

@@ -295,7 +295,8 @@ class InWords:
         if not isinstance(given, str):
             return given
         if len(given) > self.max_length:
-            raise InvalidInput("", given, f"must have at most {self.max_length} characters")
+            rule = f"has {len(given):,} characters, but at most {self.max_length:,} can be read"
+            raise InvalidInput("", given[:60], rule)  # pydantic knows the path
         try:
             return self.read(given)
         except InvalidInput as error:  # pydantic knows the path
@@ -573,14 +574,14 @@ def _complaint(item: Mapping[str, Any], cls: Any, root: str, whole: str) -> Inva
     parts = [part for part in item["loc"] if part not in TAGS]
     path = ".".join(filter(None, (root, *map(str, parts))))
     if isinstance(error := context.get("error"), InvalidInput):
-        inner = ".".join(filter(None, (path, error.field)))
+        inner = ".".join(filter(None, (path, error.field))) or whole or getattr(cls, "__name__", "document")
         return InvalidInput(inner, error.value, error.rule, error.nearest)
     path = path or whole or getattr(cls, "__name__", "document")
     if kind in _UNKNOWN:
         known = tuple(dict.fromkeys(name for one in _hints_at(cls, parts[:-1]) for name in _fields_of(one)))
-        return InvalidInput(
-            path, given, f"is not a field here; the fields are {', '.join(known)}", _near(parts[-1], known)
-        )
+        near = _near(parts[-1], known)
+        hint = f" (did you mean {near}?)" if near else ""
+        return InvalidInput(path, given, f"is not a known field{hint}; the fields are {', '.join(known)}")
     if kind in _BROKEN_BOUNDS:
         bounds = (bounds_in(hint) for hint in _hints_at(cls, parts))
         if problem := next(filter(None, (broken(given, each) for each in bounds)), None):

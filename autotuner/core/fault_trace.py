@@ -33,7 +33,9 @@ class Fault:
     def __post_init__(self) -> None:
         if self.health.ends is None:
             raise InvalidInput(
-                "health", str(self.health), "must name the two ends of one link, because a fault is at one link", "0_1"
+                "health",
+                str(self.health),
+                "must name the two ends of one link, such as 0_1, because a fault is at one link",
             )
 
     def __str__(self) -> str:
@@ -116,7 +118,9 @@ class FaultTrace:
 def _read(line: str) -> Iterator[Fault]:
     match = _LINE.fullmatch(line.replace(" ", ""))
     if match is None:
-        raise InvalidInput("fault_trace", line, "must be a line of the form iteration;link[,link];state", "7;2_3;0.06")
+        raise InvalidInput(
+            "fault_trace", line, "must be a line of the form iteration;link[,link];state, for example 7;2_3;0.06"
+        )
     for link in match["links"].split(","):
         low, high = sorted(map(int, link.split("_")))
         yield Fault(step=int(match["step"]), health=_health((low, high), match["what"], line))
@@ -130,7 +134,7 @@ def _health(ends: LinkEnds, what: str, line: str) -> LinkHealth:
     try:
         return LinkHealth(ends=ends, delay_s=float(what))
     except ValueError as error:
-        rule = "the state of a link must be seconds of delay, a rate such as 200mbit, or dead"
+        rule = "must end with the state of a link: seconds of delay, a rate such as 200mbit, or dead"
         raise InvalidInput("fault_trace", line, rule, f"{line.rsplit(';', 1)[0][:40]};0.06") from error
 
 

@@ -265,11 +265,9 @@ class PhasedJob:
         total = sum(phase.token_share for phase in self.phases)
         if abs(total - 1.0) > _SUMS_WITHIN:
             last = self.phases[-1].token_share + 1.0 - total
-            rule = (
-                f"the token shares of all phases must sum to 1, but they sum to {total:.6g}; change the "
-                "share of the last phase"
-            )
-            raise InvalidInput("phases.token_share", self.phases[-1].token_share, rule, max(0.0, round(last, 6)))
+            rule = f"is the share of the last phase, and all shares must sum to 1, but they sum to {total:.6g}"
+            nearest = round(last, 6) if last >= _SUMS_WITHIN else None
+            raise InvalidInput("phases.token_share", self.phases[-1].token_share, rule, nearest)
         for index, phase in enumerate(self.phases):
             try:
                 phase.job(self.job)

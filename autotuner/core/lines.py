@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 from autotuner.core import documents
 from autotuner.core.choices import Precision
 from autotuner.core.codec import parse_json, without_defaults
-from autotuner.core.errors import InvalidInput
+from autotuner.core.errors import InvalidInput, quoted
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.job import JobPhase
 from autotuner.core.layout import Layout, parse_words
@@ -56,19 +56,22 @@ def _read_phase(line: str) -> JobPhase:
     share, *changes = (part.strip() for part in rest.split(";"))
     found = _SHARE.fullmatch(share)
     if not (colon and name.strip() and found):
-        raise InvalidInput("phases", line[:60], "must be a line of the form NAME: SHARE %; CHANGE", _PHASE_EXAMPLE)
+        raise InvalidInput(
+            "phases", line[:60], f"must be a line of the form NAME: SHARE %; CHANGE, for example {_PHASE_EXAMPLE}"
+        )
     try:
-        changed = dict(_read_change(change, line) for change in changes if change)
+        changed = dict(_read_change(change) for change in changes if change)
         return JobPhase(name=name.strip(), token_share=float(found[1]) / 100, **changed)
     except InvalidInput as error:
-        raise InvalidInput("phases", line[:60], f"{error.field} {error.rule}", error.nearest) from error
+        rule = f"has {error.field} {quoted(error.value)}, which {error.rule}"
+        raise InvalidInput("phases", line[:60], rule, error.nearest) from error
 
 
-def _read_change(change: str, line: str) -> tuple[str, Any]:
+def _read_change(change: str) -> tuple[str, Any]:
     """Return the name of the field that a change such as ``batch=1024`` sets, and the value."""
     found = _CHANGE.fullmatch(change)
     if not found:
-        raise InvalidInput(change[:30], line[:60], "each change must be a word and a value", "batch 64")
+        raise InvalidInput("a change", change[:60], "must be a word and a value, for example batch 64")
     word = found[1].lower()
     require_one_of("a change", word, _CHANGES)
     field, read = _CHANGES[word]
@@ -77,7 +80,7 @@ def _read_change(change: str, line: str) -> tuple[str, Any]:
 
 def _read_whole(text: str) -> int:
     if not re.fullmatch(r"\d{1,9}", text):
-        raise InvalidInput("a number", text[:30], "must be whole and below 1,000,000,000", 8192)
+        raise InvalidInput("a number", text[:30], "must be whole and below 1,000,000,000, for example 8192")
     return int(text)
 
 
@@ -87,7 +90,7 @@ def _read_rate(text: str) -> float:
         (fault,) = FaultTrace.parse(f"0;{_ANY_ENDS};{text}").faults
         if fault.health.bandwidth_bytes_per_s is not None:
             return fault.health.bandwidth_bytes_per_s
-    raise InvalidInput("bandwidth", text[:30], "must be a number of bits per second with its unit", "10gbit")
+    raise InvalidInput("bandwidth", text[:30], "must be a number of bits per second with its unit, for example 10gbit")
 
 
 _CHANGES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
@@ -127,7 +130,9 @@ def read_lengths(text: str) -> LengthDistribution:
             for length in range(first, last + 1):
                 weights[length] = weights.get(length, 0.0) + weight / (last + 1 - first)
     if not weights:
-        raise InvalidInput("lengths", text[:60], "must have at least one length in tokens", _LENGTHS_EXAMPLE)
+        raise InvalidInput(
+            "lengths", text[:60], f"must have at least one length in tokens, for example {_LENGTHS_EXAMPLE}"
+        )
     rising = sorted(weights)
     return LengthDistribution(lengths=tuple(rising), weights=tuple(weights[length] for length in rising))
 
@@ -147,21 +152,20 @@ def _read_range(item: str) -> tuple[int, int, float]:
     """Return the first and the last length of a range, and the weight of the whole range."""
     found = _LENGTHS.fullmatch(item)
     if not found:
-        rule = "must be a number of tokens, or tokens:weight, or first-last:weight"
-        raise InvalidInput("lengths", item[:60], rule, _LENGTHS_EXAMPLE)
+        rule = "must be a number of tokens, or tokens:weight, or first-last:weight, for example 512, 512:3 or 1-128:6"
+        raise InvalidInput("lengths", item[:60], rule)
     first, last = int(found[1]), int(found[2] or found[1])
     if not 1 <= first <= last <= _MOST_LENGTHS:
         raise InvalidInput(
             "lengths",
             item[:60],
-            f"must be from 1 to {_MOST_LENGTHS:,} tokens, with the smaller number first",
-            _LENGTHS_EXAMPLE,
+            f"must be from 1 to {_MOST_LENGTHS:,} tokens, with the smaller number first, for example 1-128:6",
         )
     try:
         return first, last, float(found[3] or last + 1 - first)
     except ValueError as error:
         raise InvalidInput(
-            "lengths", item[:60], "must have a number after the colon, which is the weight", _LENGTHS_EXAMPLE
+            "lengths", item[:60], "must have a number after the colon, which is the weight, for example 512:3"
         ) from error
 
 
@@ -216,7 +220,7 @@ def written_links(links: Iterable[LinkHealth]) -> str:
 def _read_link(line: str) -> LinkHealth:
     ends, *states = (part.strip() for part in line.split(";"))
     if not states:
-        raise InvalidInput("link_health", line, "must be a line of the form LINK; STATE", f"{ends[:20]}; 0.06")
+        raise InvalidInput("link_health", line, "must be a line of the form LINK; STATE, for example 2_3; 0.06")
     link_class = ends.lower().replace("-", "_")
     is_class = link_class in _LINK_CLASSES
     found = [_read_state(_ANY_ENDS if is_class else ends, state, line) for state in states]
@@ -232,15 +236,15 @@ def _read_state(ends: str, state: str, line: str) -> LinkHealth:
         (fault,) = FaultTrace.parse(f"0;{ends};{state}").faults
     except InvalidInput as error:
         rule = (
-            "must be a line of the form LINK; STATE, where STATE is seconds of delay, a rate such as 200mbit, or dead"
+            "must be a line of the form LINK; STATE, where STATE is seconds of delay such as 0.06, a rate such as "
+            "200mbit, or dead"
         )
-        raise InvalidInput("link_health", line, rule, "2_3; 0.06") from error
+        raise InvalidInput("link_health", line, rule) from error
     except ValueError as error:
         raise InvalidInput(
             "link_health",
             line,
-            "must name one link by its two ends, or a class of links such as inter_node",
-            "2_3; 0.06",
+            "must name one link by its two ends such as 2_3, or a class of links such as inter_node",
         ) from error
     return fault.health
 
@@ -309,7 +313,8 @@ def _measured(row: Mapping[str, Any], path: str, workload: Mapping[str, Any], de
         )
     _require_columns(given, path)
     if "layout" not in given or sum(name in given for name in _SPEEDS) != 1:
-        raise InvalidInput(path, ", ".join(given), f"must have a layout, and one of {' and '.join(_SPEEDS)}")
+        rule = f"are the columns of this run, which must have layout and exactly one of {' and '.join(_SPEEDS)}"
+        raise InvalidInput(path, ", ".join(given), rule)
     layout = given["layout"]
     run: dict[str, Any] = {"layout": layout if isinstance(layout, dict) else _measured_layout(given, path)}
     run |= {name: _measured_number(given, name, path) for name in _SPEEDS if name in given}

@@ -286,7 +286,9 @@ class LinkHealth:
 
     def __post_init__(self) -> None:
         if (self.ends is None) == (self.link_class is None):
-            raise InvalidInput("link_health", self.ends, "must name either two ends or a class of links", "inter_node")
+            raise InvalidInput(
+                "link_health", self.ends, "must name either two ends, or a class of links such as inter_node"
+            )
         if self.ends is not None:
             _require_ends(self.ends)
         else:
@@ -294,7 +296,7 @@ class LinkHealth:
         for name in ("delay_s", "jitter_s", "bandwidth_bytes_per_s"):
             if math.isinf(getattr(self, name) or 0.0):
                 raise InvalidInput(
-                    name, "inf", "must be finite; for a link that carries no data, set is_dead", "is_dead"
+                    name, "inf", "must be finite; for a link that carries no data, set is_dead to true instead"
                 )
 
     @property

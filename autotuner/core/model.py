@@ -101,17 +101,21 @@ class TransformerSpec:
     def __post_init__(self) -> None:
         if self.num_linear_layers > (self.num_layers if self.linear_attention else 0):
             rule = f"must not exceed num_layers ({self.num_layers}), and must be 0 without linear_attention"
-            raise InvalidInput("num_linear_layers", self.num_linear_layers, rule, 0)
+            raise InvalidInput(
+                "num_linear_layers", self.num_linear_layers, rule, self.num_layers if self.linear_attention else 0
+            )
         if self.num_windowed_layers > (self.num_attending_layers if self.attention_window else 0):
             rule = (
                 f"must not exceed the number of attending layers ({self.num_attending_layers}), and must be "
                 "0 without attention_window"
             )
-            raise InvalidInput("num_windowed_layers", self.num_windowed_layers, rule, 0)
+            nearest = self.num_attending_layers if self.attention_window else 0
+            raise InvalidInput("num_windowed_layers", self.num_windowed_layers, rule, nearest)
         if self.qk_norm_of_all_heads and not self.qk_norm:
             raise InvalidInput("qk_norm_of_all_heads", True, "needs qk_norm to be true", False)
         if self.num_norms_per_layer not in (1, 2, 4):
-            raise InvalidInput("num_norms_per_layer", self.num_norms_per_layer, "must be 1, 2 or 4", 2)
+            nearest = 2 if self.num_norms_per_layer <= 3 else 4
+            raise InvalidInput("num_norms_per_layer", self.num_norms_per_layer, "must be 1, 2 or 4", nearest)
         if self.num_norms_per_layer == 1 and not self.parallel_blocks:
             raise InvalidInput(
                 "num_norms_per_layer",

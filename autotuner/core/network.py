@@ -91,7 +91,9 @@ class Wiring:
             for accelerator in (each for group in groups for each in group):
                 if not 0 <= accelerator < num_accelerators:
                     rule = f"must be one of a node's {num_accelerators} accelerators, which are numbered from 0"
-                    raise InvalidInput(f"wiring.{field}", accelerator, rule, num_accelerators - 1)
+                    raise InvalidInput(
+                        f"wiring.{field}", accelerator, rule, 0 if accelerator < 0 else num_accelerators - 1
+                    )
 
     def of_first(self, num_accelerators: int) -> Self:
         """Return the wiring of a node reduced to its first ``num_accelerators`` accelerators."""
@@ -223,7 +225,7 @@ class Network:
         for below, above in pairwise(sizes):
             if above % below or above == below:
                 rule = f"must be a larger multiple of {below}, the nodes_per_switch of the next lower tier"
-                raise InvalidInput("nodes_per_switch", above, rule, below * max(2, above // below))
+                raise InvalidInput("nodes_per_switch", above, rule, below * max(2, round(above / below)))
 
     def require_nodes(self, num_nodes: int) -> None:
         """Check that the network can join exactly this number of nodes.

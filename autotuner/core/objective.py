@@ -335,17 +335,17 @@ class Objective:
     def __post_init__(self) -> None:
         if not self.metric.is_rate:
             rule = (
-                f"{self.metric.noun} is not a metric of speed: combine it with one in objective.profile or "
-                "objective.front"
+                "must be a metric of speed, such as mfu; to use this metric as well, name both metrics in "
+                "objective.profile or objective.front"
             )
-            raise InvalidInput("objective.metric", self.metric.value, rule, Metric.MFU.value)
+            raise InvalidInput("objective.metric", self.metric.value, rule)
         named = [one.metric for one in self.profile]
         for field, metrics in (("profile", named), ("front", list(self.front))):
             if len(set(metrics)) < len(metrics):
                 raise InvalidInput(f"objective.{field}", [one.value for one in metrics], "must name each metric once")
             if metrics and not any(one.is_rate for one in metrics):
                 rule = "needs a metric of speed, such as mfu, among its metrics"
-                raise InvalidInput(f"objective.{field}", [one.value for one in metrics], rule, Metric.MFU.value)
+                raise InvalidInput(f"objective.{field}", [one.value for one in metrics], rule)
         if len(self.front) == 1:
             rule = "must name two or more metrics; to find the best layout by one metric, set objective.metric"
             raise InvalidInput("objective.front", [self.front[0].value], rule)

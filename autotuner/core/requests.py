@@ -15,6 +15,7 @@ from annotated_types import Ge, Gt, Le, Len, MaxLen
 from autotuner.core.amounts import read_amount, written_amount
 from autotuner.core.choices import ExportFormat
 from autotuner.core.cluster import Cluster, Tariff
+from autotuner.core.codec import to_plain
 from autotuner.core.documents import GivenFields, InWords, Named, OnlyNamed
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import MOST_PHASES, Job, JobPhase, SwitchCost
@@ -69,7 +70,9 @@ class MeasuredRun:
     def __post_init__(self) -> None:
         if (self.step_time_s is None) == (self.tokens_per_s is None):
             raise InvalidInput(
-                "step_time_s", self.step_time_s, "must be given if tokens_per_s is not, and must be left out if it is"
+                "step_time_s",
+                self.step_time_s,
+                "must be given if tokens_per_s is left out, and otherwise must be left out",
             )
 
     def job_like(self, job: Job) -> Job:
@@ -85,7 +88,8 @@ class MeasuredRun:
         model = job.model if self.model is None else resolved(self.model)
         own = replace(job, model=model, cluster=cluster, workload=self.workload or job.workload)
         if broken := reasons(self.layout, own):
-            raise InvalidInput("layout", str(self.layout), broken[0].message, broken[0].nearest)
+            first = broken[0]
+            raise InvalidInput(first.path, to_plain(first.value(self.layout, own)), first.message, first.nearest)
         return own
 
     def seconds_of(self, job: Job) -> float:
@@ -177,7 +181,8 @@ class PredictionRequest(JobQuestion):
     def __post_init__(self) -> None:
         for name in ("space", "format"):
             if self.layout is not None and getattr(self, name):
-                raise InvalidInput(name, getattr(self, name), "must be left out when a layout is given")
+                rule = "cannot be used together with layout, which says what to predict; leave out one of the two"
+                raise InvalidInput(name, getattr(self, name), rule)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

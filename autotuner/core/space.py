@@ -79,9 +79,19 @@ class SearchSpace:
             if len(set(values)) != len(values):
                 raise InvalidInput(axis.name, list(values), "must name each value once")
             if min(values) < lowest:
-                raise InvalidInput(axis.name, list(values), f"every value must be {lowest} or more", lowest)
+                raise InvalidInput(
+                    axis.name,
+                    list(values),
+                    f"every value must be {lowest} or more",
+                    [*dict.fromkeys(max(one, lowest) for one in values)],
+                )
             if highest is not None and max(values) > highest:
-                raise InvalidInput(axis.name, list(values), f"every value must be {highest} or less", highest)
+                raise InvalidInput(
+                    axis.name,
+                    list(values),
+                    f"every value must be {highest} or less",
+                    [*dict.fromkeys(min(one, highest) for one in values)],
+                )
 
     def values(self, name: str) -> tuple[int, ...] | None:
         """Return the values to try for the option with this name; None means every legal value."""

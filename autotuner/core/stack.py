@@ -149,6 +149,6 @@ class Stack:
 
     def __post_init__(self) -> None:
         if not self.attention_kernels:
-            raise InvalidInput("attention_kernels", (), "must name at least one kernel", "math")
+            raise InvalidInput("attention_kernels", (), "must name at least one kernel, for example math")
         if self.expert_imbalance < 1:
             raise InvalidInput("expert_imbalance", self.expert_imbalance, "must be 1 or more", 1.0)

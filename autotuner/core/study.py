@@ -95,7 +95,8 @@ class Range:
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.high:
-            raise InvalidInput("low", self.low, "must be 0 or more, and at most high", min(max(self.low, 0), self.high))
+            nearest = min(max(self.low, 0), self.high) if self.high >= 0 else None
+            raise InvalidInput("low", self.low, f"must be 0 or more, and at most {self.high:g}, which is high", nearest)
 
 
 LEARNING_RATES: Mapping[OptimizerName, Range] = {
@@ -144,7 +145,7 @@ class OptimizerSpace:
             if getattr(self, name).high >= 1:
                 raise InvalidInput(f"{name}.high", getattr(self, name).high, "must be below 1", 0.999)
         if self.learning_rate is not None and not self.learning_rate.low > 0:
-            raise InvalidInput("low", self.learning_rate.low, "must be above 0")
+            raise InvalidInput("learning_rate.low", self.learning_rate.low, "must be above 0")
 
     def learning_rates(self, name: OptimizerName) -> Range:
         """Return the range of learning rates that a study may try for this optimizer."""
@@ -265,8 +266,8 @@ class OptimizerStudyRequest:
 
     def __post_init__(self) -> None:
         if self.job.cluster.engine == SIMULATED:
-            rule = "must be a cluster that runs trials, because a simulation has no losses"
-            raise InvalidInput("cluster", self.job.cluster.name, rule, "local")
+            rule = "must be a cluster that runs trials, such as local, because a simulation has no losses"
+            raise InvalidInput("cluster", self.job.cluster.name, rule)
 
     @property
     def global_batch_sizes(self) -> tuple[int, ...]:

@@ -180,7 +180,10 @@ class GateCreate(SweepCreate):
 
     def __post_init__(self) -> None:
         if self.layout is not None and self.space:
-            raise InvalidInput("space", self.space, "must be left out when a layout is given")
+            rule = (
+                "cannot be used together with layout, which is then the only layout compared; leave out one of the two"
+            )
+            raise InvalidInput("space", self.space, rule)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,7 +66,7 @@ class OptimizerSettings:
         for name in ("beta1", "beta2"):
             share = getattr(self, name)
             if not 0 <= share < 1:
-                raise InvalidInput(name, share, "must be 0 or more and below 1", 0.9 if share >= 1 else 0.0)
+                raise InvalidInput(name, share, "must be 0 or more and below 1", 0.999 if share >= 1 else 0.0)
 
     def learning_rate_at(self, step: int) -> float:
         """Return the learning rate in this step, counted from 0."""
@@ -273,8 +273,11 @@ class TrialSettings:
         """
         early = next((one for one in clips if one != GradientClip.POST), None)
         if early is not None and self.max_gradient_norm is None:
-            rule = f"must be set if clip {early} is tried, because nothing is clipped without a norm"
-            raise InvalidInput("max_gradient_norm", None, rule, _CUSTOMARY_NORM)
+            rule = (
+                f"must be set, for example to {_CUSTOMARY_NORM}, if clip {early} is tried, because nothing is clipped "
+                "without a norm"
+            )
+            raise InvalidInput("max_gradient_norm", None, rule)
 
     def just_steps(self, num_steps: int) -> TrialSettings:
         """Return settings for a training of exactly this number of steps, without warm-up, repeats and profiling."""

@@ -28,6 +28,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.rules.rule import Limit, Rule, any_of, held, named, refuse
+from autotuner.core.value import require_one_of
 from autotuner.exports import deepspeed
 from autotuner.exports.command import Flags, Launched, launched
 from autotuner.exports.common_rules import decided_in_code, exchanges_and_batches, keeps
@@ -510,7 +511,9 @@ def _read(text: str, num_ranks: int | None) -> Imported:
     script = deepspeed.script_of_command(command)
     config = {**_of_launcher(command.launcher), **config}
     if not config:
-        raise InvalidInput("config", text[:60], "must be a configuration of accelerate, or a command that it launches")
+        raise InvalidInput(
+            "config", text[:60], "must be a configuration of accelerate, or a command with accelerate launch"
+        )
     said = config.get("num_processes")
     asked = num_ranks or (None if said in (None, -1) else read_integer("num_processes", said, at_least=1))
     asked, kind = asked or command.num_ranks, _kind(config)
@@ -616,8 +619,7 @@ def _settings(kind: str, config: Mapping[str, object], notes: Notes) -> tuple[Sh
         return ShardLevel.PARAMETERS, {_RESHARD: True, **config}
     word = str(config.get("fsdp_config.fsdp_sharding_strategy", config.get(_RESHARD, "FULL_SHARD"))).upper()
     strategy = list(_STRATEGIES)[int(word) - 1] if word in ("1", "2", "3", "4", "5") else word
-    if strategy not in _STRATEGIES:
-        raise InvalidInput("fsdp_sharding_strategy", word, f"must be one of {', '.join(_STRATEGIES)}", "FULL_SHARD")
+    require_one_of("fsdp_sharding_strategy", strategy, _STRATEGIES)
     notes.changed("fsdp_version: 1", f"{strategy} is read as the strategy of FSDP2")
     level, reshards = _STRATEGIES[strategy]
     return level, {**config, _RESHARD: reshards}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 
 from autotuner.catalog.models import model_called, model_like
 from autotuner.core.choices import CollectiveAlgorithm, CollectiveProtocol, ExportFormat
@@ -55,7 +56,7 @@ def target_of(name: str) -> Target:
     for target in FORMATS.values():
         if target.format == name:
             return target
-    raise InvalidInput("format", name, f"must be one of {', '.join(FORMATS)}")
+    raise InvalidInput("format", name, f"must be one of {', '.join(FORMATS)}", *get_close_matches(name, FORMATS, 1))
 
 
 def export(job: Job, layout: Layout, name: str) -> Export:

@@ -64,7 +64,11 @@ def _read(text: str, num_ranks: int | None) -> Imported:
     reading = Reading(settings=given)
     fields = {name: _value(given, name) for name in OPTIONS if name in given or f"no_{name}" in given}
     if not fields:
-        raise InvalidInput("config", text[:60], "must have at least one argument with the name of a field of a layout")
+        raise InvalidInput(
+            "config",
+            text[:60],
+            "must have at least one argument with the name of a field of a layout, such as --tensor-parallel-degree 2",
+        )
     ranks = num_ranks or command.num_ranks
     layout = _on_ranks(Layout(**fields), fields, ranks, reading)
     batch = {name: reading.integer(name, 0, least=1) or None for name in ("seq_len", "global_batch_size")}

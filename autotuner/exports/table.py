@@ -248,7 +248,8 @@ def read_integer(path: str, raw: object, at_least: int = 0) -> int:
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value == int(value) and at_least <= value <= _LARGEST):
-        raise InvalidInput(path, raw, f"must be a whole number from {at_least} to 2^53", at_least)
+        nearest = min(max(round(value), at_least), _LARGEST) if math.isfinite(value) else None
+        raise InvalidInput(path, raw, f"must be a whole number from {at_least} to 2^53", nearest)
     return int(value)
 
 
@@ -260,5 +261,5 @@ def read_flag(path: str, raw: object) -> bool:
     """
     word = str(raw).lower()
     if word not in _YES + _NO:
-        raise InvalidInput(path, raw, "must be true or false", False)
+        raise InvalidInput(path, raw, "must be true or false")
     return word in _YES

@@ -58,7 +58,8 @@ def yaml_document(text: str) -> dict[str, Any]:
             supported.
     """
     if len(text) > _LONGEST_YAML:
-        raise InvalidInput("config", text[:60], f"must have at most {_LONGEST_YAML:,} characters of YAML")
+        rule = f"has {len(text):,} characters, but at most {_LONGEST_YAML:,} of YAML can be read"
+        raise InvalidInput("config", text[:60], rule)
     if re.search(r"[\[{]\s*" * _DEEPEST_YAML, text):
         raise InvalidInput("config", text[:60], "has too many levels of nesting")
     if re.search(r"(^|[\s\[{,])[&*]\w", text):  # repeated anchors would grow without bound
@@ -122,7 +123,8 @@ def split_commands(
 
 def _short(text: str) -> str:
     if len(text) > _LONGEST:
-        raise InvalidInput("config", text[:60], f"must have at most {_LONGEST:,} characters")
+        rule = f"has {len(text):,} characters, but at most {_LONGEST:,} can be read"
+        raise InvalidInput("config", text[:60], rule)
     return text
 
 
@@ -274,7 +276,7 @@ def parse(text: str) -> ast.Module:
         try:
             return ast.parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise InvalidInput("config", text[:60], f"must be Python ({first_line(error)})") from error
+            raise InvalidInput("config", text[:60], f"must be valid Python ({first_line(error)})") from error
 
 
 def require_short(text: str) -> None:

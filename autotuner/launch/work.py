@@ -147,7 +147,7 @@ class TrainerWork:
         registered, spec = self._registration, self._spec
         if place.num_nodes > 1 and not knows_nodes(registered.command):
             rule = "must contain {torchrun} or {node_rank} to run on more than one node"
-            raise InvalidInput(f"{registered.trainer.name}.command", list(registered.command), rule, "{torchrun}")
+            raise InvalidInput(f"{registered.trainer.name}.command", list(registered.command), rule)
         if place.devices is not None and not registered.working_directory.is_dir():
             raise CannotRun(
                 f"the folder {registered.working_directory} of the trainer {registered.trainer.name} does not exist"
@@ -248,7 +248,6 @@ def known_peak(spec: TrialSpec, *, core_flop_per_s: float | None = None, num_cor
             "cluster",
             name,
             "has no measured peak, which the MFU needs; measure it with `autotuner cluster check`",
-            "autotuner cluster check",
         )
     return Peak(
         flop_per_s=flop_per_s,

@@ -200,7 +200,7 @@ class Window:
         match = re.fullmatch(r"(\d?\.?\d{1,6})-(\d?\.?\d{1,6})", said)
         low, high = (float(match[1]), float(match[2])) if match else (1.0, 0.0)
         if not 0 <= low < high <= 1:
-            raise InvalidInput("zoom", said, "must be two shares of the axis, 0 to 1, the smaller first", "0-0.5")
+            raise InvalidInput("zoom", said, "must be two numbers from 0 to 1, the smaller first, for example 0-0.5")
         return cls(low, high)._held()
 
     def __str__(self) -> str:

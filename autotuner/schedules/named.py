@@ -67,7 +67,10 @@ def interleaved_1f1b(num_ranks: int, stages_per_rank: int, num_micro_batches: in
     p, v, m = num_ranks, stages_per_rank, num_micro_batches
     if v > 1 and m % p:
         raise InvalidInput(
-            "num_micro_batches", m, f"must be a multiple of the number of pipeline ranks, {p}", max(p, m // p * p)
+            "num_micro_batches",
+            m,
+            f"must be a multiple of the number of pipeline ranks, {p}",
+            max(1, round(m / p)) * p,
         )
     ranks = []
     for rank in range(p):
@@ -218,7 +221,10 @@ def zb_interleaved(num_ranks: int, stages_per_rank: int, num_micro_batches: int)
     p, v, m = num_ranks, stages_per_rank, num_micro_batches
     if v > 1 and m % p:
         raise InvalidInput(
-            "num_micro_batches", m, f"must be a multiple of the number of pipeline ranks, {p}", max(p, m // p * p)
+            "num_micro_batches",
+            m,
+            f"must be a multiple of the number of pipeline ranks, {p}",
+            max(1, round(m / p)) * p,
         )
     return Schedule(ranks=tuple(tuple(_deferring_in_rounds(rank, p, v, m)) for rank in range(p)))
 

@@ -151,7 +151,8 @@ def simulate(schedule: Schedule, times: PassTimes, transport: Transport = BESIDE
         15.0
     """
     if len(times.forward_s) != schedule.num_stages:
-        raise InvalidInput("times", len(times.forward_s), "must have one entry for each stage", schedule.num_stages)
+        rule = f"must have one entry for each of the {schedule.num_stages} stages"
+        raise InvalidInput("times", len(times.forward_s), rule, schedule.num_stages)
     flow = flow_of(schedule)
     seconds = _action_seconds(flow, times)
     if transport.shares_link:

@@ -174,10 +174,14 @@ def _parsed(url: str) -> httpx.URL:
         parsed = httpx.URL(url)
         host = parsed.host if parsed.netloc else ""  # both fail for a text that only looks like a host
     except (httpx.InvalidURL, UnicodeError) as error:
-        raise InvalidInput("url", url, f"must be a URL ({error})", "https://hooks.example.com/autotuner") from error
+        rule = f"must be a URL, for example https://hooks.example.com/autotuner ({error})"
+        raise InvalidInput("url", url, rule) from error
     if parsed.scheme not in ("https", "http") or not host or len(url) > _LONGEST:
-        rule = f"must be a URL that begins with https, has a host, and has at most {_LONGEST} characters"
-        raise InvalidInput("url", url, rule, "https://hooks.example.com/autotuner")
+        rule = (
+            f"must be a URL that begins with https, has a host, and has at most {_LONGEST} characters, for example "
+            "https://hooks.example.com/autotuner"
+        )
+        raise InvalidInput("url", url, rule)
     if parsed.userinfo:
         raise InvalidInput("url", "…", "must not contain a user name or a password")
     return parsed
@@ -187,7 +191,8 @@ def _require_port(url: httpx.URL) -> None:
     """Raise an error if the URL names a port that does not exist."""
     if url.port is not None and not 1 <= url.port <= _MAX_PORT:
         usual = port(url.copy_with(port=None))
-        raise InvalidInput("url", origin(str(url)), f"must have a port from 1 to {_MAX_PORT}", usual)
+        rule = f"must have a port from 1 to {_MAX_PORT}, or no port, which means {usual}"
+        raise InvalidInput("url", origin(str(url)), rule)
 
 
 def _why_refused(url: httpx.URL, addresses: Sequence[str], allowed: Sequence[Network]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -191,14 +192,17 @@ def _require_room(sweep: Sweep, ended: SweepEnd, budget: Budget, spent: Progress
         raise InvalidInput("budget.num_trials", budget.num_trials, rule, spent.num_trials + 1)
     if budget.wall_clock_s is not None and budget.wall_clock_s <= spent.elapsed_s:
         rule = f"must be more than {format_seconds(spent.elapsed_s)}, the time that the sweep already took"
-        raise InvalidInput("budget.wall_clock_s", budget.wall_clock_s, rule, round(2 * spent.elapsed_s) + 1)
+        raise InvalidInput("budget.wall_clock_s", budget.wall_clock_s, rule, math.floor(spent.elapsed_s) + 1)
     if budget.accelerator_hours is not None and budget.accelerator_hours <= spent.accelerator_hours:
         rule = f"must be more than {spent.accelerator_hours:.3g}, the accelerator-hours that were already used"
         nearest = float(f"{2 * spent.accelerator_hours:.2g}")
         raise InvalidInput("budget.accelerator_hours", budget.accelerator_hours, rule, nearest)
     if ended.reason is StopReason.NO_IMPROVEMENT and not _is_more_patient(before, budget):
-        rule = "must be larger, or null, because the sweep ended after this number of trials without a better one"
-        raise InvalidInput("budget.patience", budget.patience, rule, 2 * (before.patience or 1))
+        rule = (
+            f"must be more than {before.patience}, or null, because the sweep ended after that number of trials "
+            "without a better one"
+        )
+        raise InvalidInput("budget.patience", budget.patience, rule, (before.patience or 0) + 1)
     if ended.reason is StopReason.NOTHING_TO_GAIN and budget.min_gain >= before.min_gain:
         rule = (
             f"must be less than {before.min_gain:g}, because the sweep ended when another trial was "

@@ -66,7 +66,10 @@ class BalancedBatchSampler(Sampler[list[int]]):
         super().__init__()
         if not 0 <= rank < assignment.num_ranks:
             raise InvalidInput(
-                "rank", rank, f"must be a rank of the assignment, from 0 to {assignment.num_ranks - 1}", 0
+                "rank",
+                rank,
+                f"must be a rank of the assignment, from 0 to {assignment.num_ranks - 1}",
+                min(max(rank, 0), assignment.num_ranks - 1),
             )
         self._global_size = batch_size * assignment.num_ranks
         if not 0 < self._global_size <= len(lengths):

@@ -23,7 +23,9 @@ from tests.api.service import app_on, serve
 from tests.builders import tiny_model
 from tests.patience import PATIENCE_S
 
-UNKNOWN_IN_A_MODEL = "is not a field here; the fields are " + ", ".join(field.name for field in fields(TransformerSpec))
+UNKNOWN_IN_A_MODEL = "is not a known field (did you mean norm?); the fields are " + ", ".join(
+    field.name for field in fields(TransformerSpec)
+)
 
 JSON = {"Content-Type": "application/json"}
 
@@ -91,7 +93,7 @@ def test_every_rule_that_a_body_breaks_is_told_at_once(client: httpx.Client) -> 
     }
     found = problem(client.post("/sweeps", json=wrong), 422, "invalid-input")
     assert {(error["field"], error["rule"], error["nearest"]) for error in found["errors"]} == {
-        ("model.nrom", UNKNOWN_IN_A_MODEL, "norm"),
+        ("model.nrom", UNKNOWN_IN_A_MODEL, None),
         ("cluster", "must be a name or an object", None),
         ("workload.seq_len", "must be a whole number", None),
         ("workload.global_batch_size", "is required", None),

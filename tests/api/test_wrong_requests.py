@@ -112,7 +112,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Sequence[Case]]] = {
         CPU,
         [
             field("model.num_kv_heads", 2, "must divide num_heads (4)", model=CPU["model"] | {"num_kv_heads": 3}),
-            field("bugdet", "budget", bugdet={}),
+            field("bugdet", None, bugdet={}),
             missing("llama-3-8b", model="lama-3-8b"),
             field("space.tensor_degree", space={"tensor_degree": [2]}),
             field("budget.min_gain", 1.0, budget={"min_gain": 1.5}),
@@ -162,7 +162,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Sequence[Case]]] = {
             said("measured.0.layout", measured=[RUN | {"layout": TP3}]),
             said("measured.0.cluster", measured=[RUN | {"cluster": "a100:8"}]),
             missing("h100", **DEMO, cluster={"accelerator": "h10", "num_nodes": 4}),
-            field("cluster.num_nods", "num_nodes", **DEMO, cluster={"accelerator": "h100", "num_nods": 4}),
+            field("cluster.num_nods", None, **DEMO, cluster={"accelerator": "h100", "num_nods": 4}),
             field("cluster.num_nodes", **DEMO, cluster={"accelerator": "h100", "num_nodes": "4"}),
             field(
                 "cluster.accelerator.memory_bytes",

@@ -92,14 +92,14 @@ def test_descriptions_may_be_values_documents_and_names() -> None:
 
 
 def test_a_wrong_argument_names_the_nearest_legal_one() -> None:
-    with pytest.raises(InvalidDocument, match=r"limt = 4.*nearest legal value: limit"):
+    with pytest.raises(InvalidDocument, match=r"limt = 4.*did you mean limit\?"):
         autotuner.predict("llama-3-8b", "h100:8", limt=4, **JOB)
 
 
 def test_the_best_of_nothing_is_refused() -> None:
     none = autotuner.predict("llama-3.1-405b", "h100:1", global_batch_size=8, seq_len=8192)
     assert len(none) == 0
-    with pytest.raises(InvalidInput, match="none of this number of legal layouts fits in memory"):
+    with pytest.raises(InvalidInput, match="is the number of legal layouts, but none of them fits in memory"):
         _ = none.best
 
 

@@ -398,7 +398,7 @@ def test_a_transport_that_could_carry_nothing_is_refused(number: int, overhead_s
 def test_transports_and_times_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InvalidInput, match="shares_link"):
         Transport(shares_link=True, num_delegates=2)
-    with pytest.raises(InvalidInput, match="one entry for each stage"):
+    with pytest.raises(InvalidInput, match="one entry for each of the"):
         simulate(gpipe(2, 2), PassTimes.equal(3, 1.0, 1.0, 1.0))
 
 

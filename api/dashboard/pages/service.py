@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Form, Query, Request, Response
@@ -161,7 +162,8 @@ def _scope(text: str) -> Scope:
     try:
         return Scope(text)
     except ValueError as error:
-        raise InvalidInput("scope", text, f"must be one of {', '.join(Scope)}", Scope.RUN.value) from error
+        near = get_close_matches(text, list(Scope), 1)
+        raise InvalidInput("scope", text, f"must be one of {', '.join(Scope)}", *near) from error
 
 
 def _expires_at(days: str, now: float) -> float | None:
@@ -169,7 +171,8 @@ def _expires_at(days: str, now: float) -> float | None:
     if number is None:
         return None
     if not 0 < number <= _MOST_DAYS:
-        raise InvalidInput("days", days, f"must be a number of days, above 0 and at most {_MOST_DAYS}", 90)
+        rule = f"must be a number of days above 0 and at most {_MOST_DAYS}, for example 90"
+        raise InvalidInput("days", days, rule)
     return now + number * _A_DAY_S
 
 

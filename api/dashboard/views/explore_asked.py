@@ -159,7 +159,7 @@ def _value(name: str, text: str) -> int:
         return one.from_plain(text)
     if one.kind is Kind.SWITCH:
         if text not in _SWITCH:
-            raise InvalidInput(name, text, "must be on or off", "on")
+            raise InvalidInput(name, text, "must be on or off")
         return _SWITCH[text]
     number = whole_number(name, text)
     if number < one.lowest:

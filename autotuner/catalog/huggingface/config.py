@@ -6,12 +6,14 @@ document.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from autotuner.core.errors import InvalidInput
 from autotuner.core.model import TransformerSpec
+from autotuner.core.value import nearest_divisor
 
 T = TypeVar("T")
 
@@ -58,7 +60,9 @@ class Config:
                 raise InvalidInput(key, None, f"is required for model_type {self.model_type}")
             return default
         if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _LARGEST:
-            raise InvalidInput(key, value, f"must be a whole number above 0, and at most {_LARGEST:,}", 1)
+            is_near = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < math.inf
+            nearest = min(max(round(value), 1), _LARGEST) if is_near else None
+            raise InvalidInput(key, value, f"must be a whole number above 0, and at most {_LARGEST:,}", nearest)
         return value
 
     def count(self, *keys: str, default: int = 0) -> int:
@@ -268,7 +272,8 @@ def per_head(config: Config, hidden: str, heads: str) -> int:
     """
     hidden_size, num_heads = config.integer(*hidden.split()), config.integer(*heads.split())
     if hidden_size % num_heads:
-        raise InvalidInput("num_attention_heads", num_heads, f"must divide hidden_size ({hidden_size})")
+        nearest = nearest_divisor(num_heads, hidden_size)
+        raise InvalidInput("num_attention_heads", num_heads, f"must divide hidden_size ({hidden_size})", nearest)
     return hidden_size // num_heads
 
 

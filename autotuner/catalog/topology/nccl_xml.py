@@ -58,7 +58,9 @@ class _Element:
             return int(text or "", 0)
         except ValueError as error:
             rule = f"must be a whole number, because it is the {name} of <{self.tag}>"
-            raise InvalidInput(f"line {self.number}", text, rule, 0) from error
+            if text is None:
+                rule = f"is missing: <{self.tag}> needs the attribute {name}, a whole number"
+            raise InvalidInput(f"line {self.number}", text, rule) from error
 
 
 def read_nccl_xml(text: str) -> Topology:
@@ -107,8 +109,8 @@ def _elements(text: str) -> list[_Element]:
         open_.append(element)
 
     def refuse(name: str, *_: object) -> None:
-        rule = "must not be a document type, because a topology of NCCL begins with <system>"
-        raise InvalidInput(f"line {parser.CurrentLineNumber}", name, rule, "<system>")
+        rule = "is the name in a DOCTYPE line, which a topology of NCCL does not have; remove that line"
+        raise InvalidInput(f"line {parser.CurrentLineNumber}", name, rule)
 
     parser.StartElementHandler, parser.EndElementHandler = begin, lambda _: open_.pop()
     parser.StartDoctypeDeclHandler = refuse
@@ -122,7 +124,7 @@ def _elements(text: str) -> list[_Element]:
         raise InvalidInput(
             f"line {found[0].number}",
             found[0].tag,
-            "must be <system>, the first element of a topology of NCCL",
+            "must be system, the name of the first element of a topology of NCCL",
             "system",
         )
     return found
@@ -143,12 +145,15 @@ def _by_number(elements: list[_Element]) -> dict[int, _Element]:
     for element in (each for each in elements if each.tag == "gpu"):
         number = element.whole("dev", len(gpus))
         if number in gpus:
-            raise InvalidInput(f"line {element.number}", number, "is already the number of another gpu", len(gpus))
+            free = next(each for each in range(len(gpus) + 1) if each not in gpus)
+            raise InvalidInput(f"line {element.number}", number, "is already the number of another gpu", free)
         gpus[number] = element
     if sorted(gpus) != list(range(len(gpus))) or not gpus:
         last = elements[-1].number
-        rule = "the dev attributes of the gpu elements must number them from 0, and there must be at least one gpu"
-        raise InvalidInput(f"line {last}", sorted(gpus), rule, list(range(max(1, len(gpus)))))
+        rule = "are the dev attributes of the gpu elements, which must be numbered from 0 without a gap"
+        if not gpus:
+            raise InvalidInput(f"line {last}", elements[-1].tag, "must be followed by at least one gpu element")
+        raise InvalidInput(f"line {last}", sorted(gpus), rule, list(range(len(gpus))))
     return dict(sorted(gpus.items()))
 
 
@@ -165,8 +170,7 @@ def _nvlinks(elements: list[_Element], gpus: Mapping[int, _Element]) -> Groups:
             raise InvalidInput(
                 f"line {link.number}",
                 link.inside[-1].tag,
-                "must not contain an nvlink element; only a gpu has NVLinks",
-                "gpu",
+                "must not contain an nvlink element, because only a gpu element may contain one",
             )
         if target in by_bus:
             pairs.append((number, by_bus[target]))
@@ -233,10 +237,10 @@ def _pcie_rate(device: _Element) -> float:
     try:
         transfers_per_s, width = float(speed) * 1e9, device.whole("link_width", 0)
     except ValueError as error:
-        raise InvalidInput(where, speed, "must be the rate of PCIe, such as 16.0 GT/s PCIe", "16.0 GT/s") from error
+        raise InvalidInput(where, speed, "must be the rate of PCIe, such as 16.0 GT/s PCIe") from error
     if not 0 <= transfers_per_s < 1e15 or not 0 <= width <= 32:
         raise InvalidInput(
-            where, f"{speed} x {width}", "must be a rate of PCIe and a width of 0 to 32 lanes", "16.0 x 16"
+            where, f"{speed} x {width}", "must be a rate of PCIe and a width of 0 to 32 lanes, such as 16.0 x 16"
         )
     return transfers_per_s * width / 8 * (0.8 if transfers_per_s < 8e9 else 128 / 130)
 

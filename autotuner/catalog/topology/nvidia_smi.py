@@ -65,7 +65,7 @@ def read_nvidia_smi(text: str) -> Topology:
     _require_symmetry(devices, rows)
     gpus = {device: int(found[1]) for device in devices if (found := _GPU.match(device))}
     if sorted(gpus.values()) != list(range(len(gpus))):
-        raise InvalidInput("GPUs", sorted(gpus), f"must be numbered from 0 to {len(gpus) - 1}")
+        raise InvalidInput("GPUs", sorted(gpus.values()), f"must be the numbers from 0 to {len(gpus) - 1}")
     between: _Between = {
         (gpus.get(one, one), gpus.get(other, other)): cell
         for one, row in rows.items()
@@ -108,8 +108,7 @@ def _matrix(lines: list[str]) -> tuple[list[str], dict[str, _Row]]:
             raise InvalidInput(
                 f"line {start + 1}",
                 device,
-                "is a column of the table without a line of its own",
-                next(iter(rows), None),
+                "is a column of the table, but no line begins with this name; copy the whole table",
             )
     return devices, rows
 
@@ -128,7 +127,7 @@ def _rows(lines: list[str], devices: list[str], first: int) -> Iterator[tuple[st
             if cell not in _WORDS and not _is_nvlink(cell):
                 near = get_close_matches(cell.upper(), (*_WORDS, "NV4"), 1, cutoff=0.3)
                 rule = f"must be one of {', '.join(_WORDS)}, or NV with a number such as NV18"
-                raise InvalidInput(f"line {number}", cell, rule, near[0] if near else "SYS")
+                raise InvalidInput(f"line {number}", cell, rule, near[0] if near else None)
         rest = words[len(devices) + 1 :]
         yield words[0], _Row(number=number, cells=cells, numa_nodes=rest[1] if len(rest) > 1 else "")
 

@@ -30,7 +30,8 @@ def read_topology(text: str) -> Topology:
         InvalidInput: The kind of file is unknown, or the file is incomplete. The error names the line.
     """
     if len(text) > MAX_CHARACTERS:
-        raise InvalidInput("topology", text[:60], f"must have at most {MAX_CHARACTERS:,} characters")
+        rule = f"has {len(text):,} characters, but at most {MAX_CHARACTERS:,} can be read"
+        raise InvalidInput("topology", text[:60], rule)
     text = text.lstrip("\ufeff")
     begins = text.lstrip()[:1]
     if begins == "<":
@@ -60,12 +61,12 @@ def _read_json(text: str) -> Topology:
     except (ValueError, RecursionError) as error:
         raise InvalidInput("line 1", text[:60], "must be JSON with fewer levels of nesting") from error
     if not isinstance(document, dict):
-        raise InvalidInput("line 1", text[:60], "must be a JSON object", '{"network": {"name": "ours"}}')
+        raise InvalidInput("line 1", text[:60], 'must be a JSON object, for example {"network": {"name": "ours"}}')
     num_fields = {part: len({field.name for field in fields(kind)} & document.keys()) for part, kind in _PARTS.items()}
     parts = document if _PARTS.keys() & document.keys() else {max(_PARTS, key=num_fields.__getitem__): document}
     for name in parts:
         if name not in _PARTS:
-            raise InvalidInput(name, parts[name], "must be one of network and wiring", "network")
+            raise InvalidInput(name, parts[name], "is not a known field; the fields are network and wiring")
     network = documents.read(Network, parts["network"], "network") if parts.get("network") is not None else None
     wiring = documents.read(Wiring, parts["wiring"], "wiring") if parts.get("wiring") is not None else None
     return Topology(kind=FileKind.JSON, network=network, wiring=wiring)

@@ -44,13 +44,13 @@ def names_of(text: str, where: str) -> tuple[str, ...]:
     """
     parts = _PART.findall(text)
     if not parts or ",".join(parts) != text.strip(", \t"):
-        raise InvalidInput(where, text, "must be names of nodes or switches, with ranges in brackets", "node[01-18]")
+        raise InvalidInput(where, text, "must be names of nodes or switches, for example node[01-18]")
     names: list[str] = []
     for part in parts:
         pieces = [(plain,) if plain else tuple(_numbers(inside, where)) for inside, plain in _PIECE.findall(part)]
         for number, name in enumerate(product(*pieces), len(names)):
             if number >= _MOST_NAMES:
-                raise InvalidInput(where, text, f"must stand for at most {_MOST_NAMES:,} names")
+                raise InvalidInput(where, text, f"must expand to at most {_MOST_NAMES:,} names")
             names.append("".join(name))
     return tuple(names)
 
@@ -61,7 +61,9 @@ def _numbers(inside: str, where: str) -> Iterator[str]:
         found = _RANGE.match(each.strip())
         if found is None:
             raise InvalidInput(
-                where, f"[{inside}]", "must be numbers and ranges of numbers, with commas between them", "[0-3,7]"
+                where,
+                f"[{inside}]",
+                "must be numbers and ranges of numbers, with commas between them, for example [0-3,7]",
             )
         first, last = found[1], found[2] or found[1]
         if not int(first) <= int(last) < int(first) + _MOST_NAMES:
@@ -133,7 +135,12 @@ def _blocks(kind: FileKind, name: str, blocks: Iterable[_Switch], sizes: tuple[i
     base = sizes[0] if sizes else largest
     for size in sizes:
         if size < 1 or size % base:
-            raise InvalidInput("block_sizes", size, f"must be a multiple of the first block size, {base}", base)
+            raise InvalidInput(
+                "block_sizes",
+                size,
+                f"must be a multiple of the first block size, {base}",
+                max(1, round(size / base)) * base,
+            )
     tiers = tuple(
         Tier(name="block" if factor == 1 else f"{factor} blocks", nodes_per_switch=factor * largest)
         for factor in sorted({size // base for size in sizes} | {1})
@@ -162,11 +169,11 @@ def _by_name(switches: Iterable[_Switch]) -> dict[str, _Switch]:
             rule = f"must be defined only once; line {by_name[switch.name].number} defines it too"
             raise InvalidInput(where, switch.name, rule)
         if bool(switch.nodes) == bool(switch.children):
-            raise InvalidInput(where, switch.name, "must have either nodes or switches below it, not both")
+            raise InvalidInput(where, switch.name, "must have either nodes or switches below it, and not both")
         by_name[switch.name] = switch
     if not by_name:
         raise InvalidInput(
-            "line 1", "", "a topology must have at least one switch or block", "SwitchName=s0 Nodes=node[0-3]"
+            "line 1", "", "must define at least one switch or block, for example SwitchName=s0 Nodes=node[0-3]"
         )
     return by_name
 
@@ -303,13 +310,13 @@ def _parameters(number: int, line: str) -> dict[str, str]:
         if not equals or name is None:
             near = get_close_matches(key, _PARAMETERS, 1, cutoff=0.4)
             rule = f"must be one of {', '.join(_PARAMETERS)}, followed by = and a value"
-            raise InvalidInput(f"line {number}", word, rule, near[0] if near else None)
+            raise InvalidInput(f"line {number}", word, rule, f"{near[0]}={value}" if near and value else None)
         if name in values or not value:
             raise InvalidInput(f"line {number}", word, "must appear only once in a line, and have a value")
         values[name] = value
     if not values.keys() & {"SwitchName", "BlockName", "BlockSizes"}:
         rule = "must define a switch or a block"
-        raise InvalidInput(f"line {number}", line[:60], rule, f"SwitchName=s0 {line[:30]}")
+        raise InvalidInput(f"line {number}", line[:60], rule, f"SwitchName=s0 {line}")
     return values
 
 
@@ -327,7 +334,9 @@ def _block_sizes(number: int, text: str) -> tuple[int, ...]:
     """
     parts = text.split(",")
     if not all(part.isascii() and part.isdigit() and 0 < len(part) < 7 for part in parts):
-        raise InvalidInput(f"line {number}", text, "must be numbers of nodes with commas between them", "18,36")
+        raise InvalidInput(
+            f"line {number}", text, "must be numbers of nodes with commas between them, for example 18,36"
+        )
     return tuple(map(int, parts))
 
 
@@ -352,7 +361,9 @@ def read_slurm_yaml(text: str) -> Topology:
     """
     topologies = [_fields(item) for item in _items(_document(text))]
     if not topologies:
-        raise InvalidInput("line 1", text[:60], "must be a list with at least one topology", "- topology: default")
+        raise InvalidInput(
+            "line 1", text[:60], "must be a list with at least one topology, for example - topology: default"
+        )
     chosen = next((each for each in topologies if _text(each.get("cluster_default")).lower() == "true"), topologies[0])
     name, kind = _text(chosen.get("topology")) or "slurm", _kind(chosen)
     others = ", ".join(_text(each.get("topology")) for each in topologies if each is not chosen)
@@ -384,10 +395,13 @@ def _yaml_switches(node: yaml.Node, named: str) -> Iterator[_Switch]:
             if field not in known:
                 near = get_close_matches(field, known, 1, cutoff=0.4)
                 raise InvalidInput(
-                    where, field, f"must be one of {named}, nodes and children", near[0] if near else named
+                    where,
+                    field,
+                    f"is not a known field; the fields are {named}, nodes and children",
+                    near[0] if near else None,
                 )
         if not (name := _text(fields.get(named))):
-            raise InvalidInput(where, sorted(fields), f"must have a name in the field {named}", f"{named}: s0")
+            raise InvalidInput(f"{where}, {named}", None, f"is required, for example {named}: s0")
         nodes, children = (
             names_of(text, where) if (text := _text(fields.get(field))) else () for field in ("nodes", "children")
         )
@@ -400,7 +414,11 @@ def _kind(chosen: dict[str, yaml.Node]) -> str:
         return kinds[0]
     near = get_close_matches(kinds[0], _KINDS, 1, cutoff=0.4) if kinds else []
     number = _line(next(iter(chosen.values()))) if chosen else 1
-    raise InvalidInput(f"line {number}", kinds, f"must be one of {', '.join(_KINDS)}", near[0] if near else "tree")
+    if len(kinds) == 1:
+        raise InvalidInput(f"line {number}", kinds[0], f"must be one of {', '.join(_KINDS)}", *near)
+    given = f"has {', '.join(kinds)}, but " if kinds else ""
+    rule = f"{given}must have exactly one of the fields {', '.join(_KINDS)}"
+    raise InvalidInput(f"line {number}", "topology", rule)
 
 
 def _document(text: str) -> yaml.Node:
@@ -421,7 +439,9 @@ def _document(text: str) -> yaml.Node:
         rule = f"must be YAML: {getattr(error, 'problem', None) or 'it cannot be parsed'}"
         raise InvalidInput(f"line {mark.line + 1 if mark else 1}", text[:60], rule) from error
     if root is None:
-        raise InvalidInput("line 1", text[:60], "must be a list with at least one topology", "- topology: default")
+        raise InvalidInput(
+            "line 1", text[:60], "must be a list with at least one topology, for example - topology: default"
+        )
     return root
 
 
@@ -432,7 +452,9 @@ def _line(node: yaml.Node) -> int:
 def _items(node: yaml.Node) -> list[yaml.Node]:
     if not isinstance(node, yaml.SequenceNode):
         raise InvalidInput(
-            f"line {_line(node)}", _text(node)[:60], "must be a list, with a dash before each item", "- x"
+            f"line {_line(node)}",
+            _text(node)[:60],
+            "must be a list with a dash before each item, for example - switch: s0",
         )
     items: list[yaml.Node] = node.value
     return items
@@ -441,7 +463,7 @@ def _items(node: yaml.Node) -> list[yaml.Node]:
 def _fields(node: yaml.Node) -> dict[str, yaml.Node]:
     if not isinstance(node, yaml.MappingNode):
         raise InvalidInput(
-            f"line {_line(node)}", _text(node)[:60], "must be lines of the form FIELD: VALUE", "topology: x"
+            f"line {_line(node)}", _text(node)[:60], "must be written as FIELD: VALUE, for example switch: s0"
         )
     return {_text(key): value for key, value in node.value}
 
@@ -450,8 +472,8 @@ def _field(node: yaml.Node, name: str) -> yaml.Node:
     fields = _fields(node)
     if name not in fields:
         near = get_close_matches(name, fields, 1, cutoff=0.4)
-        rule = f"must have the field {name}" + (f", and has {near[0]} instead" if near else "")
-        raise InvalidInput(f"line {_line(node)}", sorted(fields), rule, name)
+        rule = "is required" + (f"; rename the field {near[0]} to {name}" if near else "")
+        raise InvalidInput(f"line {_line(node)}, {name}", None, rule)
     return fields[name]
 
 
@@ -462,5 +484,5 @@ def _text(node: yaml.Node | None) -> str:
 def _whole(node: yaml.Node) -> int:
     text = _text(node)
     if not (text.isascii() and text.isdigit() and len(text) < 7):
-        raise InvalidInput(f"line {_line(node)}", text, "must be a number of nodes", 18)
+        raise InvalidInput(f"line {_line(node)}", text, "must be a number of nodes, for example 18")
     return int(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from autotuner.core.choices import MOMENTUM_SYNCS, BatchBalance, GradientClip, GradientSync, ShardLevel
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.rule import Limit, Rule, any_of, held, idle, named, refuse
+from autotuner.core.value import nearest_divisor
 
 _OF_ELEMENTS = (GradientSync.RANDOM, GradientSync.STRIDING)
 """Gradient exchanges that send single elements of the momentum."""
@@ -73,7 +74,7 @@ EXCHANGE_RULES: tuple[Rule, ...] = named(
             "sync_decay_permille",
             lambda x, j: x.sync_decay_permille > 1000,
             "the momentum would keep {x.sync_decay_permille} ‰ of its value in each step and so grow",
-            999,
+            1000,
         ),
         "clip-needs-replicas": idle(
             "gradient_clip",
@@ -112,7 +113,7 @@ EXCHANGE_RULES: tuple[Rule, ...] = named(
             "num_dealing_ranks",
             lambda x, j: x.data_parallel_degree % (x.num_dealing_ranks + (x.num_dealing_ranks == 0)) != 0,
             "{x.data_parallel_degree} data-parallel ranks do not split into groups of {x.num_dealing_ranks}",
-            0,
+            lambda x, j: nearest_divisor(x.num_dealing_ranks, x.data_parallel_degree),
         ),
         "packing-needs-lengths": idle(
             "sequence_packing",

@@ -181,7 +181,7 @@ def _of_deepspeed(settings: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, 
     flags = Flags(settings)
     stage = flags.number("zero_stage")
     if stage is not None and stage not in _ZERO_STAGES:
-        raise InvalidInput("zero_stage", stage, "must be 0, 1, 2 or 3", 1)
+        raise InvalidInput("zero_stage", stage, "must be 0, 1, 2 or 3", min(max(stage, 0), 3))
     found = {name: values for name, values in settings.items() if name not in ("deepspeed", "zero_stage")}
     if stage is not None:
         found |= _ZERO_STAGES[stage]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from difflib import get_close_matches
 from math import gcd, isclose, lcm
 from typing import Any
 
@@ -451,7 +452,8 @@ def _recomputed(reading: Reading, layers_of_stage: int | None) -> tuple[Recomput
     if granularity in ("", "none"):
         return Recompute.NONE, 1
     if granularity not in ("full", "selective"):
-        raise InvalidInput("recompute_granularity", granularity, "must be full or selective", "full")
+        near = get_close_matches(granularity, ("full", "selective"), 1)
+        raise InvalidInput("recompute_granularity", granularity, "must be full or selective", *near)
     if granularity == "full":
         return Recompute.FULL, _every(reading, layers_of_stage)
     modules = reading.settings.words("recompute_modules") or _DEFAULT_MODULES

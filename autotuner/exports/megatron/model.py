@@ -16,6 +16,7 @@ from autotuner.core.blocks import LatentAttention, MixtureOfExperts
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.model import TransformerSpec
+from autotuner.core.value import nearest_divisor
 from autotuner.exports.table import Reading, Written
 
 _LONGEST = 400
@@ -254,7 +255,10 @@ def _head_dim(reading: Reading, hidden: int, heads: int, latent: LatentAttention
         return reading.integer("qk_head_dim", 128)
     if "kv_channels" not in reading.settings and hidden % heads:
         raise InvalidInput(
-            "num_attention_heads", heads, f"must divide hidden_size ({hidden}), or kv_channels must be given"
+            "num_attention_heads",
+            heads,
+            f"must divide hidden_size ({hidden}) if kv_channels is not given",
+            nearest_divisor(heads, hidden),
         )
     return reading.integer("kv_channels", hidden // heads or 1)
 

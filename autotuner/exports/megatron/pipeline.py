@@ -94,7 +94,8 @@ def _virtual_stages(reading: Reading, num_layers: int | None, num_ranks: int) ->
     if stages or not layers:
         return stages or 1
     if num_layers is None:
-        raise InvalidInput("num_layers_per_virtual_pipeline_stage", layers, "needs num_layers")
+        rule = "needs num_layers, because the number of stages is computed from it"
+        raise InvalidInput("num_layers_per_virtual_pipeline_stage", layers, rule)
     counted = num_layers + sum(reading.on(name) for name in _ACCOUNTS)
     if counted % (num_ranks * layers):
         rule = f"must divide {counted} layers, which are split over {num_ranks} pipeline ranks"
@@ -107,13 +108,15 @@ def _given_away(reading: Reading, num_layers: int | None, num_ranks: int) -> tup
     first, last = (reading.settings.integer(f"decoder_{end}_pipeline_num_layers") for end in ("first", "last"))
     if first is None and last is None:
         return int(reading.on(_ACCOUNTS[0])), int(reading.on(_ACCOUNTS[1]))
+    name = f"decoder_{'last' if first is None else 'first'}_pipeline_num_layers"
+    given = last if first is None else first
     if num_layers is None:
-        raise InvalidInput("decoder_first_pipeline_num_layers", first, "needs num_layers")
+        raise InvalidInput(name, given, "needs num_layers, from which the layers of the other stages are computed")
     between = num_ranks - (first is not None) - (last is not None)
     rest = num_layers - (first or 0) - (last or 0)
     if rest < 0 or (between and rest % between) or (not between and rest):
-        rule = f"leaves {rest} layers for {between} other stages, which do not split evenly"
-        raise InvalidInput("decoder_first_pipeline_num_layers", first if first is not None else last, rule)
+        rule = f"leaves {rest} of {num_layers} layers for {between} other stages, which do not split evenly"
+        raise InvalidInput(name, given, rule)
     share = rest // between if between else max(first or 0, last or 0)
     return _less(reading, share, first), _less(reading, share, last)
 
@@ -157,7 +160,7 @@ def _sizes(letters: str) -> tuple[int, ...]:
         raise InvalidInput(
             "pipeline_model_parallel_layout",
             letters,
-            "must be letters for layers, with | between stages, such as Et*7|t*9|t*7L",
+            "must be the letters E, t, m and L for layers, with | between stages, such as Et*7|t*9|t*7L",
         )
     return tuple(stage.count("t") for stage in plain.split("|"))
 

@@ -145,7 +145,7 @@ def _recompute_0_2(reading: Settings, layout: Layout) -> Layout:
     if option == "op":
         return replace(layout, recompute=Recompute.SELECTIVE)
     if not option.isdecimal():
-        raise InvalidInput(_OPTION, option, 'must be "op" or the interval of layers that recompute', "op")
+        raise InvalidInput(_OPTION, option, 'must be "op", or a whole number such as 2 to recompute every second layer')
     every = max(1, whole_number(_OPTION, option))  # "0" recomputes all, as "1" does
     if every > 1:
         detail = (
@@ -280,7 +280,7 @@ def _shard_degree(reading: Settings, others: Layout, ranks: int | None) -> int:
     left, rest = divmod(ranks, others.world_size)
     if rest:
         rule = f"must be a multiple of {others.world_size}, the ranks that the other degrees need"
-        raise InvalidInput("num_ranks", ranks, rule, max(1, left) * others.world_size)
+        raise InvalidInput("num_ranks", ranks, rule, max(1, round(ranks / others.world_size)) * others.world_size)
     reading.assume(name, -1, f"torchtitan shards over the ranks that are left, {left} of {ranks}")
     return left
 
@@ -385,7 +385,7 @@ def _with_batch(reading: Settings, layout: Layout) -> tuple[Layout, int]:
         micro_batch = local
     elif local % micro_batch:
         rule = f"must be a multiple of pipeline_parallel_microbatch_size ({micro_batch})"
-        raise InvalidInput("training.local_batch_size", local, rule, -(-local // micro_batch) * micro_batch)
+        raise InvalidInput("training.local_batch_size", local, rule, max(1, round(local / micro_batch)) * micro_batch)
     per_pass = local * layout.data_parallel_degree
     said = reading.integer("training.global_batch_size", -1, least=-1)
     total = said if said > 0 else per_pass

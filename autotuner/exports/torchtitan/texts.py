@@ -116,7 +116,8 @@ class Settings(Reading):
             self.assume(name, default)
         word = self.text(name, default)
         if word not in values:
-            raise InvalidInput(name, word, f"must be one of {', '.join(values)}", default)
+            near = get_close_matches(word, values, 1)
+            raise InvalidInput(name, word, f"must be one of {', '.join(values)}", *near)
         return word
 
     def ignore(self, name: str, detail: str) -> None:
@@ -272,14 +273,14 @@ def _toml(text: str) -> Mapping[str, object]:
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # its integers may have too many digits, which is no error of its own
-        raise InvalidInput("config", text[:60], f"must be TOML ({first_line(error)})") from error
+        raise InvalidInput("config", text[:60], f"must be valid TOML ({first_line(error)})") from error
 
 
 def _json(text: str) -> Mapping[str, object]:
     try:
         document, _ = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput("config", text[:60], f"must be JSON ({first_line(error)})") from error
+        raise InvalidInput("config", text[:60], f"must be valid JSON ({first_line(error)})") from error
     return document  # type: ignore[no-any-return]  # it begins with a brace
 
 
@@ -338,7 +339,7 @@ def _of_preset(function: str, notes: Notes) -> dict[str, object]:
 # ---------------------------------------------------------------- modules
 def _of_module(module: Module, function: str, notes: Notes) -> dict[str, object]:
     if not module.functions:
-        raise InvalidInput("config", "", "must have a function that makes a configuration")
+        raise InvalidInput("config", None, "must be a Python module with a function that returns a configuration")
     name = function if function in module.functions else [*module.functions][-1]
     made = module.result(name)
     if not isinstance(made, Made):

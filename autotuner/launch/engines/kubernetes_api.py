@@ -219,8 +219,8 @@ def _client(settings: KubernetesSettings) -> Any:
         else:
             load.load_incluster_config(client_configuration=configuration)
     except (config.ConfigException, OSError, ValueError) as error:
-        rule = f"does not say where the cluster is ({error})"
-        raise InvalidInput("kubeconfig", settings.kubeconfig, rule, "~/.kube/config") from error
+        rule = f"must be a file that says where the cluster is, for example ~/.kube/config ({error})"
+        raise InvalidInput("kubeconfig", settings.kubeconfig, rule) from error
     return client.ApiClient(configuration)
 
 

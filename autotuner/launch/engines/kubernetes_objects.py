@@ -81,10 +81,10 @@ class KubernetesSettings:
                 "image", self.image, "must name an image that contains torch and the packages of this project"
             )
         if not _LABEL.fullmatch(self.namespace):
-            rule = "must have only lower-case letters, digits and hyphens"
-            raise InvalidInput("namespace", self.namespace, rule, "default")
+            rule = "must have only lower-case letters, digits and hyphens, for example default"
+            raise InvalidInput("namespace", self.namespace, rule)
         if not 1024 <= self.port < 65535:
-            rule = "must be a port that programs of any user may open, and the next port must be free too"
+            rule = "must be from 1024 to 65534, because lower ports need root and the next port is used too"
             raise InvalidInput("port", self.port, rule, min(max(self.port, 1024), 65534))
         _refuse_ours("pod", self.pod, _POD_IS_OURS)
         _refuse_ours("container", self.container, _CONTAINER_IS_OURS)

@@ -41,7 +41,7 @@ class ProcessSettings:
 
     def __post_init__(self) -> None:
         if not self.folder:
-            raise InvalidInput("folder", self.folder, "must name a folder", "var/jobs")
+            raise InvalidInput("folder", self.folder, "must name a folder, for example var/jobs")
 
 
 class ProcessEngine:

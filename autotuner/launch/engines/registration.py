@@ -125,7 +125,7 @@ def _registration(name: str, table: Any, path: Path, kinds: Mapping[str, Kind]) 
             )
             raise InvalidInput("name", name, rule)
         if not isinstance(table, dict):
-            raise InvalidInput(name, table, "must be a table with the field kind", f"[{name}]")
+            raise InvalidInput(name, table, f"must be a table that begins with [{name}] and has the field kind")
         said = dict(table)
         word = said.pop("kind", None)
         if word not in kinds:

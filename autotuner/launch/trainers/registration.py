@@ -68,7 +68,7 @@ def check_command(command: Sequence[str]) -> None:
             if name not in PLACEHOLDERS:
                 near = get_close_matches(name, PLACEHOLDERS, 1, cutoff=0.0)[0]
                 rule = "has an unknown placeholder; to write a literal brace, write it twice"
-                raise InvalidInput(f"command.{index}", argument, rule, f"{{{near}}}")
+                raise InvalidInput(f"command.{index}", argument, rule, argument.replace(f"{{{name}}}", f"{{{near}}}"))
             if name in (ARGUMENTS, TORCHRUN) and argument != f"{{{name}}}":
                 rule = "must contain only this placeholder, because it becomes several arguments"
                 raise InvalidInput(f"command.{index}", argument, rule, f"{{{name}}}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 
 from autotuner.core.choices import ShardLevel
@@ -47,7 +48,7 @@ def axis_named(name: str) -> Axis:
     """
     if name in AXES:
         return AXES[name]
-    raise InvalidInput("choice", name, f"must be one of {', '.join(AXES)}", "tp")
+    raise InvalidInput("choice", name, f"must be one of {', '.join(AXES)}", *get_close_matches(name, AXES, 1))
 
 
 def varied_axes(layouts: Sequence[Layout]) -> tuple[Axis, ...]:

@@ -110,7 +110,7 @@ def _read(word: str) -> Iterator[Condition]:
     column = column_named(found["name"], FIELD)
     if column.unit == "text":
         raise InvalidInput(
-            FIELD, word, "must be a word of a layout alone, because this column has no values to compare", "tp4"
+            FIELD, word, "must be a word of a layout such as tp4, because this column has no values to compare"
         )
     sign, value_of = found["sign"], _word if column.unit == "word" else _number
     values = tuple(value_of(column, text, word) for text in found["value"].split(",") if text)
@@ -125,7 +125,7 @@ def _check(column: Column, sign: str, values: tuple[object, ...], word: str) -> 
         InvalidInput: It cannot. The error names the nearest legal condition.
     """
     if not values:
-        raise InvalidInput(FIELD, word, "must have a value after the sign", f"{column.name}=1")
+        raise InvalidInput(FIELD, word, "must have a value after the sign, for example tp=4")
     if sign not in ("=", "!="):
         if column.unit == "word":
             raise InvalidInput(
@@ -159,7 +159,8 @@ def _number(column: Column, text: str, word: str) -> float:
     suffix = "" if found is None else found["suffix"].lower()
     if found is None or (suffix and suffix not in suffixes):
         units = f", with {' or '.join(suffixes)} or no unit behind it" if suffixes else ""
-        raise InvalidInput(FIELD, word, f"must compare {column.name} with a number{units}", f"{column.name}>1")
+        rule = f"must compare {column.name} with a number{units}, for example {column.name}>1"
+        raise InvalidInput(FIELD, word, rule)
     return float(found["digits"]) * (suffixes[suffix] if suffix else _BARE.get(column.unit, 1.0))
 
 
@@ -169,10 +170,13 @@ def _of_layout_word(word: str) -> Iterator[Condition]:
         fields = parse_words(word)
     except InvalidInput:
         names = ", ".join(list(COLUMNS)[:7])
-        rule = f"is not a condition: write a column ({names} ...), one of {' '.join(_COMPARISONS)}, and a value"
         near = COLUMNS[get_close_matches(word.lower(), COLUMNS, 1, cutoff=0.0)[0]]
-        nearest = f"{near.name}={near.words[0]}" if near.words else f"{near.name}>1"
-        raise InvalidInput(FIELD, word, rule, nearest) from None
+        example = f"{near.name}={near.words[0]}" if near.words else f"{near.name}>1"
+        rule = (
+            f"is not a condition: write a column ({names} ...), one of {' '.join(_COMPARISONS)}, and a value, "
+            f"for example {example}"
+        )
+        raise InvalidInput(FIELD, word, rule) from None
     for name, value in fields.items():
         said = value if isinstance(value, int) and not isinstance(value, bool) else _SAID.get(value, value)
         yield from _read(f"{_COLUMN_OF.get(name, name)}={str(said).replace(' ', '-')}")

@@ -94,8 +94,9 @@ def _known_zone(name: str) -> str:
 def _require_fields(expression: str) -> None:
     parts = expression.split()
     if len(parts) != len(_FIELDS):
-        rule = f"must have five fields with spaces between them: {', '.join(name for name, _, _ in _FIELDS)}"
-        raise InvalidInput("cron", expression, rule, _NIGHTLY)
+        names = ", ".join(name for name, _, _ in _FIELDS)
+        rule = f"must have five fields with spaces between them: {names}; for example {_NIGHTLY}"
+        raise InvalidInput("cron", expression, rule)
     for index, (name, least, most) in enumerate(_FIELDS):
         if not _is_legal(index, parts[index]):
             rule = f"has {parts[index]} in the field {name}, which must be *, or numbers from {least} to {most}"
@@ -122,7 +123,11 @@ def _nearest(parts: list[str], index: int) -> str:
 
 
 def _never(expression: str) -> InvalidInput:
-    return InvalidInput("cron", expression, "is never due, because no month in it has such a day", _NIGHTLY)
+    return InvalidInput(
+        "cron",
+        expression,
+        f"is never due, because no month in it has such a day; a legal expression is, for example, {_NIGHTLY}",
+    )
 
 
 _LATE_S = 90.0

@@ -188,7 +188,7 @@ def test_the_input_that_is_wrong_is_marked_with_its_value_and_the_nearest_and_ke
     assert 'name="tokens" value="many"' in page
     assert 'aria-describedby="wrong-tokens"' in page
     assert "&#39;many&#39;: must be a number" in page
-    assert "nearest: 2T" in page
+    assert "must be a number such as 2000, 400B or 2T" in page
     assert 'name="storage" value="12"' in page
 
 

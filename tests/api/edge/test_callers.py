@@ -130,7 +130,7 @@ def test_a_caller_may_send_so_many_requests_a_minute() -> None:
     found = answers(CalledBy(Rates(answering, rate_of=partial(rate_of_caller, per_minute=3)), ANNA), ["/"] * 4)
     assert [answer.status_code for answer in found] == [200, 200, 200, 429]
     assert 1 <= int(found[-1].headers["Retry-After"]) <= 120
-    assert "anna (limit: 3 a minute)" in found[-1].json()["detail"]
+    assert "anna (the limit is 3 per minute)" in found[-1].json()["detail"]
 
 
 def test_what_a_token_says_counts_more() -> None:

@@ -293,11 +293,15 @@ def test_what_a_name_may_hold_is_stored_and_no_more(reading_client: httpx.Client
 @pytest.mark.parametrize(
     ("wrong", "field", "rule"),
     [
-        (CPU | {"cluster": "x" * 10_001}, "cluster", "must have at most 10000 characters"),
-        (CPU | {"trainer": "x" * 10_001}, "trainer", "must have at most 10000 characters"),
+        (CPU | {"cluster": "x" * 10_001}, "cluster", "must have 10000 characters or fewer"),
+        (CPU | {"trainer": "x" * 10_001}, "trainer", "must have 10000 characters or fewer"),
         ({"x" * 201: 1}, "body", "must have at most 200 characters, not 201"),
-        ({"space": {"micro_batch_size": [1] * 10_001}}, "micro_batch_size", "must have 10000 members or fewer"),
-        ({f"x{n}": 1 for n in range(10_001)}, "body", "must have 10000 members or fewer"),
+        (
+            {"space": {"micro_batch_size": [1] * 10_001}},
+            "micro_batch_size",
+            "must have at most 10000 members, not 10001",
+        ),
+        ({f"x{n}": 1 for n in range(10_001)}, "body", "must have at most 10000 members, not 10001"),
         ({"space": json.loads("[" * 40 + "]" * 40)}, "space", "must have at most 32 levels of nesting"),
         ({"a": json.loads('{"a":' * 40 + "1" + "}" * 40)}, "a", "must have at most 32 levels of nesting"),
     ],

@@ -133,10 +133,13 @@ def test_lines_may_be_parted_by_bars_and_remarks_are_left_out() -> None:
     [
         ("main", "must be a line of the form NAME: SHARE %"),
         ("main: 75", "must be a line of the form NAME: SHARE %"),
-        ("main: 75 %; batch", "each change must be a word and a value"),
+        ("main: 75 %; batch", "has a change 'batch', which must be a word and a value"),
         ("main: 75 %; batches 5", "nearest legal value: batch"),
         ("main: 75 %; batch x", "must be whole"),
-        ("main: 75 %; bandwidth dead", "nearest legal value: 10gbit"),
+        (
+            "main: 75 %; bandwidth dead",
+            "has bandwidth 'dead', which must be a number of bits per second with its unit, for example 10gbit",
+        ),
         ("main: 75 %; precision bf15", "nearest legal value: bf16"),
         ("main: 175 %", "must be from 0 to 1"),
         ("[1]", "must be an object"),

@@ -212,7 +212,9 @@ def test_a_configuration_may_come_from_a_pipe(cli: CommandLine, script: Path, mo
 
 
 def test_a_file_without_end_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="config = '/dev/zero': must have at most 2,000,000 characters"):
+    with pytest.raises(
+        InvalidInput, match="config = '/dev/zero': has more than 2,000,000 characters, the most that can be read"
+    ):
         read_text("/dev/zero", "config")
 
 

@@ -185,7 +185,7 @@ def test_documents_leave_out_defaults_take_words_for_integers_and_null_for_no_nu
 @pytest.mark.parametrize(
     ("document", "field", "nearest"),
     [
-        ({"seq_len": 1, "global_batch_size": 1, "seqlen": 2}, "seqlen", "seq_len"),
+        ({"seq_len": 1, "global_batch_size": 1, "seqlen": 2}, "seqlen", None),
         ({"seq_len": 1}, "global_batch_size", None),
         ({"seq_len": "1", "global_batch_size": 1}, "seq_len", None),
         ({"seq_len": True, "global_batch_size": 1}, "seq_len", None),
@@ -289,7 +289,7 @@ def test_what_cannot_be_is_refused_by_its_name_with_the_nearest_that_can(
         (partial(LinkHealth, ends=(0, 1), link_class="inter_node"), "link_health"),
         (partial(tiny_model, experts=experts(num_dense_layers=5)), "experts.num_dense_layers"),
         (partial(OptimizerSpace, beta2=Range(low=0.9, high=1.0)), "beta2.high"),
-        (partial(OptimizerSpace, learning_rate=Range(low=0.0, high=0.1)), "low"),
+        (partial(OptimizerSpace, learning_rate=Range(low=0.0, high=0.1)), "learning_rate.low"),
     ],
 )
 def test_what_contradicts_itself_is_refused_where_it_does(make: Callable[..., object], blamed: str) -> None:

@@ -375,5 +375,5 @@ def test_a_window_is_two_shares_of_the_step() -> None:
     assert str(Window.parse("0.25-0.5").closer) == "0.3125-0.4375"
     assert Window.parse(None).is_whole
     for wrong in ("0.5-0.25", "a-b", "0-2"):
-        with pytest.raises(InvalidInput, match="two shares of the axis"):
+        with pytest.raises(InvalidInput, match="two numbers from 0 to 1"):
             Window.parse(wrong)

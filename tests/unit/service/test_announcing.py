@@ -105,7 +105,7 @@ def test_a_url_of_the_public_internet_is_taken(url: str) -> None:
         ("https://[::1]/", "loopback"),
         ("https://169.254.169.254/latest/meta-data", "link-local"),
         ("https://hooks.example.com:port/", "must be a URL"),
-        ("https://hooks.example.com:65536/", "must have a port from 1 to 65535; nearest legal value: 443"),
+        ("https://hooks.example.com:65536/", "must have a port from 1 to 65535, or no port, which means 443"),
         ("https://hooks.example.com:0/", "must have a port from 1 to 65535"),
         ("https://hooks.example.com:-1/", "must have a port from 1 to 65535"),
         ("https://xn--0.1/", "must be a URL"),

@@ -148,7 +148,7 @@ def test_flavors_have_the_shapes_that_torchtitan_registers_them_with(family: str
         ("parallelism.tensor_parallel_degree = 0", "must be a whole number above 0; nearest legal value: 1"),
         ('parallelism.pipeline_parallel_schedule = "1F2B"', "must be one of GPipe, 1F1B, Interleaved1F1B"),
         ('activation_checkpoint.mode = "some"', "must be one of none, selective, full, memory_budget"),
-        ('activation_checkpoint.selective_ac_option = "all"', "the interval of layers"),
+        ('activation_checkpoint.selective_ac_option = "all"', "to recompute every second layer"),
         ('training.mixed_precision_param = "float16"', "must be one of bfloat16, float32"),
         ("training.global_batch_size = 9", "must be a multiple of 8"),
         ('parallelism.fsdp_reshard_after_forward = "often"', "must be one of default, always, never"),
@@ -217,8 +217,8 @@ def test_every_flavor_has_a_function_to_start_from() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("from torchtitan import x\ndef f(:\n  Trainer.Config(", "must be Python"),
-        ("from torchtitan import x\nx = 1\n", "must have a function"),
+        ("from torchtitan import x\ndef f(:\n  Trainer.Config(", "must be valid Python"),
+        ("from torchtitan import x\nx = 1\n", "must be a Python module with a function"),
         ("from torchtitan import x\ndef f():\n    return 3\n", "returns a value that can be known only by running"),
         ("from torchtitan import x\ndef f():\n    return g()\ndef g():\n    return f()\n", "in an endless circle"),
         ("--module llama3 --config llama3_8b activation-checkpoint:some", "must be one of none, selective, full"),

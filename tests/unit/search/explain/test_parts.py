@@ -333,7 +333,7 @@ def test_layers_hold_what_a_space_names_and_a_job_that_fits_nowhere_has_none() -
     assert gains[-1].value / gains[0].value == pytest.approx(1.5, rel=0.1)
     job = big_job(1)
     small = replace(job.cluster, accelerator=replace(job.cluster.accelerator, memory_bytes=10**9))
-    with pytest.raises(InvalidInput, match="predicted to fit in memory"):
+    with pytest.raises(InvalidInput, match="predicted to fit into the memory"):
         layer_report(replace(job, cluster=small))
 
 

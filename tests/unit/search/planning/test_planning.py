@@ -67,7 +67,7 @@ def test_times_prices_and_lists_are_read_with_their_units() -> None:
     with pytest.raises(InvalidInput, match="60d"):
         read_duration_s("deadline", "60")
     assert read_prices("price", "h100=2.1, b200 = $3") == {"h100": 2.1, "b200": 3.0}
-    with pytest.raises(InvalidInput, match=r"h200=2\.1"):
+    with pytest.raises(InvalidInput, match=r"such as h100=2\.1"):
         read_prices("price", "h200")
     assert listed("a, b,") == listed("a\nb") == ("a", "b")
     assert (read_number("sizes", "16.5"), read_count("sizes", "1,024")) == (16.5, 1024)
