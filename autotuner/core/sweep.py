@@ -250,9 +250,8 @@ def _require_part(few: Cluster, many: Cluster, challenge: Challenge | None) -> N
         raise InvalidInput("trial_cluster", few.world_size, rule, many.world_size // 2 or None)
     if challenge is not None:
         rule = (
-            "must be left out if an incumbent or a baseline is compared, because the results of proxy "
-            f"trials do not become more certain with more runs; to compare layouts on {few.name}, use "
-            "it as the cluster"
+            "cannot be used in a comparison with an incumbent or a baseline, because the results of proxy trials do "
+            f"not become more certain with more runs; to compare layouts on {few.name}, use it as the cluster"
         )
         raise InvalidInput("trial_cluster", few.name, rule)
 
@@ -281,21 +280,24 @@ def _require_whole_decoder(request: SweepRequest) -> None:
     trace = str(request.fault_trace)
     if request.trainer is not None:
         rule = (
-            f"must be left out with the trainer {request.trainer.name}: only the trial job of the "
-            "product can slow its links down"
+            f"cannot be used together with the trainer {request.trainer.name}, because only the product's own trial "
+            "job can slow its links down; leave out one of the two"
         )
         raise InvalidInput("fault_trace", trace, rule)
     if request.challenge is not None:
-        rule = "must be left out if an incumbent or a baseline is compared, because those runs use the real links"
+        rule = "cannot be used in a comparison with an incumbent or a baseline, because its runs use the real links"
         raise InvalidInput("fault_trace", trace, rule)
     if request.trial_cluster is not None:
         rule = (
-            f"must be left out with a trial_cluster: {request.trial_cluster.name} has other links than "
-            "the cluster that the sweep is for"
+            f"cannot be used together with a trial_cluster, because {request.trial_cluster.name} has other links than "
+            "the cluster that the sweep is for; leave out one of the two"
         )
         raise InvalidInput("fault_trace", trace, rule)
     if request.trial.proxy_layers_per_stage:
-        rule = "must be left out with proxy_layers_per_stage: with fewer layers, a stage hides less of the delay"
+        rule = (
+            "cannot be used together with proxy_layers_per_stage, because with fewer layers a stage hides less of the "
+            "delay; leave out one of the two"
+        )
         raise InvalidInput("fault_trace", trace, rule)
 
 

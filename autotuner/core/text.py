@@ -485,7 +485,7 @@ def _number(field: str, text: str, kind: type[Any], others: str) -> Any:
 
 def _yes(field: str, text: str) -> bool:
     if text.lower() not in ("yes", "no"):
-        raise InvalidInput(field, text, "must be yes or no", "yes")
+        raise InvalidInput(field, text, "must be yes or no")
     return text.lower() == "yes"
 
 

@@ -195,8 +195,7 @@ def _require_room(sweep: Sweep, ended: SweepEnd, budget: Budget, spent: Progress
         raise InvalidInput("budget.wall_clock_s", budget.wall_clock_s, rule, math.floor(spent.elapsed_s) + 1)
     if budget.accelerator_hours is not None and budget.accelerator_hours <= spent.accelerator_hours:
         rule = f"must be more than {spent.accelerator_hours:.3g}, the accelerator-hours that were already used"
-        nearest = float(f"{2 * spent.accelerator_hours:.2g}")
-        raise InvalidInput("budget.accelerator_hours", budget.accelerator_hours, rule, nearest)
+        raise InvalidInput("budget.accelerator_hours", budget.accelerator_hours, rule)
     if ended.reason is StopReason.NO_IMPROVEMENT and not _is_more_patient(before, budget):
         rule = (
             f"must be more than {before.patience}, or null, because the sweep ended after that number of trials "
@@ -206,9 +205,9 @@ def _require_room(sweep: Sweep, ended: SweepEnd, budget: Budget, spent: Progress
     if ended.reason is StopReason.NOTHING_TO_GAIN and budget.min_gain >= before.min_gain:
         rule = (
             f"must be less than {before.min_gain:g}, because the sweep ended when another trial was "
-            "expected to gain less than that"
+            f"expected to gain less than that; for example {before.min_gain / 2:g}"
         )
-        raise InvalidInput("budget.min_gain", budget.min_gain, rule, 0.0)
+        raise InvalidInput("budget.min_gain", budget.min_gain, rule)
 
 
 def _is_more_patient(before: Budget, now: Budget) -> bool:

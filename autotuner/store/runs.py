@@ -209,7 +209,9 @@ class RunStore:
         with writing(self._engine) as connection:
             run = self.lock(connection, kind, run_id)
             if not run.state.is_finished:
-                raise Conflict(f"{self._noun(kind)} {run_id} is {run.state.value}, so it already continues")
+                raise Conflict(
+                    f"{self._noun(kind)} {run_id} is {run.state.value}, so it cannot be started again before it ends"
+                )
             self.queue_again(connection, run, now, due_at=now, progress=_text(progress))
             return self._get(connection, kind, run_id)
 

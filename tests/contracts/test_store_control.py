@@ -209,11 +209,11 @@ def test_a_sweep_that_ends_twice_is_announced_twice(store: Store) -> None:
         (Budget(num_trials=1), StopReason.TRIAL_BUDGET, {"patience": 3}, "budget.num_trials", 2),
         (Budget(wall_clock_s=10.0), StopReason.TIME_BUDGET, {"wall_clock_s": 8.0}, "budget.wall_clock_s", 11),
         (Budget(patience=2), StopReason.NO_IMPROVEMENT, {"num_trials": 30}, "budget.patience", 3),
-        (Budget(min_gain=0.01), StopReason.NOTHING_TO_GAIN, {"num_trials": 30}, "budget.min_gain", 0.0),
+        (Budget(min_gain=0.01), StopReason.NOTHING_TO_GAIN, {"num_trials": 30}, "budget.min_gain", None),
     ],
 )
 def test_a_budget_by_which_a_finished_sweep_would_end_at_once_is_refused(
-    store: Store, budget: Budget, reason: StopReason, limits: dict[str, object], field: str, nearest: float
+    store: Store, budget: Budget, reason: StopReason, limits: dict[str, object], field: str, nearest: float | None
 ) -> None:
     sweep = held_sweep(store, budget=budget)
     measure(store, sweep, 0, mfu=0.4)

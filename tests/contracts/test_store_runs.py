@@ -98,7 +98,7 @@ def test_runs_are_listed_newest_first_by_subject_and_state(store: Store) -> None
 
 def test_a_finished_run_is_queued_again_from_the_start(store: Store) -> None:
     queued(store)
-    with pytest.raises(Conflict, match="already continues"):
+    with pytest.raises(Conflict, match="cannot be started again before it ends"):
         store.runs.reopen("delivery", "dl-1", DeliveryProgress(), now=30.0)
     run = claimed(store, "delivery")
     store.runs.renew(lease_of(run), DeliveryProgress(num_attempts=8), now=23.0)

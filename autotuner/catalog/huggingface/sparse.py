@@ -285,7 +285,9 @@ def _kimi_attention(config: Config) -> dict[str, Any]:
     inner = config.inner("linear_attn_config") or Config({"model_type": config.model_type})
     kinds, listed = config.words("layer_types"), inner.numbers("kda_layers")
     if kinds is None and not listed:
-        raise InvalidInput("linear_attn_config", None, "is required for model_type kimi_linear, with its kda_layers")
+        raise InvalidInput(
+            "linear_attn_config", None, "is required for model_type kimi_linear, with the field kda_layers"
+        )
     num_heads = inner.integer("num_heads", default=config.integer("linear_num_heads", default=32))
     head_dim = inner.integer("head_dim", default=config.integer("linear_head_dim", default=128))
     width = inner.integer("short_conv_kernel_size", default=config.integer("linear_conv_kernel_dim", default=4))

@@ -266,7 +266,7 @@ def _shard_degree(reading: Settings, others: Layout, ranks: int | None) -> int:
     if said > 0:
         return said
     if said == 0:
-        raise InvalidInput(name, 0, "must be 1 or more, or -1 for the ranks that are left", -1)
+        raise InvalidInput(name, 0, "must be 1 or more, or -1 for all ranks that the other degrees leave", 1)
     if ranks is None:
         inner = others.context_parallel_degree * others.tensor_parallel_degree
         fewest = others.expert_parallel_degree // gcd(inner, others.expert_parallel_degree)

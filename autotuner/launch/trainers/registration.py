@@ -313,7 +313,7 @@ def _registration(
 
 def _require_variable(name: str, path: str) -> None:
     if not _VARIABLE.fullmatch(name):
-        raise InvalidInput(path, name, "must be the name of an environment variable")
+        raise InvalidInput(path, name, "must have only letters, digits and _, and must not begin with a digit")
     if name.startswith(_SET_BY_THE_LAUNCHER):
         raise InvalidInput(path, name, "must be left out, because the launcher sets this variable")
 

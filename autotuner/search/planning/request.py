@@ -168,12 +168,12 @@ class PlanRequest:
         object.__setattr__(self, "space", {name: getattr(space, name) for name in self.space})
         _require(all(size > 0 for size in self.sizes), "sizes", self.sizes, "must be above 0")
         factors, sizes = self.network_factors, self.extra_memory_bytes
-        _require(bool(factors), "network_factors", (), "must name at least one factor", 1.0)
+        _require(bool(factors), "network_factors", (), "must name at least one factor, for example 1.0")
         _require(
-            all(0 < one <= 1000 for one in factors), "network_factors", factors, "must be above 0 and at most 1000", 1.0
+            all(0 < one <= 1000 for one in factors), "network_factors", factors, "must be above 0 and at most 1000"
         )
-        _require(bool(sizes), "extra_memory_bytes", (), "must name at least one size", 0)
-        _require(all(one >= 0 for one in sizes), "extra_memory_bytes", sizes, "must be 0 or more", 0)
+        _require(bool(sizes), "extra_memory_bytes", (), "must name at least one size, for example 0")
+        _require(all(one >= 0 for one in sizes), "extra_memory_bytes", sizes, "must be 0 or more")
         for name, price in self.prices.items():
             _require(price > 0, f"prices.{name}", price, "must be above 0")
 

@@ -343,5 +343,5 @@ def test_a_run_that_was_cut_short_in_any_phase_is_run_again_as_the_same_repeat()
 
 # ---------------------------------------------------------------------- refusals
 def test_proxy_trials_are_not_compared() -> None:
-    with pytest.raises(InvalidInput, match=r"trial_cluster .*must be left out if an incumbent"):
+    with pytest.raises(InvalidInput, match=r"trial_cluster .*cannot be used in a comparison with an incumbent"):
         challenged(challenge(), job=tiny_job(4), trial_cluster=cpu_cluster(2))
