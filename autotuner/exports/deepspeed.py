@@ -589,7 +589,7 @@ def _with_zero_defaults(x: Layout, given: Mapping[str, object], notes: Notes) ->
         notes.assumed(_BUCKET, f"{BUCKET_ELEMENTS:,} elements")
         x = replace(x, gradient_bucket_bytes=BUCKET_ELEMENTS * gradient_element_bytes(x))
     elif x.shard_level == ShardLevel.PARAMETERS and _REUSE not in given:
-        detail = "parameters are resharded after the forward pass, except the last thousand million elements"
+        detail = "parameters are resharded after the forward pass, except the last 10^9 elements"
         notes.assumed(_REUSE, detail)
         x = replace(x, reshard_after_forward=True)
     if x.shard_level in _SHARDS_BY_LAYER and _BUCKET in given:

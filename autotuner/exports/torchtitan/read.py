@@ -272,8 +272,8 @@ def _shard_degree(reading: Settings, others: Layout, ranks: int | None) -> int:
         fewest = others.expert_parallel_degree // gcd(inner, others.expert_parallel_degree)
         fewest = max(fewest, 1 if others.context_parallel_degree > 1 else 2)
         detail = (
-            f"it is the number of the ranks that are left, which is not known; {fewest}, the least that "
-            "shards, is assumed"
+            "it is the number of ranks that the other degrees leave, but the number of all ranks is not given; "
+            f"{fewest}, the smallest possible degree, is assumed"
         )
         reading.assumed(name, detail)
         return fewest
@@ -281,7 +281,7 @@ def _shard_degree(reading: Settings, others: Layout, ranks: int | None) -> int:
     if rest:
         rule = f"must be a multiple of {others.world_size}, the ranks that the other degrees need"
         raise InvalidInput("num_ranks", ranks, rule, max(1, round(ranks / others.world_size)) * others.world_size)
-    reading.assume(name, -1, f"torchtitan shards over the ranks that are left, {left} of {ranks}")
+    reading.assume(name, -1, f"torchtitan shards over all ranks that the other degrees leave, {left} of {ranks}")
     return left
 
 
