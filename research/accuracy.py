@@ -214,7 +214,7 @@ def main() -> None:
 
 PUBLISHED = Path(__file__).resolve().parent.parent / "tests" / "published"
 
-OTHER_RUNS = ("fine-tuning by LoRA", "run failed", "the run ended as", "no shapes, and")
+OTHER_RUNS = ("fine-tuning by LoRA", "run failed", "the run ended as", "the row has no shapes of the model")
 """Prefixes of reasons for unread rows that a better reader could not help: the run did not train a transformer, or did
 not end.
 

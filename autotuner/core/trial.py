@@ -225,7 +225,7 @@ class TrialState(StrEnum):
             >>> TrialState.COMPLETE.to(TrialState.RUNNING)
             Traceback (most recent call last):
             ...
-            autotuner.core.errors.Conflict: a complete trial cannot become running
+            autotuner.core.errors.Conflict: a trial in the state complete cannot change to running
         """
         if new in _NEXT.get(self, ()):
             return new

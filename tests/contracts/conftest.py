@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, NullPool, create_engine, make_url
 
-from autotuner.store.engine import make_engine
 from autotuner.store.schema import migrate
 from autotuner.store.sql import Store, open_store
 from autotuner.store.tables import metadata
@@ -25,7 +24,8 @@ def migrated_postgresql_url(postgres: str) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def cleaner(migrated_postgresql_url: str) -> Iterator[Engine]:
-    engine = make_engine(migrated_postgresql_url)
+    url = make_url(migrated_postgresql_url).set(drivername="postgresql+psycopg")
+    engine = create_engine(url, poolclass=NullPool)  # tests count connections, and end those of others
     yield engine
     engine.dispose()
 

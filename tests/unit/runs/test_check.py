@@ -160,7 +160,7 @@ def test_both_jobs_get_two_nodes_of_a_larger_cluster(store: Store, tmp_path: Pat
     engine = Nodes(RUNNING, ENDED)
     checked(store, {"scripted": launcher(tmp_path, engine)})
     assert [(order.cluster.num_nodes, order.task.module) for order in engine.orders.values()] == [
-        (2, "trials"),
+        (2, "autotuner.trials"),
         (2, "autotuner.trials.benchmarks.profile"),
     ]
 
