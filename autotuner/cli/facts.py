@@ -216,4 +216,5 @@ def _refuse_cluster(store: Store, name: str, *, links: bool) -> None:
     """Raise an error if a stored cluster has this name, since only its own check may set its measurements."""
     if name in store.descriptions.names(Cluster):
         check = f"autotuner cluster check {name}" + (" --links" if links else "")
-        raise InvalidInput("--name", name, f"is a stored cluster; measure it with `{check}`")
+        rule = f"is the name of a stored cluster: give another name, or measure that cluster with `{check}`"
+        raise InvalidInput("--name", name, rule)

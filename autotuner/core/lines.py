@@ -71,7 +71,11 @@ def _read_change(change: str) -> tuple[str, Any]:
     """Return the name of the field that a change such as ``batch=1024`` sets, and the value."""
     found = _CHANGE.fullmatch(change)
     if not found:
-        raise InvalidInput("a change", change[:60], "must be a word and a value, for example batch 64")
+        raise InvalidInput(
+            "a change",
+            change[:60],
+            f"must be one of {', '.join(_CHANGES)}, then a space and its new value, for example batch 64",
+        )
     word = found[1].lower()
     require_one_of("a change", word, _CHANGES)
     field, read = _CHANGES[word]

@@ -72,7 +72,8 @@ def add_gate(trial: Trial, result: GateResult) -> Trial:
     if trial.state is not TrialState.COMPLETE:
         raise Conflict(f"trial {trial.id} is {trial.state.value}, but a convergence gate is only for complete trials")
     if trial.gate is not None:
-        raise Conflict(f"the convergence gate of trial {trial.id} already has a result: {trial.gate.outcome.value}")
+        outcome = trial.gate.outcome.value
+        raise Conflict(f"the convergence gate of trial {trial.id} ended already ({outcome}); its result cannot change")
     return replace(trial, gate=result)
 
 

@@ -160,7 +160,8 @@ def _sizes(letters: str) -> tuple[int, ...]:
         raise InvalidInput(
             "pipeline_model_parallel_layout",
             letters,
-            "must be the letters E, t, m and L for layers, with | between stages, such as Et*7|t*9|t*7L",
+            "must have E for the embedding, t for a transformer layer, m for a layer of multi-token prediction and L "
+            "for the loss, *N for N of the same and | between stages, for example Et*7|t*9|t*7L",
         )
     return tuple(stage.count("t") for stage in plain.split("|"))
 
