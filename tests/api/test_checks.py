@@ -66,7 +66,7 @@ REFUSED: tuple[tuple[dict[str, Any], tuple[str, ...]], ...] = (
                 "must be two of the 4 ends of the cluster's links, which are numbered from 0",
             ),
             ({"ends": [2, 2], "delay_s": 0.03}, "two different numbers from 0, with the lower number first"),
-            ({"delay_s": 0.03}, "either two ends or a class of links"),
+            ({"delay_s": 0.03}, "must name either two ends, or a class of links"),
         )
     ),
     ({"num_nodes": 4, "link_health": [{"ends": [0, 1], "delay_s": -1.0}]}, ("0 or more", "link_health")),

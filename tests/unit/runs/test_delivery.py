@@ -154,7 +154,7 @@ def test_a_port_that_an_older_release_took_ends_the_delivery_after_the_usual_att
         clock.time += 2 * DELAYS_S[-1]
     done = only(store)
     assert (done.state, done.attempts) == (DeliveryState.DEAD, MOST_ATTEMPTS)
-    assert done.detail == "not posted: must have a port from 1 to 65535"
+    assert done.detail == "not posted: must have a port from 1 to 65535, or no port, which means 443"
 
 
 def test_what_a_sender_that_died_had_taken_is_posted_by_the_next(whole: Store, store: AnnouncementStore) -> None:
