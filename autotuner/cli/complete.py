@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import closing
+from pathlib import Path
 
 _SIZES = (8, 64)
 _MORE_SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)
@@ -36,20 +38,24 @@ def _clusters(typed: str) -> list[str]:
 
 
 def sweeps(typed: str) -> list[str]:
-    """Return the ids of stored sweeps that start with a text; none if the database of the settings does not answer."""
+    """Return the ids of stored sweeps that start with a text; none if the database of the settings does not answer.
+
+    A file of SQLite that does not exist is not made.
+    """
     from autotuner.core.errors import AutotunerError
-    from autotuner.service.settings import Settings
-    from autotuner.store.options import Page
-    from autotuner.store.sql import open_store
 
     try:
-        store = open_store(Settings().database_url)
-    except AutotunerError:
+        from autotuner.service.settings import Settings
+        from autotuner.store.options import Page
+        from autotuner.store.sql import open_store
+
+        url = Settings().database_url
+        if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).is_file():
+            return []
+        with closing(open_store(url)) as store:
+            found, _ = store.list_overviews(now=0, page=Page(limit=100))
+    except (AutotunerError, ModuleNotFoundError):  # without the extra `service` nothing is stored
         return []
-    try:
-        found, _ = store.list_overviews(now=0, page=Page(limit=100))
-    finally:
-        store.close()
     return _starting(typed, (one.id for one in found))
 
 

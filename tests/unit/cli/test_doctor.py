@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from autotuner import extras
+from autotuner.cli.complete import sweeps
 from tests.unit.cli.command_line import CommandLine
+from tests.unit.cli.test_sweeps import tiny_sweep
 
 
 def test_each_part_of_an_installation_has_a_state_and_what_is_missing_the_command_that_adds_it(
@@ -47,3 +49,14 @@ def test_a_shell_completes_commands_and_names(typed: str, completed: list[str], 
     command = [str(Path(sys.executable).with_name("autotuner"))]
     ended = subprocess.run(command, env=os.environ | asked, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert ended.stdout.split() == completed
+
+
+def test_a_shell_completes_stored_sweeps_and_makes_no_database_where_there_is_none(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep_id = cli.run_json(*tiny_sweep(cli.directory, "--no-wait"))["id"]
+    assert sweeps("sw-") == [sweep_id]
+    assert sweeps("sw-other") == []
+    monkeypatch.setenv("AUTOTUNER_DATABASE_URL", f"sqlite:///{tmp_path}/nothing.db")
+    assert sweeps("") == []
+    assert not (tmp_path / "nothing.db").exists()
