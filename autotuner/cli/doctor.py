@@ -41,7 +41,7 @@ def doctor(server: Server = None, as_json: Json = False) -> None:
 
     Example: autotuner doctor
     """
-    found = [*_installation(), *(_here() if server is None else _there(server))]
+    found = [*_installation(), *(_here() if server is None else _engines(server))]
     show(found, _report, as_json=as_json)
     if any(one.state == "broken" for one in found):
         raise typer.Exit(_BROKEN)
@@ -67,7 +67,7 @@ def _here() -> Iterator[Finding]:
         yield Finding("database", "missing", "sweeps are stored by the service", installing("service"))
         return
     yield _database()
-    yield from _engines()
+    yield from _engines(None)
 
 
 def _devices() -> Finding:
@@ -99,28 +99,21 @@ def _database() -> Finding:
     return Finding("database", "works", f"{where}, schema revision {revision}")
 
 
-def _engines() -> Iterator[Finding]:
-    from autotuner.connections import connect
-
-    with connect(None, keep=False) as service:
-        engines = service.list_engines().items
-    for one in engines:
-        mend = "" if one.answers else "mend the engine's entry in AUTOTUNER_ENGINES"
-        yield Finding(f"engine {one.name}", "works" if one.answers else "broken", one.answer, mend)
-
-
-def _there(server: str) -> Iterator[Finding]:
+def _engines(server: str | None) -> Iterator[Finding]:
+    """Yield the engines of this machine or of a service, and the service itself first."""
     from autotuner.connections import connect
 
     try:
-        with connect(server) as service:
+        with connect(server, keep=False) as service:
             engines = service.list_engines().items
     except AutotunerError as error:
         yield Finding("service", "broken", str(error), "autotuner serve, or set AUTOTUNER_TOKEN")
         return
-    yield Finding("service", "works", f"answers at {server}")
+    if server is not None:
+        yield Finding("service", "works", f"answers at {server}")
     for one in engines:
-        yield Finding(f"engine {one.name}", "works" if one.answers else "broken", one.answer)
+        mend = "" if one.answers else "mend the engine's entry in AUTOTUNER_ENGINES"
+        yield Finding(f"engine {one.name}", "works" if one.answers else "broken", one.answer, mend)
 
 
 def _report(found: list[Finding]) -> Report:
