@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from autotuner.core.errors import AutotunerError, InvalidInput, NotFound, StoreUnavailable
@@ -98,7 +98,21 @@ def answering(server: str | None, *, opens_store: bool) -> Iterator[Autotuner | 
     if server is not None:
         with connect(server) as client:
             yield client
-        return
+    else:
+        with _door(opens_store=opens_store) as door:
+            yield door
+
+
+def door_for(request: Any) -> AbstractContextManager[Autotuner]:
+    """Open the product's Python API (``Autotuner``) for a block of code, and close it afterwards.
+
+    It opens no database if the request cannot name a stored cluster.
+    """
+    return _door(opens_store=may_name_stored(request))
+
+
+@contextmanager
+def _door(*, opens_store: bool) -> Iterator[Autotuner]:
     from autotuner.door import Autotuner
 
     door = _with_store() if opens_store else Autotuner()
@@ -106,19 +120,6 @@ def answering(server: str | None, *, opens_store: bool) -> Iterator[Autotuner | 
         yield door
     finally:
         door.close()
-
-
-@contextmanager
-def door_for(request: Any) -> Iterator[Autotuner]:
-    """Open the product's Python API (``Autotuner``) for a block of code, and close it afterwards.
-
-    It opens no database if the request cannot name a stored cluster.
-    """
-    from autotuner.door import Autotuner
-
-    with answering(None, opens_store=may_name_stored(request)) as door:
-        assert isinstance(door, Autotuner)
-        yield door
 
 
 def _with_store() -> Autotuner:

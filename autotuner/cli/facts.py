@@ -8,18 +8,13 @@ import typer
 
 from autotuner.cli.console import console, show, tell
 from autotuner.cli.flags import Json, Server
-from autotuner.connections import ask, connect
+from autotuner.connections import answering, connect
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import InvalidInput
 from autotuner.core.listed import Listed
 
 if TYPE_CHECKING:
-    from autotuner.core.accelerator import Accelerator
-    from autotuner.core.model import TransformerSpec
     from autotuner.core.profile import DeviceProfile
-    from autotuner.core.stack import Stack
-    from autotuner.door import Autotuner
-    from autotuner.remote import Remote
     from autotuner.store.sql import Store
 
 
@@ -30,10 +25,8 @@ def catalog(server: Server = None, as_json: Json = False) -> None:
     """
     from autotuner.report.catalog import catalog_report
 
-    def read(asked: Autotuner | Remote) -> tuple[Listed[Accelerator], Listed[TransformerSpec], Listed[Stack]]:
-        return asked.list_accelerators(), asked.list_catalog_models(), asked.list_stacks()
-
-    accelerators, models, stacks = ask(None, server, read, read)
+    with answering(server, opens_store=False) as asked:
+        accelerators, models, stacks = asked.list_accelerators(), asked.list_catalog_models(), asked.list_stacks()
     found = {"accelerators": accelerators, "models": models, "stacks": stacks}
     show(found, lambda _: catalog_report(accelerators.items, models.items, stacks.items), as_json=as_json)
 
@@ -45,7 +38,8 @@ def stacks(server: Server = None, as_json: Json = False) -> None:
     """
     from autotuner.report.catalog import stacks_report
 
-    found = ask(None, server, lambda door: door.list_stack_profiles(), lambda remote: remote.list_stack_profiles())
+    with answering(server, opens_store=False) as asked:
+        found = asked.list_stack_profiles()
     show(found, lambda found: stacks_report(found.items), as_json=as_json)
 
 
