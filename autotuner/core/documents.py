@@ -431,14 +431,13 @@ class _Strictness:
         return ({} if "gt" in node else {"ge": -limit}) | ({} if "lt" in node else {"le": limit})
 
     def _object(self, node: Mapping[str, Any]) -> dict[str, Any]:
-        key = node["cls"], self.is_own
+        own, key = {name: value for name, value in node.items() if name != "ref"}, (node["cls"], self.is_own)
         if getattr(node["cls"], "__parameters__", ()):  # its parts differ from use to use
-            made = self._made_object(node)
-        elif key in _STRICT_OBJECTS:
-            made = _STRICT_OBJECTS[key]
+            made = self._made_object(own)
         else:
-            own = {name: value for name, value in node.items() if name != "ref"}
-            made = _STRICT_OBJECTS[key] = self._made_object(own)
+            if key not in _STRICT_OBJECTS:
+                _STRICT_OBJECTS[key] = self._made_object(own)
+            made = _STRICT_OBJECTS[key]
         return {**made, **({"ref": node["ref"]} if "ref" in node else {})}
 
     def _made_object(self, node: Mapping[str, Any]) -> dict[str, Any]:
@@ -453,7 +452,7 @@ class _Strictness:
             return {**node, "schema": {**arguments, "fields": described}, "config": config}
         shown = [core_schema.computed_field(name, core_schema.any_schema()) for name in names]
         made: Any = {
-            **{key: value for key, value in node.items() if key != "ref"},
+            **node,
             "schema": {**arguments, "fields": described, "computed_fields": shown},
             "config": config,
         }
