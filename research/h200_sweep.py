@@ -1,8 +1,8 @@
 """A real sweep of one accelerator, with its profile, in a single call of less than ten minutes.
 
 ``python -m research.h200_sweep --output DIRECTORY`` takes the device profile (products, attention and memory, fp8 where
-the hardware has it), sweeps models of 1 to 4 billion parameters at sequences of 2k to 8k over micro-batch size,
-recomputation, attention kernel, precision and compilation, and writes into the directory
+the hardware has it), sweeps a model of 1.5 billion parameters at sequences of 2k over micro-batch size, recomputation,
+attention kernel, precision and compilation, and writes into the directory
 
 * ``own_h200.csv``: every trial in the columns of ``tests/published``, with the prediction, device, versions and date;
 * ``profile.json``: the profile, whose points calibrate the laws of ``catalog/kernels.toml``;
@@ -27,12 +27,14 @@ from pathlib import Path
 from typing import Any
 
 from autotuner.catalog.hardware import load_cluster
-from autotuner.core.choices import AttentionKernel, Precision, Recompute
+from autotuner.core.choices import NARROW_PRECISIONS, AttentionKernel, Precision, Recompute
 from autotuner.core.cluster import Cluster
 from autotuner.core.codec import dumps
 from autotuner.core.job import Job
+from autotuner.core.layout import Layout
 from autotuner.core.measurement import Measurement
 from autotuner.core.model import TransformerSpec
+from autotuner.core.prediction import Prediction
 from autotuner.core.profile import profiled
 from autotuner.core.rules.legality import RULES, reasons
 from autotuner.core.space import SearchSpace
@@ -90,11 +92,7 @@ class Plan:
 
 
 GPU = Plan(
-    models=(
-        (ONE_B, Workload(seq_len=2048, global_batch_size=16)),
-        (ONE_B, Workload(seq_len=8192, global_batch_size=4)),
-        (THREE_B, Workload(seq_len=4096, global_batch_size=8)),
-    ),
+    models=((ONE_B, Workload(seq_len=2048, global_batch_size=16)),),
     space=SearchSpace(
         micro_batch_size=(1, 2, 4, 8),
         recompute=(Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL),
@@ -102,9 +100,9 @@ GPU = Plan(
         precision=(Precision.BF16, Precision.FP8),
         compiled=(False, True),
     ),
-    # three sweeps, the last trial of each cut short: 140 s each leave two minutes for the profile
-    budget=Budget(num_trials=40, wall_clock_s=140.0, prune_below=0.0, min_gain=0.0),
-    settings=TrialSettings(measuring_budget_s=4.0, timeout_s=90.0, profiled_steps=0, max_repeats=0),
+    # compiling takes up to 40 s: three sweeps of 100 s measured one layout each
+    budget=Budget(num_trials=40, wall_clock_s=360.0, prune_below=0.0, min_gain=0.0),
+    settings=TrialSettings(measuring_budget_s=3.0, timeout_s=90.0, profiled_steps=0, max_repeats=0),
     quick_profile=False,
 )
 
@@ -130,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--output", type=Path, required=True, help="directory for own_h200.csv and profile.json")
     given = parser.parse_args(arguments)
-    plan, cluster = (GPU, _one_gpu()) if given.device == "cuda" else (CPU, load_cluster("cpu:1x1"))
+    plan, cluster = (GPU, one_gpu()) if given.device == "cuda" else (CPU, load_cluster("cpu:1x1"))
     given.output.mkdir(parents=True, exist_ok=True)
     profile = profile_of(cluster, name="sweep", measured_at=time.time(), quick=plan.quick_profile)
     (given.output / "profile.json").write_text(dumps(profile) + "\n")
@@ -139,12 +137,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for model, workload in plan.models:
         job = Job(model=model, cluster=profiled(cluster, profile), workload=workload)
         trials = _swept(SweepRequest(job=job, space=plan.space, budget=plan.budget, trial=plan.settings))
-        rows += [_row(job, trial) for trial in trials if _is_told(trial)]
-        _write(given.output / "own_h200.csv", rows)  # after each sweep, so that an interrupted call leaves results
+        rows += [row(job, one.layout, one.prediction, one.measurement) for one in trials if _is_told(one)]
+        write(given.output / "own_h200.csv", rows)  # after each sweep, so that an interrupted call leaves results
         _print(job, replace(job, cluster=cluster), trials)
 
 
-def _one_gpu() -> Cluster:
+def one_gpu() -> Cluster:
+    """Return the first GPU of this machine as a cluster."""
     return replace(detect_cluster(), name="one", accelerators_per_node=1)
 
 
@@ -175,9 +174,12 @@ def _is_told(trial: Trial) -> bool:
     return trial.measurement is not None or (trial.failure is not None and trial.failure.kind == "oom")
 
 
-def _row(job: Job, trial: Trial) -> dict[str, Any]:
-    """Return a row in the columns of the published tables, followed by columns that only our own runs have."""
-    model, layout, found = job.model, trial.layout, trial.measurement
+def row(job: Job, layout: Layout, predicted: Prediction, found: Measurement | None) -> dict[str, Any]:
+    """Return a row in the columns of the published tables, followed by columns that only our own runs have.
+
+    ``found`` is None if the layout ran out of memory.
+    """
+    model = job.model
     environment = found.environment if found else {}
     return {
         "source": "own measurement, research/h200_sweep.py",
@@ -200,15 +202,21 @@ def _row(job: Job, trial: Trial) -> dict[str, Any]:
         "dp": 1,
         "zero_or_fsdp": "none",
         "act_ckpt": layout.recompute.label,
+        "recompute_every": layout.recompute_every,
         "attention": layout.attention_kernel.label,
         "precision": layout.precision.label,
+        "fp8_recipe": layout.fp8_recipe.label if layout.precision in NARROW_PRECISIONS else "",
         "compiled": int(layout.compiled),
+        "fused_norm": int(layout.fused_norm),
+        "optimizer_kernel": layout.optimizer_kernel.label,
+        "offload_activations": int(layout.offload_activations),
         "step_time_s": found.step_time_s if found else "",
         "tokens_per_s_per_gpu": found.tokens_per_s / layout.world_size if found else "",
+        "compile_s": found.compile_s if found else "",
         "memory_gb": max(found.peak_bytes) / 1e9 if found else "",
         "oom": int(found is None),
-        "predicted_step_time_s": trial.prediction.step_time.total_s,
-        "predicted_memory_gb": trial.prediction.memory.total_bytes / 1e9,
+        "predicted_step_time_s": predicted.step_time.total_s,
+        "predicted_memory_gb": predicted.memory.total_bytes / 1e9,
         "device": environment.get("device", ""),
         "torch": environment.get("torch", ""),
         "cuda": environment.get("cuda", ""),
@@ -216,7 +224,8 @@ def _row(job: Job, trial: Trial) -> dict[str, Any]:
     }
 
 
-def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+def write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Write rows as a CSV file with a header; without rows, write no file."""
     if not rows:
         return
     with path.open("w", newline="") as file:

@@ -15,7 +15,6 @@ from autotuner.core.measurement import Breakdown, Measurement, PhaseTimes, StepR
 from autotuner.core.model import TransformerSpec
 from autotuner.core.prediction import FullSizeEstimate, Memory, Prediction, StepTime, TrialEstimate
 from autotuner.core.profile import AttentionPoint, CollectivePoint, DeviceProfile, GemmPoint, Measurements, TrafficPoint
-from autotuner.core.profile_fit import fit_profile
 from autotuner.core.space import SearchSpace
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.timeline import RankSeconds, RankTimeline, StepTimeline
@@ -23,6 +22,7 @@ from autotuner.core.trial import EngineJob, ScaledTrial, Trial, TrialFailure, Tr
 from autotuner.core.trial import FailureKind as Kind
 from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.workload import Workload
+from autotuner.costmodel.profile_fit import fit_profile
 
 T = TypeVar("T")
 
@@ -109,9 +109,8 @@ def minds_nodes(layout: Layout) -> bool:
     return is_dealt or layout.collective_hierarchy != CollectiveHierarchy.FLAT
 
 
-def cpu_cluster(num_cores: int = 2, **changes: Any) -> Cluster:
-    """Cores of one machine, one rank each."""
-    core = Accelerator(
+def cpu_core() -> Accelerator:
+    return Accelerator(
         name="cpu",
         kind="cpu",
         memory_bytes=4 * 10**9,
@@ -123,10 +122,14 @@ def cpu_cluster(num_cores: int = 2, **changes: Any) -> Cluster:
         power_w=0.0,
         attention_kernels=(AttentionKernel.MATH, AttentionKernel.FLASH),
     )
+
+
+def cpu_cluster(num_cores: int = 2, **changes: Any) -> Cluster:
+    """Cores of one machine, one rank each."""
     loopback = Link(name="loopback", bandwidth_bytes_per_s=1e9, latency_s=1e-4)
     cluster = Cluster(
         name=f"cpu:{num_cores}",
-        accelerator=core,
+        accelerator=cpu_core(),
         num_nodes=1,
         accelerators_per_node=num_cores,
         intra_node_link=loopback,
@@ -311,7 +314,7 @@ def measurements(**changes: Any) -> Measurements:
 
 
 def profile(name: str = "local", *, measured_at: float = 1.0) -> DeviceProfile:
-    return fit_profile(measurements(), name=name, measured_at=measured_at, num_ranks=2, peaks={})
+    return fit_profile(measurements(), name=name, measured_at=measured_at, num_ranks=2, accelerator=cpu_core())
 
 
 def link_point(

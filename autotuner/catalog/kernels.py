@@ -92,11 +92,10 @@ def _gemm_law(accelerator: Accelerator, precision: Precision, device: Mapping[st
     scaling = _tables()["narrow"]["scaling" if accelerator.applies_block_scales else "promoting"]
     recipes = scaling if precision in (Precision.FP8, Precision.NVFP4) else {}
     tiling = _tables()["tiling"][device["tiling"]]
-    bandwidth = accelerator.memory_bandwidth_bytes_per_s * tiling["bandwidth_share"]
     return GemmLaw(
         peak_flop_per_s=accelerator.peak_flop_per_s(precision),
         peak_share=fitted["peak_share"] * (recipes["nvfp4_share"] if precision == Precision.NVFP4 else 1.0),
-        memory_bandwidth_bytes_per_s=bandwidth,
+        memory_bandwidth_bytes_per_s=accelerator.streaming_bytes_per_s,
         num_multiprocessors=_tables()["num_multiprocessors"].get(accelerator.name, device["num_multiprocessors"]),
         operand_bytes=_OPERAND_BYTES[precision],
         product_bytes=max(_OPERAND_BYTES[precision], 2),

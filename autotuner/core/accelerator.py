@@ -12,6 +12,10 @@ from autotuner.core.choices import AttentionKernel, Fp8Recipe, Precision
 from autotuner.core.errors import InvalidInput
 from autotuner.core.value import Count, NonNegative, Positive, PositiveShare, Seconds, value
 
+_STREAMING_SHARE = 0.85
+"""Share of the stated memory bandwidth that streaming kernels reach: 1.74 of 2.04 TB/s for BabelStream's triad on an
+A100."""
+
 
 @value
 class PassTimes:
@@ -76,7 +80,8 @@ class MeasuredGemm:
 
     precision: Precision
     peak_share: PositiveShare
-    """Share of the stated peak that large matrix products reach."""
+    """Share of the peak in the law of the device's matrix products (``GemmLaw``). The times that the law then gives for
+    large products agree with the measured times."""
 
 
 @value
@@ -131,6 +136,8 @@ class Accelerator:
     them again."""
     host_bandwidth_bytes_per_s: Positive = 31.5e9
     """Bandwidth between the accelerator's memory and the host's, in one direction, as the maker states it."""
+    measured_bandwidth_bytes_per_s: Positive | None = None
+    """Bandwidth of large copies and sums that a profile of this device measured; None without a profile."""
     measured_gemm: tuple[MeasuredGemm, ...] = ()
     """Matrix-product results of a profile of this device. They replace those of the catalog; empty without a
     profile."""
@@ -159,6 +166,14 @@ class Accelerator:
             raise InvalidInput("idle_power_w", self.idle_power_w, rule, 0.0 if self.idle_power_w < 0 else self.power_w)
         if not self.attention_kernels:
             raise InvalidInput("attention_kernels", (), "must name at least one kernel, for example math")
+
+    @property
+    def streaming_bytes_per_s(self) -> float:
+        """The memory bandwidth, in bytes per second, of kernels that only read and write large tensors.
+
+        It is the measured bandwidth if there is one, and otherwise the usual share of the stated bandwidth.
+        """
+        return self.measured_bandwidth_bytes_per_s or _STREAMING_SHARE * self.memory_bandwidth_bytes_per_s
 
     def peak_flop_per_s(self, precision: Precision) -> float:
         """Return the dense peak of a number format, in FLOP/s; 0.0 if the hardware lacks the format.

@@ -177,7 +177,7 @@ class Measurements:
 
 @value
 class DeviceProfile:
-    """The measurements of a machine or a cluster, and the constants that ``profile_fit`` fitted to them."""
+    """The measurements of a machine or a cluster, and the constants that ``costmodel.profile_fit`` fitted to them."""
 
     name: str
     measured_at: float
@@ -321,7 +321,7 @@ def _accelerator(accelerator: Accelerator, profile: DeviceProfile) -> Accelerato
     """
     measured = replace(
         accelerator,
-        memory_bandwidth_bytes_per_s=profile.memory_bandwidth_bytes_per_s,
+        measured_bandwidth_bytes_per_s=profile.memory_bandwidth_bytes_per_s,
         kernel_launch_s=profile.launch_s,
         measured_gemm=profile.gemm,
         measured_attention=profile.attention,

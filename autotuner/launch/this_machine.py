@@ -20,13 +20,12 @@ from typing import Literal, TextIO
 import psutil
 
 from autotuner.catalog.hardware import load_accelerator, load_cluster
-from autotuner.core.choices import Precision
 from autotuner.core.cluster import Cluster
 from autotuner.core.codec import dumps, loads
 from autotuner.core.dry_run import DryRun, DryRunRequest
 from autotuner.core.errors import AutotunerError, InvalidInput
 from autotuner.core.profile import DeviceProfile, Measurements, ProfileRequest, Wanted, with_links
-from autotuner.core.profile_fit import fit_profile
+from autotuner.costmodel.profile_fit import fit_profile
 from autotuner.host.facts import host_hash, software_facts
 
 # Questions that only torch can answer: a subprocess answers them, since the service never imports torch.
@@ -126,18 +125,13 @@ def profile_of(
         InvalidInput: torch is not installed.
         AutotunerError: A rank died, or the measurement took too long.
     """
-    accelerator = cluster.accelerator
-    on_cores = accelerator.kind == "cpu"
     measured = _measured(cluster, "devices_and_links" if links else "devices", quick=quick)
-    # MFU divides by a data sheet's peak; a CPU core has none
-    peaks = {} if on_cores else {precision: accelerator.peak_flop_per_s(precision) for precision in Precision}
     profile = fit_profile(
         measured,
         name=name,
         measured_at=measured_at,
         num_ranks=_num_ranks(cluster),
-        peaks=peaks,
-        on_cores=on_cores,
+        accelerator=cluster.accelerator,
     )
     return with_links(profile, measured.links, measured_at=measured_at) if links else profile
 

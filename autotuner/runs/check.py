@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
-from autotuner.core.choices import Precision
 from autotuner.core.cluster_check import CheckFindings, ClusterCheck
 from autotuner.core.errors import AutotunerError
 from autotuner.core.measurement import StepReport
 from autotuner.core.named import cluster_profile
 from autotuner.core.profile import CollectivePoint, DeviceProfile, Measurements, Wanted, keeping_links, with_links
-from autotuner.core.profile_fit import fit_profile
 from autotuner.core.run import Finish, RunState, Stop
 from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped, TrialFailure, with_job
 from autotuner.core.trial_spec import TrialSpec
+from autotuner.costmodel.profile_fit import fit_profile
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.work import BenchmarkWork, benchmark_spec, small_trial
@@ -172,18 +171,14 @@ class _Check:
             self._found.say(line)
 
     def _profile(self, measured: Measurements, spec: TrialSpec) -> DeviceProfile:
-        accelerator, nodes = self._cluster.accelerator, self._check.nodes
-        on_cores = accelerator.kind == "cpu"
-        peaks = {} if on_cores else {precision: accelerator.peak_flop_per_s(precision) for precision in Precision}
         profile = fit_profile(
             measured,
             name=self._cluster.name,
             measured_at=self._hold.now(),
             num_ranks=spec.layout.world_size,
-            peaks=peaks,
-            on_cores=on_cores,
+            accelerator=self._cluster.accelerator,
         )
-        return replace(profile, cluster=self._cluster.name, num_nodes=nodes.num_nodes)
+        return replace(profile, cluster=self._cluster.name, num_nodes=self._check.nodes.num_nodes)
 
     # ------------------------------------------------------------------ shared by both jobs
     def _expected(self, what: str, outcome: R | TrialFailure | Stopped) -> R:

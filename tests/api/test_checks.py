@@ -14,12 +14,12 @@ import pytest
 from autotuner.core.cluster_check import CheckFindings
 from autotuner.core.codec import to_plain
 from autotuner.core.profile import DeviceProfile, with_links
-from autotuner.core.profile_fit import fit_profile
 from autotuner.core.run import RunState
+from autotuner.costmodel.profile_fit import fit_profile
 from autotuner.store.sql import Store
 from tests import runs
 from tests.api.service import NOW, app_on, serve
-from tests.builders import cpu_cluster, engine_job, link_point, measurement, pair_measurements, profile
+from tests.builders import cpu_cluster, cpu_core, engine_job, link_point, measurement, pair_measurements, profile
 
 REGISTERED = """
 [two]
@@ -144,7 +144,7 @@ def test_a_check_is_asked_for_by_what_it_knows_alone(client: httpx.Client, body:
 
 
 def measured(store: Store) -> None:
-    taken = fit_profile(pair_measurements(), name="pair", measured_at=NOW, num_ranks=4, peaks={}, on_cores=True)
+    taken = fit_profile(pair_measurements(), name="pair", measured_at=NOW, num_ranks=4, accelerator=cpu_core())
     store.descriptions.save(replace(taken, cluster="pair"))
 
 
@@ -239,7 +239,7 @@ def test_links_that_were_measured_one_by_one_are_listed_and_count_in_the_cluster
     points = tuple(
         link_point(*ends, delay=0.03 if ends == (2, 3) else 50e-6) for ends in itertools.combinations(range(4), 2)
     )
-    taken = fit_profile(pair_measurements(), name="pair", measured_at=3.0, num_ranks=4, peaks={}, on_cores=True)
+    taken = fit_profile(pair_measurements(), name="pair", measured_at=3.0, num_ranks=4, accelerator=cpu_core())
     taken = with_links(replace(taken, cluster="pair"), points, measured_at=86_400.0, num_nodes=4)
     store.descriptions.save(taken)
     links = client.get("/clusters/pair/links").json()

@@ -13,13 +13,13 @@ from playwright.sync_api import Page, expect
 
 from autotuner.core.cluster_check import CheckFindings, CheckRequest
 from autotuner.core.profile import with_links
-from autotuner.core.profile_fit import fit_profile
 from autotuner.core.run import RunState
+from autotuner.costmodel.profile_fit import fit_profile
 from autotuner.store.sql import memory_store
 from tests import runs
 from tests.api.dashboard.test_elsewhere import CONFIG
 from tests.api.service import NOW, StoreDriver, app_on, serve
-from tests.builders import cpu_cluster, engine_job, link_point, pair_measurements, sweep_request
+from tests.builders import cpu_cluster, cpu_core, engine_job, link_point, pair_measurements, sweep_request
 
 # ---------------------------------------------------------------- explore
 TP8 = "/explore?layout=fsdp2+tp8+pp4+1f1b+mb1+sp+compiled+cudnn+bf16&global_batch_size=64"
@@ -159,7 +159,7 @@ def test_the_page_of_a_cluster_follows_its_check_to_the_measured_links(page: Pag
     links = page.get_by_role("region", name="Links", exact=True).first
     expect(links).to_contain_text("Nobody measured them")
 
-    taken = fit_profile(pair_measurements(), name="pair", measured_at=NOW, num_ranks=4, peaks={}, on_cores=True)
+    taken = fit_profile(pair_measurements(), name="pair", measured_at=NOW, num_ranks=4, accelerator=cpu_core())
     store.descriptions.save(replace(taken, cluster="pair"))
     runs.end(store, held, RunState.COMPLETE, "done", now=NOW + 9)
     cells = links.locator("tbody tr").nth(1).locator("td")
@@ -184,7 +184,7 @@ def test_the_page_shows_which_link_is_late_and_fits_a_phone(page: Page, driver: 
     four = replace(PAIR, num_nodes=4)
     driver.store.descriptions.save(four)
     points = tuple(link_point(*ends, delay=0.03 if ends == (2, 3) else 50e-6) for ends in combinations(range(4), 2))
-    taken = fit_profile(pair_measurements(), name="pair", measured_at=NOW, num_ranks=8, peaks={}, on_cores=True)
+    taken = fit_profile(pair_measurements(), name="pair", measured_at=NOW, num_ranks=8, accelerator=cpu_core())
     driver.store.descriptions.save(with_links(replace(taken, cluster="pair"), points, measured_at=NOW, num_nodes=4))
     page.goto("/clusters")
     page.get_by_role("link", name="1 unhealthy").click()

@@ -27,14 +27,10 @@ from autotuner.costmodel.micro_batch import (
     width_split,
 )
 
-BANDWIDTH_EFFICIENCY = 0.85
-"""Share of the stated memory bandwidth that streaming kernels reach: 1.74 of 2.04 TB/s for BabelStream's triad on an
-A100."""
-
 
 def stream_rate(job: Job) -> float:
     """Return the memory bandwidth, in bytes per second, of kernels that only move memory."""
-    return BANDWIDTH_EFFICIENCY * job.cluster.accelerator.memory_bandwidth_bytes_per_s
+    return job.cluster.accelerator.streaming_bytes_per_s
 
 
 def _eager_s_per_byte(job: Job) -> float:

@@ -13,15 +13,15 @@ from autotuner.catalog.hardware import core_times
 from autotuner.cli import main
 from autotuner.core.cluster_check import CheckRequest
 from autotuner.core.profile import DeviceProfile, with_links
-from autotuner.core.profile_fit import fit_profile
 from autotuner.core.run import RunState
+from autotuner.costmodel.profile_fit import fit_profile
 from autotuner.host.facts import host_hash
 from autotuner.launch.this_machine import detect_cluster
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
 from autotuner.store.schema import migrate
 from tests import runs
-from tests.builders import link_point, pair_measurements, profile
+from tests.builders import cpu_core, link_point, pair_measurements, profile
 from tests.unit.catalog.topology import published
 from tests.unit.cli.command_line import CommandLine
 
@@ -112,7 +112,7 @@ def test_a_checked_cluster_shows_its_links_measured_beside_described(registered:
     application = build(Settings(num_workers=0))
     store = application.store
     store.descriptions.create_check("pair", CheckRequest(), now=1.0)
-    taken = fit_profile(pair_measurements(), name="pair", measured_at=3.0, num_ranks=4, peaks={}, on_cores=True)
+    taken = fit_profile(pair_measurements(), name="pair", measured_at=3.0, num_ranks=4, accelerator=cpu_core())
     store.descriptions.save(replace(taken, cluster="pair"))
     runs.end(store, runs.claimed(store, "check"), RunState.COMPLETE, "the profile of pair is stored", now=3.0)
     application.close()

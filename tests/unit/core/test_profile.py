@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from autotuner.catalog.hardware import load_accelerator
+from autotuner.catalog.kernels import kernels_for
 from autotuner.core.accelerator import CoreTimes, PassTimes
 from autotuner.core.choices import AttentionKernel, Precision
 from autotuner.core.codec import dumps, loads
@@ -14,6 +16,7 @@ from autotuner.core.link import LinkHealth, MeasuredCollective
 from autotuner.core.profile import (
     CollectivePoint,
     DeviceProfile,
+    GemmPoint,
     PassKind,
     PassPoint,
     describes,
@@ -21,14 +24,24 @@ from autotuner.core.profile import (
     profiled,
     with_links,
 )
-from autotuner.core.profile_fit import fit_collectives, fit_core, fit_profile
-from tests.builders import cpu_cluster, h100_cluster, link_point, measurements, pair_measurements, profile
+from autotuner.costmodel.layer.matrix_products import gemm_s
+from autotuner.costmodel.profile_fit import fit_collectives, fit_core, fit_profile
+from tests.builders import (
+    cpu_cluster,
+    cpu_core,
+    h100,
+    h100_cluster,
+    link_point,
+    measurements,
+    pair_measurements,
+    profile,
+)
 
 
 def test_a_core_takes_its_peaks_from_the_profile_and_a_gpu_keeps_those_of_its_data_sheet() -> None:
     core = profiled(cpu_cluster(), profile()).accelerator
     assert (core.fp32_flop_per_s, core.bf16_flop_per_s) == (80e9, 160e9)
-    assert core.memory_bandwidth_bytes_per_s == 2e10
+    assert core.streaming_bytes_per_s == 2e10
     assert core.kernel_launch_s == 3e-6
     assert "profile local" in core.peak_source
     before = h100_cluster()
@@ -54,11 +67,11 @@ def test_a_profile_without_timed_collectives_leaves_those_of_the_link() -> None:
     line = MeasuredCollective(kind="send", num_ranks=2, start_s=1e-3, s_per_byte=1e-9)
     before = cpu_cluster()
     before = replace(before, intra_node_link=replace(before.intra_node_link, measured=(line,)))
-    assert profiled(before, profile()).intra_node_link.measured == (line,)
+    assert profiled(before, replace(profile(), collectives=())).intra_node_link.measured == (line,)
 
 
 def test_a_profile_of_two_nodes_is_what_the_network_gives() -> None:
-    taken = fit_profile(pair_measurements(), name="ours", measured_at=0.0, num_ranks=16, peaks={})
+    taken = fit_profile(pair_measurements(), name="ours", measured_at=0.0, num_ranks=16, accelerator=h100())
     before = h100_cluster()
     before = replace(before, inter_node_link=replace(before.inter_node_link, congestion=0.1))
     network = profiled(before, replace(taken, cluster="ours")).inter_node_link
@@ -219,13 +232,32 @@ def test_a_collective_is_a_start_and_a_time_per_byte_that_never_falls() -> None:
     assert line.start_s == pytest.approx(1e-3)
 
 
-def test_the_best_product_is_the_peak_of_a_core_and_shares_are_of_a_data_sheet_where_there_is_one() -> None:
+def test_the_best_product_is_the_peak_of_a_core_of_cores_that_have_no_data_sheet() -> None:
     found = profile()
     assert (found.fp32_flop_per_s, found.bf16_flop_per_s) == (80e9, 160e9)
     assert [gemm.peak_share for gemm in found.gemm] == [1.0, 1.0]
-    peaks = {Precision.FP32: 100e9, Precision.BF16: 200e9}
-    found = fit_profile(measurements(), name="gpu", measured_at=1.0, num_ranks=1, peaks=peaks)
-    assert [gemm.peak_share for gemm in found.gemm] == pytest.approx([0.8, 0.8])
+
+
+def test_a_profile_keeps_the_law_of_a_gpu_and_gives_it_the_share_of_the_peak_that_explains_its_products() -> None:
+    accelerator = load_accelerator("h200")
+    half = replace(kernels_for(accelerator).gemm[Precision.FP8], peak_share=0.5)
+    products = [
+        GemmPoint(precision=Precision.FP8, m=m, n=4096, k=k, seconds=float(gemm_s(m, 4096, k, half)))
+        for m, k in ((8192, 2048), (8192, 14336), (16384, 4096))
+    ]
+    points = measurements(gemm=tuple(products))
+    taken = fit_profile(points, name="gpu", measured_at=1.0, num_ranks=1, accelerator=accelerator)
+    law = kernels_for(profiled(h100_cluster(accelerator=accelerator), taken).accelerator).gemm[Precision.FP8]
+    assert law.peak_share == pytest.approx(0.5, rel=0.01)
+    assert law.prologue == half.prologue
+
+
+def test_measured_memory_bandwidth_is_what_streaming_kernels_reach_and_not_what_the_maker_states() -> None:
+    before = h100_cluster()
+    taken = fit_profile(measurements(), name="gpu", measured_at=1.0, num_ranks=1, accelerator=before.accelerator)
+    after = profiled(before, taken).accelerator
+    assert after.memory_bandwidth_bytes_per_s == before.accelerator.memory_bandwidth_bytes_per_s
+    assert after.streaming_bytes_per_s == taken.memory_bandwidth_bytes_per_s == 2e10
 
 
 def test_a_straight_line_tells_latency_and_bandwidth_of_the_link_if_there_is_one() -> None:
@@ -234,7 +266,7 @@ def test_a_straight_line_tells_latency_and_bandwidth_of_the_link_if_there_is_one
     assert found.link_bandwidth_bytes_per_s == pytest.approx(1e9)  # half of 2 MB in 1 ms more
     found = profile()
     assert (found.num_nodes, found.inter_node_bandwidth_bytes_per_s, found.inter_node_latency_s) == (1, None, None)
-    found = fit_profile(measurements(collectives=()), name="alone", measured_at=1.0, num_ranks=1, peaks={})
+    found = fit_profile(measurements(collectives=()), name="alone", measured_at=1.0, num_ranks=1, accelerator=h100())
     assert (found.link_bandwidth_bytes_per_s, found.link_latency_s) == (None, None)
     assert fit_core(measurements(), (), RATE) is None
 
@@ -255,13 +287,13 @@ def test_a_ring_sends_its_share_in_steps(kind: str, sent: float, steps: int) -> 
 
 
 def test_nodes_of_a_network_tell_what_it_gives_by_one_rank_each_and_a_line_per_number() -> None:
-    found = fit_profile(pair_measurements(), name="pair", measured_at=1.0, num_ranks=4, peaks={})
+    found = fit_profile(pair_measurements(), name="pair", measured_at=1.0, num_ranks=4, accelerator=h100())
     assert found.num_nodes == 2
     assert found.link_bandwidth_bytes_per_s == pytest.approx(1e9)  # the links inside are told by ranks of one node
     assert found.inter_node_bandwidth_bytes_per_s == pytest.approx(0.5e9)
     assert found.inter_node_latency_s == pytest.approx(2e-4)
     assert (found.collectives, found.inter_node_collectives) == ((), ())
-    found = fit_profile(pair_measurements(), name="pair", measured_at=1.0, num_ranks=4, peaks={}, on_cores=True)
+    found = fit_profile(pair_measurements(), name="pair", measured_at=1.0, num_ranks=4, accelerator=cpu_core())
     assert [line.num_ranks for line in (*found.collectives, *found.inter_node_collectives)] == [2, 2, 4]
     slopes = [line.s_per_byte for line in (*found.collectives, *found.inter_node_collectives)]
     assert slopes == pytest.approx([0.5e-9, 1e-9, 2e-9])

@@ -22,9 +22,9 @@ from autotuner.core.dry_run import CollectiveCount, DryRun, HeldBytes, Operation
 from autotuner.core.health import EngineStanding, WorkerStanding
 from autotuner.core.listed import Listed, Stored
 from autotuner.core.profile import ClusterLinks, profiled, with_links
-from autotuner.core.profile_fit import fit_profile
 from autotuner.core.run import RunState
 from autotuner.core.trial_spec import Trainer
+from autotuner.costmodel.profile_fit import fit_profile
 from autotuner.report.catalog import catalog_report, networks_report, stacks_report
 from autotuner.report.cluster import cluster_report, clusters_report, topology_report, topology_section
 from autotuner.report.html import Html
@@ -42,7 +42,7 @@ from autotuner.report.service import (
 from autotuner.report.words import number
 from autotuner.search.space.trainers import offered_by
 from tests.announcements import AT, announcement
-from tests.builders import cpu_cluster, link_point, pair_measurements, profile
+from tests.builders import cpu_cluster, cpu_core, link_point, pair_measurements, profile
 from tests.unit.catalog.topology import published
 from tests.unit.report.surfaces import surfaces
 
@@ -232,7 +232,7 @@ def test_names_of_software_and_networks_are_shown() -> None:
 NOW = 1_760_000_000.0
 FOUR = replace(cpu_cluster(2), name="pair", num_nodes=4, engine="two", queue="long")
 POINTS = tuple(link_point(*ends, delay=0.03 if ends == (2, 3) else 50e-6) for ends in combinations(range(4), 2))
-TAKEN = fit_profile(pair_measurements(), name="pair", measured_at=NOW, num_ranks=8, peaks={}, on_cores=True)
+TAKEN = fit_profile(pair_measurements(), name="pair", measured_at=NOW, num_ranks=8, accelerator=cpu_core())
 PROFILE = with_links(replace(TAKEN, cluster="pair"), POINTS, measured_at=NOW, num_nodes=4)
 LINKS = ClusterLinks.of(FOUR, PROFILE)
 

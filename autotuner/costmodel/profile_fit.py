@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from statistics import median
 
-from autotuner.core.accelerator import CoreTimes, MeasuredAttention, MeasuredGemm, PassTimes, ShardTimes, SplitTimes
+from autotuner.catalog.kernels import kernels_for
+from autotuner.core.accelerator import (
+    Accelerator,
+    CoreTimes,
+    MeasuredAttention,
+    MeasuredGemm,
+    PassTimes,
+    ShardTimes,
+    SplitTimes,
+)
 from autotuner.core.choices import AttentionKernel, Precision
+from autotuner.core.kernels import GemmLaw
 from autotuner.core.link import MeasuredCollective
 from autotuner.core.profile import (
     AttentionPoint,
@@ -17,6 +28,7 @@ from autotuner.core.profile import (
     PassKind,
     PassPoint,
 )
+from autotuner.costmodel.layer.matrix_products import gemm_s
 
 _ELEMENT_BYTES = 4
 _MATRIX_ELEMENTS = 4 + 3 * 3
@@ -224,8 +236,7 @@ def fit_profile(
     name: str,
     measured_at: float,
     num_ranks: int,
-    peaks: dict[Precision, float],
-    on_cores: bool = False,
+    accelerator: Accelerator,
 ) -> DeviceProfile:
     """Return the profile of a machine, or of some nodes of a cluster, with constants that are fitted to measurements.
 
@@ -234,11 +245,13 @@ def fit_profile(
         name: Name under which the profile is stored.
         measured_at: Time of the measurement, in epoch seconds.
         num_ranks: Number of ranks that measured at once.
-        peaks: Data-sheet rates in FLOP per second by precision. If a precision is missing, its fastest measured product
-            is the peak.
-        on_cores: Whether ranks are CPU cores. No single law fits their collectives, so each kind and number of ranks
+        accelerator: The device of each rank, as its maker describes it. A CPU core has no data sheet: its fastest
+            measured product is its peak. No single law fits the collectives of cores, so each kind and number of ranks
             gets a start time and a time per byte of its own.
     """
+    on_cores = accelerator.kind == "cpu"
+    peaks = {} if on_cores else {precision: accelerator.peak_flop_per_s(precision) for precision in Precision}
+    laws = kernels_for(replace(accelerator, measured_gemm=(), measured_attention=())).gemm
     best = {precision: _best(points) for precision, points in _by_precision(measured.gemm).items()}
     stated = best | {precision: peak for precision, peak in peaks.items() if peak > 0}
     within = [point for point in measured.collectives if point.num_nodes == 1]
@@ -247,7 +260,7 @@ def fit_profile(
     bandwidth, latency = _link([point for point in within if point.num_ranks == most])
     # one rank of each node: its share of the network, without the links inside nodes
     port_bandwidth, port_latency = _link([point for point in across if point.num_ranks == point.num_nodes])
-    gemm = tuple(_gemm(p, points, stated[p]) for p, points in _by_precision(measured.gemm).items())
+    gemm = tuple(_gemm(p, points, stated[p], laws.get(p)) for p, points in _by_precision(measured.gemm).items())
     collectives = fit_collectives(within) if on_cores else ()
     return DeviceProfile(
         name=name,
@@ -294,11 +307,22 @@ def _memory_bandwidth(measured: Measurements) -> float:
     return median(point.bytes_per_s for point in measured.traffic if point.num_bytes >= _LARGE * most)
 
 
-def _gemm(precision: Precision, points: Sequence[GemmPoint], peak_flop_per_s: float) -> MeasuredGemm:
-    """Return the share of the peak that large products reach, without products that are larger than those of layers."""
+def _gemm(
+    precision: Precision, points: Sequence[GemmPoint], peak_flop_per_s: float, law: GemmLaw | None
+) -> MeasuredGemm:
+    """Return the share of the peak with which the law of the device gives the median measured time of large products.
+
+    The law counts the losses of a product's shape apart from this share. Without a law, the share is that of the
+    measured rates themselves.
+    """
     most = max(p.m * p.n * p.k for p in points)
-    rates = [p.flop_per_s for p in points if p.m * p.n * p.k >= _LARGE * most]
-    return MeasuredGemm(precision=precision, peak_share=min(1.0, median(rates) / peak_flop_per_s))
+    large = [p for p in points if p.m * p.n * p.k >= _LARGE * most]
+    if law is None:
+        shares = [p.flop_per_s / peak_flop_per_s for p in large]
+    else:
+        at_peak = replace(law, peak_flop_per_s=peak_flop_per_s, peak_share=1.0)
+        shares = [float(gemm_s(p.m, p.n, p.k, at_peak)) / p.seconds for p in large]
+    return MeasuredGemm(precision=precision, peak_share=min(1.0, median(shares)))
 
 
 def _attention(points: Sequence[AttentionPoint], peaks: dict[Precision, float]) -> tuple[MeasuredAttention, ...]:
