@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ def profile() -> DeviceProfile:
     return fit_profile(points, name="h200", measured_at=STORED.measured_at, num_ranks=1, accelerator=accelerator)
 
 
-def predicted(row: dict[str, str], *, by_profile: bool = False) -> Prediction:
+def predicted(row: Mapping[str, str], *, by_profile: bool = False) -> Prediction:
     cluster = load_cluster("h200:1x1")
     workload = Workload(seq_len=int(row["seq_len"]), global_batch_size=int(row["global_batch"]))
     layout = Layout(
