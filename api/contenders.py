@@ -26,7 +26,7 @@ _ID = re.compile(r"sw-[a-z0-9]{1,40}(-[0-9]{1,12})?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """The candidates that a comparison was asked for, and the given words that name no candidate."""
+    """The layouts that a page compares, and the words of its address that name no layout."""
 
     asked: tuple[Contender, ...]
     problems: tuple[tuple[str, AutotunerError], ...]
@@ -34,13 +34,14 @@ class Compared:
 
 
 def asked_about(app: App, of: Sequence[str], flags: str = "") -> Compared:
-    """Return the candidates that the given words name, at most four, and the words that name no candidate.
+    """Return the layouts to compare that the given words name, at most four, and the words that name no layout.
 
     Args:
-        app: The application, which finds trials, sweeps and jobs.
-        of: Words, each naming one candidate: the id of a trial, the id of a sweep (which stands for its best trial),
-            the address of an explored layout, or a layout as tables print it. Empty and repeated words are ignored.
-        flags: Configuration of a trainer, which becomes one more candidate; empty: none.
+        app: The application, in whose store the trials, sweeps and jobs are looked up.
+        of: Words, each naming one layout: the id of a trial, the id of a sweep (for the sweep's best trial), the
+        address
+            of a layout on the page ``/explore``, or a layout as tables print it. Empty and repeated words are ignored.
+        flags: Configuration of a trainer, whose layout is compared too; empty: none.
     """
     reader = _Reader(app)
     found: list[Contender] = []

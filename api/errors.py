@@ -43,7 +43,7 @@ PROBLEM_MEDIA_TYPE = "application/problem+json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A problem document (RFC 9457)."""
+    """The JSON body of every error answer: a problem document (RFC 9457), for people and for programs."""
 
     type: str
     """Stable name of the kind of problem, for programs."""
@@ -65,15 +65,15 @@ class Problem:
 
 
 class CrossSite(AutotunerError):
-    """Raised when a page of another site asks for a change."""
+    """Raised when a page of another web site makes a browser ask for a change here (cross-site request forgery)."""
 
 
 class BodyTooLarge(AutotunerError):
-    """Raised when a body has more bytes than the service reads."""
+    """Raised when the body of a request has more bytes than the service reads."""
 
 
 class BodyTooSlow(AutotunerError):
-    """Raised when a body does not arrive in time."""
+    """Raised when the body of a request does not arrive in the time that the service allows."""
 
 
 PROBLEM_KINDS: Mapping[type[Exception], tuple[str, HTTPStatus]] = {

@@ -36,14 +36,14 @@ _KEPT = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """An event as a stream sends it. All readers of the stream share this object."""
+    """An event of a run, encoded once for a stream of server-sent events. All readers of the run share this object."""
 
     sequence: int
     message: ServerSentEvent
 
     @classmethod
     def of(cls, event: Event) -> Told:
-        """Return the event as a server-sent event."""
+        """Return the stored event of a run, encoded as a server-sent event."""
         data = json.dumps({"at": event.at, **event.data}, separators=(",", ":"))
         message = ServerSentEvent(id=str(event.sequence), event=event.kind, raw_data=data)
         return cls(sequence=event.sequence, message=message)

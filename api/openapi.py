@@ -38,9 +38,10 @@ _MAX_BYTES = 2**63 - 1
 
 
 def with_components(document: dict[str, Any]) -> dict[str, Any]:
-    """Return an OpenAPI document in which each object with a title that ends in " in short" is a named component.
+    """Return the OpenAPI document with shared objects moved to ``components``, so that each is described once.
 
-    Limits of whole numbers become whole numbers of at most 64 bits.
+    An object is moved if its title ends in " in short". Code generators make a class of each component. The limits of
+    whole numbers become integers that fit in 64 bits.
     """
     named: dict[str, Any] = {}
     document = _moved(document, named)

@@ -29,7 +29,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question(Generic[R, A]):
-    """A page with a form for one kind of question: the request type, the function that answers it, and texts."""
+    """A page with a form for one kind of question: its texts, its request type, and the function that answers it."""
 
     title: str
     lead: str
@@ -54,7 +54,7 @@ class Question(Generic[R, A]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A form after it was sent: its texts, the errors in them, and the answer."""
+    """The content of a page's form after the form was sent: the user's texts, the errors in them, and the answer."""
 
     texts: Mapping[str, str]
     """Text of each input, by its name."""
@@ -201,10 +201,10 @@ def _near(error: InvalidInput, about: Input | None) -> object:
 
 
 def names_of(app: App, inputs: Iterable[Input]) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
-    """Return the names that each input offers to choose from, by the name of the input and by the group of names.
+    """Return the names to choose from, such as names of models, for each input that takes the name of something.
 
-    The groups are "stored here", "catalog" and "registered". Only inputs that take the name of something, such as a
-    model or a cluster, are in the result.
+    The first key is the name of the input. The second key is the source of the names: "stored here", "catalog" or
+    "registered". Inputs that take no name, such as a batch size, are not in the result.
     """
     return {one.name: _names(app, one.named) for one in inputs if one.named is not None}
 

@@ -37,7 +37,10 @@ _FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 @_styles.get("/static/style.css", openapi_extra=OPEN)
 async def styles() -> Response:
-    """Answer with the style sheet. Its address contains a hash of its text, so browsers may keep it for ever."""
+    """Answer with the dashboard's style sheet; its address contains a hash of its text.
+
+    Browsers may therefore keep it for ever: a changed sheet has another address.
+    """
     return Response(style_sheet(), media_type="text/css", headers=_FOR_EVER)
 
 

@@ -43,7 +43,7 @@ from autotuner.service.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entrance:
-    """The authentication of callers: it reads the credentials of a request and has the login that checks them."""
+    """The login of the service at its HTTP edge: it reads the credentials in a request, and ``login`` checks them."""
 
     login: Login
     header: str | None = None
@@ -129,9 +129,9 @@ _OPEN_BELOW = "/static/"
 
 
 class Callers:
-    """Middleware that authenticates the caller of each request and stores the caller for ``caller_in``.
+    """Middleware that authenticates the caller of each request, and stores the caller in the scope of the request.
 
-    A route gets the caller as a parameter of type ``CallerOf``.
+    A route gets the caller as a parameter of type ``CallerOf``; ``caller_in`` reads the caller from the scope.
     """
 
     def __init__(self, app: ASGIApp, *, entrance: Entrance | None) -> None:
@@ -191,7 +191,7 @@ PROXY_NETWORKS = "AUTOTUNER_PROXY_NETWORKS"
 
 
 def entrance_of(app: App) -> Entrance | None:
-    """Return the authentication of the service, as its settings describe it; None if the service has no login."""
+    """Return the authentication of the service that its settings describe; None if the service has no login."""
     settings = app.settings
     if settings.login == "none":
         return None

@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Limits on unfinished requests and unread answers, and on the number of open connections."""
+    """Limits on the connections of the server, such as the time and size of a request's head."""
 
     head_s: float = 10.0
     """Seconds from the first byte of a request, or from the opening of a connection, until its head must be

@@ -51,7 +51,7 @@ def read_accelerator(name: Name) -> Document[SourcedAccelerator]:
 
 @catalog_router.get("/models", responses=problems())
 def list_catalog_models(app: AppOf) -> Document[Listed[TransformerSpec]]:
-    """List the models of the catalog."""
+    """List the models of the catalog, which requests can use by name."""
     return app.list_catalog_models()
 
 

@@ -20,7 +20,7 @@ router = APIRouter(tags=["models and clusters"])
 
 @router.get("/engines", responses=problems())
 def list_engines(app: AppOf) -> Document[Listed[EngineStanding]]:
-    """List the engines that clusters can name (`engine`), with their queues.
+    """List the engines that clusters can name in `engine`, with their queues. An engine, such as Slurm, runs trials.
 
     The service asks each engine whether it answers and has its queues. The connection settings of an engine are only
     visible to its operator.

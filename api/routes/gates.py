@@ -51,7 +51,7 @@ def create_gate(
     responses={200: _content("application/xml"), **problems(404, 422)},
 )
 def read_gate_junit(app: AppOf, gate_id: RunId) -> Response:
-    """Read a gate as JUnit XML with one test case, which passed, failed or had an error.
+    """Read a performance regression gate as JUnit XML with one test case, which passed, failed or had an error.
 
     While the gate runs, the test case is marked as skipped.
     """
@@ -64,7 +64,7 @@ def read_gate_junit(app: AppOf, gate_id: RunId) -> Response:
     responses={200: _content("text/markdown"), **problems(404, 422)},
 )
 def read_gate_summary(app: AppOf, gate_id: RunId) -> Response:
-    """Read a gate as Markdown, for the summary of a CI job or a comment."""
+    """Read a performance regression gate as Markdown, for the summary of a CI job or a comment."""
     return Response(markdown(gate_report(app.store.runs.get(GateRun, gate_id))), media_type="text/markdown")
 
 
@@ -74,21 +74,26 @@ def read_gate_summary(app: AppOf, gate_id: RunId) -> Response:
     responses={200: _content("image/svg+xml"), **problems(404, 422)},
 )
 def read_gate_badge(app: AppOf, gate_id: RunId) -> Response:
-    """Read a gate as a badge with its MFU, coloured by its outcome."""
+    """Read a performance regression gate as an SVG badge: its MFU, in a colour that shows the outcome."""
     return _badge(_case(app, gate_id))
 
 
 @router.get("/baselines", responses=problems())
 def list_baselines(app: AppOf) -> Document[Listed[Baseline]]:
-    """List the baselines that gates compare with, by name; a name has one baseline for each job."""
+    """List the baselines by name. A performance regression gate compares the speed of a change with a baseline.
+
+    A name has one baseline for each job.
+    """
     return Listed.whole(app.store.mfu_gates.list_baselines())
 
 
 @router.delete("/baselines/{name}/{key}", responses=problems(404, 422))
 def remove_baseline(app: AppOf, caller: CallerOf, name: Name, key: _Key) -> Document[Baseline]:
-    """Remove a baseline. The next gate that may set this baseline then starts a new one, which accepts a slowdown.
+    """Remove a baseline. The next gate with `sets_baseline` then stores its own result as the baseline.
 
-    Only the caller whose gate set the baseline and admins may do this. The answer is the removed baseline.
+    In this way, people accept a slowdown. Only the caller whose gate set the baseline and admins may do this. The
+    answer
+    is the removed baseline.
     """
     baseline = app.store.mfu_gates.get_baseline(name, key)
     if baseline is None:
@@ -104,7 +109,10 @@ def remove_baseline(app: AppOf, caller: CallerOf, name: Name, key: _Key) -> Docu
     responses={200: _content("image/svg+xml"), **problems(404, 422)},
 )
 def read_baseline_badge(app: AppOf, name: Name) -> Response:
-    """Read the badge of the newest finished gate that may set the baseline of this name, for instance for a README."""
+    """Read the SVG badge of a baseline, for instance for a README: the MFU of the newest gate that may set it.
+
+    Only finished gates count.
+    """
     gates, _ = app.store.runs.list(GateRun, subject=name, page=Page(limit=_NEWEST))
     for gate in gates:
         if gate.request.gate.sets_baseline and gate.result is not None:

@@ -163,8 +163,9 @@ def _trial(app: App, trial_id: str) -> tuple[Trial, SweepRequest]:
 def read_parts(app: AppOf, trial_id: TrialId) -> Document[TrialParts]:
     """Divide a trial's step and memory into parts, each with its predicted and its measured value.
 
-    The parts of a step are passes, the collectives of each kind of group, waiting, and the optimizer. Memory is divided
-    by pipeline rank.
+    The parts of a step are passes, the collectives of each kind of group of ranks, waiting, and the optimizer. Memory
+    is
+    divided by pipeline rank.
     """
     return app.asides.ask(trial_parts, *_trial(app, trial_id))
 
@@ -232,7 +233,10 @@ exports_router = APIRouter(tags=["exports"])
 
 @exports_router.get("/exports/formats", responses=problems())
 def list_formats() -> Document[Listed[Format]]:
-    """List the export formats: the trainer's release, the options that are not expressed, and if it can be imported."""
+    """List the export formats, each with its trainer's release and the options that it cannot express.
+
+    For each format, the list also says whether configurations in this format can be imported.
+    """
     return Listed.whole([target.described for target in FORMATS.values()])
 
 

@@ -37,19 +37,22 @@ def create_retune(
 
 @router.get("/retunes", responses=problems())
 def list_retunes(app: AppOf) -> Document[Listed[Retune]]:
-    """List all retunes, each with its present layout, its next due time, and the outcome of its last run."""
+    """List all retunes, each with its present layout, its next due time, and the outcome of its last run.
+
+    A retune measures the present layout of a job on a schedule, and searches for a better one.
+    """
     return Listed.whole(app.store.retunes.list())
 
 
 @router.get("/retunes/{name}", responses=problems(404, 422))
 def read_retune(app: AppOf, name: Name) -> Document[Retune]:
-    """Read a retune with its whole request."""
+    """Read a retune: the schedule and the sweep that were requested, the present layout, and the last run."""
     return app.store.retunes.get(name)
 
 
 @router.delete("/retunes/{name}", responses=problems(404, 409, 422))
 def remove_retune(app: AppOf, retune: OwnRetuneOf) -> Document[Retune]:
-    """Remove a retune with its runs, but not their sweeps. While a run is unfinished, this is refused with 409."""
+    """Remove a retune with its runs, but keep their sweeps. While a run is unfinished, this is refused with 409."""
     app.store.retunes.remove(retune.name)
     return retune
 
@@ -88,5 +91,5 @@ def run_retune(
 
 @router.get("/retunes/{name}/trend", responses=problems(404, 422))
 def read_retune_trend(app: AppOf, name: Name) -> Document[Listed[TrendPoint]]:
-    """Read the results of the present layout from run to run, each with the range that noise alone explains."""
+    """Read the results of a retune's present layout from run to run, each with the range that noise alone explains."""
     return Listed.whole(trend(app.store.retunes.runs(name, page=Page(limit=_MOST_POINTS))[0]))

@@ -30,7 +30,7 @@ AnyRun: TypeAlias = SweepRun | GateRun | RetuneRun | StudyRun | CheckRun | PlanR
 
 @value
 class RunList(Listed[AnyRun]):
-    """Runs of one kind or of several, newest first."""
+    """One page of runs of one kind or of several kinds, newest first."""
 
     items: tuple[AnyRun, ...]
 

@@ -174,7 +174,7 @@ def create_webhook(
 
 @webhooks_router.get("/webhooks", responses=problems())
 def list_webhooks(app: AppOf) -> Document[Listed[WebhookStanding]]:
-    """List the webhooks, with the numbers of waiting deliveries and of deliveries that were given up."""
+    """List the webhooks, each with the number of its deliveries that wait and of those that were given up."""
     return Listed.whole(app.webhooks.standings())
 
 

@@ -106,7 +106,7 @@ def list_trials(app: AppOf, sweep: SweepOf, where: TrialFilterOf, page: PageOf) 
 def rank_sweep(app: AppOf, sweep: SweepOf, where: TrialFilterOf, page: PageOf) -> Document[Listed[RankedTrial]]:
     """Rank a sweep's trials by its objective, the best first, and mark the trials that are tied with the first one.
 
-    A trial has no rank if its hardware lacks its number format, or if its convergence gate failed.
+    A trial has no rank if its accelerator lacks the number format of its layout, or if its convergence gate failed.
     """
     trials, total = app.store.ranking(sweep.id, where=where, page=page)
     known = standings(app.store.ranked_times(sweep.id))

@@ -75,7 +75,7 @@ def _sizes(one: TransformerSpec) -> Iterator[Cell]:
 
 # ------------------------------------------------------------------ training software
 def stacks_report(profiles: Sequence[StackProfile]) -> Report:
-    """Return the report of the training software that can be predicted, with the measured runs it was compared with."""
+    """Return the report of the training software that predictions know, with the measured runs it was fitted to."""
     sections = tuple(Section(title=one.name, blocks=tuple(_profile(one))) for one in profiles)
     return Report(headline="Training software", sections=sections)
 

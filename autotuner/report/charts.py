@@ -123,7 +123,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dot:
-    """One point of a chart; it is a link if it has an address."""
+    """One point of a chart, such as a trial; it is a link if it has an address."""
 
     x: float
     y: float
@@ -379,7 +379,10 @@ Limits = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """The network between a cluster's nodes and the links inside a node, as far as the cluster describes them."""
+    """A picture of the network between a cluster's nodes and of the links inside a node.
+
+    It shows only the parts that the description of the cluster contains.
+    """
 
     cluster: Cluster
     limits: Limits = field(default_factory=dict)
@@ -407,7 +410,7 @@ Chart = Drawing | Plot | Intervals | Stacks | Shares | Parallel | Topology
 # ---------------------------------------------------------------- pictures in cells of a table
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BarCell:
-    """A number as a bar from the left of its cell, or from the middle if ``is_signed`` is True."""
+    """A cell of a table that shows a number as a bar, from the left or, if ``is_signed`` is True, from the middle."""
 
     value: float
     most: float
@@ -481,7 +484,10 @@ class MemoryCell:
 
 @dataclass(frozen=True, slots=True)
 class GrowthCell:
-    """A small line that shows the best value so far: one value for each trial, None for a trial without a result."""
+    """A cell of a table with a small line, which shows the best value so far after each trial.
+
+    ``values`` has one value for each trial, and None for a trial without a result.
+    """
 
     values: Sequence[float | None]
 
@@ -495,7 +501,7 @@ def is_tight(num_bytes: float | None, limit_bytes: float) -> bool:
 
 
 def stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the points of a step line: each ``y`` holds until the ``x`` of the next point."""
+    """Return the points of a step line through the given points: each ``y`` holds until the ``x`` of the next point."""
     out = list(points[:1])
     for (_, before), (x, y) in pairwise(points):
         out += [(x, before), (x, y)]

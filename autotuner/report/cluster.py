@@ -245,7 +245,7 @@ def route_in_words(route: Route) -> str:
 def topology_report(reading: TopologyReading) -> Report:
     """Return the report of the topology files that were read: the nodes and links in them, and the assumptions.
 
-    It also says which bandwidth these links give to the ranks of a cluster.
+    If a cluster was named, the report also says which bandwidth these links give to groups of its ranks.
     """
     named = []
     if reading.num_nodes:
@@ -451,5 +451,5 @@ def _happened(check: CheckRun) -> Iterator[Block]:
 
 
 def check_queued(check: CheckRun) -> Report:
-    """Return a report that says that the check waits for a worker."""
+    """Return a report that says that the check of a cluster is queued, and which programs can run it."""
     return Report(headline=f"{check.id} is {check.state}; a service or `autotuner worker` runs it", sections=())

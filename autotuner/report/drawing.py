@@ -282,7 +282,10 @@ def _log_ticks(axis: Axis, unit: float, most: int) -> list[float]:
 
 
 def divisor(axis: Axis) -> tuple[float, str]:
-    """Return the unit of an axis's tick labels, as its size in the base unit of the axis and its name."""
+    """Return the unit of an axis's tick labels: its size in the base unit of the axis, and its name.
+
+    For example, ``(1e-3, "ms")`` for a chart of short times, whose base unit is the second.
+    """
     scales = {
         "share": ((0.01, "%"),),
         "signed_share": ((0.01, "%"),),

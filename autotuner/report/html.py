@@ -290,14 +290,20 @@ class Html:
     def cells(
         self, cells: Cells, *, by_ends: bool | None = None, scale: Scale | None = None, named: str = ""
     ) -> Markup:
-        """Return cells, each on its own line; the arguments are those of ``terminal.text_of``."""
+        """Return the cells at one place of a report as markup, each on its own line.
+
+        The arguments are those of ``terminal.text_of``.
+        """
         shown = [self.cell(one, by_ends=by_ends, scale=scale, named=named) for one in _every(cells)]
         return _joined(shown, Markup("<br>"))
 
     def cell(  # noqa: PLR0912 -- one line for each kind
         self, cell: Cell, *, by_ends: bool | None = None, scale: Scale | None = None, named: str = ""
     ) -> Markup:
-        """Return one cell as markup; the arguments are those of ``terminal.text_of``."""
+        """Return one cell of a report as markup, such as a number with its unit.
+
+        The arguments are those of ``terminal.text_of``.
+        """
         match cell:
             case None:
                 return escape("–")

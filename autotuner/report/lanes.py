@@ -76,7 +76,12 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """A block with its left and right pixel in one stretch; ``is_whole`` is False if a fold or an edge cuts it."""
+    """A block of work in the timeline of a rank, with its left and right pixel in the picture.
+
+    ``is_whole`` is False if only a part of the block is visible, because a fold (left-out repeated work) or an edge of
+    the
+    picture cuts it.
+    """
 
     left: float
     right: float
@@ -85,10 +90,10 @@ class Placed:
 
 
 def placed(blocks: Sequence[Block], stretches: Sequence[Stretch], edge: float) -> Iterator[Placed]:
-    """Yield the blocks of a lane with their pixels, as far as they lie in the picture.
+    """Yield the blocks of work of one rank that lie in the picture of a timeline, with their pixels.
 
     Args:
-        blocks: Blocks of the lane.
+        blocks: Blocks of one rank.
         stretches: Parts of the step that are drawn.
         edge: Pixel of the right edge; the left edge is ``LEFT``.
     """
@@ -105,14 +110,14 @@ def placed(blocks: Sequence[Block], stretches: Sequence[Stretch], edge: float) -
 
 
 def paths(placed: Sequence[Placed], y: float, height: float, more: str = "") -> Iterator[Markup]:
-    """Yield one SVG path for all blocks of the same look.
+    """Yield the blocks of work of one rank as SVG paths, one path for all blocks of the same look.
 
     Blocks of send operations have half the height. Blocks of a rank's later stages are paler.
 
     Args:
-        placed: Blocks of one lane.
-        y: Pixel of the lane's upper edge.
-        height: Height of the lane in pixels.
+        placed: Blocks of the rank, with their pixels.
+        y: Upper edge of the rank's row, in pixels.
+        height: Height of the row in pixels.
         more: Further classes of the style sheet.
     """
     looks: dict[str, list[str]] = {}
@@ -132,7 +137,7 @@ def numbers(placed: Sequence[Placed], baseline: float) -> Iterator[Markup]:
     """Yield the numbers of micro-batches, counted from 1, as texts on the blocks that are wide enough.
 
     Args:
-        placed: Blocks of one lane.
+        placed: Blocks of one rank.
         baseline: Pixel of the base line of the texts.
     """
     for one in placed:
@@ -147,14 +152,14 @@ def numbers(placed: Sequence[Placed], baseline: float) -> Iterator[Markup]:
 def idle(
     placed: Sequence[Placed], stretches: Sequence[Stretch], right: float, y: float, tall: float, hatch: float
 ) -> Iterator[Markup]:
-    """Yield the idle times of a lane (gaps between its blocks) as hatched boxes.
+    """Yield the idle times of one rank (gaps between its blocks of work) as hatched boxes.
 
     Args:
-        placed: Blocks of the lane.
+        placed: Blocks of the rank, with their pixels.
         stretches: Parts of the step that are drawn.
         right: Pixel of the right edge.
-        y: Pixel of the lane's upper edge.
-        tall: Height of the lane in pixels.
+        y: Upper edge of the rank's row, in pixels.
+        tall: Height of the row in pixels.
         hatch: Pixels between the lines of the hatching.
     """
     gaps = [(a, b - a) for one in stretches for a, b in _gaps(placed, one, right) if b - a > _NARROWEST_GAP]
@@ -265,7 +270,7 @@ _FEW_LANES = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lanes(Drawing):
-    """A picture of one step: a lane for each rank, with blocks for its work and hatched gaps for its idle time."""
+    """A picture of one step: a row for each rank, with blocks for its work and hatched gaps for its idle time."""
 
     main: StepTimeline
     thin: StepTimeline | None

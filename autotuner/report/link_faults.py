@@ -61,7 +61,7 @@ def _row(link: LinkHealth) -> Sequence[Cells]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultStrip(Drawing):
-    """A picture of a fault trace: a lane for each link, with boxes at the steps where it is slow or dead."""
+    """A picture of a fault trace: a row for each link, with boxes at the steps where the link is slow or dead."""
 
     trace: FaultTrace
     wide: int

@@ -65,7 +65,7 @@ _FINDINGS = {
 
 
 def event_in_words(event: LinkEvent) -> tuple[str, str]:
-    """Return the name and the details of an event of a link: ``("slow link", "stages 2 and 3, 60 ms late")``."""
+    """Return the name and details of an event in a pipeline: ``("slow link", "stages 2 and 3, 60 ms late")``."""
     return _FINDINGS[event.kind], ", ".join(_particulars(event))
 
 

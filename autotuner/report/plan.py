@@ -128,7 +128,10 @@ def workload_in_words(goal: Goal, workload: Workload) -> str:
 
 
 def worth_in_words(dollars: float) -> str:
-    """Describe the highest extra price per accelerator-hour at which a change still pays: ``up to $0.26``."""
+    """Describe the highest price per accelerator-hour that is worth paying for a change of a cluster: ``up to $0.26``.
+
+    The price comes on top of the price of the cluster.
+    """
     return f"up to ${dollars:.2f}" if dollars >= 0.005 else "nothing"
 
 

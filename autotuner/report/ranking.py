@@ -81,7 +81,10 @@ _SORTS = ("mfu", "predicted_mfu", "tokens_per_s", "peak_bytes", "price_per_milli
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """The choices of a reader on the page of a ranking: filters, order, columns, page, and the kind of rows."""
+    """The choices of a reader on the page of a ranking: filters, order, columns, page number and kind of rows.
+
+    The rows are ranked trials, or predicted layouts that no trial tried.
+    """
 
     query: TableQuery = field(default_factory=TableQuery)
     are_columns_chosen: bool = False

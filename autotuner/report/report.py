@@ -164,7 +164,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Button:
-    """A button on a page; in a terminal, a command does the same."""
+    """A button on a page. A terminal shows no buttons, because a command does the same."""
 
     words: str
     path: str
@@ -197,7 +197,7 @@ Cells: TypeAlias = Cell | tuple[Cell, ...]
 # ------------------------------------------------------------------ blocks
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number or word with its name."""
+    """A figure of a report: a number or a word, and the name that stands next to it."""
 
     name: str
     value: Cells
@@ -261,7 +261,10 @@ class Table:
 
     @property
     def told(self) -> Sequence[tuple[int, Column]]:
-        """The columns that can be written as text, each with its index: all except pictures and buttons."""
+        """The columns that can be written as text, each with its index in the table.
+
+        Columns of pictures and of buttons are left out.
+        """
         return [
             (place, one)
             for place, one in enumerate(self.columns)
@@ -380,7 +383,7 @@ Block: TypeAlias = "Sequence[Figure] | Table | Lines | Code | Notice | Folded | 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Blocks that belong together, with or without a title."""
+    """A part of a report: blocks (tables, charts, texts) that belong together, with or without a title."""
 
     title: str = ""
     blocks: Sequence[Block]

@@ -126,7 +126,7 @@ def study_report(study: StudyRun, *, has_buttons: bool = False) -> Report:
 
 
 def candidate_line(trial: OptimizerTrial) -> str:
-    """Return one line on a candidate that has ended: ``3: lamb, learning rate 0.01, ...: pruned, ...``."""
+    """Return one line on an ended training of an optimizer study: ``3: lamb, learning rate 0.01, ...: pruned, ...``."""
     return f"{trial.number}: {trial.candidate}: {trial.state}, {_ended(trial)}"
 
 
@@ -142,7 +142,7 @@ def _ended(trial: OptimizerTrial) -> str:
 
 
 def prune_in_words(why: PruneReason) -> str:
-    """Describe why a candidate was stopped before it reached the target loss, without a full stop."""
+    """Describe why an optimizer study stopped a training before it reached the target loss, without a full stop."""
     if why.beaten_by is not None:
         return f"number {why.beaten_by} came to the target sooner and for less, after {why.time_s:.3g} s"
     return (
@@ -152,7 +152,10 @@ def prune_in_words(why: PruneReason) -> str:
 
 
 def end_in_words(end: StudyEnd, request: OptimizerStudyRequest) -> str:
-    """Describe how a study ended, without a full stop: ``25 candidates were tried, and 3 came to the target``."""
+    """Describe why an optimizer study ended: ``25 candidates were tried, and 3 came to the target``.
+
+    A candidate is an optimizer with its settings, a batch size and a data-parallel degree. The text has no full stop.
+    """
     match end.limit:
         case StudyLimit.ACCELERATOR_HOURS:
             why = f"{end.accelerator_hours:.3g} of {request.budget.accelerator_hours:g} accelerator-hours are spent"

@@ -97,7 +97,7 @@ class TrialPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudPoint:
-    """A layout that was only predicted, with its peak and its MFU."""
+    """A layout that was predicted and not run, as a point of charts: its peak memory in bytes and its MFU (0 to 1)."""
 
     peak_bytes: float
     mfu: float
@@ -500,7 +500,7 @@ def effects(found: Sequence[PairEffect]) -> Intervals | None:
 
 
 def change_of(found: PairEffect) -> str:
-    """Return the change that an effect is about: ``recompute full → none``."""
+    """Return the change of an option in words, whose effect was measured: ``recompute full → none``."""
     return f"{found.subject} {found.before} → {found.after}" if found.before else found.subject
 
 

@@ -173,7 +173,7 @@ def _to_do(group: FailureGroup, sweep_id: str) -> Cells:
 
 
 def decisive(group: FailureGroup) -> Iterator[str]:
-    """Yield a description of the number that explains a group of failures, such as the bytes needed and their limit.
+    """Yield, in words, the number that explains a group of failed trials, such as the bytes needed and their limit.
 
     It yields nothing if no number explains them.
     """

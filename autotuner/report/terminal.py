@@ -104,7 +104,7 @@ def _block(block: Block) -> Iterator[RenderableType]:
 
 
 def statement(cells: Cells) -> str:
-    """Return a statement as one line of text."""
+    """Return a statement of a report, which may consist of several cells, as one line of text."""
     return cells if isinstance(cells, str) else line_of(every(cells))
 
 
@@ -154,9 +154,9 @@ def text_of(
 
 
 def every(cells: Cells) -> tuple[Cell, ...]:
-    """Return the parts of a cell that are written as text.
+    """Return the cells that are written as text, from one cell or several cells at one place of a report.
 
-    A layout may come with the words that the command line accepts for it. These words are then left out.
+    If a layout comes with the words that the command line accepts for it, these words are left out.
     """
     if not isinstance(cells, tuple):
         return (cells,)
@@ -165,7 +165,7 @@ def every(cells: Cells) -> tuple[Cell, ...]:
 
 
 def beside(cells: Cells, *, by_ends: bool | None = None, scale: Scale | None = None, named: str = "") -> str:
-    """Return cells as text, joined by commas; the arguments are those of ``text_of``."""
+    """Return the cells at one place of a report as text, joined by commas; the arguments are those of ``text_of``."""
     return ", ".join(text_of(one, by_ends=by_ends, scale=scale, named=named) for one in every(cells))
 
 

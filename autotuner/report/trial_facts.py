@@ -87,7 +87,7 @@ PHASE_WORDS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseShare:
-    """A part of a measured step, with its time and its share (0 to 1) of the step."""
+    """A part of a measured step, with its time in seconds and its share (0 to 1) of the step."""
 
     name: str
     seconds: float

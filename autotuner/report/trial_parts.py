@@ -62,7 +62,10 @@ MEMORY_PARTS = tuple(one.name.removesuffix("_bytes") for one in fields(Memory) i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """A trial that ran, with its parts, its explanation, and whether its results are measured or simulated."""
+    """A trial that ran, with the parts of its step and memory, and the explanation of its layout.
+
+    ``source`` says whether its results were measured or simulated.
+    """
 
     trial: Trial
     source: Source

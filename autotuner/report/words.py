@@ -345,7 +345,7 @@ def job_in_words(size: ModelSize, *, cluster: str, global_batch: int, seq_len: i
 
 
 def estimate_in_words(found: TrialEstimate) -> str:
-    """Describe the source of an estimate: ``estimated from a trial on 8 of 64 ranks``."""
+    """Describe the trial that a full-size estimate comes from: ``estimated from a trial on 8 of 64 ranks``."""
     trial = "simulated trial" if found.is_simulated else "trial"
     return f"estimated from a {trial} on {found.num_trial_ranks} of {found.num_ranks} ranks"
 

@@ -77,13 +77,16 @@ class ChallengeRuns:
 
     @property
     def incumbent_runs(self) -> RunGroup | None:
-        """Return the combined results of the incumbent's runs before the turns; None if no such run was measured."""
+        """Return the combined results of the incumbent's runs before the search; None if no such run was measured.
+
+        The incumbent is the layout in use.
+        """
         return run_group(self.incumbent)
 
     def wants_incumbent(self) -> bool:
-        """Return True if the incumbent should run again before the search begins.
+        """Return True if the layout in use (the incumbent) should run again before the search begins.
 
-        Call it only if the incumbent can run as a trial.
+        It runs until its results can be compared. Call this only if the incumbent can run as a trial.
         """
         if self.turns or _gave_up(self.incumbent):
             return False
@@ -92,8 +95,9 @@ class ChallengeRuns:
     def wanted_turn(self) -> Trial | None:
         """Return the trial whose layout should run again now, or None if the comparison is decided or cannot go on.
 
-        The layout that ran first in one pair of turns runs second in the next, so that a machine that slows down or
-        warms up favours neither layout.
+        The layout in use and the layout that may replace it run by turns, in pairs. The layout that ran first in one
+        pair
+        runs second in the next, so that a machine that slows down or warms up favours neither layout.
         """
         if self.challenger is None or _gave_up(self.turns) or _gave_up(self.incumbent_turns):
             return None
@@ -120,9 +124,9 @@ def _wants_more(runs: RunGroup | None, baseline: Sequence[RunGroup], test: Seque
 
 
 def incumbent_problems(request: SweepRequest) -> tuple[Reason, ...]:
-    """Return the rules that the challenge's incumbent breaks; with a broken rule, the incumbent cannot run as a trial.
+    """Return the rules that the layout in use (``challenge.incumbent``) breaks; if it breaks one, no trial can run it.
 
-    The result is empty if the challenge has no incumbent, or if the sweep has no challenge.
+    The result is empty if the sweep does not compare layouts (it has no challenge), or names no layout in use.
     """
     if request.challenge is None or request.challenge.incumbent is None:
         return ()
@@ -130,7 +134,10 @@ def incumbent_problems(request: SweepRequest) -> tuple[Reason, ...]:
 
 
 def run_group(trials: Sequence[Trial]) -> RunGroup | None:
-    """Return the combined results of several runs of one layout, or None if none of them was measured."""
+    """Return the combined results of several runs of one layout: their throughputs, mean MFU, time and environment.
+
+    It is None if none of the runs was measured.
+    """
     measured = [(trial, trial.measurement) for trial in trials if trial.measurement is not None]
     if not measured:
         return None
@@ -151,9 +158,9 @@ def _environment(measured: Sequence[Measurement]) -> dict[str, str]:
 
 
 def first_measured(trials: Sequence[Trial]) -> Trial | None:
-    """Return the first measured trial of a layout that is not itself a repeat; later runs of the layout repeat it.
+    """Return the first measured trial that is not a repeat of another trial; None if there is none.
 
-    It is None if no trial was measured.
+    All trials have the same layout. Later runs of this layout are repeats of the returned trial.
     """
     return next((trial for trial in trials if trial.measurement and trial.repeats is None), None)
 
@@ -271,15 +278,15 @@ class Phases:
         self._can_run_incumbent = challenge.incumbent is not None and not incumbent_problems(request)
 
     def leaders(self, trials: Sequence[Trial]) -> Sequence[Trial]:
-        """Return the trial whose layout will challenge the incumbent if it passes its convergence gate.
+        """Return the trial whose layout may replace the layout in use, if it passes its convergence gate.
 
-        The result has at most one trial. It is empty if no layout beats the incumbent.
+        The result has at most one trial. It is empty if no layout is faster than the layout in use.
         """
         leader = self._runs(trials).leader
         return [] if leader is None else [leader]
 
     def before_search(self, trials: Sequence[Trial], spending: Spending) -> Repeat | None:
-        """Return the next run of the incumbent, or None once it has run often enough.
+        """Return the next run of the layout in use (the incumbent), or None once it has run often enough.
 
         The incumbent has run often enough if it can be compared with its baseline, or if its share of the budget is
         used up.
@@ -305,7 +312,10 @@ class Phases:
         return finish(over[0], "the rest of the budget is kept for the comparison of the best layout", trials)
 
     def after_search(self, trials: Sequence[Trial]) -> Repeat | None:
-        """Return the next turn of the best layout or of the incumbent, or None once the comparison is decided."""
+        """Return the next run of the best layout or of the layout in use, or None once the comparison is decided.
+
+        The two layouts run by turns.
+        """
         turn = self._runs(trials).wanted_turn() if self._challenge.searches else None
         return None if turn is None else Repeat(layout=turn.layout, repeats=turn.number)
 

@@ -43,9 +43,10 @@ _log = structlog.get_logger(__name__)
 
 
 def check_kind(store: Store, launchers: Mapping[str, EngineLauncher]) -> Kind:
-    """Return the kind of run that checks clusters, for a worker.
+    """Return the kind of run with which a worker checks clusters: a small trial, and measurements of devices and links.
 
-    ``launchers`` holds the launchers of the registered engines, by name.
+    ``launchers`` holds the launchers of the registered engines, by name. An engine, such as Slurm, runs the jobs of a
+    check.
     """
 
     def begin(hold: Hold) -> Work:

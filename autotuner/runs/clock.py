@@ -24,12 +24,12 @@ class Clock(Protocol):
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Wait about ``seconds`` seconds."""
+        """Let the calling thread wait about ``seconds`` seconds."""
         ...
 
 
 class SystemClock:
-    """The clock of this machine."""
+    """The real clock of this machine, which every run uses outside of tests."""
 
     def now(self) -> float:
         """Return the time in epoch seconds."""

@@ -89,7 +89,12 @@ class _RunningGate:
 
 
 class LossGates:
-    """The convergence gates of one sweep. A running gate is identified by the number of the trial that it examines."""
+    """The convergence gates of one sweep: it says which trial needs a gate, and counts the time of running gates.
+
+    A convergence gate trains a layout that is not numerically equivalent, and compares its loss with that of a
+    reference.
+    A running gate is identified by the number of the trial that it examines.
+    """
 
     def __init__(self, request: SweepRequest) -> None:
         self._is_enabled = request.loss_gate.enabled
@@ -101,11 +106,14 @@ class LossGates:
         return bool(self._running)
 
     def due(self, leaders: Iterable[Trial]) -> RunGate | None:
-        """Return the next convergence gate that one of the trials ``leaders`` needs, or None if none needs a gate now.
+        """Return the next convergence gate to run: that of the first trial in ``leaders`` that needs one, or None.
 
-        A trial needs a gate if its layout is not numerically equivalent and has no gate result yet. The layout in use
-        needs no gate, because it is already known to train, unless the sweep may rank it only with a gate result. If a
-        running gate examines a layout that computes the same function, the trial waits for the result of that gate.
+        ``leaders`` are the best trials of the sweep. A trial needs a gate if its layout is not numerically equivalent
+        and
+        has no gate result yet. The layout in use needs no gate, because it is already known to train, unless the sweep
+        may
+        rank it only with a gate result. If a running gate examines a layout that computes the same function, the trial
+        waits for the result of that gate.
         """
         looked_at = [function_key(gate.layout) for gate in self._running.values()]
         for trial in leaders:
@@ -114,7 +122,11 @@ class LossGates:
         return None
 
     def answered(self, trials: Iterable[Trial]) -> RunGate | None:
-        """Return a gate that need not run, because the result of an earlier trial's gate also holds for it; or None."""
+        """Return the gate of a trial to which an earlier trial's gate result applies; None if there is no such trial.
+
+        The returned gate has this result in its field ``known``, so it need not run. ``verdict_of`` says when a result
+        applies to another layout.
+        """
         known = list(trials)
         for trial in known:
             if trial.ran_measurement and self._is_open(trial) and (verdict := verdict_of(trial.layout, known)):
@@ -142,14 +154,14 @@ class LossGates:
         gate.waits_since = now if is_waiting else None
 
     def placed(self, trial: Trial, job: EngineJob) -> None:
-        """Record the new state of an engine job of a running gate.
+        """Record the new state of an engine's job that runs a training of the gate, such as queued or running.
 
         The state decides how much accelerator time counts.
         """
         self._running[trial.number].jobs[job.name] = job
 
     def ended(self, trial: Trial) -> None:
-        """Record that the gate of a trial has ended. From now on, its result contains its accelerator time."""
+        """Record that the gate of a trial has ended. Its accelerator time is then part of the stored gate result."""
         self._running.pop(trial.number)
 
     def jobs(self, trial: Trial) -> tuple[EngineJob, ...]:

@@ -79,7 +79,7 @@ class DeliveryMachine:
         return Later(at=now + wait_s, detail=answer.detail)
 
     def tell(self, outcome: WebhookAnswer) -> None:
-        """Take in the answer of the receiver to the latest post."""
+        """Record the receiver's answer to the latest post. ``next`` then decides whether to post again."""
         self._answer = outcome
 
 

@@ -33,7 +33,7 @@ class Spending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """An instruction to end the sweep."""
+    """An instruction of the sweep's machine to its worker: end the sweep with this state, for this reason."""
 
     state: RunState
     reason: StopReason
@@ -50,7 +50,7 @@ def finish(reason: StopReason, detail: str, trials: Sequence[Trial]) -> Finish:
 
 
 def spent(budget: Budget, spending: Spending, *, share: float = 1.0) -> tuple[StopReason, str] | None:
-    """Return the budget that is used up, with an explanation: wall-clock time or accelerator-hours; None if neither is.
+    """Return which budget is used up, wall-clock time or accelerator-hours, and an explanation; None if neither is.
 
     With a ``share`` below 1, a budget counts as used up once that fraction of it is used.
     """
@@ -127,7 +127,11 @@ def given_up(trial: Trial) -> TrialFailure | None:
 
 
 def unless_lost_again(trial: Trial, outcome: Outcome) -> Outcome:
-    """Return the outcome of a trial, or a failure if the infrastructure failed in the last allowed attempt."""
+    """Return the outcome of a trial, or a failure if its last allowed attempt ended because of the infrastructure.
+
+    The infrastructure is the machine or the engine, for example a node that died. After earlier attempts, such a trial
+    is queued again.
+    """
     if isinstance(outcome, Stopped) and outcome.reason == "infrastructure" and trial.attempts >= MAX_ATTEMPTS:
         return _lost(trial, outcome.detail)
     return outcome
@@ -147,7 +151,10 @@ def lost_in_words(num_attempts: int, detail: str, *, on_engine: bool) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeat:
-    """An instruction to run a layout again while no other trial runs, so that its runs can be compared."""
+    """An instruction of the sweep's machine: run a layout again while no other trial runs.
+
+    Its runs can then be compared, because no other trial disturbs them.
+    """
 
     layout: Layout
     repeats: int | None
@@ -156,7 +163,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunGate:
-    """An instruction to run a convergence gate.
+    """An instruction of the sweep's machine: run a convergence gate.
 
     The gate trains the layout of a trial and the layout ``reference``, and compares their losses.
     """
@@ -169,7 +176,7 @@ class RunGate:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """An instruction to start nothing new until a running trial or gate has ended."""
+    """An instruction of the sweep's machine: start nothing new until a running trial or gate has ended."""
 
 
 Instruction = RunTrial | RunGate | Wait | Finish

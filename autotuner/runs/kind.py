@@ -33,7 +33,10 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Later:
-    """A step in which the worker gives the run back to the queue until a time, in epoch seconds."""
+    """A step in which the worker puts the run back into the queue. A worker may take it again from the time ``at`` on.
+
+    The time is in epoch seconds.
+    """
 
     at: float
     detail: str
@@ -53,11 +56,14 @@ class Machine(Protocol):
     """
 
     def next(self, now: float) -> Step:
-        """Return the next step. Actions of earlier steps may still run."""
+        """Return what the worker should do next: perform an action, wait, put the run back into the queue, or end it.
+
+        Actions of earlier steps may still run.
+        """
         ...
 
     def tell(self, outcome: Any) -> Any:
-        """Take in the outcome of an action, and return the new progress of the run, or None to store nothing."""
+        """Record the outcome of an action, and return the new progress of the run to store; None stores nothing."""
         ...
 
 
@@ -72,7 +78,7 @@ class OneAction:
         return self._next
 
     def tell(self, outcome: Step) -> None:
-        """Take in the outcome of the action. It becomes the next step of the run."""
+        """Record the outcome of the action, which is itself the run's next step, such as its end."""
         self._next = outcome
 
 

@@ -34,10 +34,11 @@ class StopRequested(AutotunerError):
 
 
 class Hold:
-    """A worker's claim on one run. Inside the context ``kept``, a thread renews the lease.
+    """A worker's exclusive right to work on one run, by a lease that another worker takes over if it is not renewed.
 
-    Methods that write to the store raise ``LeaseLost`` if another worker holds the run, unless their text says
-    otherwise.
+    Inside the context ``kept``, a thread renews the lease. Methods that write to the store raise ``LeaseLost`` if
+    another
+    worker has taken over the run, unless their text says otherwise.
 
     Args:
         store: The store of runs.
@@ -73,7 +74,10 @@ class Hold:
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
-        """If the block raises an error, end all running actions, since nobody would receive their outcomes."""
+        """Open a block of work. If it raises an error, all running actions of the run must end.
+
+        Otherwise they would go on, although nobody receives their outcomes any more.
+        """
         try:
             yield
         except BaseException:
@@ -119,7 +123,7 @@ class Hold:
         return self._clock.monotonic()
 
     def report(self, progress: Any) -> None:
-        """Hand over the progress of the run; the next heartbeat, within about a second, stores it."""
+        """Set the progress of the run. The next renewal of the lease, within about a second, stores it."""
         self._news = progress
 
     @contextmanager
@@ -146,15 +150,25 @@ class Hold:
             self._hear(self._until_stored(lambda: self._store.renew(self._lease, progress, now=self._clock.now())))
 
     def write(self, write: Callable[[Lease], T]) -> T:
-        """Call ``write`` with the lease. If the store cannot be reached, try again until it succeeds."""
+        """Call ``write``, a function that writes to the store, with the lease, and return its result.
+
+        If the store cannot be reached, this method tries again until it succeeds.
+        """
         return self._until_stored(lambda: write(self._lease))
 
     def write_once(self, write: Callable[[Lease], None]) -> None:
-        """Call ``write`` with the lease, once; raise ``StoreUnavailable`` if the store cannot be reached."""
+        """Call ``write``, which writes to the store, with the lease, once.
+
+        Raises:
+            StoreUnavailable: The store cannot be reached.
+        """
         write(self._lease)
 
     def try_to_write(self, write: Callable[[Lease], None]) -> None:
-        """Call ``write`` with the lease once. If the store is unavailable or the lease is lost, no error is raised."""
+        """Call ``write``, which writes to the store, with the lease, once. If that fails, nothing is written or raised.
+
+        It fails if the store is unavailable or the lease is lost. Use it for data that may be lost, such as notes.
+        """
         try:
             write(self._lease)
         except LeaseLost:
@@ -260,9 +274,9 @@ class LeaseWatch:
         return [lease for lease in held if lease.owner == self._owner or self._silent_s[lease] >= lease.lease_s]
 
     def refused(self) -> None:
-        """Start all observations again, because the store refused a write.
+        """Start to watch all leases anew, because the store refused a write.
 
-        While the store accepts no writes, no other worker can renew its lease either.
+        While the store accepts no writes, no other worker can renew its lease either, so that time must not count.
         """
         self._silent_s = {}
 

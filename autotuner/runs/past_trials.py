@@ -45,7 +45,10 @@ class _Known:
 
 
 class Recollection:
-    """A thread-safe cache of the calibrations by stored trials. It is computed again after another trial has ended."""
+    """A thread-safe cache of calibrations, the corrections that stored trials give to predicted step times and memory.
+
+    The calibrations are computed again after another trial has ended.
+    """
 
     def __init__(self, history: HistoryStore) -> None:
         self._history = history
@@ -73,7 +76,7 @@ class Recollection:
             return calibrated_by_both(job, known.calibrations[plain, trainer])
 
     def informed(self, sweep: Sweep) -> Sweep:
-        """Return the sweep with its job calibrated; see the function ``informed``.
+        """Return the sweep with its job calibrated by earlier trials; see the function ``informed``.
 
         The result is cached for each sweep.
         """
@@ -92,9 +95,10 @@ class Recollection:
         return replace(sweep, request=replace(request, job=self.calibrated(request.job, _trainer_of(sweep))))
 
     def lessons(self, accelerator: str | None = None) -> Sequence[Lesson]:
-        """Return the calibration by stored trials for each platform, and its accuracy; newest first.
+        """Return, for each platform, the corrections that its stored trials give to predictions, and the accuracy.
 
-        ``accelerator`` limits the result to platforms with this accelerator; None: all accelerators.
+        A platform is an accelerator with its links and its software. The newest comes first. ``accelerator`` limits the
+        result to platforms with this accelerator; None: all accelerators.
         """
         names = self._history.accelerators() if accelerator is None else [accelerator]
         with self._mutex:

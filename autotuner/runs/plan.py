@@ -12,9 +12,9 @@ from autotuner.search.planning.request import PlanRequest
 
 
 def plan_kind(asides: Asides) -> Kind:
-    """Return the kind of run that computes plans, which compare clusters, for a worker.
+    """Return the kind of run with which a worker computes plans, which compare clusters for a training run.
 
-    ``asides`` computes the parts of a plan in separate processes.
+    ``asides`` is the compute service that computes the parts of a plan in separate processes.
     """
 
     def begin(hold: Hold) -> Work:

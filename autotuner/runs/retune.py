@@ -22,10 +22,10 @@ _log = structlog.get_logger(__name__)
 
 
 def retune_kind(store: Store) -> Kind:
-    """Return the kind of run that concludes a run of a scheduled retuning, for a worker.
+    """Return the kind of run with which a worker concludes one run of a retune, after the run's sweep has ended.
 
-    The run compares the measured layout in use with its baseline and with other layouts. No worker takes it before its
-    sweep has ended.
+    A retune is a sweep that starts again on a schedule. The conclusion compares the measured layout in use with its
+    baseline and with other layouts.
     """
 
     def begin(hold: Hold) -> Work:

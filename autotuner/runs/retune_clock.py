@@ -26,7 +26,10 @@ unchanged network differ by less."""
 
 
 def links_changed(then: Cluster, now: Cluster) -> bool:
-    """Return True if a link degraded or recovered, or if the bandwidth between nodes changed by more than 25 %."""
+    """Return True if the links changed from ``then`` to ``now``, so that a retune should run again.
+
+    A change is that a link degraded or recovered, or that the bandwidth between nodes changed by more than 25 %.
+    """
     ailments = [links_in_brief(one.link_health, between_nodes=one.num_nodes > 1) for one in (then, now)]
     before, after = (one.inter_node_link.bandwidth_bytes_per_s for one in (then, now))
     is_other = now.num_nodes > 1 and abs(after - before) > _LEAST_CHANGE * max(before, after)

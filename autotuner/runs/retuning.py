@@ -194,9 +194,10 @@ class Retuning:
         return run
 
     def begin_out_of_turn(self, retune: Retune, trigger: Trigger, quota: Quota | None = None) -> RetuneRun | None:
-        """Start a run that is not due, or return None if another run is unfinished or was started at the same moment.
+        """Start a run of a retune now, outside of its schedule, for the reason ``trigger``.
 
-        ``quota`` limits the sweep; None: the quota of the retune's creator.
+        The result is None if another run is unfinished or was started at the same moment. ``quota`` limits the sweep of
+        the run; None: the quota of the retune's creator.
 
         Raises:
             QuotaExceeded: The quota is used up.

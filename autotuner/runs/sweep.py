@@ -120,7 +120,10 @@ class SweepMachine:
 
     @locked
     def hear(self, run: Run) -> None:
-        """Take in the requests of people to stop, pause or change the sweep."""
+        """Read from the stored run whether people asked to stop or pause the sweep, or changed its budget or reruns.
+
+        ``next`` then acts on these requests.
+        """
         self._stop = run.wanted
         if run.num_changes > self._num_changes:
             self._num_changes = run.num_changes
@@ -174,9 +177,9 @@ class SweepMachine:
     @property
     @locked
     def prospects(self) -> Prospects:
-        """Return how much improvement further trials promise.
+        """Return how much another trial is expected to improve the best result, and how many layouts can be tried.
 
-        The sampler caches the answer until another trial ends.
+        The sampler caches the expectation until another trial ends.
         """
         proposal = self._study.propose()
         gain = 0.0 if proposal is None else proposal.expected_gain
@@ -277,7 +280,10 @@ class SweepMachine:
     # ------------------------------------------------------------------ reports of trials and requests of users
     @locked
     def change(self, demand: Demand) -> None:
-        """Take in the new demand of the sweep: another budget, or a trial to run again."""
+        """Take over the new budget of the sweep and the trials that people asked to run again.
+
+        With another budget, the search is built again, because the budget decides when trials end early.
+        """
         if demand == self.demand:
             return
         self.demand = demand
@@ -287,7 +293,7 @@ class SweepMachine:
 
     @locked
     def placed(self, trial: Trial) -> None:
-        """Take in the new state of a trial: it runs, it waits, it continues, or its engine job has a new state.
+        """Record the new state of a trial: it runs, it waits, it continues, or its engine job has a new state.
 
         The state decides how much accelerator time the trial uses.
         """
@@ -316,16 +322,16 @@ class SweepMachine:
 
     @locked
     def overspent(self, now: float) -> Stopped | None:
-        """Return why a running trial must end because the time or the accelerator-hours are used up.
+        """Return why a running trial must end because the sweep's budget is used up; None while some budget is left.
 
-        It is None while there is some of both left.
+        The budget limits the time and the accelerator-hours.
         """
         over = self._spent(now)
         return None if over is None else Stopped(reason="budget", detail=over[1])
 
     @locked
     def finished(self, trial: Trial) -> None:
-        """Take in the outcome of a trial that ``decide`` ordered."""
+        """Record the outcome of a trial that ``decide`` ordered, so that the search learns from it."""
         self._trials[trial.number] = trial
         self._study.tell(trial)
 
@@ -341,10 +347,12 @@ class SweepMachine:
 
     @locked
     def estimates(self, *ended: Trial) -> Mapping[str, TrialEstimate]:
-        """Return the full-size estimates of all measured proxy trials, by trial id.
+        """Return the results that the measured proxy trials let expect at full size, by trial id.
 
-        The result is empty if all trials run at full size. ``ended`` are trials that have just ended and that the
-        machine does not know yet as ended.
+        A proxy trial runs a layout on fewer ranks, or with a smaller model, than the job has. The result is empty if
+        all
+        trials run at full size. ``ended`` are trials that have just ended and that the machine does not know yet as
+        ended.
         """
         trials = {**self._trials, **{trial.number: trial for trial in ended}}
         if self._candidates.small is None or not any(trial.ran_measurement for trial in trials.values()):
@@ -356,7 +364,10 @@ class SweepMachine:
 
     @locked
     def estimated(self, trials: Sequence[Trial]) -> None:
-        """Take in the trials whose full-size estimates have been stored."""
+        """Record the trials whose full-size estimates are now stored, so that the search learns from them.
+
+        A proxy trial runs on fewer ranks than its job has. Its estimate is its result scaled to the size of the job.
+        """
         had_none = [trial.number for trial in trials if self._trials[trial.number].estimate is None]
         self._trials.update({trial.number: trial for trial in trials})
         if not set(had_none) <= set(self._study.running):
@@ -365,12 +376,15 @@ class SweepMachine:
     @property
     @locked
     def lacks_estimates(self) -> bool:
-        """Return True if a proxy trial was measured but its full-size estimate is not stored yet."""
+        """Return True if a proxy trial was measured, but its result at full size is not yet estimated and stored.
+
+        A proxy trial runs on fewer ranks than its job has.
+        """
         return any(trial.ran_measurement and trial.reached is None for trial in self._trials.values())
 
     @locked
     def given_back(self, trial: Trial) -> None:
-        """Take in an interrupted trial, which is queued again. The machine will order it as if it had not begun."""
+        """Record that an interrupted trial is queued again. The machine will order it as if it had not begun."""
         self._trials[trial.number] = trial
         self._study.drop(trial.number)
         self._study.rebuild(self._trials)
@@ -408,7 +422,7 @@ class SweepMachine:
 
     @locked
     def gate_ended(self, trial: Trial) -> None:
-        """Take in the trial after its convergence gate has ended.
+        """Record the trial with the result of its convergence gate, which has ended.
 
         If the gate was stopped, the trial has no gate result.
         """

@@ -141,7 +141,7 @@ class LosingPruner(BasePruner):
         self._min_reports = min_reports
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
-        """Return True if the trial should end now."""
+        """Return True if ``trial`` should end now, because its best report is far below the best finished trial."""
         finished = study.get_trials(deepcopy=False, states=(OptunaState.COMPLETE,))
         values: list[float] = [t.user_attrs.get(HEALTHY_VALUE, t.value) for t in finished if t.value is not None]
         reports = trial.intermediate_values.values()
@@ -257,7 +257,7 @@ class SweepStudy:
 
     @property
     def has_interrupted(self) -> bool:
-        """Return True if an interrupted trial has to be ordered again."""
+        """Return True if an interrupted trial has to run again before the sweep tries a new layout."""
         return bool(self._interrupted)
 
     @property
@@ -266,11 +266,11 @@ class SweepStudy:
 
     # ------------------------------------------------------------------ ordering
     def again(self) -> tuple[int, Layout]:
-        """Order the first interrupted trial again, and return its number and its layout."""
+        """Order the interrupted trial with the lowest number again, and return its number and its layout."""
         return self._order(self._interrupted.pop(min(self._interrupted)))
 
     def ask(self, layout: Layout | None = None) -> tuple[int, Layout]:
-        """Order a new trial, and return its number and its layout.
+        """Order a new trial (add it to the running trials of the study), and return its number and its layout.
 
         If ``layout`` is None, the sampler chooses the most promising layout.
         """
@@ -291,7 +291,7 @@ class SweepStudy:
         return self._layouts.row(proposal.row)
 
     def beside_incumbent(self) -> Proposal | None:
-        """Return the most promising layout that differs from the incumbent in one option.
+        """Return the most promising layout that differs in one option from the layout in use (the incumbent).
 
         It is None if no such layout promises as much gain as the budget requires.
         """
@@ -327,7 +327,7 @@ class SweepStudy:
         return self._pruner.falls_behind(reports, others, self._request.objective.front)
 
     def tell(self, trial: Trial) -> None:
-        """Take in the outcome of a running trial."""
+        """Record the outcome of a running trial in the Optuna study, from which the sampler learns."""
         asked = self._asked.pop(trial.number)
         del self._ordered[trial.number]
         for key, attribute in self._attributes(trial).items():
@@ -336,13 +336,19 @@ class SweepStudy:
         self._study.tell(trial.number, self._values(trial), state=_optuna_state(trial))
 
     def drop(self, number: int) -> None:
-        """Remove a trial from the ordered trials. Call ``rebuild`` before ``ask`` or ``propose`` is called again."""
+        """Forget a trial that was ordered but has not ended, because it was interrupted.
+
+        Call ``rebuild`` before ``ask`` or ``propose`` is called again.
+        """
         del self._asked[number], self._ordered[number]
         self._reported.pop(number, None)
 
     # ------------------------------------------------------------------ rebuilding
     def rebuild(self, trials: Mapping[int, Trial]) -> None:
-        """Build the study again from these trials. Running trials continue."""
+        """Build the Optuna study again from these trials, for example after estimates changed.
+
+        Running trials continue.
+        """
         self._study = self._rebuilt(trials)
 
     def change_budget(self, budget: Budget, trials: Mapping[int, Trial]) -> None:
@@ -399,7 +405,7 @@ class SweepStudy:
         return [self._worths.reached(trial.reached) / step_time_s]
 
     def healthy_value(self, trial: Trial) -> float | None:
-        """Return the value of a trial's steps on links without faults.
+        """Return the objective's value for a trial's steps on links without faults; None if the trial cannot be ranked.
 
         The steps of running trials are compared with this value.
         """
@@ -408,16 +414,18 @@ class SweepStudy:
         return self._worths.reached(trial.reached) / trial.reached.step_time_s
 
     def value_of(self, layout: Layout, step: StepReport) -> float:
-        """Return the value of one step of a running trial.
+        """Return the objective's value for one step of a running trial, such as its MFU or tokens per second.
 
-        The value of a proxy trial's step is scaled to full size with the help of the cost model.
+        If the trial is a proxy trial (on fewer ranks than the job), the value is scaled to full size with the help of
+        the
+        cost model.
         """
         return self._worths.predicted(layout) / self._full_size_s(layout, step)
 
     def values_of(self, layout: Layout, step: StepReport) -> tuple[float, ...]:
-        """Return the values of one step of a running trial in each metric of the Pareto front.
+        """Return the value of one step of a running trial in each metric of the sweep's Pareto front.
 
-        They are scaled as in ``value_of``.
+        If the trial is a proxy trial, the values are scaled to full size as in ``value_of``.
         """
         return self._worths.front(self._worths.modelled(layout), self._full_size_s(layout, step))
 

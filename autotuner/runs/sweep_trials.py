@@ -117,7 +117,10 @@ class TrialPerformer:
                 self._gate(action)
 
     def estimate_what_was_left(self) -> None:
-        """Store the full-size estimates that are missing because a worker died after the last proxy trial."""
+        """Store the missing full-size estimates of proxy trials, after a worker died between a trial and its estimates.
+
+        A proxy trial runs a layout on fewer ranks than the job has. Its result is scaled to the size of the job.
+        """
         if self._machine.lacks_estimates:
             estimates = self._machine.estimates()
             self._machine.estimated(self._hold.write(lambda lease: self._set_estimates(estimates, lease)))
@@ -325,7 +328,10 @@ class TrialPerformer:
         return self._machine.reported(trial.number, step)
 
     def link_event(self, trial: Trial, event: LinkEvent) -> None:
-        """Store an event of a pipeline about its links. If the store cannot be reached, the event is lost."""
+        """Store an event of a trial's pipeline, such as a slow link.
+
+        If the store cannot be reached, the event is lost.
+        """
         self._unless_away(
             lambda lease: self._store.add_link_event(trial.id, event, lease=lease, now=self._now()),
             "lease.link_event_not_stored",
@@ -334,7 +340,10 @@ class TrialPerformer:
         )
 
     def noted(self, trial: Trial, note: str) -> None:
-        """Store a note for the people who wait for a trial. If the store cannot be reached, the note is lost."""
+        """Store a note on the progress of a trial, which pages show to the people who wait for the trial.
+
+        If the store cannot be reached, the note is lost.
+        """
         self._unless_away(
             lambda lease: self._store.add_note(trial.id, note, lease=lease, now=self._now()),
             "lease.note_not_stored",

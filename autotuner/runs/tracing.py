@@ -19,7 +19,7 @@ _provider: trace.TracerProvider | None = None
 
 @contextmanager
 def working_on(name: str, **ids: str) -> Iterator[trace.Span]:
-    """Run the block as one piece of work in logs and traces: its log lines and its span carry the given ids."""
+    """Run the block as one span of a trace; the span and all log lines of the block carry the given ids."""
     tracer = trace.get_tracer("autotuner", tracer_provider=_provider or trace.NoOpTracerProvider())
     attributes = {f"autotuner.{key}": value for key, value in ids.items()}
     with (

@@ -56,14 +56,17 @@ def cluster_page(request: Request, app: AppOf, caller: CallerOf, name: Name, par
 
 @router.post("/clusters/{name}/check")
 def check_cluster(request: Request, app: AppOf, caller: CallerOf, name: Name) -> Response:
-    """Queue a check of a stored cluster, and redirect to its page."""
+    """Queue a check of a stored cluster, and redirect to the cluster's page.
+
+    A check asks the engine of the cluster, runs a small trial, and measures devices and links.
+    """
     app.start(ClusterCheck(cluster=app.store.descriptions.get(Cluster, name), request=CheckRequest()), caller=caller)
     return _back(request, name)
 
 
 @router.post("/clusters/{name}/cancel")
 def cancel_check(request: Request, app: AppOf, caller: CallerOf, name: Name) -> Response:
-    """Ask for the end of the newest check of a cluster, and redirect to its page."""
+    """Cancel the newest check of a cluster, and redirect to the cluster's page. A finished check stays as it is."""
     newest, _ = app.store.runs.list(CheckRun, subject=name, page=Page(limit=1))
     for check in newest:
         app.stop(check.id, caller=caller)

@@ -32,7 +32,7 @@ _Flags = Annotated[str, Form(max_length=_MOST_CHARACTERS)]
 
 @router.get("/compare")
 def compare_page(request: Request, app: AppOf, of: _Of = []) -> Response:  # noqa: B006  # nobody changes it
-    """Show how the candidates differ, which one is faster and why; with fewer than two, offer candidates to choose."""
+    """Show how two to four layouts differ, which one is faster and why; below two, offer layouts to choose."""
     return _page(request, app, of)
 
 
@@ -43,7 +43,7 @@ def compare_with_flags(
     of: Annotated[list[str], Form(max_length=8)] = [],  # noqa: B006  # nobody changes it
     flags: _Flags = "",
 ) -> Response:
-    """Compare the candidates with the layout in a trainer's configuration.
+    """Compare the layouts named in ``of`` with the layout in a trainer's configuration (``flags``).
 
     A form posts the configuration, because it is too long for the address of a page.
     """

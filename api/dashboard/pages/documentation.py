@@ -33,7 +33,10 @@ def documentation_home(request: Request, app: AppOf) -> Response:
 
 @router.get("/docs/{path:path}")
 async def documentation_file(request: Request, app: AppOf, path: str) -> Response:
-    """Answer with one file of the documentation site."""
+    """Answer with the file at ``path`` of the documentation site.
+
+    If the site is not built, the answer is a page that shows how to build it, with status 404.
+    """
     if not _is_built(app.settings.site_dir):
         return page(request, "unbuilt.html", status=404)
     response = await StaticFiles(directory=app.settings.site_dir).get_response(path, request.scope)

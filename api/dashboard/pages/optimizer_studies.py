@@ -26,7 +26,7 @@ _Number = Annotated[int, Query(ge=1, le=MAX_INTEGER // _STUDIES_PER_PAGE)]
 
 @router.get("/optimizer-studies")
 def studies_page(request: Request, app: AppOf, part: _Part = None, number: _Number = 1) -> Response:
-    """Show all optimizer studies, newest first."""
+    """Show all optimizer studies (searches for the fastest optimizer settings), newest first."""
     window = Page(limit=_STUDIES_PER_PAGE, offset=(number - 1) * _STUDIES_PER_PAGE)
     studies, total = app.store.runs.list(StudyRun, page=window)
     pager = Pager.of("optimizer-studies", number, is_last=window.offset + window.limit >= total)
@@ -36,7 +36,10 @@ def studies_page(request: Request, app: AppOf, part: _Part = None, number: _Numb
 
 @router.get("/optimizer-studies/{study_id}")
 def study_page(request: Request, app: AppOf, caller: CallerOf, study_id: RunId, part: _Part = None) -> Response:
-    """Show one optimizer study: its Pareto front of time and accelerator-hours, its loss curves, and all candidates."""
+    """Show one optimizer study: its Pareto front of time and accelerator-hours, its loss curves, and all candidates.
+
+    A candidate is an optimizer with its settings, a batch size and a data-parallel degree.
+    """
     study = app.store.runs.get(StudyRun, study_id)
     study = with_trials(study, app.store.optimizer_studies.trials(study_id))
     every_s = None if study.finished_at is not None else 3
@@ -47,6 +50,6 @@ def study_page(request: Request, app: AppOf, caller: CallerOf, study_id: RunId, 
 
 @router.post("/optimizer-studies/{study_id}/cancel")
 def cancel_study(request: Request, app: AppOf, caller: CallerOf, study_id: RunId) -> Response:
-    """Ask for the end of an optimizer study, and redirect to its page."""
+    """Cancel an optimizer study and the training that it runs now, and redirect to the study's page."""
     app.stop(study_id, caller=caller)
     return RedirectResponse(f"{request.scope.get('root_path', '')}/optimizer-studies/{study_id}", 303)

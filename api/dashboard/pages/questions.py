@@ -66,9 +66,10 @@ PHASES = Question(
 
 @router.get("/phases")
 def phases_page(request: Request, app: AppOf, part: _Part = None) -> Response:
-    """Show the form for a job with phases and its answer; the job comes from the query, or is an example.
+    """Show the form for a job with phases, and the best layout for each phase; the query has the job.
 
-    Errors of the form are shown in the place of the answer.
+    Without a query, the form has an example job. A phase is a part of the training run that has, for example, its own
+    sequence length or batch size. Errors of the form are shown in the place of the answer.
     """
     return question_page(request, app, PHASES, part)
 
@@ -109,5 +110,8 @@ PLAN = Question(
 
 @router.get("/plan")
 def plan_page(request: Request, app: AppOf, part: _Part = None) -> Response:
-    """Show the form for a plan, and the plan that the query asks for, or the progress of its computation."""
+    """Show the form for a plan, which compares clusters for a training run, and the plan that the query asks for.
+
+    While the plan is computed, the page shows the progress.
+    """
     return question_page(request, app, PLAN, part)

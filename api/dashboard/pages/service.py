@@ -30,7 +30,10 @@ router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 @router.get("/engines")
 def engines_page(request: Request, app: AppOf) -> Response:
-    """Ask every engine for its state, which may take seconds, and show it with every worker."""
+    """Show the state of every engine (such as Slurm, which runs trials on a cluster) and of every worker.
+
+    The page asks the engines for their state when it is opened, which may take seconds.
+    """
     clusters = app.store.descriptions.stored(Cluster).items
     engines = app.engine_standings()
     used = {engine.name: [one.name for one in clusters if one.engine == engine.name] for engine in engines}
@@ -42,7 +45,7 @@ def engines_page(request: Request, app: AppOf) -> Response:
 
 @router.get("/trainers")
 def trainers_page(request: Request, app: AppOf) -> Response:
-    """Show all registered trainers, in the order in which the operator listed them."""
+    """Show all registered trainers (programs that can run trials), in the order in which the operator listed them."""
     return report_page(request, trainers_report(app.trainer_offers()))
 
 
@@ -88,7 +91,7 @@ def webhooks_page(
 
 @router.post("/webhooks/deliveries/{delivery_id}/send-again", openapi_extra=needs(Scope.ADMIN))
 def send_again(request: Request, app: AppOf, delivery_id: DeliveryId) -> Response:
-    """Send a delivery once more, and redirect to the page of webhooks."""
+    """Queue the delivery of an announcement to a webhook once more, and redirect to the page of webhooks."""
     app.store.announcements.send_again(delivery_id, now=app.clock.now())
     return RedirectResponse(f"{request.scope.get('root_path', '')}/webhooks", 303)
 
@@ -123,7 +126,21 @@ def create(
     accelerator_hours_per_day: _Text = "",
     requests_per_minute: _Text = "",
 ) -> Response:
-    """Make a token and show its secret text; no later page can show that text again."""
+    """Make an API token and show its secret text; no later page can show that text again.
+
+    All parameters are texts of the form. If one is not legal, the form is shown again with the error and status 422.
+
+    Args:
+        request: The request of the page.
+        app: The application that stores the token.
+        caller: The admin who makes the token.
+        name: Name of the person or the program that will use the token.
+        scope: What the token allows, such as ``run``.
+        days: Days until the token expires; empty: it never expires.
+        unfinished_sweeps: Greatest number of unfinished sweeps at a time; empty: no limit.
+        accelerator_hours_per_day: Greatest number of accelerator-hours within a day; empty: no limit.
+        requests_per_minute: Greatest number of requests within a minute; empty: the limit of the service.
+    """
     given = {
         "name": name,
         "scope": scope,

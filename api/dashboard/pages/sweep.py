@@ -93,19 +93,22 @@ _UNLIMITED = {each.name: None for each in fields(Budget) if each.default is None
 
 @router.post("/sweeps/{sweep_id}/pause")
 def pause(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf) -> Response:
-    """Pause the sweep until it is resumed, and redirect to its page."""
+    """Pause the sweep until it is resumed, and redirect to its page.
+
+    A running trial is stopped, and starts again from its beginning later.
+    """
     return _changed(request, app, caller, sweep, lambda: app.stop(sweep.id, Stop.PAUSE, caller=caller))
 
 
 @router.post("/sweeps/{sweep_id}/resume")
 def resume(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf) -> Response:
-    """Resume the sweep, and redirect to its page."""
+    """Resume the paused sweep, which is then queued for a worker, and redirect to its page."""
     return _changed(request, app, caller, sweep, lambda: app.resume(sweep.id, caller=caller))
 
 
 @router.post("/sweeps/{sweep_id}/cancel")
 def cancel(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf) -> Response:
-    """Ask for the end of the sweep, and redirect to its page."""
+    """Cancel the sweep and its running trial, and redirect to its page. The results so far are kept."""
     return _changed(request, app, caller, sweep, lambda: app.stop(sweep.id, caller=caller))
 
 
@@ -169,7 +172,10 @@ def comments_on(
 
 @router.post("/sweeps/{sweep_id}/comments")
 def write_comment(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf, given: SentOf) -> Response:
-    """Store a comment and redirect to the page of its sweep or trial; if refused, show the page with the reason."""
+    """Store a comment on a sweep or trial, and redirect to the page of that sweep or trial.
+
+    If the comment is refused, the page of the sweep shows the form again, with the text and the reason.
+    """
     texts = {one.name: (text_in(one, dict(given)) or "").replace("\r\n", "\n") for one in _COMMENT}
     try:
         asked = documents.read(CommentCreate, to_document(_COMMENT, texts))
@@ -186,7 +192,7 @@ def write_comment(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf
 
 @router.post("/sweeps/{sweep_id}/comments/{comment_id}/delete")
 def delete_comment(request: Request, app: AppOf, caller: CallerOf, sweep_id: SweepId, comment_id: RunId) -> Response:
-    """Remove a comment, and redirect to the page of its sweep."""
+    """Remove a comment on a sweep, and redirect to the sweep's page. Only its author and admins may remove it."""
     app.store.comments.remove(comment_id, caller=caller)
     return _to_comments(request, f"sweeps/{sweep_id}")
 
@@ -195,7 +201,7 @@ def delete_comment(request: Request, app: AppOf, caller: CallerOf, sweep_id: Swe
 def delete_comment_on_trial(
     request: Request, app: AppOf, caller: CallerOf, trial_id: TrialId, comment_id: RunId
 ) -> Response:
-    """Remove a comment, and redirect to the page of its trial."""
+    """Remove a comment on a trial, and redirect to the trial's page. Only its author and admins may remove it."""
     app.store.comments.remove(comment_id, caller=caller)
     return _to_comments(request, f"trials/{trial_id}")
 

@@ -46,21 +46,21 @@ def retune_page(request: Request, app: AppOf, caller: CallerOf, name: Name, part
 
 @router.post("/retunes/{name}/run")
 def run_retune(request: Request, app: AppOf, caller: CallerOf, retune: OwnRetuneOf) -> Response:
-    """Start a run of the retune now, and redirect to its page."""
+    """Start a run of the retune (a scheduled search for a better layout) now, and redirect to the retune's page."""
     app.retuning.run_now(retune.name, caller)
     return _back(request, f"/retunes/{quote(retune.name)}")
 
 
 @router.post("/retunes/{name}/pause")
 def pause_retune(request: Request, app: AppOf, retune: OwnRetuneOf) -> Response:
-    """Pause the schedule of the retune, and redirect to its page."""
+    """Pause the retune, so that its schedule starts no more runs, and redirect to its page. A running one continues."""
     app.retuning.pause(retune.name)
     return _back(request, f"/retunes/{quote(retune.name)}")
 
 
 @router.post("/retunes/{name}/resume")
 def resume_retune(request: Request, app: AppOf, retune: OwnRetuneOf) -> Response:
-    """Resume the schedule of the retune, and redirect to its page."""
+    """Resume the paused retune, so that its schedule starts runs again, and redirect to its page."""
     app.retuning.resume(retune.name)
     return _back(request, f"/retunes/{quote(retune.name)}")
 
@@ -98,6 +98,6 @@ def gate_page(request: Request, app: AppOf, caller: CallerOf, gate_id: RunId, pa
 
 @router.post("/gates/{gate_id}/cancel")
 def cancel_gate(request: Request, app: AppOf, caller: CallerOf, gate_id: RunId) -> Response:
-    """Ask for the end of a gate and its trials, and redirect to its page."""
+    """Cancel a performance regression gate and its trials, and redirect to the gate's page."""
     app.stop(gate_id, caller=caller)
     return _back(request, f"/gates/{gate_id}")

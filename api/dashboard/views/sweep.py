@@ -51,7 +51,7 @@ Kind = Literal["measured", "simulated", "estimated"]
 
 @dataclass(frozen=True, kw_only=True)
 class SweepLook:
-    """The values that the templates of a sweep's page need, computed for one caller."""
+    """The values that the templates of a sweep's page show, for one caller and one query of the page."""
 
     app: App
     caller: Caller
@@ -63,7 +63,7 @@ class SweepLook:
 
     # ---------------------------------------------------------------- values for templates
     def of_ranking(self) -> Mapping[str, Any]:
-        """Return the values for the template of the ranking."""
+        """Return the values for the template of the table that ranks the sweep's trials."""
         asked, problem = asked_of(self.address, self.sweep.id, is_untried=self._is_untried)
         link = Permalink.of_sweep(self.sweep)
         found = ranking(
@@ -86,7 +86,7 @@ class SweepLook:
         }
 
     def of_pictures(self, *, with_predicted: bool = False) -> Mapping[str, Any]:
-        """Return the values for the template of the charts.
+        """Return the values for the template of the charts of the sweep's trials.
 
         Args:
             with_predicted: True to draw the predictions of untried layouts, even if they must be computed first. If
@@ -103,7 +103,10 @@ class SweepLook:
         }
 
     def of_pairs(self) -> Mapping[str, Any]:
-        """Return the values for the template of the heat map of two options."""
+        """Return the values for the template of the heat map: the best result for each pair of values of two options.
+
+        The query parameters ``down`` and ``across`` of the address name the two options.
+        """
         asked = (self.address.get("down"), self.address.get("across"))
         down, across = (name if name in AXES else "" for name in asked)  # only known names, so that few grids are kept
         found = self._kept.once(("grid", down, across), lambda: self._grid(down, across))
@@ -111,7 +114,10 @@ class SweepLook:
         return {"heat": heat, "kind": self._kind, "asked_else": self.address.but("down", "across")}
 
     def of_front(self) -> Mapping[str, Any]:
-        """Return the values for the template of the Pareto front."""
+        """Return the values for the template of the Pareto front: the trials that no other trial beats in every metric.
+
+        The query parameters ``metrics`` and ``profile`` of the address name the metrics and their weights.
+        """
         is_usual = not self.address.get("metrics") and not self.address.get("profile")  # only then
         found = self._kept.once(("metric front", self.root), self._front) if is_usual else self._front()
         told = metrics_told(self.sweep.request.job.cluster, has_trace=self.sweep.request.fault_trace is not None)
