@@ -228,7 +228,7 @@ class Autotuner:
     # ------------------------------------------------------------------ jobs
     @property
     def recollection(self) -> Recollection:
-        """Return the cache of the calibrations that stored trials give."""
+        """Return the cache of calibrations: the corrections that stored trials give to predictions."""
         from autotuner.runs.past_trials import Recollection  # noqa: PLC0415  # only beside a store
 
         return self._once("recollection", lambda: Recollection(self.store.history))

@@ -37,7 +37,7 @@ _INSTRUCTIONS = (
 
 @dataclass(frozen=True)
 class LayoutRow:
-    """One predicted layout with its speed and memory."""
+    """One predicted layout in the answer of the tool ``predict``, with its speed and memory."""
 
     layout: str
     mfu: float
@@ -52,7 +52,7 @@ class LayoutRow:
 
 @dataclass(frozen=True)
 class PredictionAnswer:
-    """The best layouts of a job, the best first."""
+    """The answer of the tool ``predict``: the best predicted layouts of a job, the best first."""
 
     summary: str
     num_legal: int | None
@@ -62,7 +62,7 @@ class PredictionAnswer:
 
 @dataclass(frozen=True)
 class ExportAnswer:
-    """A layout as a trainer's configuration."""
+    """The answer of the tool ``export``: a layout as a trainer's arguments and configuration files."""
 
     arguments: str
     """Arguments for the trainer's command line, quoted for a shell."""
@@ -76,7 +76,7 @@ class ExportAnswer:
 
 @dataclass(frozen=True)
 class ImportAnswer:
-    """The layout in a trainer's configuration."""
+    """The answer of the tool ``import_script``: the layout in a trainer's configuration, and the job if it is known."""
 
     layout: str
     trainer: str
@@ -90,7 +90,7 @@ class ImportAnswer:
 
 @dataclass(frozen=True)
 class CatalogAnswer:
-    """Names that the other tools accept."""
+    """The answer of the tool ``catalog``: names that the other tools accept."""
 
     accelerators: list[str]
     """A cluster is an accelerator and a number of them, such as ``h100-sxm:64``."""
@@ -100,7 +100,7 @@ class CatalogAnswer:
 
 @dataclass(frozen=True)
 class MeasuredRow:
-    """One ranked trial of a sweep."""
+    """One ranked trial in the answer of the tool ``read_sweep``, with its measured speed."""
 
     rank: int
     trial: str
@@ -111,7 +111,7 @@ class MeasuredRow:
 
 @dataclass(frozen=True)
 class SweepAnswer:
-    """A sweep and its best trials."""
+    """The answer of the tool ``read_sweep``: the state of a sweep, its trials by state, and its best trials."""
 
     id: str
     state: str
@@ -121,7 +121,7 @@ class SweepAnswer:
 
 @dataclass(frozen=True)
 class Started:
-    """A run that was just started. It continues after this answer."""
+    """A sweep or a gate of the service, with its state. One that was just started continues after this answer."""
 
     id: str
     state: str

@@ -232,7 +232,7 @@ class Remote:
         self.close()
 
     def close(self) -> None:
-        """Close the connections of this client."""
+        """Close the connections of this client. It must not be used afterwards."""
         self._http.close()
 
     def events(self, run_id: str, *, after: int = 0) -> Iterator[ServerEvent]:
@@ -339,7 +339,10 @@ class Remote:
         return self._get(f"/runs/{run_id}", kind, wait_s=wait_s)
 
     def cancel_run(self, kind: type[R], run_id: str) -> R:
-        """Ask the service to cancel a run, and return the run. If a worker executes the run, that worker ends it."""
+        """Ask the service to cancel a run, and return the run.
+
+        If a worker executes the run, the run is not cancelled before that worker has ended it.
+        """
         return self._post(f"/runs/{run_id}/cancel", kind)
 
     def pause_run(self, kind: type[R], run_id: str) -> R:
@@ -355,11 +358,11 @@ class Remote:
 
     # ---------------------------------------------------------------- sweeps
     def create_sweep(self, body: SweepCreate, *, idempotency_key: str | None = None) -> SweepStanding:
-        """Queue a sweep. A call with the same idempotency key returns the sweep of the first call."""
+        """Queue a sweep, and return it. A call with the same idempotency key returns the sweep of the first call."""
         return self._post("/sweeps", SweepStanding, body, idempotency_key)
 
     def preview_sweep(self, body: SweepCreate) -> SweepPreview:
-        """Return a preview of the search of a sweep, such as the number of layouts, without starting it."""
+        """Return a preview of a sweep, without starting it: the number of layouts, and the best predicted ones."""
         return self._post("/sweeps/preview", SweepPreview, body)
 
     def list_sweeps(
@@ -405,22 +408,28 @@ class Remote:
         return self._post(f"/sweeps/{sweep_id}/clone", SweepStanding, body, idempotency_key)
 
     def create_comment(self, sweep_id: str, body: CommentCreate) -> Comment:
-        """Write a comment on a sweep or on one of its trials."""
+        """Write a comment (a text, tags, or both) on a sweep or on one of its trials, and return it."""
         return self._post(f"/sweeps/{sweep_id}/comments", Comment, body)
 
     def list_comments(
         self, sweep_id: str, *, trial_number: int | None = None, limit: int = 50, offset: int = 0
     ) -> Listed[Comment]:
-        """Return the comments on a sweep and on its trials, or on one trial, newest first."""
+        """Return the comments on a sweep and on all its trials, newest first.
+
+        If ``trial_number`` is given, only the comments on that trial are returned.
+        """
         asked = {"trial_number": trial_number, "limit": limit, "offset": offset}
         return self._get(f"/sweeps/{sweep_id}/comments", Listed[Comment], **asked)
 
     def remove_comment(self, comment_id: str) -> Comment:
-        """Remove a comment. Only its author and admins may do this."""
+        """Remove a comment, and return it. Only its author and admins may do this."""
         return self._delete(f"/comments/{comment_id}", Comment)
 
     def rerun_trial(self, trial_id: str) -> SweepStanding:
-        """Run a trial again, without other trials. A finished sweep is opened again for this trial only."""
+        """Run an ended trial again, to see how much equal runs differ, and return its sweep.
+
+        No other trial runs at the same time. A finished sweep is opened again for this trial only.
+        """
         return self._post(f"/trials/{trial_id}/rerun", SweepStanding)
 
     def list_trials(
@@ -479,7 +488,7 @@ class Remote:
         return self._get("/ranking", Listed[RankedTrial], **asdict(where), limit=limit, offset=offset)
 
     def read_trial(self, trial_id: str) -> RankedTrial:
-        """Return a trial: layout, prediction, measurement or failure, convergence gate, and its steps."""
+        """Return a trial: its layout, prediction, measurement or failure, convergence gate, and training steps."""
         return self._get(f"/trials/{trial_id}", RankedTrial)
 
     def read_rules(self, sweep_id: str) -> MeasuredRules:
@@ -490,7 +499,7 @@ class Remote:
         return self._get(f"/sweeps/{sweep_id}/rules", MeasuredRules)
 
     def read_answer(self, sweep_id: str) -> SweepAnswer:
-        """Return the answer of a sweep: the recommended layout, its certainty, the layouts that it beats, and why."""
+        """Return the recommended layout of a sweep, how certain it is, the layouts that it beats, and why."""
         return self._get(f"/sweeps/{sweep_id}/answer", SweepAnswer)
 
     def read_choices(self, sweep_id: str, *, rows: str | None = None, columns: str | None = None) -> SweepChoices:
@@ -528,7 +537,7 @@ class Remote:
         return self._post("/predictions", PredictionTable, body)
 
     def create_plan(self, body: PlanRequest) -> PlanRun:
-        """Compare whole clusters for a training run.
+        """Ask the service to compare whole clusters for a training run, and return this comparison, a plan.
 
         The plan's ``result`` is None until it is computed; ``read_run`` returns the plan again later.
         """
@@ -558,7 +567,7 @@ class Remote:
         return self._post("/bandwidth-curves", BandwidthCurve, body)
 
     def read_bandwidth_curve(self, trial_id: str) -> BandwidthCurve:
-        """Return which way of exchanging gradients is fastest for a trial's layout at each bandwidth between nodes."""
+        """Return which way of exchanging gradients is fastest for a trial's layout, at each bandwidth between nodes."""
         return self._get(f"/trials/{trial_id}/bandwidth-curve", BandwidthCurve)
 
     def read_link_timelines(self, trial_id: str) -> LinkTimelines:
@@ -573,7 +582,7 @@ class Remote:
         return self._get(f"/trials/{trial_id}/timeline", TrialTimelines)
 
     def read_parts(self, trial_id: str) -> TrialParts:
-        """Return the predicted and the measured step time and memory of a trial, divided into parts."""
+        """Return the step time and the memory of a trial, divided into parts, each predicted and measured."""
         return self._get(f"/trials/{trial_id}/parts", TrialParts)
 
     def list_calibrations(self, *, cluster: str | None = None) -> Listed[Lesson]:
@@ -585,32 +594,38 @@ class Remote:
 
     # ---------------------------------------------------------------- configurations of trainers
     def list_formats(self) -> Listed[Format]:
-        """Return the formats in which a layout can be exported for a trainer."""
+        """Return the export formats, each with its trainer's release and the options that it cannot express."""
         return self._get("/exports/formats", Listed[Format])
 
     def export_layout(self, body: ExportRequest) -> Export:
-        """Return a layout as arguments or files of a trainer."""
+        """Return a layout as arguments or configuration files of a trainer, with the options that the trainer lacks."""
         return self._post("/exports", Export, body)
 
     def export_trial(self, trial_id: str, *, format: ExportFormat | None = None) -> Export:  # noqa: A002  # as the API calls it
-        """Return the layout of a trial as arguments or files of a trainer.
+        """Return the layout of a trial as arguments or configuration files of a trainer.
 
         ``format`` is the trainer's format. The service refuses a request without it.
         """
         return self._get(f"/trials/{trial_id}/export", Export, format=format)
 
     def import_configuration(self, body: ImportRequest) -> Imported:
-        """Read the configuration of a trainer and return its layout."""
+        """Read a trainer's arguments, script or configuration file, and return the layout in it. Nothing is run."""
         return self._post("/imports", Imported, body)
 
     # ---------------------------------------------------------------- topologies
     def read_topology(self, body: TopologyRequest) -> TopologyReading:
-        """Read files that describe a network or nodes, and return the topology and its effect on a cluster."""
+        """Read files that describe a network or nodes, and return their content.
+
+        If the request names a cluster, the answer also has this cluster with the links of the files.
+        """
         return self._post("/topologies", TopologyReading, body)
 
     # ---------------------------------------------------------------- optimizer studies
     def create_optimizer_study(self, body: OptimizerStudyCreate, *, idempotency_key: str | None = None) -> StudyRun:
-        """Start a study that trains one layout with several optimizer settings until their losses reach a target."""
+        """Queue an optimizer study, which trains one layout with several optimizer settings until a target loss.
+
+        A call with the same idempotency key returns the study of the first call.
+        """
         return self._post("/optimizer-studies", StudyRun, body, idempotency_key)
 
     # ---------------------------------------------------------------- retunes
@@ -623,27 +638,30 @@ class Remote:
         return self._post("/retunes", Retune, body)
 
     def read_retune(self, name: str) -> Retune:
-        """Return a retune with its state and its last run."""
+        """Return a retune (a job that is tuned again on a schedule): its schedule, layout in use and last run."""
         return self._get(f"/retunes/{name}", Retune)
 
     def remove_retune(self, name: str) -> Retune:
-        """Remove a retune and its runs."""
+        """Remove a retune (a job that is tuned again on a schedule) and its runs. The sweeps of the runs stay."""
         return self._delete(f"/retunes/{name}", Retune)
 
     def pause_retune(self, name: str) -> Retune:
-        """Pause a retune, so that no runs start until it is resumed."""
+        """Pause a retune (a job that is tuned again on a schedule), so that no runs start until it is resumed."""
         return self._post(f"/retunes/{name}/pause", Retune)
 
     def resume_retune(self, name: str) -> Retune:
-        """Resume a retune, so that its runs start again when they are due."""
+        """Resume a retune (a job that is tuned again on a schedule), so that its runs start again when they are due."""
         return self._post(f"/retunes/{name}/resume", Retune)
 
     def adopt_layout(self, name: str, body: Adoption) -> Retune:
-        """Make a layout the incumbent (the layout in use) of a retune."""
+        """Make a layout the layout in use of a retune, with which its next runs compare other layouts.
+
+        A retune is a job that is tuned again on a schedule.
+        """
         return self._post(f"/retunes/{name}/adopt", Retune, body)
 
     def run_retune(self, name: str) -> RetuneRun:
-        """Start a run of a retune now, before it is due."""
+        """Start a run of a retune (a job that is tuned again on a schedule) now, without changing its next due time."""
         return self._post(f"/retunes/{name}/runs", RetuneRun)
 
     def read_retune_trend(self, name: str) -> Listed[TrendPoint]:
@@ -652,27 +670,27 @@ class Remote:
 
     # ---------------------------------------------------------------- MFU gates
     def create_gate(self, body: GateCreate) -> GateRun:
-        """Start a performance regression gate, which compares a layout's speed with a stored baseline."""
+        """Start a performance regression gate, which measures whether a layout trains slower than a stored baseline."""
         return self._post("/gates", GateRun, body)
 
     def read_gate_junit(self, gate_id: str) -> str:
-        """Return the result of a performance regression gate as JUnit XML."""
+        """Return the result of a performance regression gate as JUnit XML, for a CI system."""
         return self._get(f"/gates/{gate_id}/junit.xml", str)
 
     def read_gate_summary(self, gate_id: str) -> str:
-        """Return the result of a performance regression gate as Markdown."""
+        """Return the result of a performance regression gate as Markdown, for the summary of a CI job."""
         return self._get(f"/gates/{gate_id}/summary.md", str)
 
     def read_gate_badge(self, gate_id: str) -> str:
-        """Return the result of a performance regression gate as an SVG badge."""
+        """Return the result of a performance regression gate as an SVG badge with its MFU."""
         return self._get(f"/gates/{gate_id}/badge.svg", str)
 
     def list_baselines(self) -> Listed[Baseline]:
-        """Return the stored baselines, which performance regression gates compare with."""
+        """Return the stored baselines, by name: earlier results that performance regression gates compare with."""
         return self._get("/baselines", Listed[Baseline])
 
     def remove_baseline(self, name: str, key: str) -> Baseline:
-        """Remove a baseline.
+        """Remove a baseline, the earlier result that performance regression gates compare with, to accept a slowdown.
 
         Args:
             name: Name of the baseline.
@@ -681,12 +699,12 @@ class Remote:
         return self._delete(f"/baselines/{name}/{key}", Baseline)
 
     def read_baseline_badge(self, name: str) -> str:
-        """Return the result of a baseline's newest gate as an SVG badge."""
+        """Return an SVG badge with the MFU of the newest finished gate that may set the baseline ``name``."""
         return self._get(f"/badges/{name}", str)
 
     # ---------------------------------------------------------------- announcements
     def list_webhooks(self) -> Listed[WebhookStanding]:
-        """Return the webhooks, to which the service posts outcomes."""
+        """Return the webhooks, by name: URLs to which the service posts outcomes, such as the end of a sweep."""
         return self._get("/webhooks", Listed[WebhookStanding])
 
     def create_webhook(self, body: WebhookCreate) -> WebhookCreated:
@@ -694,7 +712,7 @@ class Remote:
         return self._post("/webhooks", WebhookCreated, body)
 
     def read_webhook(self, name: str) -> WebhookStanding:
-        """Return the webhook with that name, and the state of its deliveries."""
+        """Return the webhook with that name, and how many of its deliveries wait or were given up."""
         return self._get(f"/webhooks/{name}", WebhookStanding)
 
     def remove_webhook(self, name: str) -> WebhookStanding:
@@ -708,11 +726,14 @@ class Remote:
     def list_deliveries(
         self, *, webhook: str | None = None, state: DeliveryState | None = None, limit: int = 50, offset: int = 0
     ) -> Listed[Delivery]:
-        """Return deliveries to webhooks, newest first."""
+        """Return deliveries (posts of announced outcomes to webhooks), newest first.
+
+        ``webhook`` and ``state`` select the deliveries to one webhook, or those in one state; None: all.
+        """
         return self._get("/deliveries", Listed[Delivery], webhook=webhook, state=state, limit=limit, offset=offset)
 
     def send_again(self, delivery_id: str) -> Delivery:
-        """Send a delivery to a webhook again, even if it has arrived or was given up."""
+        """Queue a delivery (the post of an outcome to a webhook) again, even if it has arrived or was given up."""
         return self._post(f"/deliveries/{delivery_id}/send-again", Delivery)
 
     def json_feed(self, *, limit: int = 50, offset: int = 0) -> dict[str, Any]:
@@ -725,7 +746,7 @@ class Remote:
 
     # ---------------------------------------------------------------- models and clusters
     def list_models(self) -> Stored[TransformerSpec]:
-        """Return the stored models, ordered by name."""
+        """Return the models that callers have stored, ordered by name; those of the catalog are not among them."""
         return self._get("/models", Stored[TransformerSpec])
 
     def read_model(self, name: str) -> TransformerSpec:
@@ -745,7 +766,7 @@ class Remote:
         return self._delete(f"/models/{name}", TransformerSpec)
 
     def list_clusters(self) -> Stored[Cluster]:
-        """Return the stored clusters, ordered by name."""
+        """Return the clusters that callers have stored, ordered by name."""
         return self._get("/clusters", Stored[Cluster])
 
     def read_cluster(self, name: str) -> Cluster:
@@ -753,7 +774,7 @@ class Remote:
         return self._get(f"/clusters/{name}", Cluster)
 
     def save_cluster(self, name: str, body: Cluster | Mapping[str, object]) -> Cluster:
-        """Store a cluster. Its accelerator and its links may be names of the catalog."""
+        """Store a cluster under a name that requests can use. Its accelerator and links may be names of the catalog."""
         return self._send("PUT", f"/clusters/{name}", Cluster, body=body)
 
     def remove_cluster(self, name: str) -> Cluster:
@@ -761,7 +782,7 @@ class Remote:
         return self._delete(f"/clusters/{name}", Cluster)
 
     def list_engines(self) -> Listed[EngineStanding]:
-        """Return the engines (such as Slurm) that clusters may name, with their state."""
+        """Return the engines (such as Slurm) that clusters may name, and whether each answers and has its queues."""
         return self._get("/engines", Listed[EngineStanding])
 
     def create_check(self, name: str, body: CheckRequest) -> CheckRun:
@@ -790,7 +811,10 @@ class Remote:
         return self._post(f"/tokens/{token_id}/revoke", Token)
 
     def read_audit(self, *, caller: str | None = None, limit: int = 50, offset: int = 0) -> Listed[AuditEntry]:
-        """Return changes and refused requests with their callers, newest first."""
+        """Return the audit log: changes and refused requests with their callers, newest first.
+
+        ``caller`` limits it to the requests of one caller; None: all callers.
+        """
         return self._get("/audit", Listed[AuditEntry], caller=caller, limit=limit, offset=offset)
 
     # ---------------------------------------------------------------- the service itself
@@ -799,31 +823,31 @@ class Remote:
         return self._post("/comparisons", LayoutComparison, body)
 
     def list_attention(self) -> Listed[Trouble]:
-        """Return the incidents that need attention, each with the address of the page where people handle it."""
+        """Return the incidents that nobody has fixed yet, each with the address of the page where people handle it."""
         return self._get("/attention", Listed[Trouble])
 
     def list_workers(self) -> Listed[WorkerStanding]:
-        """Return the workers that have reported to the service, with their state."""
+        """Return the workers that sent a heartbeat to the service within a day, each with the sweep that it runs."""
         return self._get("/workers", Listed[WorkerStanding])
 
     def list_accelerators(self) -> Listed[Accelerator]:
-        """Return the accelerators of the catalog."""
+        """Return the accelerators of the catalog, with the constants that predictions use."""
         return self._get("/catalog/accelerators", Listed[Accelerator])
 
     def read_accelerator(self, name: str) -> SourcedAccelerator:
-        """Return an accelerator of the catalog with the sources of its figures."""
+        """Return an accelerator of the catalog by its name or alias, with the source and the date of every value."""
         return self._get(f"/catalog/accelerators/{name}", SourcedAccelerator)
 
     def list_catalog_models(self) -> Listed[TransformerSpec]:
-        """Return the models of the catalog."""
+        """Return the models of the catalog, which requests can use by name."""
         return self._get("/catalog/models", Listed[TransformerSpec])
 
     def list_networks(self) -> Listed[NetworkPreset]:
-        """Return the networks that a cluster can name."""
+        """Return the networks of the catalog, such as ``fat-tree-2to1``, that a cluster can name."""
         return self._get("/catalog/networks", Listed[NetworkPreset])
 
     def list_stacks(self) -> Listed[Stack]:
-        """Return the training software (stacks) of the catalog."""
+        """Return the training software (stacks) that predictions know, with the constants of each."""
         return self._get("/catalog/stacks", Listed[Stack])
 
     def list_stack_profiles(self) -> Listed[StackProfile]:
@@ -831,7 +855,7 @@ class Remote:
         return self._get("/stacks", Listed[StackProfile])
 
     def list_trainers(self) -> Listed[TrainerOffer]:
-        """Return the registered trainers that sweeps may name."""
+        """Return the trainers that an operator registered, with the layout options that a sweep may search."""
         return self._get("/trainers", Listed[TrainerOffer])
 
     def health(self) -> Health:

@@ -14,7 +14,7 @@ Complete = Callable[[str], list[str]]
 
 
 def completing(name: str) -> Complete | None:
-    """Return the function that completes the option of an input; None if the values of the option have no names."""
+    """Return the shell completion for the option that sets the input ``name``; None if its values are not names."""
     return _NAMES.get(name)
 
 

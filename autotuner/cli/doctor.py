@@ -23,7 +23,7 @@ _BROKEN = 2
 
 @dataclass(frozen=True)
 class Finding:
-    """One part of the installation and its state."""
+    """The state of one part of the installation for ``autotuner doctor``, with the command that mends the part."""
 
     part: str
     state: str

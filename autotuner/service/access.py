@@ -426,7 +426,7 @@ class Login:
         )
 
     def judges_token(self, shown: Shown) -> bool:
-        """Return True if the request carries a token. Then only the token counts, and its cookie is ignored."""
+        """Return True if the request carries an API token. Then only the token counts, and a session cookie is ignored."""
         return self._token_text(shown) is not None
 
     # ------------------------------------------------------------------ sessions

@@ -35,7 +35,7 @@ _THINNING_POLL_S = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Background:
-    """The background threads of the service, which do the work of runs, retunes, performance gates and webhooks."""
+    """The background threads of the service: they work on runs, start retunes, post to webhooks and delete old records."""
 
     settings: Settings
     open_store: Callable[[], Store]
@@ -71,7 +71,7 @@ class Background:
         forever(worker.run_once, poll_s=self.settings.poll_s, shutdown=self._shutdown, name="worker")
 
     def start_checks(self) -> None:
-        """Start a thread that runs cluster checks."""
+        """Start a thread that runs cluster checks: small trials, and measurements of devices and links."""
         self._start_lane(check_kind(self.open_store(), self.engine_launchers), "checks")
 
     def _start_presence(self, owner: str) -> None:

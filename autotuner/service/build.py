@@ -159,12 +159,12 @@ class App(Autotuner):
 
     @property
     def kept_trials(self) -> KeptTrials:
-        """Return the cache of sweeps' trials, from which the answers to callers are read."""
+        """Return the cache of sweeps' trials, which saves most requests from reading the trials from the database."""
         return self._once("kept trials", lambda: KeptTrials(self.store))
 
     @property
     def sweep_tables(self) -> SweepTables:
-        """Return the cache of the tables of sweeps. A table also includes layouts that were predicted but not tried."""
+        """Return the cache of the tables of sweeps: their trials, and layouts that were predicted but not tried."""
         return self._once("sweep tables", lambda: SweepTables(self.asides))
 
     # ------------------------------------------------------------------ predictions
@@ -317,16 +317,17 @@ class App(Autotuner):
 
     @property
     def plans(self) -> Plans:
-        """Return the object with which this process queues, reads and computes plans."""
+        """Return the object that queues, reads and computes plans (comparisons of clusters) in this process."""
         return self._once("plans", lambda: Plans(self.store.runs, self.asides, self.clock, self.settings.lease_s))
 
     # ------------------------------------------------------------------ what can be started
     def require_runnable(self, request: SweepRequest) -> None:
-        """Raise an error if the sweep cannot be queued.
+        """Raise an error if no trial of the sweep could run, so that the sweep must not be queued.
 
         Raises:
-            InvalidInput: The search space has no layout that a trial can run, or no layout that a proxy trial can
-                represent on the smaller cluster; or ``refusal`` returns a reason.
+            InvalidInput: The search space has no layout that a trial can run. Or trials run on a smaller cluster than
+            the
+                job, and none of the layouts can be imitated there. Or ``refusal`` returns a reason.
         """
         self.asides.search(require_layouts, request)
         if (refusal := self.refusal(request)) is not None:
@@ -372,12 +373,12 @@ class App(Autotuner):
 
     @property
     def tokens(self) -> Tokens:
-        """Return the API tokens with which callers authenticate themselves."""
+        """Return the object that creates and revokes the API tokens with which callers authenticate themselves."""
         return Tokens(store=self.store.access, clock=self.clock)
 
     @property
     def webhooks(self) -> Webhooks:
-        """Return the webhooks, to which announcements of outcomes are posted."""
+        """Return the object that manages webhooks: URLs to which the service posts announcements of outcomes."""
         return Webhooks(
             store=self.store.announcements,
             poster=self.poster,
@@ -387,7 +388,7 @@ class App(Autotuner):
         )
 
     def rest(self) -> None:
-        """Stop all background work and all computations, and wait until they have ended."""
+        """Stop all background work and all computations, and wait until they have ended. The store stays open."""
         self.background.stop()
         plans: Plans | None = self._made.get("plans")
         if plans is not None:

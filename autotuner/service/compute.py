@@ -185,7 +185,7 @@ Outcome = Literal["answered", "raised", "out_of_memory", "broken"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of time and memory for one computation."""
+    """Limits of the time and the memory that one computation in a process of its own may use."""
 
     seconds: float
     memory_bytes: int
@@ -238,7 +238,7 @@ class AsidePool:
             return cast("Answer", self._answer(function, args, kwargs))
 
     def close(self) -> None:
-        """End all running computations."""
+        """Kill the processes of all running computations. Use it when the service ends."""
         with self._mutex:
             for process in self._running:
                 process.kill()

@@ -190,10 +190,11 @@ def _promised(budget: float | None, spent: float) -> float | None:
 
 
 def select_used(caller: str, now: float) -> AnySelect:
-    """Return the query for the accelerator-hours that each trial of the caller used within a day, with its gates.
+    """Return the query for the accelerator-hours of each of the caller's trials that ran within the last day.
 
-    Each row also has the time at which the trial ended. Rows are ordered by that time, oldest first; running trials
-    come last.
+    The hours include those of the trial's convergence gate. Each row also has the time at which the trial ended. Rows
+    are
+    ordered by that time, oldest first; running trials come last.
     """
     since = now - DAY_S
     hours = func.coalesce(overviews.run_hours(now), 0.0) + func.coalesce(trials.c.gate_hours, 0.0)

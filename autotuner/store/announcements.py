@@ -34,7 +34,10 @@ class AnnouncementStore(Part):
     """
 
     def feed(self, *, page: Page = Page()) -> tuple[Sequence[Announcement], int]:
-        """Return one page of announcements, newest first, and the total number of announcements."""
+        """Return one page of the feed of announcements, newest first, and the total number of announcements.
+
+        An announcement is a message about an outcome, such as the end of a sweep.
+        """
         with reading(self._engine) as connection:
             rows, total = window(connection, select_feed(), page)
         return [Announcement(**row._mapping) for row in rows], total

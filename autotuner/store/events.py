@@ -111,6 +111,9 @@ def _reports(connection: Connection, told: Sequence[dict[str, Any]]) -> dict[tup
 
 
 def select_reports(trial_ids: Set[str], numbers: Sequence[int]) -> Select[str, int, StepReport]:
-    """Return the query for step reports of these trials, from the smallest to the largest number in ``numbers``."""
+    """Return the query for the reports of these trials on their training steps, for a range of step numbers.
+
+    The range goes from the smallest to the largest of ``numbers``, and includes both.
+    """
     between = steps.c.step.between(min(numbers), max(numbers))
     return select(steps.c.trial_id, steps.c.step, steps.c.document).where(steps.c.trial_id.in_(trial_ids), between)

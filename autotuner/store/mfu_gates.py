@@ -28,7 +28,7 @@ _DECIDED = (MfuGateOutcome.PASSED, MfuGateOutcome.FAILED, MfuGateOutcome.NO_BASE
 
 
 class MfuGateStore(Part):
-    """The store of performance regression gates and of their baselines."""
+    """The store of performance regression gates, which show whether a change slows training, and of their baselines."""
 
     def create(
         self,
@@ -59,7 +59,7 @@ class MfuGateStore(Part):
             return get_run(connection, GATE_ROWS, new.id)
 
     def find_reusable(self, content: str) -> GateRun | None:
-        """Return the last gate with the same content that was decided by its own sweep, or None.
+        """Return the last gate that measured the same content with a sweep of its own and was decided, or None.
 
         ``content`` is a hash of everything that a gate measures: its sweep, its layout and the software versions. The
         result of such a gate can be used again.
@@ -76,7 +76,10 @@ class MfuGateStore(Part):
             return connection.scalar(select(baselines.c.document).where(mine))
 
     def list_baselines(self) -> Sequence[Baseline]:
-        """Return all baselines, ordered by name. Among the baselines of one name, the newest comes first."""
+        """Return all baselines (earlier results that gates compare with), ordered by name.
+
+        Among the baselines of one name, the newest comes first.
+        """
         with reading(self._engine) as connection:
             found = connection.scalars(select(baselines.c.document)).all()
         return sorted(found, key=lambda baseline: (baseline.name, -baseline.at, baseline.key))

@@ -50,7 +50,7 @@ class Retention(Part):
         return done
 
     def step(self, ages: Ages, *, now: float) -> Thinned | None:
-        """Remove some of the old records in one short transaction. Return None if there were none."""
+        """Remove one batch of old records in one short transaction. Return None if there were none."""
         if ages.steps is not None and (done := self.thin_sweep(before=now - ages.steps * DAY_S, now=now)):
             return done
         for days, prune, counted in (
@@ -75,7 +75,7 @@ class Retention(Part):
             return None if sweep_id is None else _thin(connection, sweep_id, now)
 
     def prune_announcements(self, *, before: float) -> int:
-        """Remove some announcements that are older than ``before``, with their deliveries.
+        """Remove one batch of announcements that are older than ``before``, with their deliveries.
 
         Return their number; 0 if no more are left. An announcement whose delivery is not finished stays.
         """
@@ -87,12 +87,18 @@ class Retention(Part):
             return connection.execute(delete(announcements).where(announcements.c.id.in_(ids))).rowcount
 
     def prune_plans(self, *, before: float) -> int:
-        """Remove some plans that were first requested before ``before``. Return their number; 0 if no more are left."""
+        """Remove one batch of plans that were first requested before ``before``.
+
+        Return their number; 0 if no more are left.
+        """
         with writing(self._engine) as connection:
             return _prune(connection, runs, (runs.c.kind == "plan") & (runs.c.created_at < before))
 
     def prune_audit(self, *, before: float) -> int:
-        """Remove some audit log entries that are older than ``before``. Return their number; 0 if no more are left."""
+        """Remove one batch of audit log entries that are older than ``before``.
+
+        Return their number; 0 if no more are left.
+        """
         with writing(self._engine) as connection:
             return _prune(connection, audit, audit.c.at < before)
 

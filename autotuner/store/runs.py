@@ -62,7 +62,10 @@ def _no_pause(run: Run) -> None:
 
 
 def with_result(could_not_run: Any) -> Callable[[Any, Finish], Finish]:
-    """Return a function for ``Rows.ended`` that gives the result ``could_not_run`` to runs that end without one."""
+    """Return a function for ``Rows.ended`` that gives the result ``could_not_run`` to runs that ended without a result.
+
+    A run ends without a result if it is cancelled or fails.
+    """
     return lambda _, end: end if end.result is not None else replace(end, result=could_not_run)
 
 
@@ -202,7 +205,7 @@ class RunStore:
                 yield self._read(row)
 
     def reopen(self, kind: str, run_id: str, progress: Any, *, now: float) -> Run:
-        """Queue a finished run again, such as a failed plan or a failed delivery.
+        """Queue a finished run again, such as a failed plan or delivery. ``progress`` replaces the run's progress.
 
         Raise ``Conflict`` if the run is not finished.
         """
@@ -283,7 +286,10 @@ class RunStore:
             return self._get(connection, kind, run_id)
 
     def fail_unreadable(self, kind: str, run_id: str, problem: InvalidInput, *, now: float) -> None:
-        """End, as failed, a run that this release cannot read. A run that has already ended stays unchanged."""
+        """End, as failed, a run that this release cannot read, and store ``problem`` as the reason.
+
+        ``problem`` is the error of reading the run. A run that has already ended stays unchanged.
+        """
         with writing(self._engine) as connection:
             self._fail_unreadable(connection, kind, run_id, problem, now)
 
@@ -382,9 +388,9 @@ class RunStore:
 
     @contextmanager
     def holding(self, lease: Lease) -> Iterator[Connection]:
-        """Open a transaction in which a worker may write data of its run.
+        """Open a transaction in which a worker may write data of the run that it works on.
 
-        It fails unless the worker holds the lease.
+        It raises ``LeaseLost`` if another worker has taken over the run, or if the run has ended.
         """
         with writing(self._engine) as connection:
             hold(connection, lease)
@@ -413,7 +419,10 @@ class RunStore:
         _update(connection, run.id, demand=_text(demand), num_changes=run.num_changes + 1)
 
     def queue_again(self, connection: Connection, run: Run, now: float, **values: Any) -> None:
-        """Queue a locked run that has finished, and set the given columns of the run's row."""
+        """Queue a run again that has finished and that this transaction has locked.
+
+        ``values`` are further values for columns of the run's row, such as ``due_at``.
+        """
         anew: dict[str, Any] = {"finished_at": None, "wanted": None, "problem": None, "result": None, **values}
         anew["idle_since"] = None if run.started_at is None else run.finished_at
         self._set_state(connection, run, RunState.QUEUED, now, num_reopened=run.num_reopened + 1, **anew)
@@ -455,7 +464,7 @@ class RunStore:
 
 
 class Part:
-    """Base class of the stores in ``Store``, such as ``RetuneStore``. Every method is one transaction."""
+    """Base class of the parts of ``Store``, such as ``RetuneStore``. Each of their methods is one transaction."""
 
     def __init__(self, engine: Engine, run_store: RunStore) -> None:
         self._engine = engine

@@ -131,7 +131,10 @@ def _work_began_at(trial: Trial, now: float) -> float | None:
 
 
 def add_run(trial: Trial, run: FinishedRun) -> Trial:
-    """Return the started trial with one more finished run. The run replaces an earlier run with the same number."""
+    """Return the started trial with one more finished run, for a trial that measures its layout in several runs.
+
+    The run replaces an earlier run with the same number.
+    """
     check_running(trial.id, trial.state)
     others = tuple(known for known in trial.runs if known.number != run.number)
     return replace(trial, runs=(*others, run))
@@ -156,7 +159,10 @@ def interrupt(trial: Trial) -> Trial:
 
 
 def again(trial: Trial) -> Trial:
-    """Return a cancelled trial as queued again, without attempts, because its sweep continues after its end."""
+    """Return a cancelled trial as queued again, with its number of attempts set to 0.
+
+    A trial is cancelled when its sweep ends before the trial. If people reopen the sweep, the trial runs after all.
+    """
     queued = replace(trial, state=trial.state.to(TrialState.QUEUED), steps=(), stopped=None)
     return replace(queued, started_at=None, finished_at=None, attempts=0)
 

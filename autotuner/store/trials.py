@@ -163,9 +163,9 @@ class TrialStore(Part):
             return trial
 
     def add_run(self, trial_id: str, run: FinishedRun, *, lease: Lease) -> None:
-        """Store a finished run of a started trial.
+        """Store a finished run of a started trial, so that no worker repeats this run after an interruption.
 
-        An interrupted trial keeps it; when the trial ends, it is deleted.
+        A trial may have several runs. When the trial ends, its finished runs are deleted.
         """
         with self._holding(lease, trial_id) as connection:
             update_trial(connection, trial_changes.add_run(get_trial(connection, trial_id), run))
@@ -282,7 +282,7 @@ class TrialStore(Part):
             return [RankedTime(**row._mapping, repeated_s=tuple(repeated.get(row.trial_id, ()))) for row in rows]
 
     def trials_version(self, sweep_id: str) -> TrialsVersion:
-        """Return a version of a sweep's trials for use by caches.
+        """Return a version of a sweep's trials. Caches compare versions to learn whether the trials have changed.
 
         It changes whenever the result of ``list_trials`` changes.
         """
@@ -385,7 +385,7 @@ def ranked_times(sweep_id: str, *, with_worths: bool) -> AnySelect:
 
 
 def repeated_times(sweep_id: str) -> Select[int | None, float]:
-    """Return the query for the step times of repeated trials, each with the number of the trial that it repeats."""
+    """Return the query for the step times of trials that repeat another trial, with the number of that other trial."""
     return (
         select(trials.c.repeats, measurements.c.step_time_s)
         .join_from(trials, measurements, measurements.c.trial_id == trials.c.id)
@@ -412,7 +412,7 @@ def insert_trial(connection: Connection, trial: Trial) -> None:
 
 
 def update_trial(connection: Connection, trial: Trial) -> None:
-    """Write the current values of a trial to those columns that may change."""
+    """Write those values of a trial that may change after the trial was stored to its row."""
     changed = {name: getattr(trial, name) for name in _CHANGING} | _summed(trial)
     connection.execute(update(trials).where(trials.c.id == trial.id).values(changed))
 
@@ -481,7 +481,7 @@ def save_trial(connection: Connection, trial: Trial, event_kind: str, now: float
 def end_trials(connection: Connection, sweep_id: str, stopped: Stopped, now: float) -> None:
     """Cancel all unfinished trials of a finished sweep.
 
-    If this release cannot read one of the trials, only the columns of the rows are set.
+    If this release cannot read one of the trials, it sets the state and the end of all of them without reading them.
     """
     try:
         for trial in get_trials(connection, sweep_id, *_UNFINISHED):
