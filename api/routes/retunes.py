@@ -59,21 +59,29 @@ def remove_retune(app: AppOf, retune: OwnRetuneOf) -> Document[Retune]:
 
 @router.post("/retunes/{name}/pause", responses=problems(404, 422))
 def pause_retune(app: AppOf, retune: OwnRetuneOf) -> Document[Retune]:
-    """Pause a retune, so that its schedule starts no more runs; a run that is in progress continues."""
+    """Pause a retune (a job that is tuned again on a schedule), so that its schedule starts no more runs.
+
+    A run that is in progress continues.
+    """
     return app.retuning.pause(retune.name)
 
 
 @router.post("/retunes/{name}/resume", responses=problems(404, 422))
 def resume_retune(app: AppOf, retune: OwnRetuneOf) -> Document[Retune]:
-    """Resume a paused retune at its next due time. Runs that were due during the pause do not take place."""
+    """Resume a paused retune (a job that is tuned again on a schedule) at its next due time.
+
+    Runs that were due during the pause do not take place.
+    """
     return app.retuning.resume(retune.name)
 
 
 @router.post("/retunes/{name}/adopt", responses=problems(400, 404, 409, 422))
 def adopt_layout(app: AppOf, retune: OwnRetuneOf, body: Document[Adoption]) -> Document[Retune]:
-    """Put another layout into use: the given layout, or the better layout that the last run found.
+    """Put another layout into use for a retune: the given layout, or the better layout that its last run found.
 
-    If no layout is given and the last run found no better layout, the request is refused with 409.
+    The next runs of the retune compare other layouts with the layout in use. If no layout is given and the last run
+    found
+    no better layout, the request is refused with 409.
     """
     return app.retuning.adopt(retune.name, body.layout)
 
@@ -82,7 +90,7 @@ def adopt_layout(app: AppOf, retune: OwnRetuneOf, body: Document[Adoption]) -> D
 def run_retune(
     request: Request, response: Response, app: AppOf, caller: CallerOf, retune: OwnRetuneOf
 ) -> Document[RetuneRun]:
-    """Start a run of a retune now, without changing its next due time.
+    """Start a run of a retune (a job that is tuned again on a schedule) now, without changing its next due time.
 
     While another run of the retune is unfinished, the request is refused with 409.
     """

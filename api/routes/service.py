@@ -202,7 +202,10 @@ def test_webhook(app: AppOf, name: Name) -> Document[WebhookAnswer]:
 def list_deliveries(
     app: AppOf, page: PageOf, webhook: _WebhookOf = None, state: _StateOf = None
 ) -> Document[Listed[Delivery]]:
-    """List deliveries, newest first. The service gave up deliveries in the state `dead`; you can send them again."""
+    """List deliveries (posts of outcomes to webhooks), newest first. Those in the state `dead` were given up.
+
+    You can send such a delivery again.
+    """
     if webhook is not None:
         app.store.announcements.get_webhook(webhook)
     found, total = app.store.announcements.deliveries(webhook=webhook, state=state, page=page)
@@ -213,7 +216,10 @@ def list_deliveries(
     "/deliveries/{delivery_id}/send-again", responses=problems(404, 409, 422), openapi_extra=needs(Scope.ADMIN)
 )
 def send_again(app: AppOf, delivery_id: DeliveryId) -> Document[Delivery]:
-    """Send a delivery again, whether it arrived or was given up; a pending delivery is refused with 409."""
+    """Queue a delivery (the post of an outcome to a webhook) again, whether it arrived or was given up.
+
+    A pending delivery is refused with 409.
+    """
     return app.store.announcements.send_again(delivery_id, now=app.clock.now())
 
 

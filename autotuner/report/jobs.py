@@ -41,7 +41,10 @@ def job_named(request: JobRequest) -> str:
 
 # ---------------------------------------------------------------- phases
 def phases_report(request: PhasesRequest, plan: PhasesPlan) -> Report:
-    """Return the report on a job with phases: its phases, the ways to choose layouts for them, and the best way."""
+    """Return the report on a job with phases: the phases, the choices of a layout for each, and the best choice.
+
+    A phase is a part of the training run that has, for example, its own sequence length or batch size.
+    """
     return Report(
         headline=f"{job_named(request)}, {written_amount(request.num_tokens)} tokens",
         sections=(

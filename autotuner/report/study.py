@@ -47,7 +47,7 @@ _WIDE, _HIGH = 632, 270
 
 # ------------------------------------------------------------------ the list of studies
 def studies_report(studies: Sequence[StudyRun], total: int, server: str = "", pager: Pager | None = None) -> Report:
-    """Return the report of optimizer studies, newest first.
+    """Return the report of optimizer studies (searches for the fastest optimizer settings), newest first.
 
     Args:
         studies: Studies of this page, newest first.

@@ -113,7 +113,7 @@ def _sentence(cells: Cells) -> str:
 
 
 def line_of(cells: Sequence[Cell]) -> str:
-    """Return cells as one line, joined by spaces; there is no space before punctuation."""
+    """Return cells of a report as one line of text, joined by spaces; there is no space before punctuation."""
     line = ""
     for text in filter(None, map(text_of, cells)):
         line += text if not line or text[0] in ",;:." else f" {text}"
@@ -123,7 +123,7 @@ def line_of(cells: Sequence[Cell]) -> str:
 def text_of(
     cell: Cell, *, by_ends: bool | None = None, scale: Scale | None = None, named: str = ""
 ) -> str:  # one line for each kind
-    """Return one cell as text.
+    """Return one cell of a report as text for a terminal, such as a number with its unit and its interval.
 
     Args:
         cell: The cell.

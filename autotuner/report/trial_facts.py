@@ -95,7 +95,7 @@ class PhaseShare:
 
 
 def certainty(measured: Measurement) -> str:
-    """Describe how precise a step time is: ``± 3 ms``, or the distance between its quartiles without an interval."""
+    """Describe how precise a step time is: ``± 3 ms``, or how far its quartiles are apart if no interval is known."""
     if measured.step_time_interval_s is not None:
         return f"± {format_seconds(measured.step_time_interval_s)}"
     return f"quartiles {format_seconds(measured.step_time_spread_s)} apart"

@@ -148,7 +148,10 @@ class LossGates:
         self._running[trial.number] = _RunningGate(layout=trial.layout, began_at=now)
 
     def waits(self, trial: Trial, now: float, *, is_waiting: bool) -> None:
-        """Record that a running gate waits for devices, or that its wait is over. Waiting time does not count."""
+        """Record that a running gate waits for devices, or that its wait is over.
+
+        Waiting time does not count as accelerator time.
+        """
         gate = self._running[trial.number]
         gate.waited_s += 0.0 if gate.waits_since is None else now - gate.waits_since
         gate.waits_since = now if is_waiting else None

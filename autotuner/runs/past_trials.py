@@ -57,7 +57,9 @@ class Recollection:
         self._sweep_jobs: dict[str, Job] = {}
 
     def calibrated(self, job: Job, trainer: str | None = None) -> Job:
-        """Return the job with its calibration refined by stored trials on the same accelerator.
+        """Return the job with its calibration (the correction of its predictions) refined by stored trials.
+
+        Only trials on the same accelerator are used.
 
         Args:
             job: The job to predict. A job on a simulated cluster is returned unchanged, because the cost model itself
@@ -130,7 +132,7 @@ class Recollection:
 
 
 def informed(sweep: Sweep, history: HistoryStore) -> Sweep:
-    """Return the sweep with its job calibrated by earlier trials and by the measured runs in the sweep's request.
+    """Return the sweep with the predictions for its job corrected by earlier trials and by the request's measured runs.
 
     Only trials that had ended when the sweep was created are used, so the calibration never changes during the sweep.
     The stored sweep does not contain this calibration. Therefore two equal requests stay equal even if a trial was

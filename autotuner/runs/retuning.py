@@ -36,7 +36,7 @@ def challenged_sweep(
     cluster: Cluster | None = None,
     is_new_phase: bool = False,
 ) -> SweepRequest:
-    """Return the request for the sweep that measures for one run of a retune.
+    """Return the request for the sweep that measures for one run of a retune (a job that is tuned again on a schedule).
 
     Each run has its own seed, so that runs explore different parts of the search space. The sweep uses the present
     state of the links for its predictions, and stores that state with its results.
@@ -45,7 +45,7 @@ def challenged_sweep(
         retune: The retune to which the run belongs.
         incumbent: The layout in use; None if there is none.
         due_at: Due time of the run, in epoch seconds.
-        cluster: The job's cluster with the present state of its links; None: the cluster of the template.
+        cluster: The job's cluster with the present state of its links; None: the cluster in the retune's request.
         is_new_phase: True if the incumbent's baseline does not count, because it was measured with other links.
     """
     request = retune.request
@@ -143,7 +143,7 @@ class Retuning:
         return self._store.retunes.set_paused(name, False, next_due_at=next_due_at)
 
     def adopt(self, name: str, layout: Layout | None = None) -> Retune:
-        """Make another layout the incumbent of a retune: the given one, or the better layout that the last run found.
+        """Replace the layout in use (incumbent) of a retune by the given one, or by the better one that the last run found.
 
         A given layout starts without a baseline, and the next run measures one. This is also true if the given layout
         is the present incumbent: its present speed then becomes the new baseline.

@@ -398,7 +398,7 @@ class SweepMachine:
     def gate_waits(self, trial: Trial, now: float, *, is_waiting: bool) -> None:
         """Record that a running convergence gate waits for devices, or that its wait is over.
 
-        Waiting time does not count.
+        Waiting time does not count as accelerator time.
         """
         self._gates.waits(trial, now, is_waiting=is_waiting)
 

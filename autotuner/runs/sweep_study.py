@@ -287,7 +287,7 @@ class SweepStudy:
         return self._sampler.memory(self._study.get_trials(deepcopy=False))
 
     def proposed(self, proposal: Proposal) -> Layout:
-        """Return the layout of a proposal."""
+        """Return the layout that the sampler proposes to try next."""
         return self._layouts.row(proposal.row)
 
     def beside_incumbent(self) -> Proposal | None:

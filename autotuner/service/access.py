@@ -426,7 +426,7 @@ class Login:
         )
 
     def judges_token(self, shown: Shown) -> bool:
-        """Return True if the request carries an API token. Then only the token counts, and a session cookie is ignored."""
+        """Return True if the request carries an API token. Only the token counts then, not a session cookie."""
         return self._token_text(shown) is not None
 
     # ------------------------------------------------------------------ sessions

@@ -35,7 +35,7 @@ _THINNING_POLL_S = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Background:
-    """The background threads of the service: they work on runs, start retunes, post to webhooks and delete old records."""
+    """The background threads of the service: they work on runs, start retunes, post to webhooks, delete old records."""
 
     settings: Settings
     open_store: Callable[[], Store]

@@ -169,7 +169,7 @@ class App(Autotuner):
 
     # ------------------------------------------------------------------ predictions
     def informed(self, sweep: Sweep) -> Sweep:
-        """Return the sweep with its job calibrated by trials that had ended before the sweep was created."""
+        """Return the sweep with the predictions for its job corrected by trials that had ended before it was created."""
         return self.recollection.informed(sweep)
 
     def standing(self, sweep: Sweep) -> SweepStanding:

@@ -43,7 +43,7 @@ def asked_by(caller: str) -> Iterator[None]:
 
 
 def asker() -> str:
-    """Return the name of the caller whose computations are requested here; empty if no caller was set."""
+    """Return the name of the caller for whom the current block requests computations; empty if no caller was set."""
     return _CALLER.get()
 
 

@@ -16,7 +16,7 @@ from autotuner.store.options import Ages
 class Settings(BaseSettings):
     """All settings of the service, read from environment variables ``AUTOTUNER_<NAME>``.
 
-    The service starts with the default values.
+    Each setting has a default value, so the service also starts without any of these variables.
     """
 
     model_config = SettingsConfigDict(env_prefix="AUTOTUNER_", frozen=True, extra="forbid")

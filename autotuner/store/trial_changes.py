@@ -150,9 +150,9 @@ def take_over(trial: Trial) -> Trial:
 
 
 def interrupt(trial: Trial) -> Trial:
-    """Return the trial as queued again, as if this attempt had not begun.
+    """Return a trial, whose attempt was interrupted, as queued again.
 
-    The attempt counts, and finished runs are kept.
+    The attempt counts towards the allowed number of attempts. Finished runs of the trial are kept.
     """
     steps = trial.steps if trial.runs else ()  # steps belong to the first run
     return replace(trial, state=trial.state.to(TrialState.QUEUED), started_at=None, steps=steps, waiting=None)

@@ -114,7 +114,7 @@ def cancel(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf) -> Re
 
 @router.post("/sweeps/{sweep_id}/budget")
 def change_budget(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf, given: SentOf) -> Response:
-    """Replace the budget of the sweep, which reopens a finished sweep, and redirect to its page."""
+    """Replace the budget of the sweep, and redirect to its page. A finished sweep is opened again, and continues."""
 
     def change() -> None:
         texts = {one.name: text_in(one, dict(given)) or "" for one in LIMITS}

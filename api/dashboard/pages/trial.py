@@ -86,7 +86,22 @@ def trial_page(
     near: _Zoom = None,
     rank: _Rank = 0,
 ) -> Response:
-    """Show one trial: its results, the parts of its step, its timeline, neighbouring layouts, and launch flags."""
+    """Show one trial: its results, the parts of its step, its timeline, neighbouring layouts, and launch flags.
+
+    All parameters after ``trial_id`` are choices of the reader.
+
+    Args:
+        request: The request of the page.
+        app: The application.
+        caller: The caller.
+        trial_id: Id of the trial.
+        part: Part of the page that a script asks for; None: the whole page.
+        wanted: Trainer for which the launch flags are written; None: the usual one.
+        show: Measured or predicted timeline, or both.
+        zoom: Window of the timeline, such as ``0.25-0.5`` of the step; None: the whole step.
+        near: Window of the timelines under slow links.
+        rank: Rank whose communication groups are shown.
+    """
     windows = {"window": Window.parse(zoom), "links_window": Window.parse(near)}
     looked_at = _LookedAt(format=wanted, show=show, rank=rank, **windows)
     trial = app.store.get_trial(trial_id)

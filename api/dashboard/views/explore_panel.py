@@ -72,7 +72,7 @@ _SHORT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """One value of a control.
+    """One value of an option of layouts, as a control of the page ``/explore`` offers it.
 
     A value that is not legal is struck out. A value that would change nothing cannot be chosen.
     """
@@ -89,7 +89,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """The control of one option of layouts, with the values to choose from."""
+    """The control of one option of layouts on the page ``/explore``, with the values to choose from."""
 
     field: str
     """Field of the layout."""
