@@ -39,8 +39,8 @@ def asked_about(app: App, of: Sequence[str], flags: str = "") -> Compared:
     Args:
         app: The application, in whose store the trials, sweeps and jobs are looked up.
         of: Words, each naming one layout: the id of a trial, the id of a sweep (for the sweep's best trial), the
-        address
-            of a layout on the page ``/explore``, or a layout as tables print it. Empty and repeated words are ignored.
+            address of a layout on the page ``/explore``, or a layout as tables print it. Empty and repeated words are
+            ignored.
         flags: Configuration of a trainer, whose layout is compared too; empty: none.
     """
     reader = _Reader(app)

@@ -95,7 +95,7 @@ PROBLEM_KINDS: Mapping[type[Exception], tuple[str, HTTPStatus]] = {
 
 
 def add_error_handlers(api: FastAPI) -> None:
-    """Answer every error of ``api`` with a problem document."""
+    """Make ``api`` answer refused requests with problem documents (RFC 9457), also those that FastAPI refuses."""
     api.add_exception_handler(AutotunerError, answer_error)
     api.add_exception_handler(RequestValidationError, _on_request_validation_error)
     api.add_exception_handler(HTTPException, _on_http_error)

@@ -211,7 +211,7 @@ _TEXT = "Outcomes of retunes, performance regression gates and sweeps"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feed:
-    """One page of the feed of announcements (outcomes of sweeps, gates and retunes), newest first."""
+    """One page of the feed of announcements: messages about the outcomes of sweeps, gates and retunes, newest first."""
 
     announcements: Sequence[Announcement]
     home: str

@@ -130,7 +130,7 @@ class StoredMetrics(Collector):
         return []
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Yield the gauges with their present values."""
+        """Yield the gauges with their present values, which are read from the database now."""
         now = self._clock.now()
         try:
             store = self._open_store()
@@ -192,7 +192,7 @@ class Metrics:
         self.registry.register(StoredMetrics(lambda: app.store, app.clock))
 
     def text(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
+        """Return all metrics of the service in Prometheus' text format, for the route that Prometheus reads."""
         return generate_latest(self.registry)
 
     @asynccontextmanager

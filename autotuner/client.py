@@ -76,7 +76,7 @@ class Answer(Generic[T]):
         return documents.write(self.value)
 
     def to_markdown(self) -> str:
-        """Return the report as Markdown."""
+        """Return the answer as a Markdown text, with the same tables as in a terminal."""
         from autotuner.report.markdown import markdown
 
         return markdown(self.report)
@@ -94,7 +94,7 @@ class Answer(Generic[T]):
 
 
 class Predictions(Answer[PredictionTable]):
-    """The best predicted layouts of a job, the best first."""
+    """The best predicted layouts of a job, the best first, as ``Client.predict`` returns them."""
 
     @property
     def best(self) -> PredictedLayout:
@@ -163,7 +163,7 @@ class Predictions(Answer[PredictionTable]):
 
 
 class Ranking(Answer[Any]):
-    """The ranked trials of a sweep, the best first."""
+    """The ranked trials of a sweep, the best first, as ``Client.sweep`` returns them."""
 
     value: list[RankedTrial]
 

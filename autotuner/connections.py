@@ -71,8 +71,8 @@ def may_name_stored(request: Any) -> bool:
 def is_stored_cluster(name: str) -> bool:
     """Return True if a cluster of this name may be stored in the database, because the catalog does not describe it.
 
-    The result is also True for ``local`` and for names that begin with ``profile:``, because the database holds their
-    measurements.
+    The result is also True for ``local`` and for names that begin with ``profile:``, because the database holds the
+    measurements of this machine.
     """
     from autotuner.catalog.hardware import load_cluster
 

@@ -115,12 +115,12 @@ class Autotuner:
 
     @property
     def store(self) -> Store:
-        """Return the store of sweeps, trials and other records. It is opened on first use."""
+        """Return the store of sweeps, trials and other records. Its database is opened at the first call."""
         return self._once("store", self.open_store)
 
     @property
     def names(self) -> StoredNames:
-        """Return the store of named models, clusters and profiles."""
+        """Return the store in which named models, clusters and profiles are looked up before the catalog."""
         return self.stored_names or self.store.descriptions
 
     # ------------------------------------------------------------------ names
@@ -504,7 +504,7 @@ class Autotuner:
         )
 
     def close(self) -> None:
-        """Close the store if it was opened."""
+        """Close the store if it was opened. This object must not be used afterwards."""
         if "store" in self._made:
             self.store.close()
 

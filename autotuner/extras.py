@@ -20,7 +20,7 @@ def installing(extra: str) -> str:
 
 
 def extras() -> Sequence[str]:
-    """Return the names of the extras for users; ``dev`` is for developers.
+    """Return the names of the extras (groups of optional dependencies) for users; ``dev`` is for developers.
 
     Example:
         >>> extras()[:2]
@@ -30,7 +30,7 @@ def extras() -> Sequence[str]:
 
 
 def not_installed(extra: str) -> Sequence[str]:
-    """Return the packages of an extra that are not installed."""
+    """Return the packages of an extra (a group of optional dependencies) that are not installed."""
     return [package for package, of in _packages() if of == extra and not _is_installed(package)]
 
 

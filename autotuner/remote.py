@@ -510,7 +510,7 @@ class Remote:
         return self._get(f"/sweeps/{sweep_id}/choices", SweepChoices, rows=rows, columns=columns)
 
     def read_failures(self, sweep_id: str) -> Listed[FailureGroup]:
-        """Return the failed trials of a sweep, grouped by the cause of the failure."""
+        """Return the failed trials of a sweep, grouped by cause, with a remedy for each group."""
         return self._get(f"/sweeps/{sweep_id}/failures", Listed[FailureGroup])
 
     def read_layers(self, sweep_id: str) -> SweepLayers:
@@ -563,7 +563,7 @@ class Remote:
         return self._get(f"/trials/{trial_id}/explanation", Explanation)
 
     def draw_bandwidth_curve(self, body: ExplanationRequest) -> BandwidthCurve:
-        """Return which way of exchanging gradients is fastest at each bandwidth between nodes."""
+        """Return which way of exchanging gradients is fastest for a layout, at each bandwidth between nodes."""
         return self._post("/bandwidth-curves", BandwidthCurve, body)
 
     def read_bandwidth_curve(self, trial_id: str) -> BandwidthCurve:

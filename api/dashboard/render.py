@@ -108,5 +108,8 @@ def _place(request: Request) -> str:
 
 
 def wants_page(request: Request) -> bool:
-    """Return True if a browser asked for a page, and not for a route of the REST service."""
+    """Return True if a browser asked for a page of the dashboard, and not for JSON of the REST service.
+
+    An error is then answered with a page.
+    """
     return not request.url.path.startswith("/api/") and "text/html" in request.headers.get("accept", "")

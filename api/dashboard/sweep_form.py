@@ -84,7 +84,7 @@ class Axis:
 
     @property
     def takes_all(self) -> bool:
-        """True if a sweep can search every value of this axis."""
+        """True if a sweep can search every legal value of this option of layouts, so that the form offers this."""
         return bool(self.values) or self.option.kind == Kind.DEGREE or self.option.searched is None
 
     def in_words(self, values: Sequence[int] | None) -> str:
@@ -155,7 +155,7 @@ OWN = (STEPS, *(axis.path for axis in AXES.values()))
 # ---------------------------------------------------------------- the form
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """The form for a sweep: the text of each of its form elements, by name."""
+    """The content of the form for a sweep, as a browser sends it: the texts of each form element, by name."""
 
     values: _Values
     """Values by the name of the form element; checkboxes with the same name have several values."""
@@ -192,7 +192,7 @@ class Form:
 
     @classmethod
     def of_request(cls, request: SweepRequest, app: App) -> Self:
-        """Return the form whose texts ask for the same sweep as the given request."""
+        """Return the form filled in so that it asks for the same sweep as the given request, for a copy of a sweep."""
         job, trace, few = request.job, request.fault_trace, request.trial_cluster
         cluster, links = _healthy(job.cluster, app)
         asked = extended(
@@ -240,7 +240,10 @@ class Form:
         return self.values.get(name, (default,))[-1].strip()
 
     def how(self, name: str) -> str:
-        """Return how the axis of that name is set: ``SUITS`` (its default), ``EVERY`` value or ``CHOSEN`` values."""
+        """Return which values of an option the sweep searches: ``SUITS`` (the default), ``EVERY`` or ``CHOSEN`` ones.
+
+        ``name`` is the path of the option in the request, such as ``space.recompute``.
+        """
         return self.text(f"space.{name}", CHOSEN if f"space.{name}.values" in self.values else SUITS)
 
     @property

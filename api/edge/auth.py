@@ -165,7 +165,7 @@ class Callers:
 
 
 def is_open(path: str) -> bool:
-    """Return True if everybody may call that path without authentication."""
+    """Return True if everybody may call the path without a login, such as the login page and the health probes."""
     return path in _OPEN or path.startswith(_OPEN_BELOW)
 
 

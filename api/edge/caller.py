@@ -31,7 +31,7 @@ def caller_in(scope: Scope) -> Caller | None:
 
 
 def set_caller(scope: Scope, caller: Caller) -> None:
-    """Store the caller of a request, which ``caller_in`` returns from then on."""
+    """Store the authenticated caller in the scope of a request, where ``caller_in`` finds the caller."""
     scope.setdefault("state", {})[_CALLER] = caller
 
 
@@ -42,7 +42,7 @@ def csrf_in(scope: Scope) -> str | None:
 
 
 def set_csrf(scope: Scope, token: str) -> None:
-    """Store the CSRF token of a request, which ``csrf_in`` returns from then on."""
+    """Store the CSRF token of a browser session in the scope of a request, where ``csrf_in`` finds it."""
     scope.setdefault("state", {})[_CSRF] = token
 
 

@@ -35,7 +35,7 @@ from autotuner.service.networks import Network, household
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """A limit on the number of requests per minute, for one caller or one address."""
+    """The number of requests that one caller or one address may send per minute."""
 
     key: str
     """Key that identifies the caller or the address."""
@@ -45,7 +45,7 @@ class Rate:
 
 
 class Rates:
-    """Middleware that limits the number of requests per minute.
+    """Middleware that limits the number of requests per minute, and refuses further requests with status 429.
 
     Args:
         rate_of: Returns the limit that applies to a request; None if no limit applies.
@@ -230,7 +230,7 @@ class BodyRefused(HTTPException):
 
 
 def answer_refused(request: Request, refused: Exception) -> Response:
-    """Return the answer to a request whose body exceeded a limit."""
+    """Return the answer to a request whose body exceeded a limit: a problem document that names the limit."""
     assert isinstance(refused, BodyRefused)
     return answer_error(request, refused.error)
 

@@ -100,7 +100,7 @@ _MODEL: TypeAdapter[TransformerSpec] = TypeAdapter(Document[TransformerSpec])
 
 @descriptions_router.get("/models", responses=problems())
 def list_models(app: AppOf) -> Document[Stored[TransformerSpec]]:
-    """List the stored models by name; models of the catalog are listed by `/catalog/models`."""
+    """List the models that callers have stored, by name; `/catalog/models` lists the models of the catalog."""
     return app.store.descriptions.stored(TransformerSpec)
 
 
@@ -137,7 +137,7 @@ def remove_model(app: AppOf, caller: CallerOf, name: Name) -> Document[Transform
 
 @descriptions_router.get("/clusters", responses=problems())
 def list_clusters(app: AppOf) -> Document[Stored[Cluster]]:
-    """List the stored clusters by name."""
+    """List the clusters that callers have stored, by name."""
     return app.store.descriptions.stored(Cluster)
 
 

@@ -92,8 +92,7 @@ def remove_baseline(app: AppOf, caller: CallerOf, name: Name, key: _Key) -> Docu
     """Remove a baseline. The next gate with `sets_baseline` then stores its own result as the baseline.
 
     In this way, people accept a slowdown. Only the caller whose gate set the baseline and admins may do this. The
-    answer
-    is the removed baseline.
+    answer is the removed baseline.
     """
     baseline = app.store.mfu_gates.get_baseline(name, key)
     if baseline is None:

@@ -148,7 +148,10 @@ def read_bandwidth_curve(app: AppOf, trial_id: TrialId) -> Document[BandwidthCur
 
 @explanations_router.get("/trials/{trial_id}/explanation", responses=problems(404, 422))
 def explain_trial(app: AppOf, trial_id: TrialId) -> Document[Explanation]:
-    """Explain a trial's layout with the present cost model. The route of the trial itself has the measured values."""
+    """Explain how a trial's layout uses time and memory, as the present cost model predicts it.
+
+    The route of the trial itself has the measured values.
+    """
     trial, request = _trial(app, trial_id)
     return explain(trial.layout, request.trial_job)
 
@@ -164,8 +167,7 @@ def read_parts(app: AppOf, trial_id: TrialId) -> Document[TrialParts]:
     """Divide a trial's step and memory into parts, each with its predicted and its measured value.
 
     The parts of a step are passes, the collectives of each kind of group of ranks, waiting, and the optimizer. Memory
-    is
-    divided by pipeline rank.
+    is divided by pipeline rank.
     """
     return app.asides.ask(trial_parts, *_trial(app, trial_id))
 

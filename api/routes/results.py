@@ -83,7 +83,10 @@ def read_layers(app: AppOf, sweep: SweepOf) -> Document[SweepLayers]:
 
 @results_router.get("/failures", responses=problems(404, 422))
 def read_failures(app: AppOf, sweep: SweepOf) -> Document[Listed[FailureGroup]]:
-    """Group the failed trials of a sweep by cause: the options they share, the decisive number, the nearest remedy."""
+    """Group the failed trials of a sweep by cause, with a remedy for each group, such as a similar layout that ran.
+
+    A group also has the options that its trials share, and the number that explains them, such as the bytes needed.
+    """
     kept = app.kept_trials.of(sweep.id)
     return Listed.whole(kept.once("failures", lambda: failures(sweep.request, kept.trials)))
 
@@ -216,7 +219,7 @@ def read_trial(app: AppOf, trial_id: TrialId) -> Document[RankedTrial]:
 
 @trials_router.get("/ranking", responses=problems(422))
 def rank_all(app: AppOf, where: TrialFilterOf, page: PageOf) -> Document[Listed[RankedTrial]]:
-    """Rank the trials of all sweeps by measured MFU, highest first."""
+    """Rank the trials of all sweeps together by measured MFU, highest first, whatever their model and cluster."""
     trials, total = app.store.ranking(where=where, page=page)
     ranked = tuple(extended(RankedTrial, trial.brief, rank=rank) for rank, trial in enumerate(trials, page.offset + 1))
     return Listed(items=ranked, total=total, limit=page.limit, offset=page.offset)

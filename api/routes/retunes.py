@@ -52,7 +52,10 @@ def read_retune(app: AppOf, name: Name) -> Document[Retune]:
 
 @router.delete("/retunes/{name}", responses=problems(404, 409, 422))
 def remove_retune(app: AppOf, retune: OwnRetuneOf) -> Document[Retune]:
-    """Remove a retune with its runs, but keep their sweeps. While a run is unfinished, this is refused with 409."""
+    """Remove a retune (a job that is tuned again on a schedule) with its runs, but keep the sweeps of the runs.
+
+    While a run is unfinished, this is refused with 409.
+    """
     app.store.retunes.remove(retune.name)
     return retune
 
@@ -80,8 +83,7 @@ def adopt_layout(app: AppOf, retune: OwnRetuneOf, body: Document[Adoption]) -> D
     """Put another layout into use for a retune: the given layout, or the better layout that its last run found.
 
     The next runs of the retune compare other layouts with the layout in use. If no layout is given and the last run
-    found
-    no better layout, the request is refused with 409.
+    found no better layout, the request is refused with 409.
     """
     return app.retuning.adopt(retune.name, body.layout)
 
@@ -99,5 +101,8 @@ def run_retune(
 
 @router.get("/retunes/{name}/trend", responses=problems(404, 422))
 def read_retune_trend(app: AppOf, name: Name) -> Document[Listed[TrendPoint]]:
-    """Read the results of a retune's present layout from run to run, each with the range that noise alone explains."""
+    """Read the results of a retune's present layout from run to run, each with the range that noise alone explains.
+
+    A retune is a job that is tuned again on a schedule.
+    """
     return Listed.whole(trend(app.store.retunes.runs(name, page=Page(limit=_MOST_POINTS))[0]))

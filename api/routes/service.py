@@ -134,7 +134,7 @@ def create_token(app: AppOf, caller: CallerOf, body: Document[TokenCreate]) -> D
 
 @tokens_router.get("/tokens", responses=problems(), openapi_extra=_ADMIN)
 def list_tokens(app: AppOf) -> Document[Listed[Token]]:
-    """List all tokens without their secrets, with the time of their last use."""
+    """List all API tokens without their secret texts, each with the time of its last use."""
     return Listed.whole(app.tokens.all())
 
 
@@ -180,13 +180,16 @@ def list_webhooks(app: AppOf) -> Document[Listed[WebhookStanding]]:
 
 @webhooks_router.get("/webhooks/{name}", responses=problems(404, 422))
 def read_webhook(app: AppOf, name: Name) -> Document[WebhookStanding]:
-    """Read a webhook, without its secret and without the part of its URL after the host."""
+    """Read a webhook: its format, the outcomes that it gets, and how many of its deliveries wait or were given up.
+
+    The answer has neither its secret nor the part of its URL after the host.
+    """
     return app.webhooks.standing(app.store.announcements.get_webhook(name))
 
 
 @webhooks_router.delete("/webhooks/{name}", responses=problems(404, 422), openapi_extra=needs(Scope.ADMIN))
 def remove_webhook(app: AppOf, name: Name) -> Document[WebhookStanding]:
-    """Remove a webhook with its deliveries, including deliveries that have not been sent yet."""
+    """Remove a webhook with its deliveries (posts of outcomes), including those that have not been sent yet."""
     removed = app.webhooks.standing(app.store.announcements.get_webhook(name))
     app.store.announcements.remove_webhook(name)
     return removed
@@ -194,7 +197,7 @@ def remove_webhook(app: AppOf, name: Name) -> Document[WebhookStanding]:
 
 @webhooks_router.post("/webhooks/{name}/test", responses=problems(404, 422), openapi_extra=needs(Scope.ADMIN))
 def test_webhook(app: AppOf, name: Name) -> Document[WebhookAnswer]:
-    """Post a test message to a webhook once, now, and return the answer of its receiver."""
+    """Post a test message to a webhook once, without further attempts, and return the answer of its receiver."""
     return app.webhooks.test(name)
 
 

@@ -97,7 +97,7 @@ def read_sweep(app: AppOf, sweep: SweepOf) -> Document[SweepStanding]:
 
 @sweeps_router.get("/{sweep_id}/trials", responses=problems(404, 422))
 def list_trials(app: AppOf, sweep: SweepOf, where: TrialFilterOf, page: PageOf) -> Document[Listed[Trial]]:
-    """List a sweep's trials by number, without their steps."""
+    """List a sweep's trials by number. Their training steps are left out; the route of one trial has them."""
     trials, total = app.store.list_trials(sweep.id, where=where, page=page)
     return Listed(items=tuple(trial.brief for trial in trials), total=total, limit=page.limit, offset=page.offset)
 

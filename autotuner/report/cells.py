@@ -15,7 +15,7 @@ _BAR, _BAR_HEIGHT = 110, 28
 
 
 def silent(width: float, height: float, parts: Iterable[Markup]) -> Markup:
-    """Return an SVG picture that screen readers skip, because the same numbers stand next to it as text.
+    """Return an SVG picture that screen readers skip; the same numbers must stand next to it as text.
 
     Args:
         width: Width in pixels.
@@ -27,7 +27,7 @@ def silent(width: float, height: float, parts: Iterable[Markup]) -> Markup:
 
 
 def draw_cell(cell: CellPicture) -> Markup:
-    """Return the small picture for a cell of a table."""
+    """Return the small picture for a cell of a table: a bar, an interval, a memory peak or a line."""
     match cell:
         case BarCell():
             return silent(_BAR, _BAR_HEIGHT, _bar(cell))
@@ -156,7 +156,7 @@ _NAMED = 0.12
 
 
 def draw_shares(shares: Shares) -> Markup:
-    """Return one horizontal bar that is divided into parts, one for each share of the total."""
+    """Return one horizontal bar that shows shares of a total as parts; the large parts show their percentages."""
     looks = {"best": "m-dot win", "tie": "mem", "rest": "p-band"}
     parts: list[Markup] = []
     at = 0.0

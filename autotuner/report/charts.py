@@ -79,7 +79,7 @@ best. ``$`` has cents, and ``money`` has three digits. ``points`` are percentage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """One axis of a chart: its title, its unit and its range."""
+    """One axis of a chart: its title, its range, and the unit of its values."""
 
     title: str
     """Name of the quantity; the chart adds the unit if ``unit`` is set."""
@@ -153,7 +153,7 @@ class Dots:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
-    """Trials without a result, drawn as crosses."""
+    """Trials without a result, which a chart draws as crosses."""
 
     dots: Sequence[Dot]
     past: float | None = None
@@ -232,7 +232,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """One row of ``Intervals``: a value and the range around it."""
+    """One row of an ``Intervals`` chart: a name, a value and the range around it."""
 
     name: str
     value: float
@@ -287,7 +287,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """One part of a bar in a ``Stacks`` chart."""
+    """One part of a bar in a ``Stacks`` chart, such as the forward passes of a step: its name, colour and value."""
 
     name: str
     look: str
@@ -297,7 +297,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """A bar that is made of parts (blocks)."""
+    """A bar of a ``Stacks`` chart, which is made of parts (blocks), such as one step of training."""
 
     name: str
     blocks: Sequence[Block]
@@ -312,7 +312,7 @@ class Stack:
 
     @property
     def total(self) -> float:
-        """Sum of the values of all parts."""
+        """Sum of the values of all parts of the bar."""
         return sum(block.value for block in self.blocks)
 
 
@@ -396,12 +396,12 @@ class Drawing(ABC):
     @property
     @abstractmethod
     def drawn(self) -> Markup:
-        """The picture as SVG markup."""
+        """The picture as SVG markup, for a page."""
 
     @property
     @abstractmethod
     def look(self) -> str:
-        """CSS class of the box around the picture; the box scrolls."""
+        """CSS class of the box around the picture. A picture wider than its box is scrolled."""
 
 
 Chart = Drawing | Plot | Intervals | Stacks | Shares | Parallel | Topology

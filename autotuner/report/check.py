@@ -17,7 +17,7 @@ _NOT_INSTALLED = ("No module named 'torch'", "No module named 'autotuner'", "No 
 
 
 def job_said(what: str, job: EngineJob, cluster: Cluster) -> str:
-    """Describe the state of an engine job that a cluster check started.
+    """Describe the state of a job that a check of a cluster started on an engine (a scheduler such as Slurm).
 
     Args:
         what: Purpose of the job in words, such as "the trial" or "the benchmarks".
@@ -44,7 +44,7 @@ def queue_said(job: EngineJob, waited_s: float) -> str:
 
 
 def trial_said(measured: Measurement) -> str:
-    """Describe the result of the trial that a cluster check ran."""
+    """Describe the result of the trial that a check of a cluster ran: its speed and memory."""
     num_ranks, source = len(measured.peak_bytes), measured.peak_source
     return (
         f"trial: {measured.num_steps} steps of {format_seconds(measured.step_time_s)} on {num_ranks} ranks, "

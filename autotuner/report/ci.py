@@ -39,7 +39,7 @@ class GateCase:
 
 
 def measured_case(gate: GateRun, *, now: float, server: str = "") -> GateCase:
-    """Return a measured gate as a test case.
+    """Return a measured performance regression gate as a test case of a CI system.
 
     Args:
         gate: The gate, as it is stored.
@@ -59,7 +59,7 @@ def measured_case(gate: GateRun, *, now: float, server: str = "") -> GateCase:
 
 
 def predicted_case(gate: PredictedGate, job: Job) -> GateCase:
-    """Return a gate that only predicts, and measures nothing, as a test case.
+    """Return a performance regression gate that predicts, and measures nothing, as a test case of a CI system.
 
     Args:
         gate: The gate's findings.
@@ -85,7 +85,7 @@ _GREY, _GREEN, _RED, _AMBER = "#555", "#2e7d32", "#c62828", "#9a6700"
 
 
 def badge_svg(case: GateCase) -> str:
-    """Return an SVG badge with the gate's MFU, in a colour that shows the outcome."""
+    """Return an SVG badge with the MFU of a performance regression gate, in a colour that shows the outcome."""
     return _svg("MFU", case.badge, _colour(case))
 
 

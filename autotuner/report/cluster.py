@@ -110,7 +110,7 @@ def _row(one: Cluster, created_by: str, check: CheckRun | None, links: ClusterLi
 
 
 def cluster_added(cluster: Cluster) -> Report:
-    """Return a report that says that the cluster is stored."""
+    """Return a report that says that the cluster is stored, with its size and its engine."""
     size = f"{counted(cluster.num_nodes, 'node')} of {cluster.accelerators_per_node} {cluster.accelerator.name}"
     where = f"engine {cluster.engine}" + (f", queue {cluster.queue}" if cluster.queue else "")
     return Report(headline=f"{cluster.name} is stored: {size}, {where}", sections=())

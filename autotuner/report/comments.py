@@ -70,17 +70,17 @@ def _button(one: Comment, *, is_of_trial: bool) -> Button:
 
 
 def comments_report(comments: Sequence[Comment], sweep_id: str) -> Report:
-    """Return the report of all comments on a sweep and its trials."""
+    """Return the report that lists all comments on a sweep and its trials, with their authors and times."""
     section = replace(comments_section(comments, len(comments)), title="")
     return Report(headline=f"Comments on {sweep_id}", sections=(section,))
 
 
 def comment_written_report(one: Comment) -> Report:
-    """Return a report that says that the comment is stored."""
+    """Return a report that confirms that a comment is stored."""
     about = one.sweep_id if one.trial_number is None else f"trial {one.trial_number} of {one.sweep_id}"
     return Report(headline=f"{one.id} is written on {about}", sections=())
 
 
 def comment_removed_report(one: Comment) -> Report:
-    """Return a report that says that the comment is removed."""
+    """Return a report that confirms that a comment is removed."""
     return Report(headline=f"{one.id} is removed from {one.sweep_id}", sections=())

@@ -229,7 +229,7 @@ def for_both(draw: Callable[[int], Markup], wide: int = WIDE) -> Markup:
 # ---------------------------------------------------------------- scales and ticks
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A function that maps values of an axis to pixels."""
+    """A function that maps the values of a chart's axis to pixels."""
 
     axis: Axis
     start: float

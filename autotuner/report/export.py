@@ -35,7 +35,7 @@ def export_report(export: Export, *, has_text: bool = True) -> Report:
 
 
 def flags_section(export: Export) -> Section:
-    """Return a layout in a trainer's format as one section for the page of a trial."""
+    """Return a layout in a trainer's format as the section "launch flags" for the page of its trial."""
     blocks: list[Block] = [*_codes(export)]
     if export.unsupported:
         reasons = tuple((reason.message,) for reason in export.unsupported)

@@ -102,7 +102,7 @@ def _cells_of(gate: GateRun) -> Iterator[Cells]:
 
 
 def baselines_report(baselines: Sequence[Baseline], *, is_removed: bool = False) -> Report:
-    """Return the report of stored baselines, or of baselines that were just removed.
+    """Return the report of stored baselines (earlier results that gates compare with), or of those just removed.
 
     Args:
         baselines: The baselines.
@@ -293,7 +293,9 @@ def _source_of(groups: Iterable[RunGroup]) -> Source:
 
 # ------------------------------------------------------------------ a predicted gate
 def predicted_gate_report(gate: PredictedGate, job: Job) -> Report:
-    """Return the report of a gate that only predicts: the predictions, and whether the change may be merged.
+    """Return the report of a performance regression gate that only predicts, and measures nothing.
+
+    It says whether the change may be merged.
 
     Args:
         gate: The predictions and the outcome.

@@ -76,7 +76,7 @@ class Html:
 
     # ------------------------------------------------------------------ sections
     def facts(self, report: Report) -> Markup:
-        """Return the line of facts below the headline of a report."""
+        """Return the line of facts below the headline of a report, as HTML."""
         return _joined([self.cell(one) for one in report.facts], " ")
 
     def sections(self, report: Report) -> Markup:
@@ -88,14 +88,14 @@ class Html:
         return Markup("\n").join(shown)
 
     def section(self, one: Section, *, tools: str = "", id: str = "", zooms: str = "") -> Markup:  # noqa: A002
-        """Return a section with its heading; a section without a title has only its blocks.
+        """Return a section of a report as HTML, with its heading; a section without a title has only its blocks.
 
         Args:
             one: The section.
             tools: Forms and links next to the heading, as markup.
             id: HTML id of the section; the heading has ``one.key``.
-            zooms: Query parameter that requests this section alone. A script uses it to replace the section when a
-                reader follows a zoom link; empty: no script does.
+            zooms: Query parameter that requests this section alone. A script replaces the section with it when a reader
+                follows a zoom link; empty: the section has no zoom links.
         """
         note = [element("p", _prose(one.note), class_="quiet")] if one.note else []
         inside = [self._block(block, one) for block in one.blocks]
@@ -172,7 +172,7 @@ class Html:
         return element("div", *head, *(element("p", one) for one in lines), class_=look)
 
     def lines(self, lines: Lines) -> Markup:
-        """Return statements as a list or as paragraphs."""
+        """Return statements of a report as an HTML list, or as paragraphs."""
         said = [self._line(one) for one in lines.items]
         if lines.is_quiet or not lines.is_list:
             return Markup("").join(element("p", one, class_="noted" if lines.is_quiet else None) for one in said)

@@ -79,8 +79,7 @@ class Placed:
     """A block of work in the timeline of a rank, with its left and right pixel in the picture.
 
     ``is_whole`` is False if only a part of the block is visible, because a fold (left-out repeated work) or an edge of
-    the
-    picture cuts it.
+    the picture cuts it.
     """
 
     left: float
@@ -218,22 +217,22 @@ class Window:
 
     @property
     def closer(self) -> Window:
-        """The middle half of the window."""
+        """A window half as wide with the same middle, for a link that zooms in."""
         return self._of_size((self.high - self.low) / 2)
 
     @property
     def farther(self) -> Window:
-        """A window of twice the width with the same middle, as far as the axis allows."""
+        """A window twice as wide with the same middle, as far as the axis allows, for a link that zooms out."""
         return self._of_size((self.high - self.low) * 2)
 
     @property
     def earlier(self) -> Window:
-        """A window of the same width, moved to the left by half of its width."""
+        """A window of the same width, moved to the left by half of its width, for a link to earlier times."""
         return self._moved(-(self.high - self.low) / 2)
 
     @property
     def later(self) -> Window:
-        """A window of the same width, moved to the right by half of its width."""
+        """A window of the same width, moved to the right by half of its width, for a link to later times."""
         return self._moved((self.high - self.low) / 2)
 
     def _of_size(self, size: float) -> Window:
@@ -283,12 +282,12 @@ class Lanes(Drawing):
 
     @property
     def look(self) -> str:
-        """CSS class of the box around the picture."""
+        """CSS class of the box around the picture, for the style sheet of pages."""
         return "timeline"
 
     @property
     def drawn(self) -> Markup:
-        """The picture as SVG markup."""
+        """The picture of the step as SVG markup, for a page."""
         main = self.main
         beneath = self.thin if self.thin is not None and len(self.thin.folds) == len(main.folds) else None
         axis = _Axis.of(main, beneath, self.window, self.wide)

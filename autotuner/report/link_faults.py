@@ -68,7 +68,7 @@ class FaultStrip(Drawing):
 
     @property
     def look(self) -> str:
-        """CSS class of the box around the picture."""
+        """CSS class of the box around the picture, for the style sheet of pages."""
         return "strip-of-faults"
 
     @property

@@ -48,12 +48,12 @@ class LinkLanes(Drawing):
 
     @property
     def look(self) -> str:
-        """CSS class of the box around the picture."""
+        """CSS class of the box around the picture, for the style sheet of pages."""
         return "timeline"
 
     @property
     def drawn(self) -> Markup:
-        """The picture as SVG markup."""
+        """The picture of the two steps as SVG markup, for a page."""
         groups = list(_groups(self.found))
         longest_s = max(group.timeline.step_s for group in groups)
         shared = (self.wide - LEFT - _RIGHT) / (self.window.high - self.window.low)

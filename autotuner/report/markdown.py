@@ -40,7 +40,7 @@ _SIGNS = {
 
 
 def markdown(report: Report) -> str:
-    """Return a report as GitHub Markdown; pictures are left out."""
+    """Return a report as GitHub Markdown, such as for a comment on a pull request; pictures are left out."""
     facts = [_plain(line_of(report.facts))] if report.facts else []
     state, sign = (f": {plain(report.state.word)}", _SIGNS.get(report.state.word, "")) if report.state else ("", "")
     lines = [f"## {sign}{_plain(report.headline)}{state}", *facts]

@@ -48,12 +48,12 @@ class RankGrid(Drawing):
 
     @property
     def look(self) -> str:
-        """CSS class of the box around the picture."""
+        """CSS class of the box around the picture, for the style sheet of pages."""
         return "ranks-drawn"
 
     @property
     def drawn(self) -> Markup:
-        """The picture as SVG markup."""
+        """The picture of the ranks as SVG markup, for a page."""
         groups, nodes = self.groups, shown_nodes(self.groups)
         grid = _Grid.of(groups, nodes)
         parts = [*_stages(grid, groups)]

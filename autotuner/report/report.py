@@ -41,7 +41,7 @@ class Quantity:
 def measured(
     value: float | None, unit: Unit, half: float | None = None, source: Source = "measured", *, is_exact: bool = False
 ) -> Quantity:
-    """Return a number with the interval from value − ``half`` to value + ``half``; the interval does not go below 0.
+    """Return a measured number with the interval from value − ``half`` to value + ``half``, which does not go below 0.
 
     Args:
         value: Value in the base unit; None: not known.
@@ -88,7 +88,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A state or a verdict, which is the value of an enum; pages show it as a coloured badge."""
+    """A state or verdict of a run or trial, such as ``failed``, in a report; pages show it as a coloured badge."""
 
     word: str
     look: str = ""
@@ -97,7 +97,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Words that link to a page of the service: ``Link("its sweep", "sweeps", sweep.id)``."""
+    """Words in a report that link to a page of the service: ``Link("its sweep", "sweeps", sweep.id)``."""
 
     words: str
     kind: str
@@ -117,21 +117,21 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """Words that are less important than the text around them; a page writes them in grey."""
+    """Words in a report that are less important than the text around them; a page writes them in grey."""
 
     words: str
 
 
 @dataclass(frozen=True, slots=True)
 class Strong:
-    """Words that are more important than the text around them; a page writes them in bold."""
+    """Words in a report that are more important than the text around them; a page writes them in bold."""
 
     words: str
 
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """A short remark in a box: ``Chip("tied with the first", "tie")``."""
+    """A short remark in a report, which a page shows in a box: ``Chip("tied with the first", "tie")``."""
 
     words: str
     look: Literal["", "tie", "tight", "oom", "yours"] = ""
@@ -139,7 +139,7 @@ class Chip:
 
 @dataclass(frozen=True, slots=True)
 class Swatch:
-    """The name of a part of a picture with a sample of its colour."""
+    """The name of a part of a picture with a sample of its colour, for a table that explains the picture."""
 
     look: str
     """Class of its colour: ``forward``, ``activations``."""
@@ -148,7 +148,7 @@ class Swatch:
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """A place in a ranking, marked if it is tied with the first place."""
+    """A place in a ranking, from 1, marked if the entry is tied with the first place."""
 
     place: int
     is_tied: bool = False
@@ -207,7 +207,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: its head, and how its cells are shown."""
+    """A column of a table in a report: its head, and how its cells are shown."""
 
     name: str
     """Head of the column."""
@@ -274,7 +274,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
-    """Statements, each on its own line; with ``is_quiet``, they explain the block above them."""
+    """Statements of a report, each on its own line; with ``is_quiet``, they explain the block above them."""
 
     items: Sequence[Cells]
     """The statements; the cells of one statement stand one after the other."""
@@ -285,7 +285,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Text to copy: a command, flags, a configuration file."""
+    """Text in a report for readers to copy, such as a command, flags or a configuration file."""
 
     text: str
     name: str = ""
@@ -296,7 +296,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """One or more statements in a box that stands out."""
+    """One or more statements in a report that are shown in a box, because readers must not miss them."""
 
     words: Cells
     look: Literal["", "good", "warn", "bad"] = ""

@@ -115,7 +115,9 @@ def retune_report(
     *,
     has_buttons: bool = False,
 ) -> Report:
-    """Return the report of one retune: how its last run ended, results of the layout in use, and its newest runs.
+    """Return the report of one retune (a scheduled search for a better layout): its last run and its newest runs.
+
+    It also has the results of the layout in use.
 
     Args:
         retune: The retune as it is stored.

@@ -19,7 +19,7 @@ _SCALES: Mapping[str, tuple[tuple[float, str], ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """The unit and the number of digits that all numbers of a column share."""
+    """The unit and the number of digits with which a table writes all numbers of one column."""
 
     factor: float
     """Value of one unit, in the base unit."""

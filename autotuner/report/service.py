@@ -109,12 +109,12 @@ def webhook_created_report(created: WebhookCreated) -> Report:
 
 
 def webhook_removed_report(removed: WebhookStanding) -> Report:
-    """Return a report that says that the webhook and its deliveries are removed."""
+    """Return a report that confirms that a webhook and its deliveries are removed."""
     return Report(headline=f"{removed.name} is forgotten, with its deliveries", sections=())
 
 
 def answer_report(answer: WebhookAnswer) -> Report:
-    """Return the report of a receiver's answer to a test message."""
+    """Return the report of the answer that a receiver gave to a test message of a webhook."""
     return Report(headline=f"{'accepted' if answer.is_accepted else 'not accepted'}: {answer.detail}", sections=())
 
 
@@ -125,7 +125,7 @@ def deliveries_report(found: Listed[Delivery]) -> Report:
 
 
 def delivery_report(pending: Delivery) -> Report:
-    """Return a report that says that the delivery will be sent again."""
+    """Return a report that says that the delivery (the post of an outcome to a webhook) will be sent again."""
     told = f"{pending.id} to {pending.webhook} is pending; a service or `autotuner worker` posts it"
     return Report(headline=told, sections=())
 
@@ -257,7 +257,7 @@ def token_created_report(created: TokenCreated) -> Report:
 
 
 def token_revoked_report(revoked: Token) -> Report:
-    """Return a report that says that the token is revoked."""
+    """Return a report that confirms that an API token is revoked."""
     return Report(headline=f"the token {revoked.id} of {revoked.name} counts no more", sections=())
 
 
@@ -321,7 +321,7 @@ def _cells_of_entry(one: AuditEntry, place: int) -> tuple[Cells, ...]:
 
 # ------------------------------------------------------------------ engines and workers
 def engines_report(engines: Sequence[EngineStanding]) -> Report:
-    """Return the report of the engines that run trials, and whether each answers."""
+    """Return the report of the engines (such as Slurm) that run trials, and whether each answers now."""
     return Report(headline="Engines", sections=(Section(blocks=(_engines(engines, {}),)),))
 
 

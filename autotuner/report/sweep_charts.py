@@ -58,7 +58,7 @@ _HEALTHY = Objective()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialPoint:
-    """A trial that ended, with the values that charts need."""
+    """A trial that ended, as a point of charts: its layout's results, prediction and address."""
 
     number: int
     layout: Layout
@@ -154,7 +154,7 @@ def _point(
 
 
 def half_of(reached: Figures) -> float:
-    """Return half the width of the 95 % interval of an MFU, derived from the interval of its step time."""
+    """Return half the width of the 95 % interval of a trial's MFU, derived from the interval of its step time."""
     return reached.mfu * reached.step_time_error_s / reached.step_time_s
 
 

@@ -133,7 +133,7 @@ def _ended_otherwise(trial: Trial) -> bool:
 
 
 def is_repeat(trial: Trial) -> bool:
-    """Return True if a trial repeats another trial's layout and was measured."""
+    """Return True if a trial repeats the layout of another trial, to measure noise, and was measured."""
     return trial.repeats is not None and trial.ran_measurement is not None
 
 

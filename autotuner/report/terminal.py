@@ -229,7 +229,7 @@ def plain_table(*columns: str | Column) -> Grid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutRow:
-    """A row of ``LayoutTable``: a layout and the texts next to it."""
+    """A row of a ``LayoutTable`` in a terminal: a layout and the texts next to it."""
 
     keys: tuple[str, ...]
     """Values that identify the row, such as rank and trial."""

@@ -73,7 +73,7 @@ _TIGHT = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialResult:
-    """A trial, with its sweep and everything else that its report needs."""
+    """The content of a trial's report: the trial with its sweep, its parts, its explanation and similar failures."""
 
     trial: Trial
     sweep: Sweep

@@ -267,12 +267,12 @@ def _memory_table(of: Ran, names: Sequence[str], shown: Sequence[str], *, is_mea
 
 
 def size_of(memory: Memory, part: str) -> float:
-    """Return the bytes of one part of a rank's memory, which is named as in ``MEMORY_PARTS``."""
+    """Return the bytes of one part of a rank's memory; ``part`` is a name in ``MEMORY_PARTS``."""
     return float(getattr(memory, f"{part}_bytes"))
 
 
 def memory_blocks(memory: Memory, parts: Iterable[str]) -> list[Part]:
-    """Return parts of a rank's memory as blocks of a bar."""
+    """Return parts of a rank's memory as the blocks of one bar of a chart, each with its bytes."""
     return [Part(name=part, look=part, value=size_of(memory, part)) for part in parts]
 
 
@@ -426,10 +426,12 @@ def losses_section(trial: Trial, gate: GateResult, chart: Plot) -> Section:
 
 
 def time_to_loss_in_words(gate: GateResult, step_time_s: float | None) -> str:
-    """Describe when a candidate and its reference reach the last loss of the reference; empty if that is not known.
+    """Describe after which steps a candidate layout and its reference reach the last loss of the reference.
+
+    The text is empty if that is not known.
 
     Args:
-        gate: Result of the convergence gate.
+        gate: Result of the convergence gate, which trained both layouts.
         step_time_s: Step time of the candidate; None: the text has only the number of steps of the candidate.
     """
     if gate.target_loss is None or gate.reference_steps is None or gate.steps_to_loss is None:

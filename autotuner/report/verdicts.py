@@ -47,7 +47,7 @@ _MOST_CHANGES = 4
 
 # ------------------------------------------------------------------ comparisons
 def comparison_in_words(found: Comparison) -> str:
-    """Describe how much faster or slower the runs of a candidate are than those of its reference, without a full stop.
+    """Describe how much faster or slower the runs of a layout are than those of its reference, without a full stop.
 
     Example: ``5.1 % slower (95 % interval 4.2 to 6.0 %), by 4 runs beside 10 that scatter by 0.6 %``.
     """
@@ -69,7 +69,9 @@ def _share(share: float) -> str:
 
 
 def findings_in_words(found: ChallengeFindings, *, is_simulated: bool = False) -> tuple[str, ...]:
-    """Describe the results of a comparison with the layout in use or a baseline, in statements without full stops.
+    """Describe how the best layout of a sweep compares with the layout in use, or with its earlier results.
+
+    The statements have no full stops.
 
     Args:
         found: The results so far.
@@ -191,7 +193,9 @@ def _beside_stored(asked: GateRunRequest, result: MfuGateResult, found: Challeng
 
 
 def predicted_verdict(gate: PredictedGate, job: Job) -> str:
-    """Describe the outcome of a gate that only predicts, with its numbers and without a full stop.
+    """Describe the outcome of a performance regression gate that only predicts, with its numbers.
+
+    The text has no full stop.
 
     Args:
         gate: The predictions and the outcome.
@@ -312,7 +316,9 @@ def _unchanged(request: RetuneRequest, challenge: Challenge, found: ChallengeFin
 
 
 def explanation(outcome: RetuneOutcome, time_zone: str) -> Iterator[str]:
-    """Describe what the better layout of a retune run changes and what it gains, in statements without full stops.
+    """Describe what the better layout that a retune run found changes and gains, in statements without full stops.
+
+    A retune is a search for a better layout that starts again on a schedule.
 
     Args:
         outcome: The verdict and the findings of the run.

@@ -61,7 +61,7 @@ def quantity(given: Quantity, *, by_ends: bool | None = None, scale: Scale | Non
 
 
 def mfu_quantity(found: Prediction) -> Quantity:
-    """Return the predicted MFU with its interval, whose upper end is at most the peak of the layout's precision."""
+    """Return the predicted MFU with its interval. The upper end does not exceed the peak of the layout's precision."""
     return predicted(found.mfu, "share", found.relative_error, found.highest_mfu)
 
 

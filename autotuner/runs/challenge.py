@@ -96,8 +96,7 @@ class ChallengeRuns:
         """Return the trial whose layout should run again now, or None if the comparison is decided or cannot go on.
 
         The layout in use and the layout that may replace it run by turns, in pairs. The layout that ran first in one
-        pair
-        runs second in the next, so that a machine that slows down or warms up favours neither layout.
+        pair runs second in the next, so that a machine that slows down or warms up favours neither layout.
         """
         if self.challenger is None or _gave_up(self.turns) or _gave_up(self.incumbent_turns):
             return None

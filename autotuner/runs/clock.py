@@ -29,7 +29,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The real clock of this machine, which every run uses outside of tests."""
+    """The real clock of this machine, which the service and the commands use; tests use others."""
 
     def now(self) -> float:
         """Return the time in epoch seconds."""

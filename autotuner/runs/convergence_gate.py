@@ -30,7 +30,7 @@ from autotuner.runs.instructions import RunGate
 
 
 def verdict_of(layout: Layout, trials: Iterable[Trial]) -> GateResult | None:
-    """Return the gate result that holds for this layout because of another trial's gate; None if there is none.
+    """Return the convergence gate result of another trial that also holds for this layout; None without any.
 
     The result of a convergence gate holds for every layout that computes the same function. A failed result also holds
     for layouts that differ only in that their ranks exchange less: a loss that is already too high does not improve
@@ -49,7 +49,10 @@ def verdict_of(layout: Layout, trials: Iterable[Trial]) -> GateResult | None:
 
 
 def rejected_rows(layouts: LayoutColumns, trials: Iterable[Trial]) -> Integers:
-    """Return the row numbers of the layouts that need not be tried, because a failed gate result holds for them."""
+    """Return the row numbers of the layouts that need not be tried, because a convergence gate has rejected them.
+
+    The gate examined the same layout, or one to which ``verdict_of`` gives the same result.
+    """
     failed = [
         trial.layout
         for trial in trials
@@ -92,8 +95,7 @@ class LossGates:
     """The convergence gates of one sweep: it says which trial needs a gate, and counts the time of running gates.
 
     A convergence gate trains a layout that is not numerically equivalent, and compares its loss with that of a
-    reference.
-    A running gate is identified by the number of the trial that it examines.
+    reference. A running gate is identified by the number of the trial that it examines.
     """
 
     def __init__(self, request: SweepRequest) -> None:
@@ -109,11 +111,9 @@ class LossGates:
         """Return the next convergence gate to run: that of the first trial in ``leaders`` that needs one, or None.
 
         ``leaders`` are the best trials of the sweep. A trial needs a gate if its layout is not numerically equivalent
-        and
-        has no gate result yet. The layout in use needs no gate, because it is already known to train, unless the sweep
-        may
-        rank it only with a gate result. If a running gate examines a layout that computes the same function, the trial
-        waits for the result of that gate.
+        and has no gate result yet. The layout in use needs no gate, because it is already known to train, unless the
+        sweep may rank it only with a gate result. If a running gate examines a layout that computes the same function,
+        the trial waits for the result of that gate.
         """
         looked_at = [function_key(gate.layout) for gate in self._running.values()]
         for trial in leaders:
@@ -144,7 +144,7 @@ class LossGates:
         return trial.ran.equivalent_reference(self._precisions)
 
     def started(self, trial: Trial, now: float) -> None:
-        """Record that the gate of a trial has started. Its accelerator time counts from ``now``."""
+        """Record that the convergence gate of a trial has started. Its accelerator time counts from ``now``."""
         self._running[trial.number] = _RunningGate(layout=trial.layout, began_at=now)
 
     def waits(self, trial: Trial, now: float, *, is_waiting: bool) -> None:
@@ -168,15 +168,15 @@ class LossGates:
         self._running.pop(trial.number)
 
     def jobs(self, trial: Trial) -> tuple[EngineJob, ...]:
-        """Return the engine jobs of the trial's running gate."""
+        """Return the engine jobs (such as Slurm jobs) that the running convergence gate of a trial has started."""
         return tuple(self._running[trial.number].jobs.values())
 
     def hours(self, trial: Trial, now: float) -> float:
-        """Return the accelerator-hours that the trial's running gate has used."""
+        """Return the accelerator-hours that the running convergence gate of a trial has used so far."""
         return self._running[trial.number].seconds(now) * trial.ran.world_size / 3600
 
     def all_hours(self, trials: Mapping[int, Trial], now: float) -> float:
-        """Return the accelerator-hours that all running gates have used."""
+        """Return the accelerator-hours that all running convergence gates of the sweep have used so far."""
         return sum(self.hours(trials[number], now) for number in self._running)
 
 

@@ -35,7 +35,7 @@ _log = structlog.get_logger(__name__)
 
 
 def delay_s(attempts: int, luck: float, retry_after_s: float | None = None) -> float | None:
-    """Return the seconds until the next attempt to deliver an announcement, or None if no further attempt is made.
+    """Return the seconds until the next attempt to post an announcement to a webhook; None after the last attempt.
 
     Args:
         attempts: Number of attempts so far, 1 or more.
@@ -50,7 +50,7 @@ def delay_s(attempts: int, luck: float, retry_after_s: float | None = None) -> f
 
 
 class DeliveryMachine:
-    """The machine that posts an announcement, and decides from the answer whether to post it again later.
+    """The machine of one delivery: it posts an announcement to a webhook, and decides whether to post it again later.
 
     ``luck`` returns a random number in 0..1. It spreads the delays, so that deliveries do not all repeat at once.
     """
@@ -62,7 +62,7 @@ class DeliveryMachine:
         self._answer: WebhookAnswer | None = None
 
     def next(self, now: float) -> Step:
-        """Return the next step: post the announcement; or, after an answer, end the delivery or wait and try again."""
+        """Return the next step: post the announcement to the webhook; after an answer, end the delivery or retry."""
         answer = self._answer
         if answer is None:
             self._progress = replace(self._progress, num_attempts=self._progress.num_attempts + 1)

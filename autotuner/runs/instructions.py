@@ -26,7 +26,7 @@ class Spending:
     accelerator_hours: float
 
     def and_then(self, more: Spending) -> Spending:
-        """Return this spending plus ``more``."""
+        """Return the sum of this spending and ``more``."""
         hours = self.accelerator_hours + more.accelerator_hours
         return Spending(elapsed_s=self.elapsed_s + more.elapsed_s, accelerator_hours=hours)
 

@@ -68,7 +68,7 @@ class Machine(Protocol):
 
 
 class OneAction:
-    """A machine for a run with a single action. The outcome of the action ends the run."""
+    """A machine for a run that consists of one action, such as a check. The outcome of the action ends the run."""
 
     def __init__(self, action: Step) -> None:
         self._next = action
@@ -78,7 +78,7 @@ class OneAction:
         return self._next
 
     def tell(self, outcome: Step) -> None:
-        """Record the outcome of the action, which is itself the run's next step, such as its end."""
+        """Record the outcome of the action, a step such as the end of the run. ``next`` then returns this step."""
         self._next = outcome
 
 

@@ -30,15 +30,14 @@ _log = structlog.get_logger(__name__)
 
 
 class StopRequested(AutotunerError):
-    """Raised by an action that ends early because the run must stop."""
+    """Raised by an action when it ends early, because its run is cancelled or paused or the worker stops."""
 
 
 class Hold:
     """A worker's exclusive right to work on one run, by a lease that another worker takes over if it is not renewed.
 
     Inside the context ``kept``, a thread renews the lease. Methods that write to the store raise ``LeaseLost`` if
-    another
-    worker has taken over the run, unless their text says otherwise.
+    another worker has taken over the run, unless their text says otherwise.
 
     Args:
         store: The store of runs.
@@ -144,7 +143,7 @@ class Hold:
             thread.join()
 
     def save(self, progress: Any) -> None:
-        """Store the progress now. If the store cannot be reached, try again until it succeeds."""
+        """Store the progress of the run now. If the store cannot be reached, try again until it succeeds."""
         with self._writing:
             self._news = None
             self._hear(self._until_stored(lambda: self._store.renew(self._lease, progress, now=self._clock.now())))
@@ -263,7 +262,7 @@ class LeaseWatch:
         self._silent_s: dict[Lease, float] = {}
 
     def lapsed(self, ask: Callable[[], Sequence[Lease]]) -> Sequence[Lease]:
-        """Return the leases that have lapsed. Their runs may be taken over.
+        """Return the leases that no worker renewed for their whole length. This worker may take over their runs.
 
         ``ask`` returns the leases that workers hold now.
         """

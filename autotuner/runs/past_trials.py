@@ -78,7 +78,7 @@ class Recollection:
             return calibrated_by_both(job, known.calibrations[plain, trainer])
 
     def informed(self, sweep: Sweep) -> Sweep:
-        """Return the sweep with its job calibrated by earlier trials; see the function ``informed``.
+        """Return the sweep with its predictions corrected by earlier trials, as the function ``informed`` does.
 
         The result is cached for each sweep.
         """
@@ -142,7 +142,7 @@ def informed(sweep: Sweep, history: HistoryStore) -> Sweep:
 
 
 def informed_with_trials(sweep: Sweep, history: HistoryStore) -> tuple[Sweep, tuple[PastTrial, ...]]:
-    """Return the sweep with its job calibrated (see ``informed``), and the past trials from which its search learns."""
+    """Return the sweep with its predictions corrected (see ``informed``), and the past trials that its search uses."""
     learnt = _learnt_before(sweep, history)
     return _informed_by(sweep, learnt), learnt.relevant(sweep.request.trial_job, _trainer_of(sweep))
 

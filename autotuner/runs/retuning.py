@@ -85,7 +85,7 @@ def the_cron(request: RetuneRequest) -> Cron:
 
 
 def runs_here(request: RetuneRequest) -> bool:
-    """Return True if the retune's trials run on this machine with the built-in decoder.
+    """Return True if the trials of a retune (a scheduled search) run on this machine with the built-in decoder.
 
     Only such trials use the same software as the service itself.
     """
@@ -93,7 +93,7 @@ def runs_here(request: RetuneRequest) -> bool:
 
 
 def last_measured(store: Store, name: str) -> RetuneRun | None:
-    """Return the retune's latest run that measured something, or None if none of its recent runs did."""
+    """Return the latest run of the retune ``name`` that measured something; None if none of its recent runs did."""
     runs, _ = store.retunes.runs(name, page=Page(limit=_NUM_RECENT))
     return next((run for run in runs if run.result and run.result.findings and run.result.findings.runs), None)
 
@@ -107,11 +107,13 @@ class Retuning:
 
     # ------------------------------------------------------------------ retunes
     def add(self, request: RetuneRequest, caller: Caller = NOBODY_ASKED) -> Retune:
-        """Store a retune of the caller. Its first run is due at the next time of its cron expression.
+        """Store a retune of the caller: a search for a better layout that starts again on a schedule.
+
+        Its first run is due at the next time of its cron expression.
 
         Raises:
-            InvalidInput: The cron expression or the time zone is not legal, the incumbent cannot run as a trial, or the
-                retune should react to new software or new links, which this service cannot detect.
+            InvalidInput: The cron expression or the time zone is not legal, the layout in use (incumbent) cannot run as
+                a trial, or the retune should react to new software or new links, which this service cannot detect.
             Conflict: Another retune has that name.
         """
         cron, now = the_cron(request), self._clock.now()
@@ -131,11 +133,14 @@ class Retuning:
         return self._store.retunes.save(request, now=now, next_due_at=next_due_at, created_by=caller.name)
 
     def pause(self, name: str) -> Retune:
-        """Pause a retune, so that none of its runs starts by itself. A run in progress continues."""
+        """Pause a retune, so that its schedule starts no more runs. A run in progress continues."""
         return self._store.retunes.set_paused(name, True, next_due_at=None)
 
     def resume(self, name: str) -> Retune:
-        """Let a paused retune continue at its next due time. Runs that were due during the pause do not take place."""
+        """Resume a paused retune, so that its schedule starts runs again, from its next due time on.
+
+        Runs that were due during the pause do not take place.
+        """
         retune = self._store.retunes.get(name)
         if not retune.is_paused:
             return retune
@@ -143,7 +148,7 @@ class Retuning:
         return self._store.retunes.set_paused(name, False, next_due_at=next_due_at)
 
     def adopt(self, name: str, layout: Layout | None = None) -> Retune:
-        """Replace the layout in use (incumbent) of a retune by the given one, or by the better one that the last run found.
+        """Replace a retune's layout in use (the incumbent) by the given layout, or by the best that its last run found.
 
         A given layout starts without a baseline, and the next run measures one. This is also true if the given layout
         is the present incumbent: its present speed then becomes the new baseline.
@@ -175,7 +180,7 @@ class Retuning:
 
     # ------------------------------------------------------------------ runs
     def run_now(self, name: str, caller: Caller = NOBODY_ASKED) -> RetuneRun:
-        """Start a run of a retune now. The next due time does not change.
+        """Start a run of a retune now, outside of its schedule. The next due time does not change.
 
         The sweep of the run belongs to the creator of the retune, even if another caller starts the run. If an admin
         starts a run of another caller's retune, the quota of that caller does not limit the run.
@@ -208,9 +213,10 @@ class Retuning:
         return self._start(retune, due, sweep, quota)
 
     def begin_due(self, retune: Retune, due: DueRun) -> RetuneRun | None:
-        """Start or skip the run that is due, and return it; return None if another process has already done so.
+        """Start or skip the run of a retune that is due by its schedule, and return it.
 
-        If the quota of the retune's creator is used up, the run gets no sweep and ends at once.
+        The result is None if another process has already done so. If the quota of the retune's creator is used up, the
+        run gets no sweep and ends at once.
         """
         sweep = None if due.skipped else self._sweep(retune, due.due_at)
         try:
@@ -250,7 +256,7 @@ class Retuning:
         return self._store.retunes.start_run(retune.name, due, now=now, sweep=sweep, caller=maker)
 
     def incumbent(self, retune: Retune) -> Layout | None:
-        """Return the layout that the retune has in use.
+        """Return the layout that a retune has in use, with which its runs compare other layouts; None if there is none.
 
         If no layout is set, it is the fastest layout that earlier trials measured for the job.
         """

@@ -350,8 +350,7 @@ class SweepMachine:
         """Return the results that the measured proxy trials let expect at full size, by trial id.
 
         A proxy trial runs a layout on fewer ranks, or with a smaller model, than the job has. The result is empty if
-        all
-        trials run at full size. ``ended`` are trials that have just ended and that the machine does not know yet as
+        all trials run at full size. ``ended`` are trials that have just ended and that the machine does not know yet as
         ended.
         """
         trials = {**self._trials, **{trial.number: trial for trial in ended}}

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Candidates:
-    """The layouts that a sweep may try, each with its prediction."""
+    """The layouts that a sweep may try (its candidates), each with its predicted speed and memory."""
 
     layouts: LayoutColumns
     """The legal layouts of the space, and the incumbent if it lies outside the space."""
@@ -60,7 +60,7 @@ class Candidates:
 
     @classmethod
     def of(cls, request: SweepRequest) -> Candidates:
-        """Return the candidates for a sweep's request, with their predictions."""
+        """Return the layouts that a sweep with this request may try, with their predictions."""
         layouts = _layouts(request)
         small = SmallScale(request, request.small_cluster, layouts) if request.small_cluster else None
         layouts = small.trials.layouts if small else layouts
@@ -72,18 +72,18 @@ class Candidates:
 
     @property
     def num_fitting(self) -> int:
-        """Return the number of candidates that are predicted to fit in memory."""
+        """Return the number of layouts of the sweep that are predicted to fit in memory."""
         return int(np.count_nonzero(self.predictions.fits))
 
     @property
     def least_bytes(self) -> float:
-        """Return the smallest predicted peak memory of all candidates, in bytes; infinite if there is no candidate."""
+        """Return the smallest predicted peak memory of the sweep's layouts, in bytes; infinite without layouts."""
         return float(self.predictions.memory.total_bytes.min(initial=math.inf))
 
     def sampler(self, request: SweepRequest, past: Sequence[PastTrial] = ()) -> LayoutSampler:
-        """Return the sampler that proposes candidates one after the other.
+        """Return the sampler of the sweep, which proposes one layout to try after the other.
 
-        The sampler also learns from ``past``, trials of earlier sweeps.
+        It learns from the trials of this sweep and from ``past``, trials of earlier sweeps.
         """
         return LayoutSampler(
             self.layouts,
@@ -183,11 +183,17 @@ class Worths:
         self._modelled: dict[Layout, Footprint] = {}
 
     def reached(self, reached: Measurement | TrialEstimate) -> float:
-        """Return the worth of a step of a measured layout, computed from the resources in its measurement."""
+        """Return the worth of a step of a measured layout: the objective's value times the step time.
+
+        It is computed from the resources in the measurement.
+        """
         return self._objective.worth_per_step(self._job, reached.footprint)
 
     def predicted(self, layout: Layout) -> float:
-        """Return the worth of a step of an unmeasured layout, computed from its predicted use of resources."""
+        """Return the worth of a step of an unmeasured layout: the objective's value times the step time.
+
+        It is computed from the resources that the layout is predicted to use.
+        """
         return self._objective.worth_per_step(self._job, self.modelled(layout))
 
     def front(self, footprint: Footprint | None, step_time_s: float) -> tuple[float, ...]:
@@ -283,7 +289,7 @@ class SweepStudy:
         return self._sampler.propose(self._study.get_trials(deepcopy=False))
 
     def memory(self) -> MemoryBelief:
-        """Return the sampler's belief about the peak memory of the layouts that were not tried."""
+        """Return what the sampler expects of the peak memory of the layouts that were not tried yet."""
         return self._sampler.memory(self._study.get_trials(deepcopy=False))
 
     def proposed(self, proposal: Proposal) -> Layout:
@@ -417,8 +423,7 @@ class SweepStudy:
         """Return the objective's value for one step of a running trial, such as its MFU or tokens per second.
 
         If the trial is a proxy trial (on fewer ranks than the job), the value is scaled to full size with the help of
-        the
-        cost model.
+        the cost model.
         """
         return self._worths.predicted(layout) / self._full_size_s(layout, step)
 

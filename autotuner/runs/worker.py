@@ -174,7 +174,7 @@ def new_owner() -> str:
 
 
 class Presence:
-    """The heartbeat of one worker, which shows people that the worker is alive."""
+    """Sends the heartbeats of one worker to the store, so that people see that the worker is alive."""
 
     def __init__(self, store: Health, clock: Clock, *, name: str) -> None:
         self._store = store
@@ -184,7 +184,7 @@ class Presence:
         self._started_at = clock.now()
 
     def tell(self) -> None:
-        """Store a heartbeat, which says that the worker is alive now."""
+        """Store a heartbeat of the worker: the present time. Call it again and again while the worker lives."""
         self._store.tell(
             KnownWorker(name=self._name, version=self._version, started_at=self._started_at, seen_at=self._clock.now())
         )

@@ -52,7 +52,7 @@ def new_secret() -> str:
 
 
 def token_text(token_id: str, secret: str) -> str:
-    """Return the text of an API token, which its owner sends with each request."""
+    """Return the text of an API token, made of its id and its secret. The token's owner sends it with each request."""
     return f"at_{token_id}_{secret}"
 
 
@@ -119,7 +119,7 @@ class Verified:
         self._changing = threading.Lock()
 
     def has(self, text: str, digest: str) -> bool:
-        """Return True if the secret in the token's text was checked earlier against this digest."""
+        """Return True if the secret in the token's text was already checked and fits this digest."""
         key = fingerprint(text)
         with self._changing:
             known = self._digests.get(key)
@@ -128,7 +128,7 @@ class Verified:
         return known == digest
 
     def add(self, text: str, digest: str) -> None:
-        """Record that the secret in the token's text fits the digest."""
+        """Record that the secret in the token's text was checked and fits the digest."""
         with self._changing:
             self._digests[fingerprint(text)] = digest
             if len(self._digests) > _MOST:
@@ -141,7 +141,7 @@ FIRST_ADMIN = "admin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """The API tokens with which callers authenticate themselves."""
+    """Creates, lists and revokes the API tokens with which callers authenticate themselves."""
 
     store: AccessStore
     clock: Clock
@@ -376,7 +376,7 @@ _TOUCH_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """The credentials of a request, and the addresses from which the request came."""
+    """The credentials that a request carries, not yet checked, and the addresses from which it came."""
 
     address: str
     """Address of the client, as trusted proxies report it."""

@@ -50,7 +50,7 @@ class Background:
     _threads: list[threading.Thread] = field(default_factory=list, init=False)
 
     def start(self) -> None:
-        """Start ``settings.num_workers`` threads, each of which runs the method ``work``."""
+        """Start the workers: ``settings.num_workers`` threads, each of which runs the method ``work``."""
         for _ in range(self.settings.num_workers):
             self._run(self.work, "autotuner-worker")
 

@@ -75,7 +75,7 @@ _UNHELD = dict.fromkeys(("gate", "retune"), "cancelled while no worker held it")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class App(Autotuner):
-    """The whole application, which the REST API, the dashboard and the commands call."""
+    """The whole application: it answers the questions of the REST API, the dashboard and the commands."""
 
     settings: Settings
     launcher: Launcher
@@ -169,7 +169,7 @@ class App(Autotuner):
 
     # ------------------------------------------------------------------ predictions
     def informed(self, sweep: Sweep) -> Sweep:
-        """Return the sweep with the predictions for its job corrected by trials that had ended before it was created."""
+        """Return the sweep with its predictions corrected by the trials that had ended before the sweep was created."""
         return self.recollection.informed(sweep)
 
     def standing(self, sweep: Sweep) -> SweepStanding:
@@ -277,7 +277,7 @@ class App(Autotuner):
             self.store.runs.cancel(kind, run_id, _UNHELD.get(kind, "cancelled before it began"), now=now)
 
     def resume(self, run_id: str, *, caller: Caller) -> None:
-        """Continue a paused run. Errors are those of ``stop``."""
+        """Continue a paused run, which is then queued for a worker. Errors are those of ``stop``."""
         kind = self.require_own(run_id, caller)
         self.store.runs.resume(kind, run_id, now=self.clock.now())
 
@@ -326,8 +326,7 @@ class App(Autotuner):
 
         Raises:
             InvalidInput: The search space has no layout that a trial can run. Or trials run on a smaller cluster than
-            the
-                job, and none of the layouts can be imitated there. Or ``refusal`` returns a reason.
+                the job, and none of the layouts can be imitated there. Or ``refusal`` returns a reason.
         """
         self.asides.search(require_layouts, request)
         if (refusal := self.refusal(request)) is not None:

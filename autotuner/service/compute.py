@@ -225,12 +225,12 @@ class AsidePool:
         return AsidesStanding(num_running=len(running), num_waiting=len(waiting), num_ended=self._ended)
 
     def ask(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
-        """Call a short function in a new process, and return its result."""
+        """Call a function that takes less than about a second in a new process, and return its result."""
         with self._turns.take(is_search=False):
             return cast("Answer", self._answer(function, args, kwargs))
 
     def search(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
-        """Call a function that takes long in a new process, and return its result.
+        """Call a function that takes long, such as a search, in a new process, and return its result.
 
         Such functions leave one place free for short functions.
         """

@@ -215,10 +215,10 @@ _SHOWN = 200
 
 
 class Flag(Protocol):
-    """The interface of an object that says whether work must stop, such as a ``threading.Event``."""
+    """The interface of an object that says whether a post must stop, such as a ``threading.Event``."""
 
     def is_set(self) -> bool:
-        """Return True once the work must stop."""
+        """Return True once the work that looks at this flag must stop."""
         ...
 
 

@@ -194,7 +194,7 @@ def _key(secret: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhooks:
-    """The webhooks to which announcements are posted, with the state of their deliveries."""
+    """Adds, tests and lists webhooks, to which outcomes are posted, and posts announcements to them."""
 
     store: AnnouncementStore
     poster: Poster
@@ -246,7 +246,7 @@ class Webhooks:
         return self.store.deliveries(webhook=webhook.name, state=state, page=Page(limit=1))[1]
 
     def test(self, name: str) -> WebhookAnswer:
-        """Post a test announcement to a webhook now, in a single attempt, and return the answer."""
+        """Post a test message to a webhook now, in a single attempt, and return the answer of its receiver."""
         webhook = self.store.get_webhook(name)
         told = Announcement(
             id=f"test-{uuid4().hex[:10]}",

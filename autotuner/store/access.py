@@ -55,7 +55,7 @@ class AccessStore(Part):
             raise Conflict(f"a token with the id {token.id} is already stored") from None
 
     def get_token(self, token_id: str) -> tuple[Token, str]:
-        """Return the token with that id and the hash of its secret; raise ``NotFound`` if it is not stored."""
+        """Return the API token with that id and the hash of its secret; raise ``NotFound`` if it is not stored."""
         with reading(self._engine) as connection:
             stored = _TOKENS.add_columns(tokens.c.digest).where(tokens.c.id == token_id)
             values = dict(one_row(connection, stored, "token", token_id)._mapping)
@@ -84,7 +84,7 @@ class AccessStore(Part):
             return _get_token(connection, token_id)
 
     def touch_token(self, token_id: str, *, now: float) -> None:
-        """Store ``now`` as the time at which the token was last used."""
+        """Store ``now`` as the time at which an API token was last used, which lists of tokens show."""
         with writing(self._engine) as connection:
             connection.execute(update(tokens).where(tokens.c.id == token_id).values(last_used_at=now))
 
@@ -97,7 +97,7 @@ class AccessStore(Part):
             connection.execute(insert(sessions).values(values_of(session)))
 
     def get_session(self, session_id: str) -> Session:
-        """Return the stored browser session, even if it has expired; raise ``NotFound`` if it is not stored."""
+        """Return the browser session with that id, even if it has expired; raise ``NotFound`` if it is not stored."""
         with reading(self._engine) as connection:
             stored = _SESSIONS.where(sessions.c.id == session_id)
             row = one_row(connection, stored, "session", "of a browser")  # the message does not show the session's id
@@ -193,8 +193,7 @@ def select_used(caller: str, now: float) -> AnySelect:
     """Return the query for the accelerator-hours of each of the caller's trials that ran within the last day.
 
     The hours include those of the trial's convergence gate. Each row also has the time at which the trial ended. Rows
-    are
-    ordered by that time, oldest first; running trials come last.
+    are ordered by that time, oldest first; running trials come last.
     """
     since = now - DAY_S
     hours = func.coalesce(overviews.run_hours(now), 0.0) + func.coalesce(trials.c.gate_hours, 0.0)

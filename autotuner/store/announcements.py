@@ -44,7 +44,7 @@ class AnnouncementStore(Part):
 
     # ------------------------------------------------------------------ webhooks
     def save_webhook(self, webhook: Webhook) -> None:
-        """Store a new webhook; raise ``Conflict`` if another webhook has its name."""
+        """Store a new webhook (a URL to post outcomes to); raise ``Conflict`` if another webhook has its name."""
         check_name("webhook.name", webhook.name)
         try:
             with writing(self._engine) as connection:
@@ -66,7 +66,7 @@ class AnnouncementStore(Part):
         return sorted(found, key=lambda webhook: webhook.name)  # not in SQL: PostgreSQL sorts text as its locale says
 
     def remove_webhook(self, name: str) -> None:
-        """Delete the webhook of that name, together with its deliveries."""
+        """Delete the webhook of that name, together with its deliveries; raise ``NotFound`` if it is not stored."""
         with writing(self._engine) as connection:
             one_row(connection, _NAMES.where(webhooks.c.name == name).with_for_update(), "webhook", name, _NAMES)
             connection.execute(delete(runs).where(runs.c.kind == "delivery", runs.c.subject == name))
@@ -74,9 +74,9 @@ class AnnouncementStore(Part):
 
     # ------------------------------------------------------------------ deliveries
     def send_again(self, delivery_id: str, *, now: float) -> Delivery:
-        """Queue a finished delivery again: it is due now, and its attempts are counted from 0.
+        """Queue a finished delivery (the post of an outcome to a webhook) again; its attempts are counted from 0.
 
-        Raise ``Conflict`` if the delivery has not finished.
+        It is due now. Raise ``Conflict`` if the delivery has not finished.
         """
         if not self._runs.get("delivery", delivery_id).state.is_finished:
             raise Conflict(f"delivery {delivery_id} is already pending; wait until it ends")
@@ -98,7 +98,7 @@ class AnnouncementStore(Part):
 
 # ---------------------------------------------------------------------- on a connection
 def tell(connection: Connection, announcement: Announcement) -> None:
-    """Store an announcement, and queue its delivery to each webhook that is subscribed to this kind of announcement.
+    """Store an announcement of an outcome, and queue its delivery to each webhook that is subscribed to its kind.
 
     The subscribed webhooks cannot be removed before the transaction ends.
     """
@@ -121,12 +121,15 @@ def tell(connection: Connection, announcement: Announcement) -> None:
 
 
 def select_feed() -> AnySelect:
-    """Return the query for announcements, newest first, with the columns of ``Announcement``."""
+    """Return the query for the feed of announcements (messages about outcomes), newest first.
+
+    Its columns are the fields of ``Announcement``.
+    """
     return select_values(announcements, Announcement).order_by(announcements.c.at.desc(), announcements.c.id.desc())
 
 
 def deliveries_of(announcement_ids: Collection[str]) -> ColumnElement[bool]:
-    """Return the SQL condition on ``runs`` that a run is a delivery of one of the announcements with these ids."""
+    """Return the SQL condition on ``runs`` that selects the deliveries of the announcements with these ids."""
     return (runs.c.kind == "delivery") & runs.c.parent_id.in_(announcement_ids)
 
 

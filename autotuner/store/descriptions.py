@@ -167,5 +167,5 @@ def check_name(field: str, name: str) -> None:
 
 
 def name_taken(kind: str, name: str) -> Conflict:
-    """Return the error that says that a different value of this kind is already stored under the name."""
+    """Return the ``Conflict`` error for a name under which a different value of this kind is already stored."""
     return Conflict(f"another {kind} is already stored as {name!r}; choose another name")

@@ -206,7 +206,7 @@ def upsert(connection: Connection, table: Table, keys: Sequence[str], values: Ma
 
 # ---------------------------------------------------------------------- a database that does not answer
 class Reach:
-    """Remembers for all threads of a process whether the database answers.
+    """Remembers whether the database answers, so that not every thread waits for a database that is gone.
 
     While the database answers, all threads may use it. After it has not answered, only one thread at a time tries
     again, and all other threads get an error at once. If all threads tried again, each would wait for its timeout, and

@@ -32,7 +32,7 @@ _OUTCOMES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauges:
-    """Counts and times that describe the load of the service at one moment, for monitoring."""
+    """Numbers that show the load of the service at one moment, such as sweeps by state, for monitoring."""
 
     num_sweeps: Mapping[RunState, int]
     """Number of sweeps by state; states without any are left out."""
@@ -127,12 +127,12 @@ class Health(Part):
             connection.execute(insert(workers).values(values_of(worker)))
 
     def forget(self, name: str) -> None:
-        """Delete the record of a worker that has stopped. If it is not stored, nothing happens."""
+        """Delete the record of the worker ``name``, because it has stopped. If it is not stored, nothing happens."""
         with writing(self._engine) as connection:
             connection.execute(delete(workers).where(workers.c.name == name))
 
     def workers(self) -> Sequence[KnownWorker]:
-        """Return all known workers, ordered by their last heartbeat, latest first."""
+        """Return all workers that sent a heartbeat lately, ordered by their last heartbeat, latest first."""
         newest_first = select_values(workers, KnownWorker).order_by(workers.c.seen_at.desc(), workers.c.name)
         with reading(self._engine) as connection:
             return [KnownWorker(**row._mapping) for row in connection.execute(newest_first)]

@@ -70,7 +70,10 @@ class MfuGateStore(Part):
 
     # ------------------------------------------------------------------ baselines
     def get_baseline(self, name: str, key: str) -> Baseline | None:
-        """Return the baseline of that name for the job with the key ``key``, or None if it is not stored."""
+        """Return the baseline ``name`` for the job with the key ``key``, or None if it is not stored.
+
+        A baseline is the result that later runs of a performance regression gate are compared with.
+        """
         mine = (baselines.c.name == name) & (baselines.c.key == key)
         with reading(self._engine) as connection:
             return connection.scalar(select(baselines.c.document).where(mine))
@@ -85,7 +88,11 @@ class MfuGateStore(Part):
         return sorted(found, key=lambda baseline: (baseline.name, -baseline.at, baseline.key))
 
     def remove_baseline(self, name: str, key: str) -> None:
-        """Delete the baseline of that name for the job with the key ``key``; raise ``NotFound`` if it is not stored."""
+        """Delete the baseline ``name`` for the job with the key ``key``, so that the next gate can set a new one.
+
+        Raises:
+            NotFound: There is no such baseline.
+        """
         mine = (baselines.c.name == name) & (baselines.c.key == key)
         with writing(self._engine) as connection:
             if not connection.execute(delete(baselines).where(mine)).rowcount:

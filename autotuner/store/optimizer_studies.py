@@ -38,7 +38,7 @@ class OptimizerStudyStore(Part):
         return self._runs.add(new, now=now)
 
     def trials(self, study_id: str) -> Sequence[OptimizerTrial]:
-        """Return all trials of an optimizer study, ordered by number."""
+        """Return all trials of an optimizer study, ordered by number. Each trial trained one optimizer candidate."""
         self._runs.get("study", study_id)
         mine = select(study_trials.c.document).where(study_trials.c.run_id == study_id)
         with reading(self._engine) as connection:

@@ -54,7 +54,7 @@ class SweepFilter:
 
 
 class SweepColumn(StrEnum):
-    """The columns by which a list of sweeps can be ordered."""
+    """The columns by which a list of sweeps can be ordered, as the values of a query parameter."""
 
     CREATED = "created"
     NAME = "name"

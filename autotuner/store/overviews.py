@@ -106,7 +106,10 @@ def run_hours(now: float) -> ColumnElement[float | None]:
 
 
 def hours_spent(connection: Connection, sweep_ids: Sequence[str], now: float) -> dict[str, float]:
-    """Return the accelerator-hours that the trials and gates of each sweep used until ``now``, by sweep id."""
+    """Return the accelerator-hours that each sweep used until ``now``, by sweep id.
+
+    They include the hours of its trials and of their convergence gates.
+    """
     hours = dict.fromkeys(sweep_ids, 0.0)
     for row in connection.execute(select_progress(sweep_ids, now)):
         hours[row.sweep_id] += row.hours + row.gate_hours

@@ -54,9 +54,12 @@ class RetuneStore(Part):
 
     # ------------------------------------------------------------------ retunes
     def save(self, request: RetuneRequest, *, now: float, next_due_at: float | None, created_by: str = "") -> Retune:
-        """Store a new retune and return it; raise ``Conflict`` if another retune has its name.
+        """Store a new retune (a job that is tuned again on a schedule) and return it.
 
-        ``next_due_at`` is the due time of the retune's first run; None: no run is due.
+        ``next_due_at`` is the due time of its first run; None: no run is due.
+
+        Raises:
+            Conflict: Another retune has its name.
         """
         check_name("retune.name", request.name)
         retune = Retune(
@@ -75,7 +78,7 @@ class RetuneStore(Part):
         return retune
 
     def get(self, name: str) -> Retune:
-        """Return the retune of that name with its latest run.
+        """Return the retune (a job that is tuned again on a schedule) of that name, with its latest run.
 
         If there is none, ``NotFound`` suggests the most similar name.
         """
@@ -83,7 +86,7 @@ class RetuneStore(Part):
             return _with_last_run(connection, _get(connection, name))
 
     def list(self) -> Sequence[Retune]:
-        """Return all retunes, ordered by name.
+        """Return all retunes (jobs that are tuned again on a schedule), ordered by name.
 
         A retune of another release that this release cannot read is left out.
         """
@@ -92,15 +95,18 @@ class RetuneStore(Part):
         return sorted(found, key=lambda retune: retune.name)  # not in SQL: PostgreSQL sorts text as its locale says
 
     def set_paused(self, name: str, paused: bool, *, next_due_at: float | None) -> Retune:
-        """Pause a retune, or let it continue with its next run at ``next_due_at``. A paused retune has no due time."""
+        """Pause a retune's schedule, or let it continue with its next run at ``next_due_at``.
+
+        A paused retune has no due time.
+        """
         return self._change(name, is_paused=paused, next_due_at=None if paused else next_due_at)
 
     def set_incumbent(self, name: str, layout: Layout, baseline: Sequence[RunGroup]) -> Retune:
-        """Store ``layout`` as the layout in use from now on, and ``baseline``, the runs that measured it."""
+        """Store the layout that a retune has in use from now on, and ``baseline``, the runs that measured it."""
         return self._change(name, incumbent=layout, baseline=tuple(baseline))
 
     def remove(self, name: str) -> None:
-        """Delete a retune and its runs; the sweeps of the runs stay.
+        """Delete a retune (a job that is tuned again on a schedule) and its runs; the sweeps of the runs stay.
 
         Raise ``Conflict`` if one of its runs is not finished.
         """
@@ -113,7 +119,7 @@ class RetuneStore(Part):
 
     # ------------------------------------------------------------------ runs
     def due(self, now: float) -> Sequence[Retune]:
-        """Return the retunes whose due time is ``now`` or earlier, ordered by due time."""
+        """Return the retunes whose next scheduled run is due at ``now`` or earlier, ordered by due time."""
         query = _RETUNES.where(retunes.c.next_due_at <= now).order_by(retunes.c.next_due_at, retunes.c.name)
         with reading(self._engine) as connection:
             rows = connection.execute(query).all()
@@ -164,7 +170,7 @@ class RetuneStore(Part):
             return get_run(connection, RETUNE_ROWS, new.id)
 
     def unfinished_run(self, name: str) -> RetuneRun | None:
-        """Return the unfinished run of the retune, or None. A retune has at most one unfinished run."""
+        """Return the unfinished run of the retune ``name``, or None. A retune has at most one unfinished run."""
         with reading(self._engine) as connection:
             return _unfinished_run(connection, name)
 

@@ -305,7 +305,7 @@ class RunStore:
 
     # ------------------------------------------------------------------ workers
     def leases(self, kinds: Collection[str]) -> Sequence[Lease]:
-        """Return all leases that workers hold on runs of these kinds, including expired leases."""
+        """Return all leases that workers hold on runs of these kinds, including those that were not renewed in time."""
         columns = (runs.c.id, runs.c.owner, runs.c.claim, runs.c.renewals, runs.c.lease_s)
         held = select(*columns).where(runs.c.owner.is_not(None), runs.c.kind.in_(kinds))
         with reading(self._engine) as connection:
@@ -473,7 +473,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Facts about a run that can be read without decoding its request, progress or result."""
+    """Facts about a run that can be read even if this release cannot decode its request, progress or result."""
 
     kind: str
     noun: str

@@ -61,7 +61,7 @@ def migrate_if_embedded(url: str) -> None:
 
 
 def memory_engine() -> Engine:
-    """Return an engine for a new database in memory that has the newest schema."""
+    """Return an engine for a new SQLite database in memory that has the newest schema, for tests and short commands."""
     engine = make_memory_engine()
     with engine.connect() as new, _COPYING, _empty_database().connect() as empty:
         _of_sqlite(empty).backup(_of_sqlite(new))

@@ -304,7 +304,7 @@ class TrialStore(Part):
 
 # ---------------------------------------------------------------------- on a connection: reading
 def check_sweep(connection: Connection, sweep_id: str) -> None:
-    """Raise ``NotFound`` unless the sweep is stored."""
+    """Check that a sweep is stored, before a query about its trials; raise ``NotFound`` if it is not."""
     one_row(connection, select(sweeps.c.id).where(sweeps.c.id == sweep_id), "sweep", sweep_id)
 
 

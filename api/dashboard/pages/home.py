@@ -134,7 +134,7 @@ def sweeps_page(
     part: _Part = None,
     number: _Number = 1,
 ) -> Response:
-    """Show what needs attention, and the sweeps that match the filters."""
+    """Show the sweeps that match the filters, and the incidents that need attention, such as failed sweeps."""
     asked = Asked(where=where, order=order, number=number)
     now = app.clock.now()
     window = Page(limit=_SWEEPS_PER_PAGE, offset=(number - 1) * _SWEEPS_PER_PAGE)

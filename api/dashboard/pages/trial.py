@@ -96,7 +96,7 @@ def trial_page(
         caller: The caller.
         trial_id: Id of the trial.
         part: Part of the page that a script asks for; None: the whole page.
-        wanted: Trainer for which the launch flags are written; None: the usual one.
+        wanted: Trainer for which the launch flags are written; None: the sweep's own trainer, or torchtitan.
         show: Measured or predicted timeline, or both.
         zoom: Window of the timeline, such as ``0.25-0.5`` of the step; None: the whole step.
         near: Window of the timelines under slow links.

@@ -36,7 +36,10 @@ def retunes_page(request: Request, app: AppOf, part: _Part = None) -> Response:
 
 @router.get("/retunes/{name}")
 def retune_page(request: Request, app: AppOf, caller: CallerOf, name: Name, part: _Part = None) -> Response:
-    """Show one retune: how its last run ended, the result of the layout in use in each run, and its newest runs."""
+    """Show one retune (a scheduled search for a better layout): how its last run ended, and its newest runs.
+
+    The page also shows the result of the layout in use in each run.
+    """
     retune, (runs, total) = app.store.retunes.get(name), app.store.retunes.runs(name, page=Page(limit=_RUNS_READ))
     has_buttons = caller.may_change(retune.created_by)
     report = retune_report(retune, runs, total, service_of(request), has_buttons=has_buttons)

@@ -57,7 +57,7 @@ class Asked:
         return bool(self.changes) or "accelerator" in self.texts
 
     def with_error(self, name: str, text: str) -> Self:
-        """Return these inputs with an error message for the input of that name."""
+        """Return a copy of these inputs with one more error: ``text`` is about the input ``name``."""
         return replace(self, errors={**self.errors, name: text})
 
     def layout(self, best: Layout) -> Layout:

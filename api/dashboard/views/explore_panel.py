@@ -169,7 +169,7 @@ def _note(broken: Sequence[tuple[str, str]], letters: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """All controls of the page ``/explore`` for one layout."""
+    """All controls of the page ``/explore``, with which a reader changes the options of one layout."""
 
     degrees: tuple[Control, ...]
     """Degrees that split ranks, in the order of the columns; expert parallelism is only shown for a model with

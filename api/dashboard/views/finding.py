@@ -97,11 +97,11 @@ def exact_place(store: Store, asked: str) -> str | None:
 
 
 def find(store: Store, asked: str, *, now: float) -> Finding:
-    """Return the sweeps and trials that a search text may mean.
+    """Return the sweeps and trials that a search text may mean, for the page of results.
 
     Args:
         store: The store to search.
-        asked: The text of the search.
+        asked: The text of the search: names, ids, numbers of trials, or options of layouts such as ``tp 4``.
         now: Present time in epoch seconds.
     """
     words = Words.of(asked)
